@@ -1,0 +1,97 @@
+"""What every kernel backend offers, and the choice among backends.
+
+A backend is a module: `kernels.reference` (plain torch, the specification), `kernels.cpu` (Numba).
+"""
+
+import importlib
+from typing import Protocol, cast
+
+import torch
+
+from laconic.errors import BackendUnavailable
+from laconic.kernels.grid import Grid, Norm
+
+BACKENDS = ("auto", "reference", "cpu")
+
+Blocks = tuple[torch.Tensor, torch.Tensor]
+"""A coded stream: words per block (int32, n_blocks) and the blocks' 32-bit words one after another (int32)."""
+
+
+class Backend(Protocol):
+    """Arrays in, arrays out. Shapes: v (n,), norms (n_buckets,), symbols (n,) uint8, packed bytes (n_bytes,) uint8."""
+
+    __name__: str
+
+    def norms(self, v: torch.Tensor, bucket_size: int, norm: Norm) -> torch.Tensor:
+        """One float32 norm a bucket."""
+
+    def quantize(self, v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
+        """Round |v| / norm to the grid, stochastically; symbol = sign bit, then level."""
+
+    def dequantize(self, symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
+        """Symbols back to float32 values."""
+
+    def pack(self, symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
+        """`bits` bits a symbol, bucket by bucket."""
+
+    def unpack(self, data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Tensor:
+        """The inverse of `pack`."""
+
+    def quantize_pack(
+        self,
+        v: torch.Tensor,
+        norm: Norm,
+        grid: Grid,
+        bucket_size: int,
+        key: int,
+        norms_out: torch.Tensor,
+        data_out: torch.Tensor,
+    ) -> None:
+        """`norms`, `quantize` and `pack` in one pass over memory."""
+
+    def unpack_dequantize(
+        self,
+        data: torch.Tensor,
+        norms: torch.Tensor,
+        grid: Grid,
+        bucket_size: int,
+        out: torch.Tensor,
+        weight: float,
+        accumulate: bool,
+    ) -> None:
+        """out = weight * value, or out += weight * value, in one pass over memory."""
+
+    def histogram(self, symbols: torch.Tensor, bits: int) -> torch.Tensor:
+        """How often each of the 2**bits symbols occurs (int64)."""
+
+    def elias_encode(self, symbols: torch.Tensor, bits: int, dense: bool) -> Blocks:
+        """Elias omega stream of sign-magnitude symbols."""
+
+    def elias_decode(self, blocks: Blocks, n: int, bits: int, dense: bool) -> tuple[torch.Tensor, int]:
+        """Symbols and the index of the first corrupt block, or -1."""
+
+    def huffman_encode(self, symbols: torch.Tensor, lengths: torch.Tensor) -> Blocks:
+        """Canonical Huffman stream for code `lengths` (uint8, 2**bits)."""
+
+    def huffman_decode(self, blocks: Blocks, n: int, lengths: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Symbols and the index of the first corrupt block, or -1."""
+
+    def rans_encode(self, symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
+        """Interleaved rANS stream for `frequencies` (int32, 2**bits, summing to 2**12)."""
+
+    def rans_decode(self, blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Symbols and the index of the first corrupt block, or -1."""
+
+
+def select(name: str, device: torch.device) -> Backend:
+    """The backend called `name`; `auto` takes the fastest for `device`. A backend asked for by name never falls back.
+
+    Rule of `auto`: Numba on the CPU, plain torch elsewhere.
+    """
+    if name not in BACKENDS:
+        raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
+    if name == "auto":
+        name = "cpu" if device.type == "cpu" else "reference"
+    if name == "cpu" and device.type != "cpu":
+        raise BackendUnavailable(f"backend 'cpu' needs tensors on the CPU, these are on {device}; use 'auto'")
+    return cast(Backend, importlib.import_module(f"laconic.kernels.{name}"))

@@ -1,0 +1,61 @@
+"""Blocks in parallel: each thread codes a range of blocks, each block into its own stretch of scratch memory."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numba import njit
+
+from laconic.kernels.backend import Blocks
+from laconic.kernels.cpu.threads import run
+from laconic.kernels.layout import BLOCK_SIZE, n_blocks
+from laconic.kernels.reference.bitstream import block_starts
+
+Array = np.ndarray
+
+
+def encode_blocks(
+    symbols: torch.Tensor, max_words: Callable[[int], int], kernel: Callable[[int, int, Array, Array, Array], object]
+) -> Blocks:
+    """Code every block, then bring the blocks together.
+
+    max_words  most words that a block of so many symbols can take
+    kernel     (first, last, symbols, scratch, sizes): codes these blocks, each into its row of scratch (uint32), and
+               notes its size in words
+    """
+    n, count = symbols.numel(), n_blocks(symbols.numel())
+    values = symbols.contiguous().numpy()
+    scratch = np.empty((count, max_words(min(n, BLOCK_SIZE))), np.uint32)
+    sizes = np.empty(count, np.int32)
+    run(lambda first, last: kernel(first, last, values, scratch, sizes), count, n)
+    starts = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    words = np.empty(starts[-1], np.int32)
+    run(lambda first, last: _gather(first, last, scratch, starts, words), count, n)
+    return torch.from_numpy(sizes), torch.from_numpy(words)
+
+
+def decode_blocks(
+    blocks: Blocks, n: int, kernel: Callable[[int, int, Array, Array, Array, Array], object]
+) -> tuple[torch.Tensor, int]:
+    """Decode every block; symbols and the first corrupt block, or -1.
+
+    kernel  (first, last, words, starts, symbols, good): decodes these blocks, block b from words (uint32) starts[b] to
+            starts[b + 1], and notes which were good; never trusts what the words say
+    """
+    starts, bad = block_starts(blocks, n)
+    symbols = np.zeros(n, np.uint8) if bad >= 0 else np.empty(n, np.uint8)
+    if bad < 0:
+        words = blocks[1].contiguous().numpy().view(np.uint32)
+        where, good = np.array(starts, np.int64), np.zeros(n_blocks(n), np.bool_)
+        run(lambda first, last: kernel(first, last, words, where, symbols, good), len(good), n)
+        bad = -1 if good.all() else int(good.argmin())
+    return torch.from_numpy(symbols), bad
+
+
+@njit(nogil=True, cache=True)
+def _gather(first, last, scratch, starts, words):
+    for block in range(first, last):
+        start, stop = starts[block], starts[block + 1]
+        for j in range(stop - start):
+            words[start + j] = np.int32(scratch[block, j])

@@ -1,0 +1,46 @@
+"""One small pool of threads for kernels that release the GIL.
+
+Numba's own `parallel=True` brings a second thread runtime that is not safe under concurrent callers (autograd runs
+communication hooks on its own threads) nor after a fork (data loaders). Plain threads over `nogil` kernels are, and
+they follow `torch.set_num_threads`, so a rank told to use one thread uses one.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+os.register_at_fork(after_in_child=_pools.clear)
+
+
+def split(n_items: int, n_parts: int) -> list[tuple[int, int]]:
+    """Cut range(n_items) into at most `n_parts` non-empty, nearly equal ranges.
+
+    >>> split(5, 2), split(1, 4), split(0, 4)
+    ([(0, 2), (2, 5)], [(0, 1)], [])
+    """
+    n_parts = min(n_parts, n_items)
+    return [(i * n_items // n_parts, (i + 1) * n_items // n_parts) for i in range(n_parts)]
+
+
+def run(kernel: Callable[[int, int], object], n_items: int, n_values: int) -> None:
+    """Call `kernel(first, last)` over all of range(n_items), on as many threads as torch would use.
+
+    n_values  how much work it is: under 65,536 values a second thread costs more than it brings
+    """
+    n_threads = torch.get_num_threads() if n_values >= 65536 else 1
+    ranges = split(n_items, n_threads)
+    if len(ranges) <= 1:
+        for first, last in ranges:
+            kernel(first, last)
+        return
+    pool = _pools.get(n_threads)
+    if pool is None:
+        pool = _pools.setdefault(n_threads, ThreadPoolExecutor(n_threads, thread_name_prefix="laconic"))
+    futures = [pool.submit(kernel, first, last) for first, last in ranges[1:]]
+    kernel(*ranges[0])
+    for future in futures:
+        future.result()

@@ -1,0 +1,27 @@
+"""Plain torch, mirroring the equations: slow, on any device, and the specification of every other backend."""
+
+from laconic.kernels.reference.elias import elias_decode, elias_encode
+from laconic.kernels.reference.fused import quantize_pack, unpack_dequantize
+from laconic.kernels.reference.histogram import histogram
+from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
+from laconic.kernels.reference.norms import norms
+from laconic.kernels.reference.packing import pack, unpack
+from laconic.kernels.reference.rans import rans_decode, rans_encode
+from laconic.kernels.reference.rounding import dequantize, quantize
+
+__all__ = [
+    "dequantize",
+    "elias_decode",
+    "elias_encode",
+    "histogram",
+    "huffman_decode",
+    "huffman_encode",
+    "norms",
+    "pack",
+    "quantize",
+    "quantize_pack",
+    "rans_decode",
+    "rans_encode",
+    "unpack",
+    "unpack_dequantize",
+]

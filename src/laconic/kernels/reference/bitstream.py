@@ -1,0 +1,110 @@
+"""Blocks of 32-bit words: the container every variable-length stream shares, and bits inside a block.
+
+A stream of n symbols is cut into blocks of `layout.BLOCK_SIZE` symbols (the last may be short). Each block is coded on
+its own into a whole number of 32-bit words, and `Blocks` is the pair (words per block, all words one after another).
+
+Prefix codes (Elias, Huffman) write bits into words most significant first: the first bit of a block is bit 31 of its
+first word. The last word is filled up with zeros. A decoder accepts a block only if it used up every word and the
+filling is zero, so a block has exactly one encoding.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from laconic.errors import CorruptPayload
+from laconic.kernels.backend import Blocks
+from laconic.kernels.layout import BLOCK_SIZE, n_blocks
+
+WORD_BITS = 32
+
+
+class BitReader:
+    """A cursor over bits written as text."""
+
+    def __init__(self, bits: str) -> None:
+        self.bits = bits
+        self.position = 0
+
+    @classmethod
+    def of(cls, words: list[int]) -> "BitReader":
+        """A cursor over the bits of a block's words."""
+        return cls("".join(f"{word:032b}" for word in words))
+
+    def take(self, n_bits: int) -> str:
+        """The next `n_bits` bits as text."""
+        if self.position + n_bits > len(self.bits):
+            raise CorruptPayload("the block ends inside a codeword")
+        self.position += n_bits
+        return self.bits[self.position - n_bits : self.position]
+
+    def close(self) -> None:
+        """Nothing may be left but the zeros that fill the last word."""
+        rest = self.bits[self.position :]
+        if len(rest) >= WORD_BITS or "1" in rest:
+            raise CorruptPayload("the block goes on after its last codeword")
+
+
+def to_words(bits: str) -> list[int]:
+    """Bits to 32-bit words, most significant first, the last filled up with zeros.
+
+    >>> [hex(word) for word in to_words("1" * 36)]
+    ['0xffffffff', '0xf0000000']
+    """
+    bits += "0" * (-len(bits) % WORD_BITS)
+    return [int(bits[i : i + WORD_BITS], 2) for i in range(0, len(bits), WORD_BITS)]
+
+
+def encode_blocks(symbols: torch.Tensor, encode_block: Callable[[list[int]], list[int]]) -> Blocks:
+    """Code each block of `symbols` with `encode_block` (symbols to words)."""
+    firsts = range(0, symbols.numel(), BLOCK_SIZE)
+    parts = [encode_block(symbols[first : first + BLOCK_SIZE].tolist()) for first in firsts]
+    sizes = torch.tensor([len(part) for part in parts], dtype=torch.int32)
+    words = _to_int32(word for part in parts for word in part)
+    return sizes.to(symbols.device), words.to(symbols.device)
+
+
+def decode_blocks(
+    blocks: Blocks, n: int, decode_block: Callable[[list[int], int], list[int]]
+) -> tuple[torch.Tensor, int]:
+    """Decode each block with `decode_block` (words and number of symbols to symbols).
+
+    Returns the n symbols (uint8) and the index of the first corrupt block, or -1.
+    """
+    symbols = torch.zeros(n, dtype=torch.uint8, device=blocks[1].device)
+    starts, bad = block_starts(blocks, n)
+    if bad >= 0:
+        return symbols, bad
+    for block in range(n_blocks(n)):
+        first = block * BLOCK_SIZE
+        last = min(first + BLOCK_SIZE, n)
+        words = [word % 2**WORD_BITS for word in blocks[1][starts[block] : starts[block + 1]].tolist()]
+        try:
+            symbols[first:last] = torch.tensor(decode_block(words, last - first), dtype=torch.uint8)
+        except CorruptPayload:
+            return symbols, block
+    return symbols, -1
+
+
+def block_starts(blocks: Blocks, n: int) -> tuple[list[int], int]:
+    """Where each block starts in the words, one entry more than blocks; and the first block that cannot be, or -1.
+
+    Words that no block claims are held against the last block.
+
+    >>> words = torch.zeros(3, dtype=torch.int32)
+    >>> block_starts((torch.tensor([2, 1]), words), 65537), block_starts((torch.tensor([4]), words), 1)
+    (([0, 2, 3], -1), ([0], 0))
+    """
+    sizes, n_words = blocks[0].tolist(), blocks[1].numel()
+    starts = [0]
+    if len(sizes) != n_blocks(n):
+        return starts, 0
+    for block, size in enumerate(sizes):
+        if not 0 <= size <= n_words - starts[-1]:
+            return starts, block
+        starts.append(starts[-1] + size)
+    return starts, -1 if starts[-1] == n_words else max(len(sizes) - 1, 0)
+
+
+def _to_int32(words: Iterable[int]) -> torch.Tensor:
+    return torch.tensor(list(words), dtype=torch.int64).to(torch.int32)

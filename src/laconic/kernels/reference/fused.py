@@ -1,0 +1,40 @@
+"""The two fused kernels, as what they fuse."""
+
+import torch
+
+from laconic.kernels.grid import Grid, Norm
+from laconic.kernels.reference.norms import norms
+from laconic.kernels.reference.packing import pack, unpack
+from laconic.kernels.reference.rounding import dequantize_scaled, quantize
+
+
+def quantize_pack(
+    v: torch.Tensor,
+    norm: Norm,
+    grid: Grid,
+    bucket_size: int,
+    key: int,
+    norms_out: torch.Tensor,
+    data_out: torch.Tensor,
+) -> None:
+    """norms_out = norms(v); data_out = pack(quantize(v))."""
+    norms_out.copy_(norms(v, bucket_size, norm))
+    data_out.copy_(pack(quantize(v, norms_out, grid, bucket_size, key), grid.bits, bucket_size))
+
+
+def unpack_dequantize(
+    data: torch.Tensor,
+    norms: torch.Tensor,
+    grid: Grid,
+    bucket_size: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+) -> None:
+    """out = weight * dequantize(unpack(data)), or out += the same. `out` (n,) float32; weight is rounded to float32."""
+    symbols = unpack(data, out.numel(), grid.bits, bucket_size)
+    values = dequantize_scaled(symbols, norms * torch.full_like(norms, weight), grid, bucket_size)
+    if accumulate:
+        out.add_(values)
+    else:
+        out.copy_(values)

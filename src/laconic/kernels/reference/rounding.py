@@ -1,0 +1,100 @@
+"""Stochastic rounding of |v| / norm to a grid of levels, and back: the specification of the lossy step.
+
+With r = |v| / norm between neighbouring levels lo <= r < hi, the level is hi with probability (r - lo) / (hi - lo),
+else lo; hence E[level] = r. Each `_levels_*` function writes that for one kind of grid in single IEEE operations on
+float32 and integers, so that every backend can repeat it bit for bit:
+
+POWER    With l1 = 2^-m the smallest non-zero level, t = r + max(r, l1) is 2r where r >= l1 and l1 + r below: in both
+         cases the fraction bits of t are the position of r between its two levels. Adding 23 random bits to the
+         bit pattern of t carries into the exponent with just that probability, and the exponent is the level.
+UNIFORM  The same in fixed point: r * top with 23 binary places, plus 23 random bits, shifted right by 23.
+TABLE    Search, then compare a 24-bit uniform number times the gap with the distance to the lower level.
+
+Rounding itself moves no expectation by more than 2^-23 of a gap between levels.
+
+Buckets with norm zero, or a non-finite norm, get symbol 0 throughout; since 0 * inf is NaN, a non-finite bucket
+decodes to non-finite values and no other bucket does.
+"""
+
+import torch
+
+from laconic.kernels.grid import Grid, Rounding
+from laconic.kernels.reference.buckets import from_buckets, to_buckets
+from laconic.kernels.reference.random import random_bits
+
+ONE_23 = 2**23
+
+
+def range_guard(norms: torch.Tensor) -> torch.Tensor:
+    """A power of two that brings the norm near 1 where its reciprocal would leave the range of float32."""
+    small, large = norms < 2.0**-62, norms > 2.0**62
+    return torch.where(small, 2.0**64, torch.where(large, 2.0**-64, 1.0)).float()
+
+
+def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
+    """v (n,) and norms (n_buckets,) to symbols (n,) uint8: sign << (bits - 1) | level."""
+    if v.numel() == 0:
+        return torch.empty(0, dtype=torch.uint8, device=v.device)
+    x = to_buckets(v.float(), bucket_size)
+    negative = x < 0
+    if grid.rounding is Rounding.SIGN:
+        symbols = negative.long()
+    else:
+        level = _levels(x, norms, grid, random_bits(key, x.shape[0], x.shape[1], x.device))
+        symbols = torch.where(negative & (level > 0), level + 2 ** (grid.bits - 1), level)
+    usable = torch.isfinite(norms) & (norms > 0)
+    return from_buckets(torch.where(usable[:, None], symbols, 0).to(torch.uint8), v.numel())
+
+
+def _levels(x: torch.Tensor, norms: torch.Tensor, grid: Grid, random: torch.Tensor) -> torch.Tensor:
+    guard = range_guard(norms)
+    a = (x.abs() * guard[:, None]).nan_to_num(nan=0.0, posinf=0.0)
+    inverse = (1.0 / (norms * guard))[:, None]
+    if grid.rounding is Rounding.POWER:
+        return _levels_power((a * inverse).clamp(max=1.0), grid, random >> 9)
+    if grid.rounding is Rounding.UNIFORM:
+        return _levels_uniform(a, inverse, grid, random >> 9)
+    return _levels_table((a * inverse).clamp(max=1.0), grid, random >> 8)
+
+
+def _levels_power(r: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
+    m = grid.top - 1
+    t = r + r.clamp(min=2.0**-m)
+    return ((t.view(torch.int32).long() + random23) >> 23) - (127 - m)
+
+
+def _levels_uniform(a: torch.Tensor, inverse: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
+    top = float(grid.top * ONE_23)
+    fixed = (a * (inverse * top)).clamp(max=top).nan_to_num(nan=0.0).long()
+    return (fixed + random23) >> 23
+
+
+def _levels_table(r: torch.Tensor, grid: Grid, random24: torch.Tensor) -> torch.Tensor:
+    levels = torch.tensor(grid.levels, dtype=torch.float32, device=r.device)
+    low = (torch.searchsorted(levels, r.contiguous(), right=True) - 1).clamp(0, grid.top - 1)
+    uniform = random24.float() * 2.0**-24
+    up = uniform * (levels[low + 1] - levels[low]) < r - levels[low]
+    return low + up.long()
+
+
+def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
+    """Symbols (n,) to float32 values (n,): (+ or -) level * norm."""
+    return dequantize_scaled(symbols, norms, grid, bucket_size)
+
+
+def dequantize_scaled(symbols: torch.Tensor, scales: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
+    """The same with any factor a bucket in the norm's place; `scales` (n_buckets,)."""
+    n = symbols.numel()
+    if n == 0:
+        return torch.empty(0, dtype=torch.float32, device=symbols.device)
+    s = to_buckets(symbols, bucket_size).long()
+    sign_bit = 2 ** (grid.bits - 1)
+    sign = 1.0 - 2.0 * (s >= sign_bit).float()
+    level = s & (sign_bit - 1)
+    scales = scales[:, None]
+    if grid.rounding is Rounding.SIGN:
+        return from_buckets(sign * scales, n)
+    if grid.rounding is Rounding.UNIFORM:
+        return from_buckets(sign * (level.float() * (scales / torch.full_like(scales, grid.top))), n)
+    levels = torch.tensor(grid.levels, dtype=torch.float32, device=s.device)
+    return from_buckets(sign * (levels[level] * scales), n)
