@@ -1,0 +1,136 @@
+"""The interface of a lossy quantizer, and what the bucketed schemes share."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from laconic.errors import LaconicError
+from laconic.kernels import Grid, Norm, Stream, select
+from laconic.kernels.layout import n_buckets
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+MAX_BUCKET_SIZE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """What is left of a tensor: a symbol a value and a norm a bucket.
+
+    symbols  (n,) uint8; int16 or int32 for `Identity`
+    norms    (n_buckets,) float32; empty for `Identity`
+    """
+
+    symbols: torch.Tensor
+    norms: torch.Tensor
+
+
+class Quantizer(ABC):
+    """Lossy map between values and symbols.
+
+    A quantizer is frozen: what changes from call to call (randomness, error memory) is passed in.
+
+    bits         width of a symbol
+    bucket_size  values that share one norm
+    unbiased     whether E[dequantize(quantize(v))] = v
+    """
+
+    name: ClassVar[str]
+    wire_id: ClassVar[int]
+    bits: int
+    bucket_size: int
+
+    @property
+    @abstractmethod
+    def unbiased(self) -> bool:
+        """Whether E[dequantize(quantize(v))] = v."""
+
+    @abstractmethod
+    def variance_bound(self, n: int) -> float:
+        """Proved bound on E‖Q(v) − v‖² / ‖v‖² for n values."""
+
+    @abstractmethod
+    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+        """Values of any shape to symbols."""
+
+    @abstractmethod
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+        """Symbols to float32 values (n,), times `weight`."""
+
+    def n_norms(self, n: int) -> int:
+        """How many norms go with n values."""
+        return n_buckets(n, self.bucket_size)
+
+    @property
+    def core(self) -> "Quantizer":
+        """The quantizer that makes the symbols: itself, unless it wraps another."""
+        return self
+
+    def new_memory(self, v: torch.Tensor) -> torch.Tensor:
+        """The state to pass along with values like `v`: empty, unless the quantizer remembers its error."""
+        return torch.empty(0, dtype=torch.float32, device=v.device)
+
+    def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
+        """What to quantize in the place of `v`, given the memory."""
+        return v
+
+    def remember(  # noqa: B027 (keeping nothing is what most quantizers do)
+        self, memory: torch.Tensor | None, unsent: torch.Tensor, norms: torch.Tensor
+    ) -> None:
+        """Keep `unsent`, what `recall` returned less what was sent, in the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucketed(Quantizer):
+    """A scheme with one norm a bucket and a grid of levels: all that differs is here to be filled in."""
+
+    bits: int = 4
+    bucket_size: int = 8192
+
+    min_bits: ClassVar[int] = 2
+    norm: ClassVar[Norm]
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.bits, int) and self.min_bits <= self.bits <= 8):
+            raise ValueError(f"{self.name}: bits must be an integer from {self.min_bits} to 8, got {self.bits!r}")
+        if not (isinstance(self.bucket_size, int) and 1 <= self.bucket_size <= MAX_BUCKET_SIZE):
+            raise ValueError(
+                f"{self.name}: bucket_size must be an integer from 1 to {MAX_BUCKET_SIZE}, got {self.bucket_size!r}"
+            )
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid:
+        """Levels and how to round to them."""
+
+    @property
+    def unbiased(self) -> bool:
+        return True
+
+    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+        """Values of any shape to symbols and norms."""
+        v = flat(v)
+        kernels = select(backend, v.device)
+        norms = kernels.norms(v, self.bucket_size, self.norm)
+        return Quantized(kernels.quantize(v, norms, self.grid, self.bucket_size, stream.key), norms)
+
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+        """(+ or −) level · (norm · weight), in float32."""
+        kernels = select(backend, quantized.symbols.device)
+        return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size)
+
+    def bucket_dimension(self, n: int) -> int:
+        """Values in the largest bucket of n; bounds per bucket hold for the whole, since ‖v‖² adds up over buckets."""
+        return min(n, self.bucket_size)
+
+
+def flat(v: torch.Tensor) -> torch.Tensor:
+    """`v` as one contiguous row, after a check that it holds real floating-point numbers."""
+    if v.dtype not in DTYPES:
+        allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        got = str(v.dtype).removeprefix("torch.")
+        raise TypeError(f"cannot quantize a tensor of {got}; give one of {allowed}, for example tensor.float()")
+    if v.layout != torch.strided:
+        raise LaconicError(f"cannot quantize a tensor with layout {v.layout}; call .to_dense() first")
+    return v.detach().contiguous().view(-1)

@@ -1,0 +1,43 @@
+"""QSGD: L2 norm and uniform levels."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from laconic.kernels import Grid, Norm, Rounding
+from laconic.quantizers.base import Bucketed
+
+
+@dataclass(frozen=True, slots=True)
+class QSGD(Bucketed):
+    """Uniform quantisation: |v_i| / ‖v‖₂ is rounded, without bias, to a multiple of 1/s with s = 2^(bits−1) − 1.
+
+    bits         2 to 8: one for the sign, the rest for the level
+    bucket_size  values that share one norm
+
+    >>> QSGD(bits=4).grid.levels[-2:]
+    (0.8571428571428571, 1.0)
+
+    Alistarh, Grubic, Li, Tomioka and Vojnovic 2017, "QSGD: Communication-efficient SGD via gradient quantization and
+    encoding", NeurIPS 30.
+    Differences from the paper: s is fixed by the width of a symbol.
+    """
+
+    name: ClassVar[str] = "qsgd"
+    wire_id: ClassVar[int] = 2
+    norm: ClassVar[Norm] = Norm.L2
+
+    @property
+    def n_steps(self) -> int:
+        """s, the number of levels above zero."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def grid(self) -> Grid:
+        s = self.n_steps
+        return Grid(Rounding.UNIFORM, self.bits, tuple(j / s for j in range(s + 1)))
+
+    def variance_bound(self, n: int) -> float:
+        """min(d / s², √d / s) with d the bucket's dimension: Lemma 3.1 of the paper."""
+        d, s = self.bucket_dimension(n), self.n_steps
+        return min(d / s**2, math.sqrt(d) / s)
