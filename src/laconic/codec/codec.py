@@ -1,0 +1,189 @@
+"""A codec: one quantizer and one coder, values to payload and back."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from laconic.codec.header import HEADER_BYTES, Header
+from laconic.codec.payload import Payload
+from laconic.coders import Coder, FixedWidth, Shape
+from laconic.errors import CorruptPayload
+from laconic.kernels import BACKENDS, Backend, Stream, select
+from laconic.quantizers import Bucketed, Quantized, Quantizer
+from laconic.quantizers.base import flat
+
+NORM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One quantizer and one coder.
+
+    quantizer  what is lost: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Identity`
+    coder      how the symbols become bytes: `FixedWidth` (default), `Elias`, `Huffman`, `RANS`
+    backend    "auto", or a kernel backend by name, which then never falls back
+
+    >>> import torch, laconic
+    >>> codec = Codec(laconic.NUQSGD(bits=4), laconic.RANS())
+    >>> v = torch.randn(10000)
+    >>> payload = codec.encode(v, laconic.Stream(seed=1, step=7))
+    >>> codec.decode(payload).shape
+    torch.Size([10000])
+    """
+
+    quantizer: Quantizer
+    coder: Coder = field(default_factory=FixedWidth)
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.quantizer, Quantizer):
+            raise TypeError(f"quantizer must be one such as NUQSGD(bits=4), got {self.quantizer!r}")
+        if not isinstance(self.coder, Coder):
+            raise TypeError(f"coder must be one such as FixedWidth() or RANS(), got {self.coder!r}")
+        if self.quantizer.bits > self.coder.max_bits:
+            raise ValueError(
+                f"{self.quantizer} makes symbols of {self.quantizer.bits} bits, "
+                f"{self.coder.name} codes at most {self.coder.max_bits}; use FixedWidth()"
+            )
+        if self.backend not in BACKENDS:
+            raise ValueError(f"unknown backend {self.backend!r}; choose one of {', '.join(BACKENDS)}")
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether `n` values always take `max_bytes(n)` bytes, so that one collective can carry them."""
+        return self.coder.fixed_size
+
+    def max_bytes(self, n: int) -> int:
+        """Most bytes a payload of n values can take; exact where `fixed_size`."""
+        return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) + self.coder.max_bytes(self._shape(n))
+
+    def new_memory(self, v: torch.Tensor) -> torch.Tensor:
+        """The error memory to pass to each `encode` of values like `v`; empty where the quantizer keeps none."""
+        return self.quantizer.new_memory(v)
+
+    def encode(
+        self,
+        v: torch.Tensor,
+        stream: Stream = Stream(),  # noqa: B008
+        memory: torch.Tensor | None = None,
+    ) -> Payload:
+        """Values of any shape to a payload on the same device; `memory` is updated in place."""
+        v = self.quantizer.recall(flat(v), memory)
+        backend = select(self.backend, v.device)
+        payload = (self._encode_fused if self._fused else self._encode_in_steps)(v, stream, backend)
+        if self.quantizer is not self.quantizer.core:
+            self._decode_into(payload.data, v, -1.0, accumulate=True)
+            self.quantizer.remember(memory, v, self._norms(payload.data, v.numel()))
+        return payload
+
+    def decode(self, payload: Payload, n: int | None = None, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The values (n,) in float32, or `CorruptPayload`.
+
+        n    if given, must be the number of values sent
+        out  if given, a contiguous row of float32 that the values are written to; returned
+        """
+        if out is None:
+            n = self._checked_header(payload, n).n
+            out = torch.empty(n, dtype=torch.float32, device=payload.data.device)
+        else:
+            _require_row(out)
+            self._checked_header(payload, out.numel())
+        self._decode_into(payload.data, out, 1.0, accumulate=False)
+        return out
+
+    def decode_add(self, payload: Payload, out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+        """out += weight * values, without a copy of the values. `out` is (n,) float32 and contiguous; returned."""
+        _require_row(out)
+        self._checked_header(payload, out.numel())
+        self._decode_into(payload.data, out, weight, accumulate=True)
+        return out
+
+    @property
+    def _fused(self) -> bool:
+        """Whether one kernel does both quantizer's and coder's work."""
+        return isinstance(self.quantizer.core, Bucketed) and isinstance(self.coder, FixedWidth)
+
+    def _shape(self, n: int) -> Shape:
+        return Shape(n, self.quantizer.bits, self.quantizer.bucket_size)
+
+    def _norms(self, data: torch.Tensor, n: int) -> torch.Tensor:
+        end = HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n)
+        return data[HEADER_BYTES:end].view(torch.float32)
+
+    def _coded(self, data: torch.Tensor, n: int) -> torch.Tensor:
+        return data[HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) :]
+
+    def _header(self, n: int, coded_bytes: int) -> Header:
+        core = self.quantizer.core
+        p = float(torch.tensor(getattr(core, "p", 0.0), dtype=torch.float32))
+        return Header(core.wire_id, core.bits, self.coder.wire_id, core.bucket_size, p, n, coded_bytes)
+
+    def _new_data(self, n: int, coded_bytes: int, device: torch.device) -> torch.Tensor:
+        header = bytearray(self._header(n, coded_bytes).to_bytes())
+        n_bytes = HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) + coded_bytes
+        data = torch.empty(n_bytes, dtype=torch.uint8, device=device)
+        data[:HEADER_BYTES] = torch.frombuffer(header, dtype=torch.uint8).to(device)
+        return data
+
+    def _encode_fused(self, v: torch.Tensor, stream: Stream, backend: Backend) -> Payload:
+        core: Any = self.quantizer.core
+        n = v.numel()
+        data = self._new_data(n, self.coder.max_bytes(self._shape(n)), v.device)
+        norms, coded = self._norms(data, n), self._coded(data, n)
+        backend.quantize_pack(v, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
+        return Payload(data)
+
+    def _encode_in_steps(self, v: torch.Tensor, stream: Stream, backend: Backend) -> Payload:
+        n = v.numel()
+        quantized = self.quantizer.core.quantize(v, stream, backend=self.backend)
+        coded = self.coder.encode(quantized.symbols, self._shape(n), backend)
+        data = self._new_data(n, coded.numel(), v.device)
+        self._norms(data, n).copy_(quantized.norms)
+        self._coded(data, n).copy_(coded)
+        return Payload(data)
+
+    def _decode_into(self, data: torch.Tensor, out: torch.Tensor, weight: float, *, accumulate: bool) -> None:
+        core: Any = self.quantizer.core
+        n, backend = out.numel(), select(self.backend, data.device)
+        data = _aligned(data)
+        norms, coded = self._norms(data, n), self._coded(data, n)
+        if self._fused:
+            backend.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate)
+            return
+        symbols = self.coder.decode(coded, self._shape(n), backend)
+        values = core.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
+        if accumulate:
+            out.add_(values)
+        else:
+            out.copy_(values)
+
+    def _checked_header(self, payload: Payload, n: int | None) -> Header:
+        """The header, after every field was compared with this codec and every length with the data."""
+        header = payload.header
+        expected = self._header(header.n if n is None else n, header.coded_bytes)
+        for name in ("quantizer", "bits", "coder", "bucket_size", "p", "n"):
+            got, want = getattr(header, name), getattr(expected, name)
+            if got != want:
+                raise CorruptPayload(f"payload has {name} {got}, this codec expects {want}")
+        coded_bytes = payload.n_bytes - HEADER_BYTES - NORM_BYTES * self.quantizer.n_norms(header.n)
+        if coded_bytes != header.coded_bytes:
+            raise CorruptPayload(
+                f"payload of {payload.n_bytes} bytes has {max(0, coded_bytes)} of symbols, "
+                f"its header says {header.coded_bytes}"
+            )
+        if header.coded_bytes > self.coder.max_bytes(self._shape(header.n)):
+            raise CorruptPayload(f"{header.coded_bytes} bytes of symbols are more than {header.n} values can take")
+        if self.fixed_size and header.coded_bytes != self.coder.max_bytes(self._shape(header.n)):
+            raise CorruptPayload(f"{header.coded_bytes} bytes of symbols do not fit {header.n} values")
+        return header
+
+
+def _require_row(out: torch.Tensor) -> None:
+    if out.dtype != torch.float32 or out.dim() != 1 or not out.is_contiguous():
+        raise ValueError(f"out must be a contiguous row of float32, got {out.dtype} of shape {tuple(out.shape)}")
+
+
+def _aligned(data: torch.Tensor) -> torch.Tensor:
+    """`data` at a multiple of four bytes, so that it can be viewed as words."""
+    return data.contiguous() if data.storage_offset() % NORM_BYTES == 0 else data.clone()

@@ -1,0 +1,74 @@
+"""The tables the laws run over: every quantizer, every coder, every shape that has ever broken one."""
+
+import torch
+
+from laconic import NUQSGD, QSGD, RANS, Elias, ErrorFeedback, FixedWidth, Huffman, Identity, QSGDInf, Sign
+
+BITS = range(2, 9)
+
+UNBIASED = [scheme(bits=bits) for scheme in (NUQSGD, QSGD, QSGDInf) for bits in BITS] + [
+    NUQSGD(bits=3, p=0.7),
+    NUQSGD(bits=4, p=0.25),
+]
+BUCKETED = [*UNBIASED, Sign()]
+IDENTITIES = [Identity("fp32"), Identity("bf16")]
+STATELESS = [*BUCKETED, *IDENTITIES]
+WITH_MEMORY = [ErrorFeedback(inner) for inner in (Sign(), NUQSGD(bits=2), QSGDInf(bits=4), Identity("bf16"))]
+QUANTIZERS = [*STATELESS, *WITH_MEMORY]
+
+CODERS = [FixedWidth(), Elias(), Elias("sparse"), Elias("dense"), Huffman(), RANS()]
+
+SIZES_AND_BUCKETS = [
+    (0, 8),
+    (1, 1),
+    (1, 8192),
+    (5, 1),
+    (7, 7),
+    (100, 64),
+    (1001, 7),
+    (8192, 8192),
+    (8193, 8192),
+    (20000, 4096),
+]
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def inputs(n: int) -> dict[str, torch.Tensor]:
+    """Values of length n, from ordinary to nasty but finite."""
+    g = torch.Generator().manual_seed(n)
+    normal = torch.randn(n, generator=g)
+    spike = torch.zeros(n)
+    spike[n // 2 : n // 2 + 1] = -3.0
+    return {
+        "normal": normal,
+        "heavy tail": normal**5,
+        "zeros": torch.zeros(n),
+        "spike": spike,
+        "constant": torch.full((n,), 0.1),
+        "subnormal": normal * 1e-41,
+        "tiny": normal * 1e-30,
+        "large": normal.clamp(-3, 3) * 1e36,
+        "negative zero": -torch.zeros(n),
+    }
+
+
+def named(members: list) -> dict:
+    """Keyword arguments of `pytest.mark.parametrize` that name each member by its repr."""
+    return {"argvalues": members, "ids": [repr(m) for m in members]}
+
+
+def with_bucket(quantizer, bucket_size: int):
+    """The same quantizer with another bucket size; `Identity` has none."""
+    from dataclasses import replace
+
+    if isinstance(quantizer, ErrorFeedback):
+        return ErrorFeedback(with_bucket(quantizer.inner, bucket_size))
+    return quantizer if isinstance(quantizer, Identity) else replace(quantizer, bucket_size=bucket_size)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equality that counts NaN equal to NaN and -0 different from +0."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.view(torch.int32), b.view(torch.int32)) if a.is_floating_point() else torch.equal(a, b)

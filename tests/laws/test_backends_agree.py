@@ -1,0 +1,75 @@
+"""Law 5: for the same seed, reference and CPU kernels give the same symbols, bit for bit, given the same norms."""
+
+import pytest
+import torch
+from members import BUCKETED, DTYPES, SIZES_AND_BUCKETS, inputs, named, same_bits, with_bucket
+
+from laconic import BackendUnavailable, Codec, Stream
+from laconic.kernels import select
+from laconic.kernels.reference.random import random_bits
+
+CPU = torch.device("cpu")
+REFERENCE, NUMBA = select("reference", CPU), select("cpu", CPU)
+KEY = Stream(seed=5, rank=2, step=9, tensor="layer.weight").key
+
+
+@pytest.mark.parametrize(("n", "bucket_size"), SIZES_AND_BUCKETS)
+@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+def test_same_symbols_values_and_bytes(quantizer, n, bucket_size):
+    grid = quantizer.grid
+    for dtype in DTYPES:
+        for v in inputs(n).values():
+            v = v.to(dtype)
+            norms = REFERENCE.norms(v, bucket_size, quantizer.norm)
+            assert torch.allclose(NUMBA.norms(v, bucket_size, quantizer.norm), norms, rtol=2.0**-23, equal_nan=True)
+            symbols = REFERENCE.quantize(v, norms, grid, bucket_size, KEY)
+            assert same_bits(NUMBA.quantize(v, norms, grid, bucket_size, KEY), symbols)
+            values = REFERENCE.dequantize(symbols, norms, grid, bucket_size)
+            assert torch.equal(
+                NUMBA.dequantize(symbols, norms, grid, bucket_size).nan_to_num(7.0), values.nan_to_num(7.0)
+            )
+            data = REFERENCE.pack(symbols, grid.bits, bucket_size)
+            assert same_bits(NUMBA.pack(symbols, grid.bits, bucket_size), data)
+
+
+@pytest.mark.parametrize(("n", "bucket_size"), [(20_001, 8192), (999, 10)])
+@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+def test_fused_kernels_are_what_they_fuse(quantizer, n, bucket_size):
+    quantizer, v = with_bucket(quantizer, bucket_size), inputs(n)["heavy tail"]
+    codecs = [Codec(quantizer, backend=backend) for backend in ("reference", "cpu")]
+    payloads = [codec.encode(v, Stream(seed=8)) for codec in codecs]
+    assert same_bits(payloads[0].data, payloads[1].data)
+    for weight in (1.0, -1.0, 1 / 3):
+        sums = [codec.decode_add(payloads[0], torch.ones(n), weight) for codec in codecs]
+        assert torch.equal(*sums)
+
+
+def test_random_bits_match_the_kernels_through_a_quantizer():
+    """The 23 random bits of an element decide its rounding: recover one bit of them from the symbols."""
+    quantizer = with_bucket(BUCKETED[0], 16)  # NUQSGD with 2 bits: levels 0 and 1
+    v = torch.zeros(64)
+    v[::16] = 3.0**0.5 / 2
+    v[1::16] = 0.5
+    symbols = NUMBA.quantize(v, torch.ones(4), quantizer.grid, 16, KEY)
+    random23 = random_bits(KEY, 4, 16, CPU) >> 9
+    assert torch.equal(symbols[1::16].long(), (random23[:, 1] >= 2**22).long())
+
+
+def test_a_backend_asked_for_by_name_never_falls_back():
+    with pytest.raises(BackendUnavailable, match="needs tensors on the CPU"):
+        select("cpu", torch.device("cuda"))
+    with pytest.raises(ValueError, match="unknown backend 'gpus'; choose one of auto, reference, cpu"):
+        Codec(BUCKETED[0], backend="gpus")
+
+
+def test_one_and_two_threads_agree():
+    v, codec, n_threads = inputs(200_000)["normal"], Codec(BUCKETED[2]), torch.get_num_threads()
+    try:
+        payloads = []
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            payloads.append(codec.encode(v).data)
+    finally:
+        torch.set_num_threads(n_threads)
+    assert same_bits(payloads[0], payloads[1])
+    assert same_bits(payloads[0], payloads[2])

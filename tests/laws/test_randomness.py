@@ -1,0 +1,104 @@
+"""Counter-based randomness: uniform, and independent across neighbours, ranks, steps and tensors.
+
+Thresholds: a chi-square statistic with k degrees of freedom is close to normal with mean k and variance 2k; a
+correlation of M pairs has standard error 1 / sqrt(M). Six standard errors, fewer than 1,000 comparisons.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from laconic import Stream
+from laconic.kernels.reference.random import random_bits
+
+CPU = torch.device("cpu")
+BUCKETS, SIZE = 64, 8192
+Z = 6.0
+
+STREAMS = {
+    "base": Stream(),
+    "seed": Stream(seed=1),
+    "rank 1": Stream(rank=1),
+    "rank 2": Stream(rank=2),
+    "rank 1000": Stream(rank=1000),
+    "step 1": Stream(step=1),
+    "step 2": Stream(step=2),
+    "tensor 1": Stream(tensor=1),
+    "tensor name": Stream(tensor="layer1.weight"),
+}
+
+
+def bits(stream: Stream) -> torch.Tensor:
+    return random_bits(stream.key, BUCKETS, SIZE, CPU)
+
+
+def chi_square_z(codes: torch.Tensor, n_cells: int) -> float:
+    """Standard errors of the chi-square statistic of `codes` against the uniform law on n_cells."""
+    counts = torch.bincount(codes.reshape(-1), minlength=n_cells).double()
+    expected = codes.numel() / n_cells
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    return (statistic - (n_cells - 1)) / math.sqrt(2 * (n_cells - 1))
+
+
+def correlation_z(a: torch.Tensor, b: torch.Tensor) -> float:
+    a, b = a.double().reshape(-1), b.double().reshape(-1)
+    a, b = a - a.mean(), b - b.mean()
+    return float((a * b).sum() / (a.norm() * b.norm())) * math.sqrt(a.numel())
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_uniform(name):
+    u = bits(STREAMS[name])
+    assert abs(chi_square_z(u >> 24, 256)) <= Z
+    assert abs(chi_square_z((u >> 9) & 0xFFF, 4096)) <= Z
+    for place in range(9, 32):
+        ones = float(((u >> place) & 1).double().mean())
+        assert abs(ones - 0.5) * 2 * math.sqrt(u.numel()) <= Z, place
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("lag", [1, 2, 3, 7, 8, 16, 64, 256, 1024, 4096])
+def test_independent_of_neighbours(name, lag):
+    u = bits(STREAMS[name])
+    a, b = u[:, :-lag], u[:, lag:]
+    assert abs(correlation_z(a, b)) <= Z
+    assert abs(chi_square_z((a >> 28) * 16 + (b >> 28), 256)) <= Z
+    assert abs(correlation_z((a >> 9) & 1, (b >> 31) & 1)) <= Z
+
+
+def test_independent_of_the_neighbouring_bucket():
+    u = bits(Stream())
+    assert abs(correlation_z(u[:-1], u[1:])) <= Z
+    assert abs(chi_square_z((u[:-1] >> 28) * 16 + (u[1:] >> 28), 256)) <= Z
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.combinations(STREAMS, 2)))
+def test_independent_across_streams(a, b):
+    x, y = bits(STREAMS[a]), bits(STREAMS[b])
+    assert abs(correlation_z(x, y)) <= Z
+    assert abs(chi_square_z((x >> 28) * 16 + (y >> 28), 256)) <= Z
+    for shift in (1, 2, 16):
+        assert abs(correlation_z(x[:, shift:], y[:, :-shift])) <= Z
+
+
+def test_consecutive_keys_give_independent_first_values():
+    """The first value of 100,000 consecutive steps is as uniform as 100,000 values of one step."""
+    u = torch.cat([random_bits(Stream(step=t).key, 1, 4, CPU) for t in range(20_000)])
+    for column in range(4):
+        assert abs(chi_square_z(u[:, column] >> 26, 64)) <= Z
+    assert abs(correlation_z(u[:-1, 0], u[1:, 0])) <= Z
+
+
+def test_keys_differ_and_do_not_depend_on_the_process():
+    keys = {Stream(seed=s, rank=r, step=t).key for s in range(20) for r in range(20) for t in range(20)}
+    assert len(keys) == 8000
+    assert Stream(seed=1, rank=2, step=3, tensor="weight").key == 0xCCE7BB1F36803D29
+    assert Stream(tensor="a").key != Stream(tensor="b").key
+
+
+@pytest.mark.parametrize("field", ["seed", "rank", "step"])
+def test_out_of_range(field):
+    with pytest.raises(ValueError, match=f"{field} must be an integer from 0"):
+        Stream(**{field: -1})
