@@ -1,0 +1,30 @@
+"""Exchanges: averages over a process group, with a codec on the wire."""
+
+from laconic.exchange.accounting import Accounting
+from laconic.exchange.all_gather import AllGather
+from laconic.exchange.all_reduce import AllReduce
+from laconic.exchange.base import Exchange, Exchanged, Task
+from laconic.exchange.communicator import Communicator
+from laconic.exchange.names import EXCHANGES, by_name
+from laconic.exchange.nothing import Nothing
+from laconic.exchange.pieces import PIECE_VALUES, average_in_pieces
+from laconic.exchange.pipeline import Handle, Pipeline
+from laconic.exchange.scatter_reduce import ScatterReduce
+
+__all__ = [
+    "EXCHANGES",
+    "PIECE_VALUES",
+    "Accounting",
+    "AllGather",
+    "AllReduce",
+    "Communicator",
+    "Exchange",
+    "Exchanged",
+    "Handle",
+    "Nothing",
+    "Pipeline",
+    "ScatterReduce",
+    "Task",
+    "average_in_pieces",
+    "by_name",
+]

@@ -1,0 +1,90 @@
+"""The interface of an exchange: average a tensor over ranks."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from laconic.codec import Codec
+from laconic.exchange.accounting import Accounting
+from laconic.exchange.communicator import Communicator
+from laconic.kernels import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What every rank holds after an exchange, to the last bit the same, and what it cost this rank."""
+
+    value: torch.Tensor
+    accounting: Accounting
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One tensor to average.
+
+    v       (n,), any floating type
+    codec   how it goes over the wire
+    stream  where its random numbers come from; `rank` is filled in
+    memory  error memory of this rank, updated in place
+    """
+
+    v: torch.Tensor
+    codec: Codec
+    stream: Stream
+    memory: torch.Tensor | None = None
+    measure_error: bool = False
+
+
+Phases = Generator[None, None, Exchanged]
+"""An exchange under way: each `next` runs one phase, and only the phases after the first wait for other ranks."""
+
+
+class Exchange(ABC):
+    """A way to average over ranks. Members are frozen; all state is in the task."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def phases(self, task: Task, comm: Communicator) -> Phases:
+        """The exchange, cut where it waits for other ranks; phase i uses channel i of `comm`."""
+
+    def check(self, codec: Codec) -> None:  # noqa: B027 (most carry any codec)
+        """Raise `ValueError` if this exchange cannot carry `codec`; the message names both."""
+
+    @abstractmethod
+    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
+        """Most bytes a rank receives for n values among `size` ranks; what "auto" minimises."""
+
+    @abstractmethod
+    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
+        """Bound on E‖result − mean‖² over the mean of ‖v_i‖²; for unbiased codecs."""
+
+    def average(
+        self,
+        v: torch.Tensor,
+        codec: Codec,
+        stream: Stream = Stream(),  # noqa: B008
+        *,
+        memory: torch.Tensor | None = None,
+        comm: Communicator | None = None,
+        measure_error: bool = False,
+    ) -> Exchanged:
+        """Average `v` over the ranks of `comm` (default: the default process group) and wait for it.
+
+        >>> import torch, laconic
+        >>> from laconic.exchange import AllGather
+        >>> AllGather().average(torch.tensor([3.0, 4.0]), laconic.codec("fp32")).value
+        tensor([3., 4.])
+        """
+        self.check(codec)
+        task = Task(v, codec, stream, memory, measure_error)
+        phases = self.phases(task, Communicator.over() if comm is None else comm)
+        while True:
+            try:
+                next(phases)
+            except StopIteration as end:
+                result: Exchanged = end.value
+                return result

@@ -1,0 +1,31 @@
+"""Encoding with its accounting, shared by the exchanges."""
+
+import torch
+
+from laconic.codec import Payload
+from laconic.exchange.accounting import Accounting
+from laconic.exchange.base import Task
+from laconic.kernels import Stream
+
+
+def encode(task: Task, first: int, last: int, stream: Stream, accounting: Accounting) -> Payload:
+    """Values [first, last) of the task as a payload; the memory's part is updated in place."""
+    v = task.v.reshape(-1)[first:last]
+    memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
+    payload = task.codec.encode(v, stream, memory)
+    if task.measure_error:
+        measure_error(v, task.codec.decode(payload), accounting)
+    return payload
+
+
+def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -> None:
+    """Add ‖sent − v‖² and ‖v‖² to the accounting."""
+    v = v.detach().double().reshape(-1)
+    accounting.error += float((sent.double() - v).square().sum())
+    accounting.energy += float(v.square().sum())
+
+
+def count(sent: list[torch.Tensor], received: list[torch.Tensor], rank: int, accounting: Accounting) -> None:
+    """Count the bytes of messages to and from other ranks."""
+    accounting.bytes_sent += sum(len(m) for m in sent) - len(sent[rank])
+    accounting.bytes_received += sum(len(m) for m in received) - len(received[rank])

@@ -1,0 +1,102 @@
+"""scatter_reduce: each rank averages one chunk and sends the average to all."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+
+from laconic.codec import Codec, Payload
+from laconic.exchange.accounting import Accounting
+from laconic.exchange.base import Exchange, Exchanged, Phases, Task
+from laconic.exchange.communicator import Communicator
+from laconic.exchange.encoding import count, encode
+from laconic.kernels.layout import n_buckets
+from laconic.quantizers import QSGDInf
+
+RESERVE = QSGDInf(bits=8)
+"""What averages go out in where the codec itself is biased and so must not quantise them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterReduce(Exchange):
+    """With P ranks and v cut into P chunks of whole buckets:
+
+    1. encode each chunk, send chunk r to rank r (all-to-all);
+    2. decode and average the P codes of own chunk, quantise the average anew, send it to every rank (all-gather);
+    3. decode the P averaged chunks, own included.
+
+    A rank receives about two codes' worth of bytes however many ranks there are. The second quantisation adds its own
+    variance; `second` says how it is done.
+
+    second  codec of the averages; by default that of the values, or 8-bit QSGDInf where that one is biased
+    """
+
+    second: Codec | None = None
+
+    name: ClassVar[str] = "scatter_reduce"
+
+    def second_codec(self, codec: Codec) -> Codec:
+        """The codec of the averages, given that of the values."""
+        if self.second is not None:
+            return self.second
+        core = codec.quantizer.core
+        if core.unbiased or core.wire_id == 0:
+            return replace(codec, quantizer=core)
+        return replace(codec, quantizer=replace(RESERVE, bucket_size=core.bucket_size))
+
+    def phases(self, task: Task, comm: Communicator) -> Phases:
+        n, second = task.v.numel(), self.second_codec(task.codec)
+        cuts = chunk_cuts(n, task.codec.quantizer.bucket_size, comm.size)
+        accounting = Accounting(n_exchanges=1, n_values=n)
+        with accounting.timed("encode"):
+            stream = replace(task.stream, rank=comm.rank)
+            out = [
+                encode(task, cuts[r], cuts[r + 1], stream.at(tensor=f"{stream.tensor}/{r}"), accounting).data
+                for r in range(comm.size)
+            ]
+            lengths = [len(out[comm.rank])] * comm.size if task.codec.fixed_size else None
+            inbox = comm.all_to_all(out, lengths, phase=0)
+        yield
+        with accounting.timed("wire"):
+            codes = inbox.wait()
+        count(out, codes, comm.rank, accounting)
+        with accounting.timed("decode"):
+            own = torch.zeros(cuts[comm.rank + 1] - cuts[comm.rank], dtype=torch.float32, device=task.v.device)
+            for code in codes:
+                task.codec.decode_add(Payload(code), own, weight=1.0 / comm.size)
+        with accounting.timed("encode"):
+            payload = second.encode(own, stream.at(tensor=f"{stream.tensor}/average"))
+            out = [payload.data] * comm.size
+            sizes = [last - first for first, last in pairwise(cuts)]
+            inbox = comm.all_to_all(out, [second.max_bytes(m) for m in sizes] if second.fixed_size else None, phase=1)
+        yield
+        with accounting.timed("wire"):
+            codes = inbox.wait()
+        count(out, codes, comm.rank, accounting)
+        with accounting.timed("decode"):
+            average = torch.empty(n, dtype=torch.float32, device=task.v.device)
+            for r, code in enumerate(codes):
+                second.decode(Payload(code), out=average[cuts[r] : cuts[r + 1]])
+        return Exchanged(average, accounting)
+
+    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
+        cuts = chunk_cuts(n, codec.quantizer.bucket_size, size)
+        sizes = [last - first for first, last in pairwise(cuts)]
+        second = self.second_codec(codec)
+        return (size - 1) * codec.max_bytes(max(sizes)) + sum(second.max_bytes(m) for m in sizes[1:])
+
+    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
+        """ω₁ / P + ω₂ (1 + ω₁ / P): the second quantisation sees the average and the first one's error."""
+        first = codec.quantizer.variance_bound(n) / size
+        return first + self.second_codec(codec).quantizer.variance_bound(n) * (1 + first)
+
+
+def chunk_cuts(n: int, bucket_size: int, size: int) -> list[int]:
+    """Where to cut n values into `size` chunks of whole buckets, as equal as can be; some may be empty.
+
+    >>> chunk_cuts(100, 16, 3), chunk_cuts(10, 16, 3)
+    ([0, 32, 64, 100], [0, 0, 0, 10])
+    """
+    buckets = n_buckets(n, bucket_size)
+    return [min(n, r * buckets // size * bucket_size) for r in range(size)] + [n]
