@@ -1,0 +1,21 @@
+"""Training with compressed gradients."""
+
+from laconic.training.agreement import Disagreement
+from laconic.training.compressor import Compressor
+from laconic.training.ddp import compress, stats
+from laconic.training.policy import Policy
+from laconic.training.simulated import SimulatedWorkers
+from laconic.training.state import load_state_dict, state_dict
+from laconic.training.tensorboard import log_stats
+
+__all__ = [
+    "Compressor",
+    "Disagreement",
+    "Policy",
+    "SimulatedWorkers",
+    "compress",
+    "load_state_dict",
+    "log_stats",
+    "state_dict",
+    "stats",
+]

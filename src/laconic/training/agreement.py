@@ -1,0 +1,33 @@
+"""Do all ranks mean the same? Found out at the first step, by an error that names rank and field."""
+
+import json
+from typing import Any
+
+import torch
+
+from laconic.errors import LaconicError
+from laconic.exchange import Communicator
+
+
+class Disagreement(LaconicError, RuntimeError):
+    """Ranks were given different configurations."""
+
+
+def check_agreement(comm: Communicator, config: dict[str, Any]) -> None:
+    """Compare `config` (plain JSON values) across ranks; raise `Disagreement` on every rank if any two differ."""
+    if comm.size == 1:
+        return
+    text = torch.frombuffer(bytearray(json.dumps(config, sort_keys=True).encode()), dtype=torch.uint8)
+    messages = comm.all_to_all([text] * comm.size, None, phase=0).wait()
+    configs = [json.loads(message.numpy().tobytes()) for message in messages]
+    differences = [line for rank in range(1, comm.size) for line in _differences(configs[0], configs[rank], rank)]
+    if differences:
+        raise Disagreement("ranks disagree: " + "; ".join(differences[:5]) + ". Give every rank the same arguments")
+
+
+def _differences(first: dict[str, Any], other: dict[str, Any], rank: int) -> list[str]:
+    return [
+        f"{field} is {first.get(field)!r} on rank 0 and {other.get(field)!r} on rank {rank}"
+        for field in sorted(first.keys() | other.keys())
+        if first.get(field) != other.get(field)
+    ]

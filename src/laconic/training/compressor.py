@@ -1,0 +1,87 @@
+"""The averaging of one model's gradients: groups, error memory, step count, statistics."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from laconic.codec import Codec
+from laconic.exchange import Accounting, AllReduce, Communicator, Exchange, Handle, Pipeline, Task
+from laconic.kernels import Stream
+from laconic.quantizers import Identity
+from laconic.training.groups import Group
+from laconic.training.policy import Policy
+
+PLAIN = Codec(Identity("fp32"))
+
+
+@dataclass(slots=True)
+class Compressor:
+    """All state of one compressed model. Everything that must survive a restart is `step` and `memory`.
+
+    groups      what is exchanged with what
+    codec       how compressed groups go over the wire
+    exchange    by which exchange
+    policy      when compression begins
+    device      where the gradients are
+    seed        of the random streams; rank, step and group are added to it
+    step        how many times gradients were averaged
+    memory      error memory of each compressed group, on this rank
+    totals      accounting summed over all steps; `last` is that of the last step
+    error_every measure the quantisation error every so many steps; 0 never
+    """
+
+    groups: list[Group]
+    codec: Codec
+    exchange: Exchange
+    policy: Policy
+    comm: Communicator
+    device: torch.device
+    seed: int = 0
+    error_every: int = 100
+    step: int = 0
+    memory: dict[int, torch.Tensor] = field(default_factory=dict)
+    totals: Accounting = field(default_factory=Accounting)
+    last: Accounting = field(default_factory=Accounting)
+    _pipeline: Pipeline | None = None
+    _flat: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def flat(self, group: Group) -> torch.Tensor:
+        """The buffer that a group's gradients are gathered in; the same at every step."""
+        if group.index not in self._flat:
+            self._flat[group.index] = torch.zeros(group.n_values, dtype=torch.float32, device=self.device)
+        return self._flat[group.index]
+
+    def memory_of(self, group: Group) -> torch.Tensor | None:
+        """The error memory of a group, made at first need."""
+        if not group.compressed:
+            return None
+        if group.index not in self.memory:
+            self.memory[group.index] = self.codec.new_memory(self.flat(group))
+        return self.memory[group.index]
+
+    def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
+        """How this group's values are averaged at this step."""
+        stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
+        if not group.compressed or self.step < self.policy.warmup_steps:
+            return (AllReduce() if self.exchange.name != "nothing" else self.exchange), Task(v, PLAIN, stream)
+        measure = self.error_every > 0 and self.step % self.error_every == 0
+        return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure)
+
+    def start(self, group: Group, v: torch.Tensor) -> Handle:
+        """Begin to average a group's values; groups must be started in the same order on every rank."""
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self.comm)
+        return self._pipeline.start(*self.task(group, v))
+
+    def finish_step(self, accounting: Accounting) -> None:
+        """All groups of a step have been averaged."""
+        self.last = accounting
+        self.totals += accounting
+        self.step += 1
+
+    def close(self) -> None:
+        """End the threads and give back the channels."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None
+        self.comm.close()

@@ -1,0 +1,113 @@
+"""One line after `DistributedDataParallel(...)`: compressed gradients."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from laconic._version import __version__
+from laconic.codec import Codec, codec_for
+from laconic.exchange import Communicator, Exchange
+from laconic.exchange import by_name as exchange_by_name
+from laconic.quantizers import Quantizer
+from laconic.training.compressor import Compressor
+from laconic.training.groups import Group, make_groups
+from laconic.training.hook import HookState, average_gradients
+from laconic.training.policy import Policy
+
+_compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
+
+
+def compress(
+    model: DistributedDataParallel,
+    codec: Codec | Quantizer | str,
+    *,
+    exchange: str | Exchange = "auto",
+    policy: Policy | None = None,
+    seed: int = 0,
+    error_every: int = 100,
+    timeout: timedelta | None = None,
+) -> Compressor:
+    """Send this model's gradients compressed from now on. Call it on every rank, once, before the first step.
+
+    model        a model wrapped in DistributedDataParallel
+    codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, or a scheme's name
+    exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
+                 "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`
+    policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
+    seed         of the random streams; the same on every rank
+    error_every  measure the quantisation error every so many steps, for `laconic.stats`; 0 never
+    timeout      of the process groups made for the exchange; by default that of torch.distributed
+
+    Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
+    raised on every rank and names rank and field.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
+            "call it as compress(DistributedDataParallel(model), ...)"
+        )
+    if model in _compressors:
+        raise ValueError("this model is compressed already; call compress() once")
+    chosen, policy = codec_for(codec), policy or Policy()
+    parameters = list(model.module.named_parameters())
+    groups = make_groups(parameters, policy)
+    size = torch.distributed.get_world_size(model.process_group)
+    largest = max((group.n_values for group in groups if group.compressed), default=1)
+    way = exchange_by_name(exchange, chosen, size, largest)
+    comm = Communicator.open(model.process_group, timeout=timeout)
+    compressor = Compressor(groups, chosen, way, policy, comm, parameters[0][1].device, seed, error_every)
+    names = {id(p): name for name, p in parameters}
+    config = _config(chosen, way, policy, seed, groups)
+    model.register_comm_hook(HookState(compressor, names, config), average_gradients)
+    _compressors[model] = compressor
+    return compressor
+
+
+def compressor_of(model: torch.nn.Module) -> Compressor:
+    """The state behind a compressed model."""
+    try:
+        return _compressors[model]
+    except KeyError:
+        raise ValueError("this model is not compressed; call laconic.compress(model, codec) first") from None
+
+
+def stats(model: torch.nn.Module) -> dict[str, float]:
+    """What compression did so far, on this rank.
+
+    steps, values, bytes_sent, bytes_received (per step), ratio (float32 bytes over bytes sent), encode_ms, wire_ms,
+    decode_ms (per step), nmse (mean normalised error of this rank's own messages, where it was measured)
+    """
+    compressor = compressor_of(model)
+    totals, steps = compressor.totals, max(1, compressor.step)
+    return {
+        "steps": compressor.step,
+        "values": totals.n_values / steps,
+        "bytes_sent": totals.bytes_sent / steps,
+        "bytes_received": totals.bytes_received / steps,
+        "ratio": totals.ratio,
+        "encode_ms": 1e3 * totals.encode_seconds / steps,
+        "wire_ms": 1e3 * totals.wire_seconds / steps,
+        "decode_ms": 1e3 * totals.decode_seconds / steps,
+        "nmse": totals.nmse,
+    }
+
+
+def _config(codec: Codec, exchange: Exchange, policy: Policy, seed: int, groups: list[Group]) -> dict[str, Any]:
+    """What all ranks must agree on, as plain values."""
+    return {
+        "laconic": __version__,
+        "quantizer": repr(codec.quantizer),
+        "coder": repr(codec.coder),
+        "exchange": repr(exchange),
+        "seed": seed,
+        **{f"policy.{name}": value for name, value in asdict(policy).items()},
+        **{
+            f"shape of {name}": list(shape)
+            for group in groups
+            for name, shape in zip(group.names, group.shapes, strict=True)
+        },
+    }

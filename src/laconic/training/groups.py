@@ -1,0 +1,77 @@
+"""Parameters that are exchanged together.
+
+Groups are made once, from the parameters alone. They do not follow DDP's buckets, which change after the first step: so
+what is quantised with what, and with which random numbers, is the same in every run and after every restart.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+
+from laconic.training.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A run of parameters, flattened one after another.
+
+    index       place in the order of exchange, and the tensor's number in the random streams
+    compressed  whether the codec applies; otherwise float32
+    names       the parameters, by name
+    shapes      their shapes
+    """
+
+    index: int
+    compressed: bool
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @property
+    def cuts(self) -> list[int]:
+        """Where each parameter begins in the flat group, and where the last ends."""
+        return [0, *accumulate(shape.numel() for shape in self.shapes)]
+
+    @property
+    def n_values(self) -> int:
+        """Values in the group."""
+        return self.cuts[-1]
+
+    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parameters' parts of a flat (n_values,) tensor, in their own shapes."""
+        cuts = self.cuts
+        return {
+            name: flat[first : first + shape.numel()].view(shape)
+            for name, first, shape in zip(self.names, cuts, self.shapes, strict=False)
+        }
+
+
+def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) -> list[Group]:
+    """Groups of trainable parameters: the compressed ones last parameter first, as backward yields them; then the rest.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
+    [(True, ('1.weight', '0.weight')), (False, ('1.bias', '0.bias'))]
+    """
+    trainable = [(name, p) for name, p in parameters if p.requires_grad][::-1]
+    groups: list[Group] = []
+    for compressed in (True, False):
+        chosen = [(name, p) for name, p in trainable if policy.compresses(p) == compressed]
+        for run in _runs(chosen, policy.group_values):
+            names, shapes = tuple(name for name, _ in run), tuple(p.shape for _, p in run)
+            groups.append(Group(len(groups), compressed, names, shapes))
+    return groups
+
+
+def _runs(parameters: list[tuple[str, torch.Tensor]], n_values: int) -> list[list[tuple[str, torch.Tensor]]]:
+    """Cut into runs of about n_values: a run is closed once it is full."""
+    runs: list[list[tuple[str, torch.Tensor]]] = []
+    filled = n_values
+    for name, p in parameters:
+        if filled >= n_values:
+            runs.append([])
+            filled = 0
+        runs[-1].append((name, p))
+        filled += p.numel()
+    return runs

@@ -1,0 +1,96 @@
+"""The communication hook that DDP calls with each bucket of gradients."""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from laconic.exchange import Accounting, Handle
+from laconic.training.agreement import check_agreement
+from laconic.training.compressor import Compressor
+
+
+@dataclass(slots=True)
+class HookState:
+    """One backward pass under way.
+
+    compressor  the model's lasting state
+    names       of the parameters, by identity
+    targets     gradients to be replaced by their average, by parameter
+    missing     how many parameters of each group have not come yet
+    """
+
+    compressor: Compressor
+    names: dict[int, str]
+    config: dict[str, object]
+    agreed: bool = False
+    group_of: dict[str, int] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+    targets: dict[str, torch.Tensor] = field(default_factory=dict)
+    handles: list[Handle] = field(default_factory=list)
+    futures: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.group_of = {name: group.index for group in self.compressor.groups for name in group.names}
+        self.reset()
+
+    def reset(self) -> None:
+        """Ready for the next backward pass."""
+        self.missing = [len(group.names) for group in self.compressor.groups]
+        self.targets, self.handles, self.futures = {}, [], []
+
+
+def average_gradients(
+    state: HookState,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
+    """Average one DDP bucket:
+
+    1. at the first step, compare configurations across ranks;
+    2. copy each gradient of the bucket into its group's flat buffer;
+    3. start every group that is now complete, in the groups' order;
+    4. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
+
+    DDP waits for the futures only after its last bucket, so nothing is lost by completing them all there.
+    """
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    state.futures.append((future, bucket.buffer()))
+    try:
+        if not state.agreed:
+            check_agreement(state.compressor.comm, state.config)
+            state.agreed = True
+        _collect(state, bucket)
+        if bucket.is_last():
+            _finish(state)
+    except BaseException:
+        for pending, buffer in state.futures:
+            pending.set_result(buffer)
+        state.reset()
+        raise
+    return future
+
+
+def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
+    compressor = state.compressor
+    for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        name = state.names[id(parameter)]
+        group = compressor.groups[state.group_of[name]]
+        group.views(compressor.flat(group))[name].copy_(gradient.view(parameter.shape))
+        state.targets[name] = gradient
+        state.missing[group.index] -= 1
+    while len(state.handles) < len(compressor.groups) and state.missing[len(state.handles)] == 0:
+        group = compressor.groups[len(state.handles)]
+        state.handles.append(compressor.start(group, compressor.flat(group)))
+
+
+def _finish(state: HookState) -> None:
+    compressor, step = state.compressor, Accounting()
+    for group, handle in zip(compressor.groups, state.handles, strict=True):
+        exchanged = handle.wait()
+        for name, value in group.views(exchanged.value).items():
+            state.targets[name].copy_(value.view(state.targets[name].shape))
+        step += exchanged.accounting
+    for future, buffer in state.futures:
+        future.set_result(buffer)
+    compressor.finish_step(step)
+    state.reset()

@@ -1,0 +1,78 @@
+"""Saving and loading what compression remembers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from laconic.training.compressor import Compressor
+from laconic.training.ddp import compressor_of
+
+FORMAT = 1
+
+
+def state_dict(model: torch.nn.Module) -> dict[str, Any]:
+    """What this rank must keep to go on as if never stopped: the step count and its error memory, by parameter.
+
+    Each rank saves its own. The values are tensors and plain numbers, as `torch.save` with `weights_only` loading,
+    safetensors and `torch.distributed.checkpoint` want them; for the last, put it under a key of the rank's own, as in
+    `{f"laconic.{rank}": laconic.state_dict(model)}`.
+    """
+    compressor = compressor_of(model)
+    return {
+        "format": FORMAT,
+        "step": compressor.step,
+        "seed": compressor.seed,
+        "rank": compressor.comm.rank,
+        "world_size": compressor.comm.size,
+        "memory": {name: view.clone() for name, view in _memory_by_parameter(compressor).items()},
+    }
+
+
+def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    """Go on from a saved state; call it on every rank, after `compress`.
+
+    state  what this rank saved; or, if the number of ranks has changed, the states of all former ranks
+
+    Under the same number of ranks the run goes on bit for bit. Under another, every rank takes the mean of the former
+    ranks' memories: the error that is still owed to the average, which is the mean over ranks, stays what it was.
+    """
+    compressor = compressor_of(model)
+    states = [state] if isinstance(state, Mapping) else list(state)
+    _check(compressor, states)
+    if len(states) > 1:
+        own = [s for s in states if s["rank"] == compressor.comm.rank]
+        states = own if states[0]["world_size"] == compressor.comm.size else states
+    compressor.step, compressor.seed = int(states[0]["step"]), int(states[0]["seed"])
+    memory = _memory_by_parameter(compressor)
+    for name, view in memory.items():
+        view.copy_(torch.stack([s["memory"][name].to(view) for s in states]).mean(dim=0))
+
+
+def _memory_by_parameter(compressor: Compressor) -> dict[str, torch.Tensor]:
+    """The error memory as views in the parameters' shapes; empty where the codec keeps none."""
+    views: dict[str, torch.Tensor] = {}
+    for group in compressor.groups:
+        memory = compressor.memory_of(group)
+        if memory is not None and memory.numel():
+            views |= group.views(memory)
+    return views
+
+
+def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
+    if not states:
+        raise ValueError("load_state_dict got no state")
+    for s in states:
+        if s.get("format") != FORMAT:
+            raise ValueError(f"state has format {s.get('format')!r}, this laconic reads {FORMAT}")
+    former = states[0]["world_size"]
+    if len(states) == 1 and former != compressor.comm.size:
+        raise ValueError(
+            f"this state is from {former} ranks and there are {compressor.comm.size} now; "
+            "give load_state_dict the list of all former ranks' states"
+        )
+    if len(states) > 1 and sorted(s["rank"] for s in states) != list(range(former)):
+        raise ValueError(f"need the states of ranks 0 to {former - 1}, got {sorted(s['rank'] for s in states)}")
+    wanted, got = set(_memory_by_parameter(compressor)), set(states[0]["memory"])
+    if wanted != got:
+        raise ValueError(f"state and model differ in the memory of {', '.join(sorted(wanted ^ got)[:5])}")

@@ -1,0 +1,86 @@
+"""One pool of rank processes for all distributed tests: starting torch for each test would take too long.
+
+`pool.run(function, size, **kwargs)` calls `function(group, **kwargs)` on ranks 0 to size - 1, in a process group of
+just those ranks, and returns what each rank returned. An exception on any rank is raised here, with the rank's name.
+"""
+
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+N_RANKS = 4
+SECONDS = 60
+
+
+def _serve(rank: int, store: str, pipe: Connection) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{store}", timedelta(seconds=SECONDS), N_RANKS, rank)
+    groups = {size: dist.new_group(list(range(size))) for size in range(1, N_RANKS + 1)}
+    while (job := pipe.recv()) is not None:
+        function, size, kwargs = job
+        try:
+            pipe.send((True, function(groups[size], **kwargs)))
+        except BaseException as error:  # noqa: BLE001 (reported to the test)
+            pipe.send((False, (type(error).__name__, str(error), traceback.format_exc())))
+    os._exit(0)  # rank processes hold many process groups; taking them down in order brings nothing
+
+
+class RankError(AssertionError):
+    """An exception on a rank."""
+
+    def __init__(self, rank: int, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"rank {rank}: {kind}: {message}\n{trace}")
+        self.rank, self.kind, self.message = rank, kind, message
+
+
+class RankPool:
+    """The processes, and a pipe to each."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self.folder = tempfile.TemporaryDirectory()
+        self.pipes, self.processes = [], []
+        for rank in range(N_RANKS):
+            ours, theirs = context.Pipe()
+            args = (rank, f"{self.folder.name}/store", theirs)
+            process = context.Process(target=_serve, args=args, daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def outcomes(self, function: Callable[..., Any], size: int, **kwargs: Any) -> list[tuple[bool, Any]]:
+        """(True, result) or (False, (kind, message, trace)) for each rank."""
+        for pipe in self.pipes[:size]:
+            pipe.send((function, size, kwargs))
+        waiting, results = dict(enumerate(self.pipes[:size])), {}
+        while waiting:
+            ready = wait(list(waiting.values()), timeout=2 * SECONDS)
+            if not ready:
+                raise TimeoutError(f"ranks {sorted(waiting)} did not answer")
+            for rank in [r for r, pipe in waiting.items() if pipe in ready]:
+                results[rank] = waiting.pop(rank).recv()
+        return [results[rank] for rank in range(size)]
+
+    def run(self, function: Callable[..., Any], size: int, **kwargs: Any) -> list[Any]:
+        """What each rank returned."""
+        outcomes = self.outcomes(function, size, **kwargs)
+        for rank, (good, result) in enumerate(outcomes):
+            if not good:
+                raise RankError(rank, *result)
+        return [result for _, result in outcomes]
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(None)
+        for process in self.processes:
+            process.join(10)
+        self.folder.cleanup()

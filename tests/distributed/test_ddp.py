@@ -1,0 +1,204 @@
+"""Training under DistributedDataParallel: the same model on every rank, in every mode DDP has."""
+
+import pytest
+import torch
+from models import batch, network, sgd, train, weights, wrap
+
+import laconic
+from laconic import NUQSGD, Codec, ErrorFeedback, Policy, Sign
+
+CODECS = {
+    "fp32": "fp32",
+    "bf16": "bf16",
+    "nuqsgd-4": NUQSGD(bits=4, bucket_size=256),
+    "qsgd-4": laconic.QSGD(bits=4, bucket_size=256),
+    "qsgdinf-8": laconic.QSGDInf(bits=8, bucket_size=256),
+    "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
+    "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), laconic.RANS()),
+    "ef-nuqsgd-elias": Codec(ErrorFeedback(NUQSGD(bits=4, bucket_size=256)), laconic.Elias()),
+}
+
+
+def fifty_steps(group, codec):
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, CODECS[codec] if codec else None)
+    losses = train(model, sgd(model), range(50), rank)
+    return weights(model), losses, laconic.stats(model) if codec else None
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("codec", CODECS)
+def test_parameters_are_identical_after_fifty_steps(pool, codec, size):
+    ranks = pool.run(fifty_steps, size, codec=codec)
+    assert all(torch.equal(ranks[0][0], other) for other, _, _ in ranks)
+    first, last = (sum(losses[i] for _, losses, _ in ranks) / size for i in (0, -1))
+    assert last < 0.8 * first
+    stats = ranks[0][2]
+    assert stats["steps"] == 50
+    assert size == 1 or stats["bytes_sent"] > 0
+    assert stats["nmse"] >= 0 or codec == "fp32"
+
+
+def test_fp32_is_plain_ddp(pool):
+    plain, ours = (pool.run(fifty_steps, 2, codec=codec)[0][0] for codec in (None, "fp32"))
+    assert torch.allclose(plain, ours, atol=1e-5)
+
+
+def in_mode(group, mode):
+    """Ten steps in one of DDP's modes; returns the weights."""
+    rank = torch.distributed.get_rank(group)
+    codec = NUQSGD(bits=4, bucket_size=256)
+    if mode == "accumulate":
+        model = wrap(group, codec)
+        optimizer = sgd(model)
+        for step in range(10):
+            optimizer.zero_grad()
+            x, y = batch(rank, step)
+            with model.no_sync():
+                torch.nn.functional.cross_entropy(model(x[:4]), y[:4]).backward()
+            torch.nn.functional.cross_entropy(model(x[4:]), y[4:]).backward()
+            optimizer.step()
+        assert laconic.stats(model)["steps"] == 10
+        return weights(model)
+    if mode == "unused":
+        net = network()
+        net.register_module("extra", torch.nn.Linear(64, 64))
+        forward = torch.nn.Sequential.forward
+        net.forward = lambda x: forward(torch.nn.Sequential(*list(net)[:5]), x)
+        model = wrap(group, codec, net=net, find_unused_parameters=True)
+    elif mode == "bf16":
+        model = wrap(group, codec, net=network().to(torch.bfloat16))
+        model.module.forward = lambda x, f=model.module.forward: f(x.to(torch.bfloat16)).float()
+    elif mode == "warm-up":
+        model = wrap(group, codec, policy=Policy(min_values=100, warmup_steps=5))
+    elif mode == "everything compressed":
+        model = wrap(group, codec, policy=Policy(min_values=0, min_dims=0, group_values=10**9))
+    elif mode == "nothing compressed":
+        model = wrap(group, codec, policy=Policy(min_values=10**9))
+    elif mode == "small DDP buckets":
+        model = wrap(group, codec, bucket_cap_mb=0.004)
+    else:
+        model = wrap(group, codec, **{mode: True})
+    train(model, sgd(model, 0.02), range(10), rank)
+    return weights(model)
+
+
+MODES = [
+    "accumulate",
+    "unused",
+    "static_graph",
+    "gradient_as_bucket_view",
+    "bf16",
+    "warm-up",
+    "everything compressed",
+    "nothing compressed",
+    "small DDP buckets",
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes(pool, mode):
+    a, b, c = pool.run(in_mode, 3, mode=mode)
+    assert torch.isfinite(a).all()
+    assert torch.equal(a, b)
+    assert torch.equal(a, c)
+
+
+def test_ddp_s_own_buckets_do_not_matter(pool):
+    """Groups are ours: whatever DDP's buckets, the same values are quantised together with the same random numbers."""
+    large, small = (pool.run(in_mode, 2, mode=mode)[0] for mode in ("gradient_as_bucket_view", "small DDP buckets"))
+    assert torch.equal(large, small)
+
+
+def two_models_and_a_subgroup(group):
+    rank = torch.distributed.get_rank(group)
+    a, b = wrap(group, "nuqsgd"), wrap(group, "ef-sign", net=network(seed=1))
+    opt_a, opt_b = sgd(a), sgd(b)
+    for step in range(5):
+        x, y = batch(rank, step)
+        opt_a.zero_grad(), opt_b.zero_grad()
+        torch.nn.functional.cross_entropy(a(x) + b(x), y).backward()
+        opt_a.step(), opt_b.step()
+    return weights(a), weights(b)
+
+
+def test_several_models_in_one_process(pool):
+    ranks = pool.run(two_models_and_a_subgroup, 3)
+    for i in range(2):
+        assert all(torch.equal(ranks[0][i], other[i]) for other in ranks)
+
+
+def with_scaler(group, broken_rank):
+    """Scaled losses in float16 fashion; one rank's gradient overflows at step 3."""
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, ErrorFeedback(Sign(bucket_size=256)))
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    scales = []
+    for step in range(6):
+        x, y = batch(rank, step)
+        if step == 3 and rank == broken_rank:
+            x[0, 0] = torch.inf
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return weights(model), scales
+
+
+def test_a_loss_scaler_sees_every_rank_s_overflow(pool):
+    ranks = pool.run(with_scaler, 3, broken_rank=1)
+    assert all(torch.equal(ranks[0][0], other) for other, _ in ranks)
+    assert torch.isfinite(ranks[0][0]).all()
+    assert all(scales == [2.0**10] * 3 + [2.0**9] * 3 for _, scales in ranks)
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.rows = {}
+
+    def add_scalar(self, tag, scalar_value, global_step):
+        self.rows[tag] = (scalar_value, global_step)
+
+
+def logged(group):
+    model = wrap(group, "nuqsgd", error_every=2)
+    train(model, sgd(model), range(3), torch.distributed.get_rank(group))
+    writer = Writer()
+    laconic.log_stats(model, writer)
+    return writer.rows, laconic.stats(model)
+
+
+def test_statistics(pool):
+    rows, stats = pool.run(logged, 2)[0]
+    assert rows["laconic/ratio"] == (stats["ratio"], 3)
+    assert 0 < stats["nmse"] < 1
+    assert stats["values"] == sum(p.numel() for p in network().parameters())
+
+
+def mistakes(group):
+    messages = []
+    model = wrap(group, "nuqsgd")
+    for call in (
+        lambda: laconic.compress(network(), "nuqsgd"),
+        lambda: laconic.compress(model, "nuqsgd"),
+        lambda: laconic.stats(network()),
+        lambda: laconic.compress(wrap(group, None), "nuq"),
+        lambda: Policy(group_values=0),
+    ):
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_mistakes_are_explained(pool):
+    wrapped, twice, never, unknown, policy = pool.run(mistakes, 1)[0]
+    assert "needs a model wrapped in DistributedDataParallel, got Sequential" in wrapped
+    assert "compressed already" in twice
+    assert "not compressed; call laconic.compress" in never
+    assert "unknown scheme 'nuq'" in unknown
+    assert "group_values must be at least 1, got 0" in policy

@@ -1,0 +1,159 @@
+"""Laws 6 and 7 for every exchange: after it every rank holds the same bits, and one rank alone is ordinary."""
+
+import pytest
+import torch
+
+import laconic
+from laconic import Codec, Stream
+from laconic.exchange import Communicator, Pipeline, ScatterReduce, Task, by_name
+from laconic.exchange.scatter_reduce import chunk_cuts
+
+CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "ef-sign", "ef-nuqsgd"]
+MEMBERS = [("all_reduce", "fp32", "fixed"), ("all_reduce", "bf16", "fixed"), ("nothing", "fp32", "fixed")]
+MEMBERS += [(exchange, codec, "fixed") for exchange in ("all_gather", "scatter_reduce") for codec in CODECS]
+MEMBERS += [(exchange, "nuqsgd", coder) for exchange in ("all_gather", "scatter_reduce") for coder in ("rans", "elias")]
+SIZES = [0, 1, 5, 300, 3001]
+
+
+def member(exchange: str, scheme: str, coder: str) -> tuple:
+    options = {} if scheme in ("fp32", "bf16") else {"bucket_size": 64}
+    codec = laconic.codec(scheme, coder, **options)
+    return by_name(exchange, codec, size=4), codec
+
+
+def values(rank: int, n: int) -> torch.Tensor:
+    return torch.randn(n, generator=torch.Generator().manual_seed(100 * n + rank))
+
+
+def exchange_all(group, exchange, scheme, coder):
+    """Every length twice, with error memory carried along; the numbers are returned as lists of bits."""
+    way, codec = member(exchange, scheme, coder)
+    comm = Communicator.over(group)
+    results = []
+    for n in SIZES:
+        v = values(comm.rank, n)
+        memory = codec.new_memory(v)
+        for step in range(2):
+            result = way.average(v, codec, Stream(seed=4, step=step), memory=memory, comm=comm, measure_error=True)
+            results.append((result.value, result.accounting))
+    return results
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize(("exchange", "scheme", "coder"), MEMBERS)
+def test_replicas_agree_and_the_average_is_near(pool, exchange, scheme, coder, size):
+    ranks = pool.run(exchange_all, size, exchange=exchange, scheme=scheme, coder=coder)
+    way, codec = member(exchange, scheme, coder)
+    for i, n in enumerate([n for n in SIZES for _ in range(2)]):
+        value, accounting = ranks[0][i]
+        inputs = torch.stack([values(rank, n) for rank in range(size)])
+        assert value.shape == (n,)
+        assert value.dtype == torch.float32
+        assert accounting.n_values == n
+        if exchange != "nothing":
+            assert all(torch.equal(value, other[i][0]) for other in ranks)
+            assert accounting.bytes_received <= way.bytes_received(codec, n, size)
+            if size > 1 and n > 300:
+                assert accounting.bytes_sent > 0
+        else:
+            assert all(torch.equal(ranks[r][i][0], inputs[r]) for r in range(size))
+        if scheme == "fp32" and exchange != "nothing":
+            assert torch.allclose(value, inputs.mean(dim=0), atol=1e-6)
+        if not scheme.startswith("ef-") and exchange != "nothing" and n == SIZES[-1]:
+            error = float((value - inputs.mean(dim=0)).square().sum()) / float(inputs.square().sum() / size)
+            assert error <= 1.5 * way.variance_bound(codec, n, size) + 1e-12  # a mean over 3001 values: well within
+
+
+def pipelined(group, exchange, scheme, coder):
+    """Ten tensors in flight at once, against the same ten one after another."""
+    way, codec = member(exchange, scheme, coder)
+    comm = Communicator.open(group)
+    pipeline = Pipeline(comm)
+    tensors = [values(comm.rank, n) for n in (3001, 0, 17, 5000, 1, 64, 640, 2000, 2, 999)]
+    tasks = [Task(v, codec, Stream(tensor=i), codec.new_memory(v)) for i, v in enumerate(tensors)]
+    results = [handle.wait().value for handle in [pipeline.start(way, task) for task in tasks]]
+    single = [
+        way.average(v, codec, Stream(tensor=i), memory=codec.new_memory(v), comm=comm).value
+        for i, v in enumerate(tensors)
+    ]
+    pipeline.close()
+    comm.close()
+    return all(torch.equal(a, b) for a, b in zip(results, single, strict=True))
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(("exchange", "scheme", "coder"), MEMBERS)
+def test_a_pipeline_gives_the_same_bits(pool, exchange, scheme, coder, size):
+    assert all(pool.run(pipelined, size, exchange=exchange, scheme=scheme, coder=coder))
+
+
+def average_non_finite(group, exchange, bad):
+    way, codec = member(exchange, "nuqsgd", "fixed")
+    comm = Communicator.over(group)
+    v = values(comm.rank, 300)
+    if comm.rank == comm.size - 1:
+        v[70] = bad
+    return torch.isfinite(way.average(v, codec, comm=comm).value)
+
+
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+@pytest.mark.parametrize("exchange", ["all_gather", "scatter_reduce"])
+def test_one_rank_s_non_finite_value_reaches_every_rank(pool, exchange, bad):
+    for finite in pool.run(average_non_finite, 3, exchange=exchange, bad=bad):
+        assert not finite[64:128].any()
+        assert finite[:64].all()
+        assert finite[128:].all()
+
+
+def mean_over_steps(group, exchange, n_steps):
+    way, codec = member(exchange, "nuqsgd", "fixed")
+    comm = Communicator.over(group)
+    v = values(comm.rank, 640)
+    total = torch.zeros(640, dtype=torch.float64)
+    for step in range(n_steps):
+        total += way.average(v, codec, Stream(step=step), comm=comm).value
+    return total / n_steps
+
+
+@pytest.mark.parametrize("exchange", ["all_gather", "scatter_reduce"])
+def test_the_average_is_unbiased(pool, exchange):
+    """‖mean over T steps − exact mean‖² has expectation at most bound / T; six times that is never seen."""
+    n_steps, (way, codec) = 200, member(exchange, "nuqsgd", "fixed")
+    mean = pool.run(mean_over_steps, 3, exchange=exchange, n_steps=n_steps)[0]
+    inputs = torch.stack([values(rank, 640) for rank in range(3)]).double()
+    energy = float(inputs.square().sum()) / 3
+    assert float((mean - inputs.mean(dim=0)).square().sum()) / energy < 6 * way.variance_bound(codec, 64, 3) / n_steps
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_chunks_are_whole_buckets(n, size):
+    cuts = chunk_cuts(n, 64, size)
+    assert cuts[0] == 0
+    assert cuts[-1] == n
+    assert len(cuts) == size + 1
+    assert cuts == sorted(cuts)
+    assert all(cut % 64 == 0 for cut in cuts[:-1] if cut < n)
+
+
+def test_auto_explains_itself():
+    nuq, sign = laconic.codec("nuqsgd"), laconic.codec("ef-sign")
+    assert by_name("auto", laconic.codec("fp32"), 8).name == "all_reduce"
+    assert by_name("auto", nuq, 2).name == "all_gather"
+    assert by_name("auto", nuq, 4).name == "scatter_reduce"
+    assert by_name("auto", sign, 4).name == "all_gather"
+    assert by_name("auto", sign, 64).name == "scatter_reduce"
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="unknown exchange 'ring'; choose one of auto, all_reduce, all_gather"):
+        by_name("ring", laconic.codec("fp32"), 2)
+    with pytest.raises(ValueError, match="all_reduce sums values on the wire and cannot carry NUQSGD"):
+        by_name("all_reduce", laconic.codec("nuqsgd"), 2)
+
+
+def test_second_quantisation_of_a_biased_codec_is_unbiased():
+    assert ScatterReduce().second_codec(laconic.codec("ef-sign")).quantizer.unbiased
+    assert ScatterReduce().second_codec(laconic.codec("ef-nuqsgd")) == laconic.codec("nuqsgd")
+    other = Codec(laconic.QSGDInf(bits=8))
+    assert ScatterReduce(second=other).second_codec(laconic.codec("nuqsgd")) == other

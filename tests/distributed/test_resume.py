@@ -1,0 +1,104 @@
+"""Law 9: stop, reload, go on = never stopped, bit for bit, error memory and random streams included."""
+
+import io
+
+import pytest
+import torch
+from models import sgd, train, weights, wrap
+
+import laconic
+from laconic import NUQSGD, Codec, ErrorFeedback, Sign
+
+CODECS = {
+    "nuqsgd": NUQSGD(bits=4, bucket_size=256),
+    "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
+    "ef-nuqsgd-rans": Codec(ErrorFeedback(NUQSGD(bits=2, bucket_size=256)), laconic.RANS()),
+}
+
+
+def checkpoint(model, optimizer) -> bytes:
+    buffer = io.BytesIO()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "laconic": laconic.state_dict(model)}
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def interrupted(group, codec, exchange):
+    """Twenty steps without a stop; and ten, a checkpoint, a new model, ten more."""
+    rank = torch.distributed.get_rank(group)
+    whole = wrap(group, CODECS[codec], exchange=exchange)
+    train(whole, sgd(whole), range(20), rank)
+
+    first = wrap(group, CODECS[codec], exchange=exchange)
+    optimizer = sgd(first)
+    train(first, optimizer, range(10), rank)
+    saved = torch.load(io.BytesIO(checkpoint(first, optimizer)), weights_only=True)
+
+    second = wrap(group, CODECS[codec], exchange=exchange)
+    optimizer = sgd(second)
+    second.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    laconic.load_state_dict(second, saved["laconic"])
+    train(second, optimizer, range(10, 20), rank)
+
+    forgetful = wrap(group, CODECS[codec], exchange=exchange)
+    optimizer = sgd(forgetful)
+    forgetful.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    train(forgetful, optimizer, range(10, 20), rank)
+    return weights(whole), weights(second), weights(forgetful)
+
+
+@pytest.mark.parametrize("exchange", ["all_gather", "scatter_reduce"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_resume_is_bit_exact(pool, codec, exchange):
+    for whole, resumed, forgetful in pool.run(interrupted, 3, codec=codec, exchange=exchange):
+        assert torch.equal(whole, resumed)
+        assert not torch.equal(whole, forgetful)  # without the state it would differ
+
+
+def saved_states(group):
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, CODECS["ef-sign"])
+    train(model, sgd(model), range(3), rank)
+    return laconic.state_dict(model)
+
+
+def loaded(group, states):
+    model = wrap(group, CODECS["ef-sign"])
+    laconic.load_state_dict(model, states)
+    return laconic.state_dict(model)
+
+
+def test_another_number_of_ranks_keeps_the_mean_memory(pool):
+    before = pool.run(saved_states, 3)
+    after = pool.run(loaded, 2, states=before)
+    for state in after:
+        assert state["step"] == 3
+        assert state["world_size"] == 2
+        for name, memory in state["memory"].items():
+            mean = torch.stack([s["memory"][name] for s in before]).mean(dim=0)
+            assert torch.allclose(memory, mean, atol=1e-7)
+            assert memory.abs().sum() > 0
+
+
+def test_all_states_at_the_same_size_means_one_s_own(pool):
+    before = pool.run(saved_states, 2)
+    for own, state in zip(before, pool.run(loaded, 2, states=before), strict=True):
+        assert all(torch.equal(own["memory"][name], memory) for name, memory in state["memory"].items())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s[0], "this state is from 3 ranks and there are 2 now"),
+        (lambda s: s[:2], "need the states of ranks 0 to 2, got \\[0, 1\\]"),
+        (lambda s: [], "got no state"),
+        (lambda s: {**s[0], "format": 9, "world_size": 2}, "state has format 9, this laconic reads 1"),
+        (lambda s: {**s[0], "memory": {}, "world_size": 2}, "state and model differ in the memory of 0.weight"),
+    ],
+)
+def test_wrong_states_are_refused(pool, change, message):
+    states = change(pool.run(saved_states, 3))
+    with pytest.raises(AssertionError, match=message):
+        pool.run(loaded, 2, states=states)
