@@ -1,0 +1,96 @@
+"""Where and with what a row was measured. No names of hosts or folders: rows are made to be published."""
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import laconic
+from laconic._version import __version__
+
+MEASURED = ("src", "pyproject.toml")
+"""What of a checkout can change a measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Machine, versions, commit and date of a run.
+
+    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere
+    """
+
+    cpu: str
+    n_cores: int
+    n_threads: int
+    system: str
+    python: str
+    torch: str
+    numba: str
+    numpy: str
+    laconic: str
+    commit: str | None
+    date: str
+
+    @classmethod
+    def here(cls) -> "Environment":
+        """This machine, now."""
+        return cls(
+            cpu=cpu_model(),
+            n_cores=n_cores(),
+            n_threads=torch.get_num_threads(),
+            system=f"{platform.system()} {platform.machine()}",
+            python=platform.python_version(),
+            torch=version("torch"),
+            numba=version("numba"),
+            numpy=version("numpy"),
+            laconic=__version__,
+            commit=commit(),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+def n_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    """The processor's own name where the system tells it, else its architecture."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """The commit of the checkout that laconic was imported from, or None where it was installed."""
+    package = Path(laconic.__file__).resolve().parent
+    top = _git(package, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() / "src" / "laconic" != package:
+        return None
+    head = _git(package, "rev-parse", "HEAD")
+    if head is None:
+        return None
+    return f"{head}+dirty" if _git(Path(top), "status", "--porcelain", "--", *MEASURED) else head
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 (a list of our own arguments, no shell)
+            [git, "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

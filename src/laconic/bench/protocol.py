@@ -1,0 +1,85 @@
+"""How a time is taken: warm-up dropped, median with 20th and 80th percentiles, baseline and contender in turn."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median of some samples, between their 20th and 80th percentiles."""
+
+    median: float
+    p20: float
+    p80: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> "Spread":
+        """The spread of at least one sample.
+
+        >>> Spread.of([3.0, 1.0, 2.0]).median
+        2.0
+        """
+        p20, median, p80 = (float(q) for q in np.quantile(samples, (0.2, 0.5, 0.8)))
+        return cls(median, p20, p80)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A contender against a baseline.
+
+    seconds   of the contender
+    baseline  seconds of the baseline
+    ratio     baseline / contender within a round, so above 1 the contender is faster
+    """
+
+    seconds: Spread
+    baseline: Spread
+    ratio: Spread
+
+
+def measure(run: Run, *, repeats: int, warmup: int = 1) -> Spread:
+    """Seconds of one call."""
+    for _ in range(warmup):
+        run()
+    return Spread.of([_seconds(run) for _ in range(repeats)])
+
+
+def compare(run: Run, baseline: Run, *, repeats: int, warmup: int = 1) -> Comparison:
+    """Seconds of one call, and its ratio to a baseline that runs just before it in every round.
+
+    On a machine with neighbours the clock drifts from minute to minute. A ratio of two medians taken far apart drifts
+    too; the median of the rounds' own ratios does not.
+    """
+    for _ in range(warmup):
+        baseline()
+        run()
+    rounds = [(_seconds(baseline), _seconds(run)) for _ in range(repeats)]
+    return Comparison(
+        seconds=Spread.of([ours for _, ours in rounds]),
+        baseline=Spread.of([theirs for theirs, _ in rounds]),
+        ratio=Spread.of([theirs / ours for theirs, ours in rounds]),
+    )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One core for what is inside: our kernels follow torch's number of threads."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _seconds(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

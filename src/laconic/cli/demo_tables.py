@@ -1,0 +1,69 @@
+"""The tables of `laconic demo`, and what they say."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import RenderableType
+
+from laconic.bench import Finding, Snapshot, findings
+from laconic.report import Column, number, table
+
+
+def tables(rows: Sequence[Finding], snapshot: Snapshot, bucket_size: int) -> Iterator[RenderableType]:
+    """All that a person is shown."""
+    yield (
+        f"A network of {snapshot.gradient.numel():,} parameters after {snapshot.n_steps} steps of SGD on handwritten "
+        f"digits: loss {snapshot.first_loss:.2f} → {snapshot.loss:.2f}, {100 * snapshot.accuracy:.0f} % right. "
+        f"Its gradient v, in buckets of {bucket_size}:\n"
+    )
+    yield losses(rows)
+    yield ""
+    yield sizes(rows)
+    yield ""
+    yield "\n".join(f"• {sentence}" for sentence in findings(rows))
+
+
+def losses(rows: Sequence[Finding]) -> RenderableType:
+    """Variance against bound."""
+    columns: list[Column[Finding]] = [
+        Column("scheme", lambda r: r.scheme, "left"),
+        Column("bits", lambda r: str(r.bits)),
+        Column("unbiased", lambda r: "yes" if r.unbiased else "no"),
+        Column("variance", lambda r: number(r.variance)),
+        Column("bound", lambda r: number(r.bound)),
+        Column("variance ÷ bound", lambda r: number(r.over_bound, 2)),
+    ]
+    return table(
+        "What is lost",
+        columns,
+        rows,
+        f"variance: E‖Q(v) − v‖² / ‖v‖² over {rows[0].n_streams} streams of random numbers. "
+        "ef-sign: of its first message; error feedback sends the rest later.",
+    )
+
+
+def sizes(rows: Sequence[Finding]) -> RenderableType:
+    """Bits a coordinate for each coder, and speed."""
+    columns: list[Column[Finding]] = [
+        Column("scheme", lambda r: r.scheme, "left"),
+        Column("entropy", lambda r: _bits(r.entropy)),
+        *(Column(coder, _coded(coder)) for coder in ("fixed", "elias", "huffman", "rans")),
+        Column("total", lambda r: _bits(r.total_bits)),
+        Column("fp32 ÷\ntotal", lambda r: number(32 / r.total_bits)),
+        Column("enc.\nGB/s", lambda r: f"{r.encode_gb_per_second:.2f}"),
+        Column("dec.\nGB/s", lambda r: f"{r.decode_gb_per_second:.2f}"),
+    ]
+    return table(
+        "What is sent, in bits a coordinate",
+        columns,
+        rows,
+        "total: the shortest of the four with norms and header. GB/s of float32 values, encoded and decoded at "
+        "fixed width.",
+    )
+
+
+def _bits(x: float | None) -> str:
+    return "–" if x is None else f"{x:.3f}" if x < 10 else f"{x:.2f}"
+
+
+def _coded(coder: str) -> Callable[[Finding], str]:
+    return lambda row: _bits(row.coded_bits.get(coder))

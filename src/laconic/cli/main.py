@@ -1,0 +1,58 @@
+"""The command `laconic` and its exit codes: 0 done, 2 usage or bad input (one line on stderr), 1 anything else."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from laconic._version import __version__
+from laconic.cli import bench, demo
+from laconic.errors import LaconicError
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+"""The base of every complaint about a command line; Typer gives it no public name."""
+
+app = typer.Typer(
+    name="laconic",
+    help="Train on many machines, say less.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(bench.app, name="bench")
+app.command(name="demo")(demo.demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"laconic {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def laconic(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train on many machines, say less."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code. Whatever is not the user's to mend is raised, with its traceback."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="laconic", standalone_mode=False)
+    except USAGE_ERROR as error:
+        return _complain(getattr(error, "format_message", error.__str__)())
+    except LaconicError as error:
+        return _complain(str(error))
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str) -> int:
+    sys.stderr.write(f"laconic: {' '.join(message.split())}\n")
+    return 2

@@ -1,0 +1,84 @@
+"""The suite `codec`, at a size that takes no time."""
+
+import pytest
+import torch
+
+from laconic.bench import CODERS, NAMES, Options, Spread, outcomes, schemes, steps
+from laconic.bench.goals import GOALS, PACK
+from laconic.bench.row import Row
+
+
+@pytest.fixture(scope="module")
+def rows():
+    n_threads = torch.get_num_threads()
+    made = [row for step in steps(Options(size=10_001, bucket_size=512, repeats=2)) for row in step.run()]
+    assert torch.get_num_threads() == n_threads
+    return made
+
+
+def test_every_scheme_has_its_rows(rows):
+    for scheme in schemes(512):
+        found = {(row.via, row.operation) for row in rows if row.contender == scheme.label}
+        assert {("codec", "encode"), ("codec", "decode + add")} <= found
+        assert (("kernel", PACK) in found) == (scheme.name not in ("fp32", "bf16", "ef-sign"))
+
+
+def test_baselines_are_there(rows):
+    contenders = [row.contender for row in rows]
+    assert contenders[:2] == ["do nothing", "copy_ fp32"]
+    assert "cast bf16" in contenders
+
+
+def test_every_coder_has_its_rows_on_one_core(rows):
+    coding = [row for row in rows if row.via == "coder"]
+    assert {row.contender.split()[0] for row in coding} == set(CODERS)
+    assert {row.operation for row in coding} == {"encode", "decode"}
+    assert {row.n_threads for row in coding} == {1}
+
+
+def test_no_coder_goes_below_the_entropy(rows):
+    assert all(row.bits_over_entropy >= 1 for row in rows if row.via == "coder")
+
+
+def test_every_goal_has_an_outcome(rows):
+    assert [o.name for o in outcomes(rows)] == [goal.name for goal in GOALS]
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.4, "missed"), (0.5, "floor"), (0.99, "floor"), (1.0, "aim")])
+def test_verdicts(value, verdict):
+    ratio = Spread(value, value, value)
+    row = Row("normal", 1, "nuqsgd-4", "", "kernel", PACK, 1, ratio, ratio_to_copy=ratio)
+    assert [o.verdict for o in outcomes([row])] == [verdict]
+
+
+def test_filters():
+    options = Options(size=100, bucket_size=64, repeats=1, schemes=["sign"], coders=["rans"])
+    assert [step.label for step in steps(options)] == ["baselines", "sign", "rans on nuqsgd-4", "rans on qsgdinf-8"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_smallest_sizes_run(size):
+    for step in steps(Options(size=size, repeats=1)):
+        assert step.run()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size must be at least 1"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"bucket_size": -1}, "bucket_size must be at least 1"),
+        ({"size": 2**50}, "would fit"),
+        ({"schemes": ["nuqsdg"]}, "unknown scheme 'nuqsdg'; choose from fp32"),
+        ({"schemes": []}, "no scheme"),
+        ({"coders": ["zip"]}, "unknown coder 'zip'"),
+        ({"problem": "hard"}, "unknown problem 'hard'"),
+    ],
+)
+def test_wrong_options_are_told_before_any_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        Options(**options)
+
+
+def test_names_cover_the_schemes():
+    assert {scheme.name for scheme in schemes(64)} == set(NAMES)

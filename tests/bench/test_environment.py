@@ -1,0 +1,40 @@
+"""Rows say where they come from, and nothing that would identify the machine's owner."""
+
+import socket
+from dataclasses import asdict
+from pathlib import Path
+
+from laconic import __version__
+from laconic.bench import Environment
+from laconic.bench import environment as module
+
+
+def test_everything_but_the_commit_is_known():
+    here = asdict(Environment.here())
+    assert here.pop("commit") is None or len(module.commit()) >= 40
+    assert all(here.values())
+    assert here["laconic"] == __version__
+    assert here["date"].endswith("+00:00")
+
+
+def test_no_host_and_no_folder():
+    text = str(asdict(Environment.here()))
+    assert socket.gethostname() not in text
+    assert str(Path.home()) not in text
+
+
+def test_no_git_means_no_commit(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    assert module.commit() is None
+
+
+def test_a_checkout_of_something_else_is_not_ours(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_git", lambda folder, *arguments: str(tmp_path))
+    assert module.commit() is None
+
+
+def test_changes_in_the_sources_are_told(monkeypatch):
+    top = Path(module.laconic.__file__).resolve().parents[2]
+    answers = {"rev-parse --show-toplevel": str(top), "rev-parse HEAD": "a" * 40}
+    monkeypatch.setattr(module, "_git", lambda folder, *arguments: answers.get(" ".join(arguments), " M src/x.py"))
+    assert module.commit() == "a" * 40 + "+dirty"

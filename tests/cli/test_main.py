@@ -1,0 +1,74 @@
+"""The command line: versions, help, and the exit code of every kind of mistake."""
+
+import subprocess
+import sys
+
+import pytest
+
+from laconic import __version__
+from laconic.cli import main
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"laconic {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["bench"], ["bench", "codec"]])
+def test_help(command, capsys):
+    assert main([*command, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert "Usage: laconic" in out
+    assert not err
+
+
+@pytest.mark.parametrize("command", [[], ["bench"]])
+def test_no_command_shows_what_there_is(command, capsys):
+    assert main(command) == 2
+    assert "Usage: laconic" in capsys.readouterr().out
+
+
+WRONG = {
+    "unknown command": (["dmeo"], "dmeo"),
+    "unknown suite": (["bench", "codek"], "codek"),
+    "unknown option": (["demo", "--jsno"], "--jsno"),
+    "size zero": (["bench", "codec", "--size", "0"], "--size"),
+    "size no number": (["bench", "codec", "--size", "abc"], "abc"),
+    "size too large": (["bench", "codec", "--size", str(2**50)], "would fit"),
+    "size no power": (["bench", "codec", "--size", "2**"], "2**"),
+    "size negative": (["bench", "codec", "--size", "-4"], "-4"),
+    "repeats zero": (["bench", "codec", "--repeats", "0"], "--repeats"),
+    "bucket zero": (["bench", "codec", "--bucket-size", "0"], "--bucket-size"),
+    "bucket too large": (["bench", "codec", "--size", "10", "--bucket-size", str(2**40)], "bucket_size"),
+    "unknown scheme": (["bench", "codec", "--schemes", "nuqsgd,qsdg"], "'qsdg'"),
+    "no scheme": (["bench", "codec", "--schemes", ","], "no scheme"),
+    "unknown coder": (["bench", "codec", "--coders", "zip"], "'zip'"),
+    "unknown problem": (["bench", "codec", "--problem", "hard"], "'hard'"),
+    "no such folder": (
+        ["bench", "codec", "--size", "10", "--output", "/nowhere/rows.json"],
+        "/nowhere/rows.json: No such",
+    ),
+    "output is a folder": (["bench", "codec", "--size", "10", "--output", "/"], "folder"),
+    "no streams": (["demo", "--streams", "0"], "--streams"),
+    "demo bucket": (["demo", "--bucket-size", str(2**40)], "bucket_size"),
+    "seed too large": (["demo", "--seed", str(2**64)], "--seed"),
+}
+
+
+@pytest.mark.parametrize(("command", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_one_line_and_exit_code_2(command, said, capsys):
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("laconic: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_the_installed_command_exits_as_main_returns():
+    code = "import sys; from laconic.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "bench", "codec", "--size", "abc"], capture_output=True)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == 1
+    assert b"Traceback" not in done.stderr
