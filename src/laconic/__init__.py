@@ -12,7 +12,7 @@ Unbiased gradient quantisation (NUQSGD, QSGD, QSGDInf, sign with error feedback)
 from laconic._version import __version__
 from laconic.codec import Codec, Payload, codec
 from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman
-from laconic.errors import BackendUnavailable, CorruptPayload, LaconicError
+from laconic.errors import BackendUnavailable, CorruptPayload, ExchangeFailed, LaconicError
 from laconic.kernels import Stream
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantized, Quantizer, Sign
 from laconic.training import (
@@ -37,6 +37,7 @@ __all__ = [
     "Disagreement",
     "Elias",
     "ErrorFeedback",
+    "ExchangeFailed",
     "FixedWidth",
     "Huffman",
     "Identity",

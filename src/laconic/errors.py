@@ -11,3 +11,7 @@ class CorruptPayload(LaconicError, ValueError):
 
 class BackendUnavailable(LaconicError, RuntimeError):
     """A kernel backend was asked for by name and cannot run here."""
+
+
+class ExchangeFailed(LaconicError, RuntimeError):
+    """Another rank stopped, or did not answer in time, while values were being averaged."""

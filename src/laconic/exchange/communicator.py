@@ -7,6 +7,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from laconic.errors import ExchangeFailed
+
 Wait = Callable[[], None]
 
 
@@ -72,19 +74,24 @@ class Communicator:
         lengths  bytes to be received from each rank; None where only the sender knows, and they are exchanged first
         """
         if self.size == 1:
-            return Inbox(messages, None)
+            return Inbox(torch.cat(messages), [len(m) for m in messages], messages[0].device, lambda: None)
         lengths_out = [len(message) for message in messages]
-        lengths_in = self._lengths(lengths_out, phase) if lengths is None else lengths
-        received = torch.empty(sum(lengths_in), dtype=torch.uint8, device=messages[0].device)
-        work = dist.all_to_all_single(
-            received, torch.cat(messages), lengths_in, lengths_out, group=self.channel(phase), async_op=True
-        )
-        return Inbox(list(received.split_with_sizes(lengths_in)), work)
+        device = messages[0].device
+        lengths_in = self._lengths(lengths_out, device, phase) if lengths is None else lengths
+        wire = self._wire_device(device, phase)
+        sent = torch.cat(messages).to(wire)
+        received = torch.empty(sum(lengths_in), dtype=torch.uint8, device=wire)
+        work = dist.all_to_all_single(received, sent, lengths_in, lengths_out, group=self.channel(phase), async_op=True)
+        return Inbox(received, lengths_in, device, lambda: self._wait(work))
 
-    def _lengths(self, lengths_out: list[int], phase: int) -> list[int]:
-        sent = torch.tensor(lengths_out)
+    def _wire_device(self, device: torch.device, phase: int) -> torch.device:
+        """Where messages must lie to be sent: Gloo takes them from the CPU only, NCCL from the GPU only."""
+        return torch.device("cpu") if dist.get_backend(self.channel(phase)) == "gloo" else device
+
+    def _lengths(self, lengths_out: list[int], device: torch.device, phase: int) -> list[int]:
+        sent = torch.tensor(lengths_out, device=self._wire_device(device, phase))
         received = torch.empty_like(sent)
-        dist.all_to_all_single(received, sent, group=self.channel(phase))
+        self._wait(dist.all_to_all_single(received, sent, group=self.channel(phase), async_op=True))
         return [int(length) for length in received]
 
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
@@ -92,22 +99,35 @@ class Communicator:
         if self.size == 1:
             return lambda: None
         work = dist.all_reduce(v, group=self.channel(phase), async_op=True)
-        return lambda: _wait(work)
+        return lambda: self._wait(work)
+
+    def _wait(self, work: dist.Work) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise ExchangeFailed(
+                f"exchange failed on rank {self.rank} of {self.size}: "
+                f"another rank stopped, or did not answer in time ({reason})"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """Messages on their way here, one from each rank."""
+    """Messages on their way here, one from each rank.
 
-    messages: list[torch.Tensor]
-    work: dist.Work | None
+    received  all of them in one row, where the wire puts them
+    lengths   bytes from each rank
+    device    where they are wanted
+    arrived   waits for them
+    """
+
+    received: torch.Tensor
+    lengths: list[int]
+    device: torch.device
+    arrived: Wait
 
     def wait(self) -> list[torch.Tensor]:
-        """The messages, once all have arrived."""
-        if self.work is not None:
-            _wait(self.work)
-        return self.messages
-
-
-def _wait(work: dist.Work) -> None:
-    work.wait()
+        """The messages, once all have arrived; `ExchangeFailed` if they do not."""
+        self.arrived()
+        return list(self.received.to(self.device).split_with_sizes(self.lengths))

@@ -58,6 +58,7 @@ class Pipeline:
         self._queues: list[queue.SimpleQueue[Handle | None]] = [queue.SimpleQueue() for _ in range(n_threads)]
         self._error: BaseException | None = None
         self._n_threads = torch.get_num_threads()
+        self._cuda_device = torch.cuda.current_device() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
         self._threads = [
             threading.Thread(target=self._run, args=(phase,), name=f"laconic-phase-{phase}", daemon=True)
             for phase in range(n_threads)
@@ -79,6 +80,8 @@ class Pipeline:
 
     def _run(self, phase: int) -> None:
         torch.set_num_threads(self._n_threads)
+        if self._cuda_device is not None:
+            torch.cuda.set_device(self._cuda_device)
         while True:
             handle = self._queues[phase].get()
             last = phase + 1 == len(self._queues)

@@ -77,7 +77,7 @@ class Backend(Protocol):
         """Symbols and the index of the first corrupt block, or -1."""
 
     def rans_encode(self, symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
-        """Interleaved rANS stream for `frequencies` (int32, 2**bits, summing to 2**12)."""
+        """Interleaved rANS stream for `frequencies` (int32, 2**bits, summing to 2**14)."""
 
     def rans_decode(self, blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
         """Symbols and the index of the first corrupt block, or -1."""

@@ -13,13 +13,16 @@ class Disagreement(LaconicError, RuntimeError):
     """Ranks were given different configurations."""
 
 
-def check_agreement(comm: Communicator, config: dict[str, Any]) -> None:
-    """Compare `config` (plain JSON values) across ranks; raise `Disagreement` on every rank if any two differ."""
+def check_agreement(comm: Communicator, config: dict[str, Any], device: torch.device) -> None:
+    """Compare `config` (plain JSON values) across ranks; raise `Disagreement` on every rank if any two differ.
+
+    device  where the process group takes its messages from
+    """
     if comm.size == 1:
         return
-    text = torch.frombuffer(bytearray(json.dumps(config, sort_keys=True).encode()), dtype=torch.uint8)
+    text = torch.frombuffer(bytearray(json.dumps(config, sort_keys=True).encode()), dtype=torch.uint8).to(device)
     messages = comm.all_to_all([text] * comm.size, None, phase=0).wait()
-    configs = [json.loads(message.numpy().tobytes()) for message in messages]
+    configs = [json.loads(message.cpu().numpy().tobytes()) for message in messages]
     differences = [line for rank in range(1, comm.size) for line in _differences(configs[0], configs[rank], rank)]
     if differences:
         raise Disagreement("ranks disagree: " + "; ".join(differences[:5]) + ". Give every rank the same arguments")

@@ -57,7 +57,7 @@ def average_gradients(
     state.futures.append((future, bucket.buffer()))
     try:
         if not state.agreed:
-            check_agreement(state.compressor.comm, state.config)
+            check_agreement(state.compressor.comm, state.config, state.compressor.device)
             state.agreed = True
         _collect(state, bucket)
         if bucket.is_last():

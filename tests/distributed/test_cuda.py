@@ -1,0 +1,90 @@
+"""The same laws on a GPU: visible skips where there is none."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from models import network, sgd, weights
+
+import laconic
+from laconic import NUQSGD, QSGD, Codec, ErrorFeedback, Policy, QSGDInf, Sign, Stream
+from laconic.kernels import select
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+SCHEMES = [NUQSGD(bits=4), NUQSGD(bits=3, p=0.7), QSGD(bits=2), QSGDInf(bits=8), Sign()]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+def test_symbols_are_those_of_the_cpu(scheme):
+    v = torch.randn(20_001) ** 3
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    norms = select("cpu", cpu).norms(v, 512, scheme.norm)
+    key = Stream(seed=3).key
+    ours = select("cpu", cpu).quantize(v, norms, scheme.grid, 512, key)
+    theirs = select("auto", cuda).quantize(v.to(cuda), norms.to(cuda), scheme.grid, 512, key)
+    assert torch.equal(ours, theirs.cpu())
+    a = select("cpu", cpu).dequantize(ours, norms, scheme.grid, 512)
+    b = select("auto", cuda).dequantize(theirs, norms.to(cuda), scheme.grid, 512)
+    assert torch.equal(a, b.cpu())
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, ErrorFeedback(Sign())], ids=repr)
+def test_a_payload_made_on_the_gpu_decodes_on_the_cpu(scheme):
+    codec, v = Codec(scheme), torch.randn(10_000, device="cuda")
+    payload = codec.encode(v, Stream(), codec.new_memory(v))
+    there = codec.decode(payload)
+    here = codec.decode(laconic.Payload.from_bytes(payload.to_bytes()))
+    assert there.device.type == "cuda"
+    assert torch.equal(there.cpu(), here)
+
+
+def on_gpu(group, codec):
+    from torch.nn.parallel import DistributedDataParallel
+
+    rank = torch.distributed.get_rank(group)
+    model = DistributedDataParallel(network().cuda(), process_group=group)
+    laconic.compress(model, codec, policy=Policy(min_values=100, group_values=1000))
+    optimizer = sgd(model)
+    for step in range(5):
+        x = torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank)).cuda()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), x[:, :5].argmax(dim=1)).backward()
+        optimizer.step()
+    return weights(model).cpu()
+
+
+@pytest.mark.parametrize("codec", ["nuqsgd", "ef-sign", "bf16"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_gpu_gradients_over_gloo(pool, codec, size):
+    ranks = pool.run(on_gpu, size, codec=codec)
+    assert torch.isfinite(ranks[0]).all()
+    assert all(torch.equal(ranks[0], other) for other in ranks)
+
+
+NCCL = """
+import sys
+sys.path.insert(0, {here!r})
+import torch, torch.distributed as dist
+dist.init_process_group("nccl", f"file://{{sys.argv[1]}}", rank=0, world_size=1)
+torch.cuda.set_device(0)
+from test_cuda import on_gpu
+print(bool(torch.isfinite(on_gpu(None, "nuqsgd")).all()))
+from laconic.exchange import Communicator, ScatterReduce
+import laconic
+comm = Communicator(0, 1, (dist.group.WORLD,))
+text = [torch.arange(7, dtype=torch.uint8, device="cuda")]
+print(torch.equal(comm.all_to_all(text, None, phase=0).wait()[0], text[0]))
+dist.destroy_process_group()
+"""
+
+
+def test_gpu_gradients_over_nccl(tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(NCCL.format(here=str(Path(__file__).parent)))
+    run = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "store")], capture_output=True, text=True, timeout=100
+    )
+    assert run.stdout.split() == ["True", "True"], run.stderr
