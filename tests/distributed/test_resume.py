@@ -88,6 +88,33 @@ def test_all_states_at_the_same_size_means_one_s_own(pool):
         assert all(torch.equal(own["memory"][name], memory) for name, memory in state["memory"].items())
 
 
+def through_distributed_checkpoint(group, folder):
+    import torch.distributed.checkpoint as dcp
+
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, CODECS["ef-sign"])
+    train(model, sgd(model), range(3), rank)
+    saved = laconic.state_dict(model)
+    dcp.save({f"laconic.{rank}": saved}, checkpoint_id=folder, process_group=group)
+
+    fresh = wrap(group, CODECS["ef-sign"])
+    state = {f"laconic.{rank}": laconic.state_dict(fresh)}
+    dcp.load(state, checkpoint_id=folder, process_group=group)
+    laconic.load_state_dict(fresh, state[f"laconic.{rank}"])
+    return saved, laconic.state_dict(fresh)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_distributed_checkpoint_keeps_every_rank_s_memory(pool, tmp_path):
+    ranks = pool.run(through_distributed_checkpoint, 2, folder=str(tmp_path / "checkpoint"))
+    for saved, loaded_again in ranks:
+        assert int(loaded_again["step"]) == 3
+        assert int(loaded_again["rank"]) == int(saved["rank"])
+        assert all(torch.equal(loaded_again["memory"][name], memory) for name, memory in saved["memory"].items())
+    first, second = (saved["memory"]["0.weight"] for saved, _ in ranks)
+    assert not torch.equal(first, second)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -52,6 +52,8 @@ def compress(
         )
     if model in _compressors:
         raise ValueError("this model is compressed already; call compress() once")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {seed}")
     chosen, policy = codec_for(codec), policy or Policy()
     parameters = list(model.module.named_parameters())
     groups = make_groups(parameters, policy)

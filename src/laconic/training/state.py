@@ -14,17 +14,20 @@ FORMAT = 1
 def state_dict(model: torch.nn.Module) -> dict[str, Any]:
     """What this rank must keep to go on as if never stopped: the step count and its error memory, by parameter.
 
-    Each rank saves its own. The values are tensors and plain numbers, as `torch.save` with `weights_only` loading,
-    safetensors and `torch.distributed.checkpoint` want them; for the last, put it under a key of the rank's own, as in
+    Each rank saves its own. All values are tensors, so nothing needs pickle: `torch.load(..., weights_only=True)` and
+    `torch.distributed.checkpoint` read them as they are. For the latter, put it under a key of the rank's own, as in
     `{f"laconic.{rank}": laconic.state_dict(model)}`.
     """
     compressor = compressor_of(model)
-    return {
+    numbers = {
         "format": FORMAT,
         "step": compressor.step,
         "seed": compressor.seed,
         "rank": compressor.comm.rank,
         "world_size": compressor.comm.size,
+    }
+    return {
+        **{name: torch.tensor(value) for name, value in numbers.items()},
         "memory": {name: view.clone() for name, view in _memory_by_parameter(compressor).items()},
     }
 
@@ -41,8 +44,8 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
     states = [state] if isinstance(state, Mapping) else list(state)
     _check(compressor, states)
     if len(states) > 1:
-        own = [s for s in states if s["rank"] == compressor.comm.rank]
-        states = own if states[0]["world_size"] == compressor.comm.size else states
+        own = [s for s in states if int(s["rank"]) == compressor.comm.rank]
+        states = own if int(states[0]["world_size"]) == compressor.comm.size else states
     compressor.step, compressor.seed = int(states[0]["step"]), int(states[0]["seed"])
     memory = _memory_by_parameter(compressor)
     for name, view in memory.items():
@@ -63,16 +66,16 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
     if not states:
         raise ValueError("load_state_dict got no state")
     for s in states:
-        if s.get("format") != FORMAT:
-            raise ValueError(f"state has format {s.get('format')!r}, this laconic reads {FORMAT}")
-    former = states[0]["world_size"]
+        if int(s.get("format", 0)) != FORMAT:
+            raise ValueError(f"state has format {int(s.get('format', 0))}, this laconic reads {FORMAT}")
+    former, ranks = int(states[0]["world_size"]), sorted(int(s["rank"]) for s in states)
     if len(states) == 1 and former != compressor.comm.size:
         raise ValueError(
             f"this state is from {former} ranks and there are {compressor.comm.size} now; "
             "give load_state_dict the list of all former ranks' states"
         )
-    if len(states) > 1 and sorted(s["rank"] for s in states) != list(range(former)):
-        raise ValueError(f"need the states of ranks 0 to {former - 1}, got {sorted(s['rank'] for s in states)}")
+    if len(states) > 1 and ranks != list(range(former)):
+        raise ValueError(f"need the states of ranks 0 to {former - 1}, got {ranks}")
     wanted, got = set(_memory_by_parameter(compressor)), set(states[0]["memory"])
     if wanted != got:
         raise ValueError(f"state and model differ in the memory of {', '.join(sorted(wanted ^ got)[:5])}")
