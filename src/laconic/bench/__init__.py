@@ -1,12 +1,17 @@
 """Benchmarks: problem × contender × config, under one protocol."""
 
 from laconic.bench.codec import CODERS, PROBLEMS, Options, steps
+from laconic.bench.ddp import DDPOptions, DDPRow, ddp_rows
 from laconic.bench.document import document, replacing
 from laconic.bench.environment import Environment
+from laconic.bench.exchange import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
 from laconic.bench.goals import Outcome, outcomes
 from laconic.bench.gradient import Snapshot, digits_gradient
+from laconic.bench.network import NetworkUnavailable, emulated_network
+from laconic.bench.network_goals import network_outcomes
 from laconic.bench.protocol import Comparison, Spread, compare, measure, one_thread
+from laconic.bench.ranks import n_ranks
 from laconic.bench.row import Row, Step
 from laconic.bench.schemes import NAMES, Scheme, schemes
 from laconic.bench.survey import Finding, survey
@@ -16,8 +21,13 @@ __all__ = [
     "NAMES",
     "PROBLEMS",
     "Comparison",
+    "DDPOptions",
+    "DDPRow",
     "Environment",
+    "ExchangeOptions",
+    "ExchangeRow",
     "Finding",
+    "NetworkUnavailable",
     "Options",
     "Outcome",
     "Row",
@@ -26,10 +36,15 @@ __all__ = [
     "Spread",
     "Step",
     "compare",
+    "ddp_rows",
     "digits_gradient",
     "document",
+    "emulated_network",
+    "exchange_rows",
     "findings",
     "measure",
+    "n_ranks",
+    "network_outcomes",
     "one_thread",
     "outcomes",
     "replacing",

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from laconic.cli import bench_network
 from laconic.cli.bad_input import bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
 app = typer.Typer(help="Re-run our benchmarks on this machine.")
+app.command()(bench_network.exchange)
+app.command()(bench_network.ddp)
 
 
 @app.callback(invoke_without_command=True)

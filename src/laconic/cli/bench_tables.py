@@ -83,7 +83,7 @@ def coders(rows: Sequence[Row]) -> RenderableType:
     return table(f"Symbols to bytes and back, {rows[0].n} symbols on one core", columns, _by_contender(rows))
 
 
-def goals(outcomes: Sequence[Outcome]) -> RenderableType:
+def goals(outcomes: Sequence[Outcome], setting: str = SETTING) -> RenderableType:
     """Where we meet what we promised ourselves, and where we do not."""
     columns: list[Column[Outcome]] = [
         Column("goal", lambda o: o.name, "left"),
@@ -95,7 +95,7 @@ def goals(outcomes: Sequence[Outcome]) -> RenderableType:
         Column("aim", lambda o: f"{o.aim:g}"),
         Column("met", lambda o: {"missed": "no"}.get(o.verdict, o.verdict), "left"),
     ]
-    return table("Goals", columns, outcomes, f"Stated for {SETTING}.")
+    return table("Goals", columns, outcomes, f"Stated for {setting}.")
 
 
 def _by_contender(rows: Sequence[Row]) -> list[Group]:

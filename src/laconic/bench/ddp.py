@@ -1,0 +1,177 @@
+"""The suite `ddp`: steps of data-parallel training, beside DDP as it is and PyTorch's own hooks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from laconic.bench.checks import WrongResult
+from laconic.bench.exchange import check_network, check_replicas, slowest, speedup
+from laconic.bench.protocol import Spread
+from laconic.bench.ranks import on_ranks
+from laconic.bench.schemes import require_known
+from laconic.training.trial import N_CLASSES, N_FEATURES, Way
+
+RANK_FUNCTION = "laconic.training.trial:trial_on_rank"
+BASELINES = ("DDP fp32", "DDP bf16 hook")
+WARMUP_STEPS = 3
+"""PowerSGD begins after two; DDP rebuilds its buckets after the first."""
+DIVERGED = 10.0
+
+WAYS: dict[str, tuple[str, Way]] = {
+    BASELINES[0]: ("fp32", Way("fp32")),
+    BASELINES[1]: ("bf16", Way("bf16")),
+    "DDP PowerSGD hook": ("powersgd", Way("powersgd")),
+    "bf16": ("bf16", Way("laconic", "bf16")),
+    "nuqsgd-4": ("nuqsgd", Way("laconic", "nuqsgd", options={"bits": 4})),
+    "nuqsgd-4-rans": ("nuqsgd", Way("laconic", "nuqsgd", "rans", options={"bits": 4})),
+    "qsgdinf-8": ("qsgdinf", Way("laconic", "qsgdinf", options={"bits": 8})),
+    "ef-sign": ("ef-sign", Way("laconic", "ef-sign")),
+    "nothing": ("nothing", Way("laconic", "fp32", exchange="nothing")),
+}
+"""Label to the name it is asked for by, and the way itself."""
+ASKED_BY = tuple(dict.fromkeys([name for name, _ in WAYS.values()] + list(WAYS)[3:]))
+
+
+@dataclass(frozen=True, slots=True)
+class DDPOptions:
+    """What to run.
+
+    ranks       how many; each is a process with one thread
+    rate        of every host's link, such as "1gbit"; None for loopback, unlimited
+    size        least number of parameters of the network
+    batch_size  samples a rank and step
+    repeats     timed steps
+    codecs      names of schemes or codecs to run besides the baselines; None for all
+    """
+
+    ranks: int = 4
+    rate: str | None = None
+    size: int = 2**22
+    batch_size: int = 16
+    repeats: int = 30
+    codecs: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("size", "batch_size", "repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_network(self.ranks, self.rate)
+        ways(self.codecs)
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return self.repeats + WARMUP_STEPS
+
+    @property
+    def width(self) -> int:
+        """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
+
+        >>> DDPOptions(size=2**22).width
+        1600
+        """
+        fixed = N_FEATURES + N_CLASSES
+        return int(-(-((fixed**2 + 4 * self.size) ** 0.5 - fixed) // 32) * 16)
+
+
+@dataclass(frozen=True, slots=True)
+class DDPRow:
+    """One way to average gradients.
+
+    seconds               of one step, forward to update: the slowest rank's
+    speedup_over_fp32     seconds of a step of DDP as it is over its own, step by step
+    speedup_over_bf16     the same for DDP with PyTorch's bf16 hook
+    loss                  on the training set after all steps
+    loss_over_fp32        that over the loss of DDP as it is: 1.02 is 2 % worse
+    bytes_sent            a step, by the rank that sends most; None where laconic did not send
+    encode_seconds, wire_seconds, decode_seconds  a step, summed over groups, of the slowest rank; groups overlap
+    """
+
+    contender: str
+    config: str
+    n: int
+    ranks: int
+    rate: str | None
+    n_steps: int
+    seconds: Spread
+    speedup_over_fp32: Spread
+    speedup_over_bf16: Spread
+    loss: float
+    loss_over_fp32: float
+    bytes_sent: float | None = None
+    encode_seconds: float | None = None
+    wire_seconds: float | None = None
+    decode_seconds: float | None = None
+
+
+def ways(only: Sequence[str] | None) -> dict[str, Way]:
+    """The baselines, and all that `only` asks for.
+
+    >>> list(ways(["nuqsgd-4"]))
+    ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
+    """
+    if only is None:
+        return {label: way for label, (_, way) in WAYS.items()}
+    require_known(only, ASKED_BY, "codec")
+    return {label: way for label, (name, way) in WAYS.items() if label in BASELINES or name in only or label in only}
+
+
+def ddp_rows(options: DDPOptions, tell: Callable[[str], None] = lambda label: None) -> list[DDPRow] | None:
+    """Run the suite and check every result; None on the ranks of torchrun other than the first."""
+    contenders = ways(options.codecs)
+    arguments = {
+        "ways": {label: asdict(way) for label, way in contenders.items()},
+        "steps": options.repeats,
+        "warmup_steps": WARMUP_STEPS,
+        "width": options.width,
+        "batch_size": options.batch_size,
+    }
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
+    if results is None:
+        return None
+    check_replicas(results)
+    rounds = {label: slowest(results, label) for label in contenders}
+    losses = {label: _mean([result[label]["loss"] for result in results]) for label in contenders}
+    rows = [_row(label, way, options, results, rounds, losses) for label, way in contenders.items()]
+    for row in rows:
+        if row.contender != "nothing" and not row.loss_over_fp32 < DIVERGED:
+            raise WrongResult(
+                f"{row.contender}: the loss is {row.loss:.4g}, {row.loss_over_fp32:.3g} times that of fp32"
+            )
+    return rows
+
+
+def _row(
+    label: str,
+    way: Way,
+    options: DDPOptions,
+    results: Sequence[dict[str, Any]],
+    rounds: dict[str, list[float]],
+    losses: dict[str, float],
+) -> DDPRow:
+    ranks = [result[label] for result in results]
+
+    def most(key: str) -> float | None:
+        return max(rank[key] for rank in ranks) if key in ranks[0] else None
+
+    return DDPRow(
+        contender=label,
+        config=repr(way),
+        n=ranks[0]["n_parameters"],
+        ranks=len(results),
+        rate=options.rate,
+        n_steps=WARMUP_STEPS + options.repeats,
+        seconds=Spread.of(rounds[label]),
+        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
+        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),
+        loss=losses[label],
+        loss_over_fp32=losses[label] / losses[BASELINES[0]],
+        bytes_sent=most("bytes_sent"),
+        encode_seconds=most("encode_seconds"),
+        wire_seconds=most("wire_seconds"),
+        decode_seconds=most("decode_seconds"),
+    )
+
+
+def _mean(x: Sequence[float]) -> float:
+    return sum(x) / len(x)

@@ -1,0 +1,186 @@
+"""A slow network on one machine: a Linux network namespace for each host, all joined by a bridge, every link limited.
+
+    host 0 (namespace)                 switch (namespace)                host 1 (namespace)
+    eth0 10.77.0.1  ── veth pair ──  port0 ── bridge ── port1  ── veth pair ──  eth0 10.77.0.2
+        tbf: up                      tbf: down   tbf: down                      tbf: up
+
+Each link is held to the rate in both directions by a token bucket filter (`tc qdisc ... tbf`). Nothing outside the
+namespaces is touched, so removing the namespaces removes everything. Needs root and iproute2.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import FrameType
+
+from laconic.errors import LaconicError
+from laconic.exchange.launch import Host
+
+MAX_HOSTS = 250
+INTERFACE = "eth0"
+BURST_SECONDS, LEAST_BURST = 1e-3, 20_000
+"""Of tokens saved up: a timer's tick of traffic, and a few packets; more would let short messages through unlimited."""
+LEAST_SEGMENT, MOST_SEGMENT = 16_384, 65_536
+"""Bytes that TCP hands to a link at once. More than the burst, and the filter would cut every one into packets: work
+for the cores that the ranks need."""
+QUEUE_SECONDS, LEAST_QUEUE = 0.05, 2**20
+"""Of traffic that waits at a link before packets are dropped: enough for all hosts to send to one at once."""
+_UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
+_NAME = re.compile(r"laconic-(\d+)-\d+-\w+")
+_serial = count()
+
+
+class NetworkUnavailable(LaconicError):
+    """An emulated network was asked for and cannot be made here."""
+
+
+def bits_per_second(rate: str) -> int:
+    """A rate as people and `tc` write it, from 100kbit to 100gbit.
+
+    >>> bits_per_second("1gbit"), bits_per_second("2.5mbit")
+    (1000000000, 2500000)
+    """
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([kmg])bit", rate.strip().lower(), re.ASCII)
+    value = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if not 10**5 <= value <= 10**11:
+        raise ValueError(f"expected a rate from 100kbit to 100gbit, such as 1gbit, 100mbit or 20mbit, got {rate!r}")
+    return value
+
+
+def available() -> str | None:
+    """None where networks can be emulated, otherwise the reason why not."""
+    if sys.platform != "linux":
+        return "needs Linux"
+    if os.geteuid() != 0:
+        return "needs root"
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        return "needs iproute2 (ip, tc)"
+    probe = _names(0)[0]
+    try:
+        _run("ip", "netns", "add", probe)
+    except NetworkUnavailable:
+        return "the kernel refuses network namespaces"
+    finally:
+        _remove([probe])
+    return None
+
+
+@contextmanager
+def emulated_network(n_hosts: int, rate: str | None) -> Iterator[list[Host]]:
+    """Hosts to start ranks on, each on a link of `rate`; with rate None, processes on this machine over loopback.
+
+    Everything is removed at the end: after an error, Ctrl-C and SIGTERM too. What a killed run has left behind is
+    removed by the next.
+    """
+    if not 1 <= n_hosts <= MAX_HOSTS:
+        raise ValueError(f"a network has 1 to {MAX_HOSTS} hosts, got {n_hosts}")
+    if rate is None:
+        yield [Host()] * n_hosts
+        return
+    bits = bits_per_second(rate)
+    reason = available()
+    if reason is not None:
+        raise NetworkUnavailable(f"an emulated network {reason}; without --rate the ranks talk over loopback")
+    _remove(left_over())
+    switch, *hosts = _names(n_hosts)
+    with _terminate_as_exit():
+        try:
+            _build(switch, hosts, _burst(bits), _limit(bits))
+            yield [Host(_address(i), INTERFACE, name) for i, name in enumerate(hosts)]
+        finally:
+            _remove([switch, *hosts])
+
+
+def left_over() -> list[str]:
+    """Namespaces of ours whose process is gone."""
+    names = [line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line.split()]
+    owners = {name: match[1] for name in names if (match := _NAME.fullmatch(name))}
+    return [name for name, pid in owners.items() if not Path("/proc", pid).exists()]
+
+
+def _names(n_hosts: int) -> list[str]:
+    """Of the switch and the hosts; no other network has them, in this process or another."""
+    run = f"laconic-{os.getpid()}-{next(_serial)}"
+    return [f"{run}-switch", *(f"{run}-{i}" for i in range(n_hosts))]
+
+
+def _address(i: int) -> str:
+    return f"10.77.0.{i + 1}"
+
+
+def _burst(rate: int) -> int:
+    return max(LEAST_BURST, int(rate / 8 * BURST_SECONDS))
+
+
+def _limit(rate: int) -> list[str]:
+    """The words of a token bucket filter that really reaches its rate."""
+    burst = _burst(rate)
+    queue = max(LEAST_QUEUE, int(rate / 8 * QUEUE_SECONDS)) + burst
+    return ["root", "tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(queue)]
+
+
+def _build(switch: str, hosts: Sequence[str], burst: int, limit: Sequence[str]) -> None:
+    """1. the switch with its bridge; 2. each host with its link; 3. the limits at both ends of each link."""
+    _run("ip", "netns", "add", switch)
+    _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+    _run("ip", "-n", switch, "link", "set", "bridge", "up")
+    segment = str(min(MOST_SEGMENT, max(LEAST_SEGMENT, burst // 2)))
+    for i, host in enumerate(hosts):
+        port = f"port{i}"
+        _run("ip", "netns", "add", host)
+        _run("ip", "-n", host, "link", "set", "lo", "up")
+        _run("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host)
+        _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
+        _run("ip", "-n", host, "address", "add", f"{_address(i)}/24", "dev", INTERFACE)
+        _run("ip", "-n", host, "link", "set", INTERFACE, "gso_max_size", segment, "up")
+        _run("tc", "-n", host, "qdisc", "add", "dev", INTERFACE, *limit)
+        _run("tc", "-n", switch, "qdisc", "add", "dev", port, *limit)
+
+
+def _remove(names: Sequence[str]) -> None:
+    """Remove namespaces and all that is in them; those that are not there are no matter. Not to be interrupted."""
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        for name in names:
+            if Path("/run/netns", name).exists() or Path("/var/run/netns", name).exists():
+                _run("ip", "netns", "delete", name, check=False)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _terminate_as_exit() -> Iterator[None]:
+    """SIGTERM and SIGHUP leave by an exception, so that what is open is closed; only the main thread can ask for it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(program: str, *arguments: str, check: bool = True) -> str:
+    path = shutil.which(program) or program
+    done = subprocess.run(  # noqa: S603 (a list of our own arguments, no shell)
+        [path, *arguments], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+    )
+    if check and done.returncode != 0:
+        reason = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise NetworkUnavailable(f"cannot set up the emulated network: {program} {' '.join(arguments)}: {reason}")
+    return done.stdout

@@ -1,0 +1,78 @@
+"""What the suites `exchange` and `ddp` are for: the numbers we promised ourselves, beside those of this run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from laconic.bench.ddp import DDPRow
+from laconic.bench.exchange import ExchangeRow
+from laconic.bench.goals import Outcome
+from laconic.bench.network import bits_per_second
+from laconic.bench.protocol import Spread
+
+SETTING = "4 ranks on 4 emulated hosts, 2**22 values, 2 CPU cores of an idle machine"
+
+NetworkRow = ExchangeRow | DDPRow
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkGoal:
+    """A number at one rate: the best of some contenders must reach `floor`; we would like `aim`."""
+
+    name: str
+    rate: int | None
+    contenders: tuple[str, ...]
+    value: Callable[[NetworkRow], Spread]
+    floor: float
+    aim: float
+    smaller_is_better: bool = False
+
+
+def _fp32(row: NetworkRow) -> Spread:
+    return row.speedup_over_fp32
+
+
+def _bf16(row: NetworkRow) -> Spread:
+    return row.speedup_over_bf16
+
+
+def _loss(row: NetworkRow) -> Spread:
+    x = row.loss_over_fp32 if isinstance(row, DDPRow) else float("nan")
+    return Spread(x, x, x)
+
+
+SR, RANS, AG = "nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce", "nuqsgd-4 all_gather"
+FIXED = "nuqsgd-4"
+
+EXCHANGE_GOALS = (
+    NetworkGoal("1 Gbit/s: nuqsgd-4 scatter_reduce over fp32", 10**9, (SR,), _fp32, 3.5, 6.0),
+    NetworkGoal("1 Gbit/s: nuqsgd-4 scatter_reduce over bf16", 10**9, (SR,), _bf16, 1.9, 3.2),
+    NetworkGoal("100 Mbit/s: best of nuqsgd-4 over fp32", 10**8, (SR, RANS, AG), _fp32, 6.0, 9.0),
+    NetworkGoal("20 Mbit/s: nuqsgd-4-rans over fp32", 2 * 10**7, (RANS,), _fp32, 9.0, 12.0),
+    NetworkGoal("unlimited: nuqsgd-4 scatter_reduce over fp32", None, (SR,), _fp32, 1.3, 2.5),
+)
+DDP_GOALS = (
+    NetworkGoal("1 Gbit/s: step of nuqsgd-4 over fp32", 10**9, (FIXED,), _fp32, 2.5, 4.0),
+    NetworkGoal("1 Gbit/s: step of nuqsgd-4 over the bf16 hook", 10**9, (FIXED,), _bf16, 1.5, 2.5),
+    NetworkGoal("1 Gbit/s: loss of nuqsgd-4 ÷ fp32", 10**9, (FIXED,), _loss, 1.02, 1.005, smaller_is_better=True),
+)
+
+
+def network_outcomes(rows: Sequence[NetworkRow]) -> list[Outcome]:
+    """The goals that these rows speak to."""
+    if not rows:
+        return []
+    rate = bits_per_second(rows[0].rate) if rows[0].rate else None
+    found = []
+    for goal in DDP_GOALS if isinstance(rows[0], DDPRow) else EXCHANGE_GOALS:
+        values = [goal.value(row) for row in rows if row.contender in goal.contenders]
+        if goal.rate == rate and values:
+            best = max(values, key=lambda value: value.median)
+            found.append(Outcome(goal.name, best, goal.floor, goal.aim, _verdict(goal, best.median)))
+    return found
+
+
+def _verdict(goal: NetworkGoal, value: float) -> str:
+    sign = -1 if goal.smaller_is_better else 1
+    if sign * value >= sign * goal.aim:
+        return "aim"
+    return "floor" if sign * value >= sign * goal.floor else "missed"

@@ -1,0 +1,157 @@
+"""The same few steps of training under several ways to average gradients, step by step in turn; for benchmarks."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from laconic.codec import codec as make_codec
+from laconic.exchange import Accounting, Communicator
+from laconic.training.compressor import Compressor
+from laconic.training.ddp import compress
+
+N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
+ONE_BUCKET_MB = 2**14
+"""For PyTorch's PowerSGD hook: with several buckets it starts their all-reduces from callbacks, which on Gloo come in
+another order on each rank, and the ranks then sum what does not belong together, or crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to average gradients, by plain values.
+
+    hook      "fp32" (DDP as it is), "bf16" or "powersgd" (PyTorch's own hooks), or "laconic"
+    scheme    of laconic's codec; with `coder` and `options` as in `laconic.codec`
+    exchange  of laconic
+    """
+
+    hook: str
+    scheme: str = ""
+    coder: str = "fixed"
+    exchange: str = "auto"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One way under trial on this rank."""
+
+    model: DistributedDataParallel
+    optimizer: torch.optim.Optimizer
+    compressor: Compressor | None
+    seconds: list[float] = field(default_factory=list)
+
+
+def trial_on_rank(
+    tell: Callable[[str], None],
+    *,
+    ways: dict[str, dict[str, Any]],
+    steps: int,
+    warmup_steps: int,
+    width: int,
+    batch_size: int,
+) -> dict[str, dict[str, Any]]:
+    """For each way: seconds of each timed step, training loss at the end, bytes sent a step, a digest of the weights.
+
+    Step t of all ways comes before step t + 1 of any, on the same batches, from the same initial weights.
+    """
+    comm = Communicator.over()
+    x, y = samples()
+    lanes = {label: _lane(Way(**way), width) for label, way in ways.items()}
+    for step in range(warmup_steps + steps):
+        tell(f"step {step + 1} of {warmup_steps + steps}")
+        rows = _rows(step, comm, batch_size)
+        for lane in lanes.values():
+            if step == warmup_steps and lane.compressor is not None:
+                lane.compressor.totals = Accounting()  # the first steps compile kernels
+            comm.all_reduce(torch.zeros(1))()
+            start = time.perf_counter()
+            _step(lane, x[rows], y[rows])
+            if step >= warmup_steps:
+                lane.seconds.append(time.perf_counter() - start)
+    found = {label: _look(lane, x[comm.rank :: comm.size], y[comm.rank :: comm.size]) for label, lane in lanes.items()}
+    for lane in lanes.values():
+        if lane.compressor is not None:
+            lane.compressor.close()
+    return found
+
+
+def samples() -> tuple[torch.Tensor, torch.Tensor]:
+    """Synthetic inputs (4096, 1024) with the classes that a random linear teacher gives them."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(N_SAMPLES, N_FEATURES, generator=generator)
+    teacher = torch.randn(N_FEATURES, N_CLASSES, generator=generator)
+    return x, (x @ teacher).argmax(dim=1)
+
+
+def network(width: int) -> torch.nn.Sequential:
+    """Three linear layers; (1024 + width + 16) · width weights, the same each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Linear(N_FEATURES, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, N_CLASSES),
+        )
+
+
+def _lane(way: Way, width: int) -> _Lane:
+    model = DistributedDataParallel(network(width), bucket_cap_mb=ONE_BUCKET_MB if way.hook == "powersgd" else None)
+    compressor = _attach(model, way)
+    return _Lane(model, torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9), compressor)
+
+
+def _attach(model: DistributedDataParallel, way: Way) -> Compressor | None:
+    if way.hook == "laconic":
+        codec = make_codec(way.scheme, way.coder, **way.options)
+        return compress(model, codec, exchange=way.exchange, error_every=0)
+    if way.hook == "bf16":
+        model.register_comm_hook(None, _bf16)
+    elif way.hook == "powersgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif way.hook != "fp32":
+        raise ValueError(f"unknown hook {way.hook!r}; choose one of fp32, bf16, powersgd, laconic")
+    return None
+
+
+def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """PyTorch's hook; under its own name DDP refuses it without NCCL, though Gloo sums bfloat16 as well."""
+    future: torch.futures.Future[torch.Tensor] = default_hooks.bf16_compress_hook(group, bucket)
+    return future
+
+
+def _rows(step: int, comm: Communicator, batch_size: int) -> torch.Tensor:
+    """The samples of this rank's batch: a random draw, the same for every way."""
+    generator = torch.Generator().manual_seed(1 + step * comm.size + comm.rank)
+    return torch.randint(N_SAMPLES, (batch_size,), generator=generator)
+
+
+def _step(lane: _Lane, x: torch.Tensor, y: torch.Tensor) -> None:
+    lane.optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(lane.model(x), y)
+    loss.backward()  # type: ignore[no-untyped-call]
+    lane.optimizer.step()
+
+
+def _look(lane: _Lane, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+    """What to compare across ranks and ways; this rank's share of the training loss."""
+    with torch.no_grad():
+        loss = float(torch.nn.functional.cross_entropy(lane.model.module(x), y))
+    digest = hashlib.blake2b(digest_size=16)
+    for parameter in lane.model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    n_parameters = sum(p.numel() for p in lane.model.parameters())
+    seen = {"seconds": lane.seconds, "loss": loss, "digest": digest.hexdigest(), "n_parameters": n_parameters}
+    if lane.compressor is None:
+        return seen
+    counted = ("bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
+    return seen | {name: getattr(lane.compressor.totals, name) / len(lane.seconds) for name in counted}

@@ -1,0 +1,129 @@
+"""The suites of several ranks: contenders, checks, goals. No test asserts a time."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from laconic import bench
+from laconic.bench import DDPOptions, ExchangeOptions, Spread, network_outcomes
+from laconic.bench.checks import WrongResult
+from laconic.bench.ddp import DDPRow, ways
+from laconic.bench.exchange import ExchangeRow, check_replicas, error_bound, slowest
+from laconic.bench.rivals import RIVALS, rivals
+from laconic.codec import codec
+from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
+
+TINY = {"ranks": 2, "size": 5000, "repeats": 2}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return bench.exchange_rows(ExchangeOptions(bucket_size=512, piece_values=2000, **TINY))
+
+
+def test_every_contender_has_a_row(rows):
+    assert [row.contender for row in rows] == [rival.label for rival in RIVALS]
+    assert len({row.contender for row in rows}) == len(rows)
+    for row in rows:
+        assert row.n == 5000
+        assert row.ranks == 2
+        assert row.seconds.p20 <= row.seconds.median <= row.seconds.p80
+        assert row.bound is None or row.nmse <= row.bound * 1.001 + 1e-12
+
+
+def test_baselines_are_one_against_themselves(rows):
+    assert rows[0].speedup_over_fp32 == Spread(1.0, 1.0, 1.0)
+    assert rows[1].speedup_over_bf16 == Spread(1.0, 1.0, 1.0)
+
+
+def test_bytes_are_those_of_the_codec(rows):
+    sent = {row.contender: row.bytes_sent for row in rows}
+    assert sent["fp32 all_reduce"] == 2 * sent["bf16 all_reduce"] == 20000
+    assert sent["nothing"] == 0
+    assert sent["nuqsgd-2 scatter_reduce"] < sent["nuqsgd-4 scatter_reduce"] < sent["nuqsgd-8 scatter_reduce"]
+
+
+def test_only_what_was_asked_for():
+    assert [r.label for r in rivals(["nothing", "ef-sign"])][2:] == ["ef-sign all_gather", "nothing"]
+    assert [r.label for r in rivals(["fp32"])] == ["fp32 all_reduce", "bf16 all_reduce"]
+    assert list(ways(["powersgd"])) == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
+
+
+def test_ranks_that_differ_are_found():
+    same = {"x": {"digest": "a"}, "nothing": {"digest": "a"}}
+    check_replicas([same, {"x": {"digest": "a"}, "nothing": {"digest": "b"}}])
+    with pytest.raises(WrongResult, match="x: the ranks do not hold the same bits"):
+        check_replicas([same, {"x": {"digest": "b"}, "nothing": {"digest": "a"}}])
+
+
+def test_a_mean_that_is_off_is_found(monkeypatch):
+    labels = [rival.label for rival in rivals(["nuqsgd-4"])]
+    found = {"digest": "a", "seconds": [1.0], "nmse": 0.0, "bytes_sent": 1}
+    found |= {"encode_seconds": 0.0, "wire_seconds": 0.0, "decode_seconds": 0.0}
+    ranks = [{label: found | {"nmse": 100.0 if label == labels[2] else 0.0} for label in labels}] * 2
+    monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments: ranks)
+    with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
+        bench.exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
+
+
+def test_the_slowest_rank_counts():
+    assert slowest([{"x": {"seconds": [1.0, 4.0]}}, {"x": {"seconds": [2.0, 3.0]}}], "x") == [2.0, 4.0]
+
+
+def test_bounds():
+    sign, nuq, half = codec("ef-sign"), codec("nuqsgd"), codec("bf16")
+    assert math.isinf(error_bound(Nothing(), codec("fp32"), 100, 4))
+    assert error_bound(AllGather(), nuq, 100, 4) == AllGather().variance_bound(nuq, 100, 4)
+    assert error_bound(AllGather(), sign, 100, 4) == pytest.approx(sign.quantizer.variance_bound(100))
+    assert error_bound(AllReduce(), half, 100, 4) == pytest.approx(16 * 2.0**-16)
+    assert error_bound(ScatterReduce(), half, 100, 4) > 2.0**-16
+
+
+def test_ddp_trains_every_way():
+    options = DDPOptions(batch_size=4, codecs=["powersgd", "nuqsgd-4", "ef-sign", "nothing"], **TINY)
+    rows = bench.ddp_rows(options)
+    assert [r.contender for r in rows][:3] == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
+    assert rows[0].loss_over_fp32 == 1.0
+    for row in rows:
+        assert row.n >= 5000
+        assert row.n_steps == 5
+        assert math.isfinite(row.loss)
+        assert (row.bytes_sent is None) == row.contender.startswith("DDP")
+
+
+@pytest.mark.parametrize("size", [1, 10_000, 2**22, 2**26])
+def test_the_network_is_as_large_as_asked(size):
+    width = DDPOptions(size=size).width
+    assert width % 16 == 0
+    assert (1024 + 16 + width) * width >= size
+    assert width == 16 or (1024 + 16 + width - 16) * (width - 16) < size
+
+
+@pytest.mark.parametrize("kind", [ExchangeOptions, DDPOptions])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": 1}, "ranks must be from 2 to 250, got 1"),
+        ({"ranks": 1000}, "ranks must be from 2"),
+        ({"rate": "fast"}, "got 'fast'"),
+        ({"size": 0}, "size must be at least 1"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"codecs": ["zip"]}, "unknown codec 'zip'; choose from fp32"),
+        ({"codecs": []}, "no codec"),
+    ],
+)
+def test_wrong_options_are_told_before_any_work(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**options)
+
+
+def test_goals_are_those_of_the_rate():
+    one = Spread(4.0, 3.9, 4.1)
+    row = ExchangeRow("nuqsgd-4 scatter_reduce", "", "", 1, 4, "1000mbit", one, one, one, 1, 0.0, None, 0, 0, 0)
+    assert [(o.floor, o.verdict) for o in network_outcomes([row])] == [(3.5, "floor"), (1.9, "aim")]
+    assert [o.verdict for o in network_outcomes([replace(row, rate=None)])] == ["aim"]
+    assert network_outcomes([replace(row, rate="5mbit")]) == []
+    assert network_outcomes([]) == []
+    ddp = DDPRow("nuqsgd-4", "", 1, 4, "1gbit", 9, one, one, one, loss=1.03, loss_over_fp32=1.03)
+    assert [o.verdict for o in network_outcomes([ddp])] == ["aim", "aim", "missed"]

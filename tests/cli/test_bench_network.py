@@ -1,0 +1,85 @@
+"""`laconic bench exchange` and `laconic bench ddp`, at sizes that take no time."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from laconic.bench import network
+from laconic.cli import main
+
+EXCHANGE = ["bench", "exchange", "--ranks", "2", "--size", "3000", "--repeats", "1", "--codec", "nuqsgd-4,nothing"]
+DDP = ["bench", "ddp", "--ranks", "2", "--size", "3000", "--repeats", "1", "--codec", "nuqsgd-4"]
+reason = network.available()
+
+
+@pytest.mark.skipif(reason is not None, reason=f"an emulated network {reason}")
+def test_json_over_the_emulated_network(capsys, tmp_path):
+    target = tmp_path / "rows.json"
+    assert main([*EXCHANGE, "--rate", "1gbit", "--json", "--output", str(target)]) == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert not err
+    assert document == json.loads(target.read_text())
+    assert document["suite"] == "exchange"
+    assert document["options"]["rate"] == "1gbit"
+    assert [row["contender"] for row in document["rows"]][-1] == "nothing"
+    assert all(row["rate"] == "1gbit" and row["environment"]["cpu"] for row in document["rows"])
+    assert len(document["goals"]) == 2
+    assert not list(Path("/run/netns").glob(f"laconic-{os.getpid()}-*"))
+
+
+@pytest.mark.parametrize("command", [EXCHANGE, DDP])
+def test_tables(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    assert "…" not in out
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    for word in ("fp32", "nuqsgd-4", "loopback", "Where the time goes"):
+        assert word in out
+
+
+WRONG = {
+    "rate": (["--rate", "fast"], "such as 1gbit"),
+    "one rank": (["--ranks", "1"], "ranks must be from 2 to 250"),
+    "no ranks": (["--ranks", "0"], "--ranks"),
+    "too many ranks": (["--ranks", "1000"], "ranks must be from 2 to 250"),
+    "codec": (["--codec", "zip"], "unknown codec 'zip'"),
+    "no codec": (["--codec", ","], "no codec"),
+    "size": (["--size", "0"], "--size"),
+    "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: No such"),
+}
+
+
+@pytest.mark.parametrize("suite", ["exchange", "ddp"])
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_one_line_and_exit_code_2(suite, arguments, said, capsys):
+    assert main(["bench", suite, *arguments]) == 2
+    complains(capsys, said)
+
+
+def test_no_root_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(network.os, "geteuid", lambda: 1000)
+    assert main([*EXCHANGE, "--rate", "1gbit"]) == 2
+    complains(capsys, "an emulated network needs root; without --rate the ranks talk over loopback")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["--ranks", "3"], "torchrun has started 2 ranks"), (["--rate", "1gbit"], "leave it out")]
+)
+def test_torchrun_decides_on_the_ranks(arguments, said, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["bench", "exchange", *arguments]) == 2
+    complains(capsys, said)
+
+
+def complains(capsys, said):
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("laconic: ")
+    assert err.count("\n") == 1
+    assert said in err
