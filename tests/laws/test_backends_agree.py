@@ -44,6 +44,20 @@ def test_fused_kernels_are_what_they_fuse(quantizer, n, bucket_size):
         assert torch.equal(*sums)
 
 
+@pytest.mark.parametrize(("n", "bucket_size"), [(0, 8), (1, 8), (999, 10), (20_001, 8192)])
+@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer, n, bucket_size):
+    quantizer = with_bucket(quantizer, bucket_size)
+    v = inputs(n)["normal"]
+    for backend in ("reference", "cpu"):
+        codec = Codec(quantizer, backend=backend)
+        payloads = [codec.encode(v, Stream(rank=rank)) for rank in range(3)]
+        one_by_one = torch.zeros(n)
+        for payload in payloads:
+            codec.decode_add(payload, one_by_one, 1 / 3)
+        assert torch.equal(codec.decode_sum(payloads, torch.full((n,), torch.nan), 1 / 3), one_by_one)
+
+
 def test_random_bits_match_the_kernels_through_a_quantizer():
     """The 23 random bits of an element decide its rounding: recover one bit of them from the symbols."""
     quantizer = with_bucket(BUCKETED[0], 16)  # NUQSGD with 2 bits: levels 0 and 1

@@ -89,11 +89,11 @@ def _run(
     if rival.is_baseline:
         return _baseline(rival, pipeline.comm, v)
     exchange, codec = rival.make(bucket_size, pipeline.comm.size)
-    memory = codec.new_memory(v)
+    memory, out = codec.new_memory(v), v.clone()
     if rival.exchange == "nothing":
-        return lambda turn: exchange.average(v, codec, comm=pipeline.comm)
+        return lambda turn: exchange.average(v, codec, comm=pipeline.comm, out=out)
     return lambda turn: average_in_pieces(
-        pipeline, exchange, v, codec, Stream(step=turn), memory, piece_values=piece_values
+        pipeline, exchange, v, codec, Stream(step=turn), memory, piece_values=piece_values, out=out
     )
 
 

@@ -71,7 +71,7 @@ def bare(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> Calls:
         kernels.quantize_pack(v, q.norm, q.grid, q.bucket_size, STREAM.key, norms, data)
 
     def unpack_dequantize_add() -> None:
-        kernels.unpack_dequantize(data, norms, q.grid, q.bucket_size, out, 1.0, True)
+        kernels.unpack_dequantize(data[None], norms[None], q.grid, q.bucket_size, out, 1.0, True)
 
     return {
         ("kernel", "quantize + pack"): quantize_pack,

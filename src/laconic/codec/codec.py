@@ -1,11 +1,12 @@
 """A codec: one quantizer and one coder, values to payload and back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from laconic.codec.header import HEADER_BYTES, Header
+from laconic.codec.header import HEADER_BYTES, Header, to_float32
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, Shape
 from laconic.errors import CorruptPayload
@@ -99,6 +100,22 @@ class Codec:
         self._decode_into(payload.data, out, weight, accumulate=True)
         return out
 
+    def decode_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+        """out = weight * sum of the payloads' values, in one pass over `out`; the same bits as `decode_add` one by one.
+
+        `out` is (n,) float32 and contiguous; what it held is lost. Returned.
+        """
+        _require_row(out)
+        for payload in payloads:
+            self._checked_header(payload, out.numel())
+        if self._fused and payloads and out.numel():
+            self._decode_rows(payloads, out, weight)
+            return out
+        out.zero_()
+        for payload in payloads:
+            self._decode_into(payload.data, out, weight, accumulate=True)
+        return out
+
     @property
     def _fused(self) -> bool:
         """Whether one kernel does both quantizer's and coder's work."""
@@ -116,7 +133,7 @@ class Codec:
 
     def _header(self, n: int, coded_bytes: int) -> Header:
         core = self.quantizer.core
-        p = float(torch.tensor(getattr(core, "p", 0.0), dtype=torch.float32))
+        p = to_float32(getattr(core, "p", 0.0))
         return Header(core.wire_id, core.bits, self.coder.wire_id, core.bucket_size, p, n, coded_bytes)
 
     def _new_data(self, n: int, coded_bytes: int, device: torch.device) -> torch.Tensor:
@@ -144,12 +161,13 @@ class Codec:
         return Payload(data)
 
     def _decode_into(self, data: torch.Tensor, out: torch.Tensor, weight: float, *, accumulate: bool) -> None:
+        """out = weight * values, or out += weight * values."""
         core: Any = self.quantizer.core
         n, backend = out.numel(), select(self.backend, data.device)
         data = _aligned(data)
         norms, coded = self._norms(data, n), self._coded(data, n)
         if self._fused:
-            backend.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate)
+            backend.unpack_dequantize(coded[None], norms[None], core.grid, core.bucket_size, out, weight, accumulate)
             return
         symbols = self.coder.decode(coded, self._shape(n), backend)
         values = core.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
@@ -157,6 +175,19 @@ class Codec:
             out.add_(values)
         else:
             out.copy_(values)
+
+    def _decode_rows(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
+        """out = weight * sum of values, in one kernel: the payloads side by side, each at a whole number of words."""
+        core: Any = self.quantizer.core
+        n, n_bytes = out.numel(), payloads[0].n_bytes
+        rows = torch.empty(len(payloads), -(-n_bytes // NORM_BYTES) * NORM_BYTES, dtype=torch.uint8, device=out.device)
+        for row, payload in zip(rows, payloads, strict=True):
+            row[:n_bytes] = payload.data
+        first_norm, n_norms = HEADER_BYTES // NORM_BYTES, self.quantizer.n_norms(n)
+        norms = rows.view(torch.float32)[:, first_norm : first_norm + n_norms]
+        coded = rows[:, HEADER_BYTES + NORM_BYTES * n_norms : n_bytes]
+        backend = select(self.backend, out.device)
+        backend.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, False)
 
     def _checked_header(self, payload: Payload, n: int | None) -> Header:
         """The header, after every field was compared with this codec and every length with the data."""

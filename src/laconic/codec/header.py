@@ -27,6 +27,7 @@ MAGIC = b"lcnc"
 VERSION = 1
 _FIELDS = struct.Struct("<4sBBBBIfQQ")
 _CHECK = struct.Struct("<II")
+_FLOAT32 = struct.Struct("<f")
 HEADER_BYTES = _FIELDS.size + _CHECK.size
 
 
@@ -72,3 +73,9 @@ class Header:
         if version != VERSION:
             raise CorruptPayload(f"payload of wire version {version}; this laconic reads version {VERSION}")
         return cls(quantizer, bits, coder, bucket_size, p, n, coded_bytes, version)
+
+
+def to_float32(x: float) -> float:
+    """The number that a float32 field holds of x."""
+    rounded: float = _FLOAT32.unpack(_FLOAT32.pack(x))[0]
+    return rounded

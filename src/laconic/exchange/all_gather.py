@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
-
 from laconic.codec import Codec, Payload
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
@@ -39,9 +37,7 @@ class AllGather(Exchange):
             codes = inbox.wait()
         count(out, codes, comm.rank, accounting)
         with accounting.timed("decode"):
-            average = torch.zeros(task.v.numel(), dtype=torch.float32, device=task.v.device)
-            for code in codes:
-                task.codec.decode_add(Payload(code), average, weight=1.0 / comm.size)
+            average = task.codec.decode_sum([Payload(code) for code in codes], task.target, weight=1.0 / comm.size)
         return Exchanged(average, accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

@@ -29,6 +29,7 @@ class Task:
     codec   how it goes over the wire
     stream  where its random numbers come from; `rank` is filled in
     memory  error memory of this rank, updated in place
+    out     where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
     """
 
     v: torch.Tensor
@@ -36,6 +37,14 @@ class Task:
     stream: Stream
     memory: torch.Tensor | None = None
     measure_error: bool = False
+    out: torch.Tensor | None = None
+
+    @property
+    def target(self) -> torch.Tensor:
+        """Where the average goes. Fresh memory costs more than the decoding that fills it: reuse it where you can."""
+        if self.out is not None:
+            return self.out
+        return torch.empty(self.v.numel(), dtype=torch.float32, device=self.v.device)
 
 
 Phases = Generator[None, None, Exchanged]
@@ -71,8 +80,11 @@ class Exchange(ABC):
         memory: torch.Tensor | None = None,
         comm: Communicator | None = None,
         measure_error: bool = False,
+        out: torch.Tensor | None = None,
     ) -> Exchanged:
         """Average `v` over the ranks of `comm` (default: the default process group) and wait for it.
+
+        The other arguments are those of `Task`.
 
         >>> import torch, laconic
         >>> from laconic.exchange import AllGather
@@ -80,7 +92,7 @@ class Exchange(ABC):
         tensor([3., 4.])
         """
         self.check(codec)
-        task = Task(v, codec, stream, memory, measure_error)
+        task = Task(v, codec, stream, memory, measure_error, out)
         phases = self.phases(task, Communicator.over() if comm is None else comm)
         while True:
             try:

@@ -24,8 +24,11 @@ def average_in_pieces(
     *,
     piece_values: int = PIECE_VALUES,
     measure_error: bool = False,
+    out: torch.Tensor | None = None,
 ) -> Exchanged:
     """Average `v` (n,) over the ranks of the pipeline, about `piece_values` at a time, and wait for it.
+
+    out  where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
 
     The result has every property that the exchange's own has; its bits depend on `piece_values`, which must be the same
     on all ranks. The seconds of its accounting are sums over pieces, so that together they exceed the time it took.
@@ -40,19 +43,16 @@ def average_in_pieces(
     """
     exchange.check(codec)
     v = v.reshape(-1)
+    average = torch.empty(v.numel(), dtype=torch.float32, device=v.device) if out is None else out
     handles = []
     for first, last in pieces(v.numel(), piece_values, codec.quantizer.bucket_size * pipeline.comm.size):
         part = memory[first:last] if memory is not None and memory.numel() else memory
         at = stream.at(tensor=f"{stream.tensor}+{first}")
-        task = Task(v[first:last], codec, at, part, measure_error)
-        handles.append((first, last, pipeline.start(exchange, task)))
-    if len(handles) == 1:
-        return handles[0][2].wait()
-    average, accounting = torch.empty(v.numel(), dtype=torch.float32, device=v.device), Accounting()
-    for first, last, handle in handles:
-        exchanged = handle.wait()
-        average[first:last] = exchanged.value
-        accounting += exchanged.accounting
+        task = Task(v[first:last], codec, at, part, measure_error, average[first:last])
+        handles.append(pipeline.start(exchange, task))
+    accounting = Accounting()
+    for handle in handles:
+        accounting += handle.wait().accounting
     accounting.n_exchanges = 1
     return Exchanged(average, accounting)
 

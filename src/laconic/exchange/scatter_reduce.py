@@ -62,9 +62,8 @@ class ScatterReduce(Exchange):
             codes = inbox.wait()
         count(out, codes, comm.rank, accounting)
         with accounting.timed("decode"):
-            own = torch.zeros(cuts[comm.rank + 1] - cuts[comm.rank], dtype=torch.float32, device=task.v.device)
-            for code in codes:
-                task.codec.decode_add(Payload(code), own, weight=1.0 / comm.size)
+            own = torch.empty(cuts[comm.rank + 1] - cuts[comm.rank], dtype=torch.float32, device=task.v.device)
+            task.codec.decode_sum([Payload(code) for code in codes], own, weight=1.0 / comm.size)
         with accounting.timed("encode"):
             payload = second.encode(own, stream.at(tensor=f"{stream.tensor}/average"))
             out = [payload.data] * comm.size
@@ -75,7 +74,7 @@ class ScatterReduce(Exchange):
             codes = inbox.wait()
         count(out, codes, comm.rank, accounting)
         with accounting.timed("decode"):
-            average = torch.empty(n, dtype=torch.float32, device=task.v.device)
+            average = task.target
             for r, code in enumerate(codes):
                 second.decode(Payload(code), out=average[cuts[r] : cuts[r + 1]])
         return Exchanged(average, accounting)

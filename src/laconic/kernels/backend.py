@@ -59,7 +59,10 @@ class Backend(Protocol):
         weight: float,
         accumulate: bool,
     ) -> None:
-        """out = weight * value, or out += weight * value, in one pass over memory."""
+        """out = weight * sum of values, or out += the same, in one pass over memory.
+
+        data (P, n_bytes) and norms (P, n_buckets) are those of P payloads of the same values; rows may lie apart.
+        """
 
     def histogram(self, symbols: torch.Tensor, bits: int) -> torch.Tensor:
         """How often each of the 2**bits symbols occurs (int64)."""

@@ -3,6 +3,8 @@
 Pure arithmetic, shared by every backend and by the wire format, so that each size is written down once.
 """
 
+from functools import cache
+
 BLOCK_SIZE = 65536
 """Symbols per independently coded block of a variable-length coder. Part of the wire format."""
 
@@ -21,6 +23,7 @@ def n_blocks(n: int) -> int:
     return -(-n // BLOCK_SIZE)
 
 
+@cache
 def field_widths(bits: int) -> tuple[int, ...]:
     """Binary components of a symbol width, widest first: each divides a byte, so each packs without straddling.
 
@@ -32,6 +35,7 @@ def field_widths(bits: int) -> tuple[int, ...]:
     return tuple(w for w in (8, 4, 2, 1) if bits & w)
 
 
+@cache
 def packed_bucket_bytes(n: int, bits: int) -> int:
     """Bytes of one bucket of `n` packed symbols: each component is rounded up to whole bytes.
 

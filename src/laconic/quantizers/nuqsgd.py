@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from laconic.kernels import Grid, Norm, Rounding
@@ -59,8 +60,7 @@ class NUQSGD(Bucketed):
 
     @property
     def grid(self) -> Grid:
-        levels = (0.0, *(self.p**j for j in range(self._m, -1, -1)))
-        return Grid(Rounding.POWER if self.p == 0.5 else Rounding.TABLE, self.bits, levels)
+        return _grid(self.bits, self.p, self._m)
 
     def variance_bound(self, n: int) -> float:
         """ε = (1 − p)² / 4p + inf over 0 < q < 1 of K_q l₁^(2−q) d^(1−q/2), with K_q = (1−q)^(1−q) / (2−q)^(2−q).
@@ -72,3 +72,9 @@ class NUQSGD(Bucketed):
         """
         a = self.smallest_level * math.sqrt(self.bucket_dimension(n))
         return (1 - self.p) ** 2 / (4 * self.p) + (a * a / 4 if a <= 2 else a - 1)
+
+
+@cache
+def _grid(bits: int, p: float, m: int) -> Grid:
+    levels = (0.0, *(p**j for j in range(m, -1, -1)))
+    return Grid(Rounding.POWER if p == 0.5 else Rounding.TABLE, bits, levels)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from laconic.kernels import Grid, Norm, Rounding
@@ -34,10 +35,14 @@ class QSGD(Bucketed):
 
     @property
     def grid(self) -> Grid:
-        s = self.n_steps
-        return Grid(Rounding.UNIFORM, self.bits, tuple(j / s for j in range(s + 1)))
+        return _grid(self.bits, self.n_steps)
 
     def variance_bound(self, n: int) -> float:
         """min(d / s², √d / s) with d the bucket's dimension: Lemma 3.1 of the paper."""
         d, s = self.bucket_dimension(n), self.n_steps
         return min(d / s**2, math.sqrt(d) / s)
+
+
+@cache
+def _grid(bits: int, s: int) -> Grid:
+    return Grid(Rounding.UNIFORM, bits, tuple(j / s for j in range(s + 1)))

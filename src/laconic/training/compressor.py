@@ -60,12 +60,12 @@ class Compressor:
         return self.memory[group.index]
 
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
-        """How this group's values are averaged at this step."""
+        """How this group's values are averaged at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
         if not group.compressed or self.step < self.policy.warmup_steps:
-            return (AllReduce() if self.exchange.name != "nothing" else self.exchange), Task(v, PLAIN, stream)
+            return (AllReduce() if self.exchange.name != "nothing" else self.exchange), Task(v, PLAIN, stream, out=v)
         measure = self.error_every > 0 and self.step % self.error_every == 0
-        return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure)
+        return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure, out=v)
 
     def start(self, group: Group, v: torch.Tensor) -> Handle:
         """Begin to average a group's values; groups must be started in the same order on every rank."""

@@ -1,5 +1,6 @@
 """Kernels over whole tensors: a bucket at a time, so that what follows the first read comes from the cache."""
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numba import njit
 
 from laconic.kernels.cpu import threads
 from laconic.kernels.cpu.norms import bucket_norm
-from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, unpack_bucket
+from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import TILE, bucket_values, round_bucket, round_pack_4
 from laconic.kernels.grid import Grid, Norm
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
@@ -90,7 +91,10 @@ def _quantize_pack(
 @njit(nogil=True, cache=True)
 def _unpack_dequantize(
     data,
+    data_row,
     norms,
+    norm_row,
+    n_payloads,
     size,
     rounding,
     bits,
@@ -106,9 +110,13 @@ def _unpack_dequantize(
     words, values = np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
     for b in range(first, last):
         target = out[b * size : (b + 1) * size]
-        symbols = scratch[: target.size]
-        unpack_bucket(data[b * stride : (b + 1) * stride], target.size, bits, scratch[: target.size + PADDING])
-        bucket_values(symbols, norms[b] * weight, rounding, bits, levels, accumulate, words, values, target)
+        n = target.size
+        n_bytes = packed_size(n, bits)
+        for p in range(n_payloads):
+            start = p * data_row + b * stride
+            unpack_bucket(data[start : start + n_bytes], n, bits, scratch[: n + PADDING])
+            scale = norms[p * norm_row + b] * weight
+            bucket_values(scratch[:n], scale, rounding, bits, levels, accumulate or p > 0, words, values, target)
 
 
 def _stored(v: torch.Tensor) -> Any:
@@ -119,7 +127,9 @@ def _stored(v: torch.Tensor) -> Any:
     return v.float().contiguous().numpy()
 
 
+@lru_cache(maxsize=64)
 def _grid(grid: Grid) -> tuple[int, int, Any]:
+    """What the kernels take of a grid."""
     return int(grid.rounding), grid.bits, np.array(grid.levels, dtype=np.float32)
 
 
@@ -189,7 +199,15 @@ def unpack_dequantize(
     weight: float,
     accumulate: bool,
 ) -> None:
-    """out = weight * value, or out += weight * value, in one pass over memory; `out` (n,) float32, contiguous."""
+    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
     stride = packed_bucket_bytes(bucket_size, grid.bits)
-    args = (data.numpy(), norms.numpy(), bucket_size, *_grid(grid), stride, f32(weight), accumulate, out.numpy())
-    threads.run(lambda i, j: _unpack_dequantize(*args, i, j), len(norms), len(out))
+    rows = (*_flat_rows(data), *_flat_rows(norms), len(data))
+    args = (*rows, bucket_size, *_grid(grid), stride, f32(weight), accumulate, out.numpy())
+    threads.run(lambda i, j: _unpack_dequantize(*args, i, j), norms.shape[1], data.shape[0] * len(out))
+
+
+def _flat_rows(x: torch.Tensor) -> tuple[Any, int]:
+    """A matrix whose rows may lie apart as one array from its first element to its last, and the distance of rows."""
+    distance = x.stride(0)
+    length = (x.shape[0] - 1) * distance + x.shape[1]
+    return x.as_strided((length,), (1,)).numpy(), distance

@@ -119,6 +119,16 @@ def _unpack_1(data, s):
 
 
 @njit(nogil=True, cache=True)
+def packed_size(n, bits):
+    """`layout.packed_bucket_bytes`."""
+    total = 0
+    for width in (8, 4, 2, 1):
+        if bits & width:
+            total += (n * width + 7) // 8
+    return total
+
+
+@njit(nogil=True, cache=True)
 def unpack_bucket(data, n, bits, symbols):
     """Unpack into symbols[:n]; `symbols` is n + PADDING long."""
     if bits == 8:

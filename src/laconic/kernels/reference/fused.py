@@ -31,10 +31,16 @@ def unpack_dequantize(
     weight: float,
     accumulate: bool,
 ) -> None:
-    """out = weight * dequantize(unpack(data)), or out += the same. `out` (n,) float32; weight is rounded to float32."""
-    symbols = unpack(data, out.numel(), grid.bits, bucket_size)
-    values = dequantize_scaled(symbols, norms * torch.full_like(norms, weight), grid, bucket_size)
-    if accumulate:
-        out.add_(values)
-    else:
-        out.copy_(values)
+    """out = weight * sum over payloads of dequantize(unpack(data)), or out += the same.
+
+    `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added one
+    after another.
+    """
+    for row, row_norms in zip(data, norms, strict=True):
+        symbols = unpack(row, out.numel(), grid.bits, bucket_size)
+        values = dequantize_scaled(symbols, row_norms * torch.full_like(row_norms, weight), grid, bucket_size)
+        if accumulate:
+            out.add_(values)
+        else:
+            out.copy_(values)
+        accumulate = True
