@@ -1,8 +1,10 @@
 """Ranks that can talk to each other, or one that talks to itself."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -10,6 +12,8 @@ import torch.distributed as dist
 from laconic.errors import ExchangeFailed
 
 Wait = Callable[[], None]
+N_TAGS = 4
+"""Most channels a communicator has; messages on each are numbered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,9 @@ class Communicator:
     size: int = 1
     channels: tuple[dist.ProcessGroup, ...] = ()
     owned: bool = False
+    _tags: tuple[Iterator[int], ...] = field(
+        default_factory=lambda: tuple(count() for _ in range(N_TAGS)), compare=False
+    )
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
@@ -73,16 +80,26 @@ class Communicator:
 
         lengths  bytes to be received from each rank; None where only the sender knows, and they are exchanged first
         """
-        if self.size == 1:
-            return Inbox(torch.cat(messages), [len(m) for m in messages], messages[0].device, lambda: None)
-        lengths_out = [len(message) for message in messages]
-        device = messages[0].device
-        lengths_in = self._lengths(lengths_out, device, phase) if lengths is None else lengths
-        wire = self._wire_device(device, phase)
-        sent = torch.cat(messages).to(wire)
-        received = torch.empty(sum(lengths_in), dtype=torch.uint8, device=wire)
-        work = dist.all_to_all_single(received, sent, lengths_in, lengths_out, group=self.channel(phase), async_op=True)
-        return Inbox(received, lengths_in, device, lambda: self._wait(work))
+        outbox = self.outbox(lengths, messages[0].device, phase=phase)
+        for rank in self.sending_order:
+            outbox.send(rank, messages[rank])
+        return outbox.close()
+
+    @property
+    def sending_order(self) -> list[int]:
+        """Ranks in the order to send to them: the next one first, oneself last; so none is everybody's first."""
+        return [(self.rank + i) % self.size for i in range(1, self.size + 1)]
+
+    def outbox(self, lengths: list[int] | None, device: torch.device, *, phase: int) -> "Outbox":
+        """Begin an all-to-all whose messages are sent one by one, each as soon as it is made.
+
+        lengths  bytes to be received from each rank; None where only the sender knows
+        """
+        one_by_one = lengths is not None and self.size > 1 and dist.get_backend(self.channel(phase)) == "gloo"
+        tag = next(self._tags[min(phase, len(self._tags) - 1)])
+        if one_by_one:
+            return PairwiseOutbox(self, lengths or [], device, phase, tag)
+        return CollectedOutbox(self, lengths, device, phase)
 
     def _wire_device(self, device: torch.device, phase: int) -> torch.device:
         """Where messages must lie to be sent: Gloo takes them from the CPU only, NCCL from the GPU only."""
@@ -112,22 +129,96 @@ class Communicator:
             ) from error
 
 
+class Outbox(ABC):
+    """An all-to-all under way: `send` once to each rank, in any order, then `close`."""
+
+    @abstractmethod
+    def send(self, rank: int, message: torch.Tensor) -> None:
+        """Send a message (uint8) to a rank; returns at once."""
+
+    @abstractmethod
+    def close(self) -> "Inbox":
+        """All messages are sent: where the others' arrive."""
+
+
+class CollectedOutbox(Outbox):
+    """Messages are kept until all are there, and go in one collective: for NCCL, and where lengths are not known."""
+
+    def __init__(self, comm: Communicator, lengths: list[int] | None, device: torch.device, phase: int) -> None:
+        self.comm, self.lengths, self.device, self.phase = comm, lengths, device, phase
+        self.messages: dict[int, torch.Tensor] = {}
+
+    def send(self, rank: int, message: torch.Tensor) -> None:
+        self.messages[rank] = message
+
+    def close(self) -> "Inbox":
+        comm, messages = self.comm, [self.messages[rank] for rank in range(self.comm.size)]
+        if comm.size == 1:
+            return Inbox(messages, [lambda: None], self.device)
+        lengths_out = [len(message) for message in messages]
+        lengths = comm._lengths(lengths_out, self.device, self.phase) if self.lengths is None else self.lengths
+        wire = comm._wire_device(self.device, self.phase)
+        sent, received = torch.cat(messages).to(wire), torch.empty(sum(lengths), dtype=torch.uint8, device=wire)
+        channel = comm.channel(self.phase)
+        work = dist.all_to_all_single(received, sent, lengths, lengths_out, group=channel, async_op=True)
+        return Inbox(list(received.split_with_sizes(lengths)), [lambda: comm._wait(work)] * comm.size, self.device)
+
+
+class PairwiseOutbox(Outbox):
+    """Messages go out one by one, so that the first is on the wire while the next is made: for Gloo."""
+
+    def __init__(self, comm: Communicator, lengths: list[int], device: torch.device, phase: int, tag: int) -> None:
+        self.comm, self.device, self.tag, self.channel = comm, device, tag, comm.channel(phase)
+        self.received = [torch.empty(length, dtype=torch.uint8) for length in lengths]
+        self.arrivals: dict[int, dist.Work | None] = {
+            rank: dist.irecv(self.received[rank], group=self.channel, group_src=rank, tag=tag)
+            for rank in comm.sending_order[:-1]
+        }
+        self.departures: list[tuple[dist.Work | None, torch.Tensor]] = []
+
+    def send(self, rank: int, message: torch.Tensor) -> None:
+        if rank == self.comm.rank:
+            self.received[rank] = message
+            return
+        message = message.cpu()
+        work = dist.isend(message, group=self.channel, group_dst=rank, tag=self.tag)
+        self.departures.append((work, message))
+
+    def close(self) -> "Inbox":
+        return Inbox(self.received, [self._arrival(rank) for rank in range(self.comm.size)], self.device, self._sent)
+
+    def _arrival(self, rank: int) -> Wait:
+        work = self.arrivals.get(rank)
+        return lambda: self.comm._wait(work) if work is not None else None
+
+    def _sent(self) -> None:
+        for work, _ in self.departures:
+            if work is not None:
+                self.comm._wait(work)
+
+
 @dataclass(frozen=True, slots=True)
 class Inbox:
     """Messages on their way here, one from each rank.
 
-    received  all of them in one row, where the wire puts them
-    lengths   bytes from each rank
+    messages  one from each rank, where the wire puts them
+    arrivals  wait for each of them
     device    where they are wanted
-    arrived   waits for them
+    sent      waits until own messages have left
     """
 
-    received: torch.Tensor
-    lengths: list[int]
+    messages: list[torch.Tensor]
+    arrivals: list[Wait]
     device: torch.device
-    arrived: Wait
+    sent: Wait = lambda: None
+
+    def receive(self, rank: int) -> torch.Tensor:
+        """The message of one rank, once it has arrived; `ExchangeFailed` if it does not."""
+        self.arrivals[rank]()
+        return self.messages[rank].to(self.device)
 
     def wait(self) -> list[torch.Tensor]:
-        """The messages, once all have arrived; `ExchangeFailed` if they do not."""
-        self.arrived()
-        return list(self.received.to(self.device).split_with_sizes(self.lengths))
+        """All messages, once all have arrived and own ones have left."""
+        received = [self.receive(rank) for rank in range(len(self.messages))]
+        self.sent()
+        return received

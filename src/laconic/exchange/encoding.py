@@ -23,9 +23,3 @@ def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -
     v = v.detach().double().reshape(-1)
     accounting.error += float((sent.double() - v).square().sum())
     accounting.energy += float(v.square().sum())
-
-
-def count(sent: list[torch.Tensor], received: list[torch.Tensor], rank: int, accounting: Accounting) -> None:
-    """Count the bytes of messages to and from other ranks."""
-    accounting.bytes_sent += sum(len(m) for m in sent) - len(sent[rank])
-    accounting.bytes_received += sum(len(m) for m in received) - len(received[rank])

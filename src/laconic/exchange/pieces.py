@@ -10,7 +10,7 @@ from laconic.exchange.base import Exchange, Exchanged, Task
 from laconic.exchange.pipeline import Pipeline
 from laconic.kernels import Stream
 
-PIECE_VALUES = 2**21
+PIECE_VALUES = 2**22
 """Values a piece: fewer overlap better, more have fewer messages."""
 
 

@@ -10,7 +10,7 @@ from laconic.codec import Codec, Payload
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.encoding import count, encode
+from laconic.exchange.encoding import encode
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import QSGDInf
 
@@ -48,35 +48,40 @@ class ScatterReduce(Exchange):
     def phases(self, task: Task, comm: Communicator) -> Phases:
         n, second = task.v.numel(), self.second_codec(task.codec)
         cuts = chunk_cuts(n, task.codec.quantizer.bucket_size, comm.size)
+        sizes = [last - first for first, last in pairwise(cuts)]
         accounting = Accounting(n_exchanges=1, n_values=n)
         with accounting.timed("encode"):
             stream = replace(task.stream, rank=comm.rank)
-            out = [
-                encode(task, cuts[r], cuts[r + 1], stream.at(tensor=f"{stream.tensor}/{r}"), accounting).data
-                for r in range(comm.size)
-            ]
-            lengths = [len(out[comm.rank])] * comm.size if task.codec.fixed_size else None
-            inbox = comm.all_to_all(out, lengths, phase=0)
+            expected = [task.codec.max_bytes(sizes[comm.rank])] * comm.size if task.codec.fixed_size else None
+            outbox = comm.outbox(expected, task.v.device, phase=0)
+            for r in comm.sending_order:
+                at = stream.at(tensor=f"{stream.tensor}/{r}")
+                code = encode(task, cuts[r], cuts[r + 1], at, accounting).data
+                accounting.bytes_sent += len(code) if r != comm.rank else 0
+                outbox.send(r, code)
+            inbox = outbox.close()
         yield
         with accounting.timed("wire"):
             codes = inbox.wait()
-        count(out, codes, comm.rank, accounting)
+        accounting.bytes_received += sum(len(code) for code in codes) - len(codes[comm.rank])
         with accounting.timed("decode"):
             own = torch.empty(cuts[comm.rank + 1] - cuts[comm.rank], dtype=torch.float32, device=task.v.device)
             task.codec.decode_sum([Payload(code) for code in codes], own, weight=1.0 / comm.size)
         with accounting.timed("encode"):
-            payload = second.encode(own, stream.at(tensor=f"{stream.tensor}/average"))
-            out = [payload.data] * comm.size
-            sizes = [last - first for first, last in pairwise(cuts)]
-            inbox = comm.all_to_all(out, [second.max_bytes(m) for m in sizes] if second.fixed_size else None, phase=1)
+            code = second.encode(own, stream.at(tensor=f"{stream.tensor}/average")).data
+            accounting.bytes_sent += len(code) * (comm.size - 1)
+            expected = [second.max_bytes(m) for m in sizes] if second.fixed_size else None
+            inbox = comm.all_to_all([code] * comm.size, expected, phase=1)
         yield
-        with accounting.timed("wire"):
-            codes = inbox.wait()
-        count(out, codes, comm.rank, accounting)
-        with accounting.timed("decode"):
-            average = task.target
-            for r, code in enumerate(codes):
+        average = task.target
+        for r in reversed(comm.sending_order):  # own first, then those that sent to this rank first
+            with accounting.timed("wire"):
+                code = inbox.receive(r)
+            accounting.bytes_received += len(code) if r != comm.rank else 0
+            with accounting.timed("decode"):
                 second.decode(Payload(code), out=average[cuts[r] : cuts[r + 1]])
+        with accounting.timed("wire"):
+            inbox.sent()
         return Exchanged(average, accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

@@ -33,8 +33,8 @@ def unpack_dequantize(
 ) -> None:
     """out = weight * sum over payloads of dequantize(unpack(data)), or out += the same.
 
-    `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added one
-    after another.
+    `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added
+    one after another.
     """
     for row, row_norms in zip(data, norms, strict=True):
         symbols = unpack(row, out.numel(), grid.bits, bucket_size)
