@@ -65,11 +65,11 @@ def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) 
 
 
 def _runs(parameters: list[tuple[str, torch.Tensor]], n_values: int) -> list[list[tuple[str, torch.Tensor]]]:
-    """Cut into runs of about n_values: a run is closed once it is full."""
+    """Cut into runs of about n_values: a run is closed once it is full, and before a parameter that fills one alone."""
     runs: list[list[tuple[str, torch.Tensor]]] = []
     filled = n_values
     for name, p in parameters:
-        if filled >= n_values:
+        if filled >= n_values or p.numel() >= n_values:
             runs.append([])
             filled = 0
         runs[-1].append((name, p))

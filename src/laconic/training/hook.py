@@ -8,6 +8,7 @@ import torch.distributed as dist
 from laconic.exchange import Accounting, Handle
 from laconic.training.agreement import check_agreement
 from laconic.training.compressor import Compressor
+from laconic.training.groups import Group
 
 
 @dataclass(slots=True)
@@ -17,6 +18,7 @@ class HookState:
     compressor  the model's lasting state
     names       of the parameters, by identity
     targets     gradients to be replaced by their average, by parameter
+    values      what is averaged, in place, by group
     missing     how many parameters of each group have not come yet
     """
 
@@ -27,6 +29,7 @@ class HookState:
     group_of: dict[str, int] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     targets: dict[str, torch.Tensor] = field(default_factory=dict)
+    values: dict[int, torch.Tensor] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     futures: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = field(default_factory=list)
 
@@ -37,7 +40,7 @@ class HookState:
     def reset(self) -> None:
         """Ready for the next backward pass."""
         self.missing = [len(group.names) for group in self.compressor.groups]
-        self.targets, self.handles, self.futures = {}, [], []
+        self.targets, self.values, self.handles, self.futures = {}, {}, [], []
 
 
 def average_gradients(
@@ -47,7 +50,7 @@ def average_gradients(
     """Average one DDP bucket:
 
     1. at the first step, compare configurations across ranks;
-    2. copy each gradient of the bucket into its group's flat buffer;
+    2. copy each gradient of the bucket into its group's flat buffer, unless it is a group by itself;
     3. start every group that is now complete, in the groups' order;
     4. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
 
@@ -75,20 +78,30 @@ def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         name = state.names[id(parameter)]
         group = compressor.groups[state.group_of[name]]
-        group.views(compressor.flat(group))[name].copy_(gradient.view(parameter.shape))
-        state.targets[name] = gradient
+        if _is_flat_group(group, gradient):
+            state.values[group.index] = gradient.view(-1)
+        else:
+            state.values[group.index] = compressor.flat(group)
+            group.views(state.values[group.index])[name].copy_(gradient.view(parameter.shape))
+            state.targets[name] = gradient
         state.missing[group.index] -= 1
     while len(state.handles) < len(compressor.groups) and state.missing[len(state.handles)] == 0:
         group = compressor.groups[len(state.handles)]
-        state.handles.append(compressor.start(group, compressor.flat(group)))
+        state.handles.append(compressor.start(group, state.values[group.index]))
+
+
+def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
+    """Whether the gradient can be averaged where it lies: large layers are most of a model, and copies cost time."""
+    return len(group.names) == 1 and gradient.dtype == torch.float32 and gradient.is_contiguous()
 
 
 def _finish(state: HookState) -> None:
     compressor, step = state.compressor, Accounting()
     for group, handle in zip(compressor.groups, state.handles, strict=True):
         exchanged = handle.wait()
-        for name, value in group.views(exchanged.value).items():
-            state.targets[name].copy_(value.view(state.targets[name].shape))
+        for name in set(group.names) & state.targets.keys():
+            target = state.targets[name]
+            target.copy_(group.views(exchanged.value)[name].view(target.shape))
         step += exchanged.accounting
     for future, buffer in state.futures:
         future.set_result(buffer)
