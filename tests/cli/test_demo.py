@@ -6,7 +6,7 @@ import pytest
 
 from laconic.cli import main
 
-QUICK = ["demo", "--streams", "2"]
+QUICK = ["demo", "--streams", "2", "--ranks", "0"]
 
 
 def test_json(capsys):
@@ -34,3 +34,11 @@ def test_tables_fit_the_terminal(columns, capsys, monkeypatch):
     assert max(len(line.rstrip()) for line in out.splitlines()) <= columns
     assert "nuqsgd-4 p=0.7 " in out
     assert "At 4 bits NUQSGD" in out
+
+
+def test_ranks_train_a_network(capsys):
+    assert main(["demo", "--streams", "1", "--ranks", "2", "--steps", "2", "--json"]) == 0
+    trained = [row for row in json.loads(capsys.readouterr().out)["rows"] if "loss" in row]
+    assert [row["contender"] for row in trained] == ["DDP fp32", "DDP bf16 hook", "nuqsgd-4"]
+    assert all(row["ranks"] == 2 and row["n_steps"] == 5 and row["loss"] < 2.4 for row in trained)
+    assert trained[2]["bytes_sent"] < 0.2 * 4 * trained[2]["n"]

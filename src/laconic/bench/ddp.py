@@ -9,7 +9,8 @@ from laconic.bench.exchange import check_network, check_replicas, slowest, speed
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.bench.schemes import require_known
-from laconic.training.trial import N_CLASSES, N_FEATURES, Way
+from laconic.training.problems import N_CLASSES, N_FEATURES, PROBLEMS
+from laconic.training.trial import Way
 
 RANK_FUNCTION = "laconic.training.trial:trial_on_rank"
 BASELINES = ("DDP fp32", "DDP bf16 hook")
@@ -38,7 +39,8 @@ class DDPOptions:
 
     ranks       how many; each is a process with one thread
     rate        of every host's link, such as "1gbit"; None for loopback, unlimited
-    size        least number of parameters of the network
+    problem     "clusters" (synthetic, a perceptron) or "digits" (handwritten digits, a small convolutional network)
+    size        least number of parameters of the perceptron
     batch_size  samples a rank and step
     repeats     timed steps
     codecs      names of schemes or codecs to run besides the baselines; None for all
@@ -46,6 +48,7 @@ class DDPOptions:
 
     ranks: int = 4
     rate: str | None = None
+    problem: str = "clusters"
     size: int = 2**22
     batch_size: int = 16
     repeats: int = 30
@@ -55,6 +58,7 @@ class DDPOptions:
         for name in ("size", "batch_size", "repeats"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_known([self.problem], PROBLEMS, "problem")
         check_network(self.ranks, self.rate)
         ways(self.codecs)
 
@@ -123,6 +127,7 @@ def ddp_rows(options: DDPOptions, tell: Callable[[str], None] = lambda label: No
         "ways": {label: asdict(way) for label, way in contenders.items()},
         "steps": options.repeats,
         "warmup_steps": WARMUP_STEPS,
+        "problem_name": options.problem,
         "width": options.width,
         "batch_size": options.batch_size,
     }

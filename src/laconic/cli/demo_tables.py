@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench import Finding, Snapshot, findings
+from laconic.bench import DDPRow, Finding, Snapshot, findings
+from laconic.cli.bench_network_tables import ddp
 from laconic.report import Column, number, table
 
 
-def tables(rows: Sequence[Finding], snapshot: Snapshot, bucket_size: int) -> Iterator[RenderableType]:
+def tables(
+    rows: Sequence[Finding], trained: Sequence[DDPRow], snapshot: Snapshot, bucket_size: int
+) -> Iterator[RenderableType]:
     """All that a person is shown."""
     yield (
         f"A network of {snapshot.gradient.numel():,} parameters after {snapshot.n_steps} steps of SGD on handwritten "
@@ -20,6 +23,12 @@ def tables(rows: Sequence[Finding], snapshot: Snapshot, bucket_size: int) -> Ite
     yield sizes(rows)
     yield ""
     yield "\n".join(f"• {sentence}" for sentence in findings(rows))
+    if trained:
+        yield (
+            f"\n{trained[0].ranks} ranks on this machine train a convolutional network of {trained[0].n:,} parameters on "
+            "the digits. Over loopback there is little to win; `laconic bench ddp --rate 1gbit` emulates a network.\n"
+        )
+        yield ddp(trained)
 
 
 def losses(rows: Sequence[Finding]) -> RenderableType:

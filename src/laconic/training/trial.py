@@ -15,10 +15,8 @@ from laconic.codec import codec as make_codec
 from laconic.exchange import Accounting, Communicator
 from laconic.training.compressor import Compressor
 from laconic.training.ddp import compress
+from laconic.training.problems import Problem, problem
 
-N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
-SEPARATION, LEARNING_RATE = 0.1, 0.1
-"""So that the loss of float32 about halves within thirty steps: a loss that hardly moves is the same for every way."""
 ONE_BUCKET_MB = 2**14
 """For PyTorch's PowerSGD hook, which over Gloo crashes or hangs where DDP has several buckets (torch 2.13); it seems to
 start their all-reduces from callbacks, whose order differs from rank to rank."""
@@ -56,6 +54,7 @@ def trial_on_rank(
     ways: dict[str, dict[str, Any]],
     steps: int,
     warmup_steps: int,
+    problem_name: str,
     width: int,
     batch_size: int,
 ) -> dict[str, dict[str, Any]]:
@@ -64,11 +63,12 @@ def trial_on_rank(
     Step t of all ways comes before step t + 1 of any, on the same batches, from the same initial weights.
     """
     comm = Communicator.over()
-    x, y = samples()
-    lanes = {label: _lane(Way(**way), width) for label, way in ways.items()}
+    task = problem(problem_name, width)
+    x, y = task.x, task.y
+    lanes = {label: _lane(Way(**way), task) for label, way in ways.items()}
     for step in range(warmup_steps + steps):
         tell(f"step {step + 1} of {warmup_steps + steps}")
-        rows = _rows(step, comm, batch_size)
+        rows = _rows(len(x), step, comm, batch_size)
         for lane in lanes.values():
             if step == warmup_steps and lane.compressor is not None:
                 lane.compressor.totals = Accounting()  # the first steps compile kernels
@@ -84,31 +84,13 @@ def trial_on_rank(
     return found
 
 
-def samples() -> tuple[torch.Tensor, torch.Tensor]:
-    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which centre it was."""
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(N_CLASSES, N_FEATURES, generator=generator)
-    y = torch.randint(N_CLASSES, (N_SAMPLES,), generator=generator)
-    return torch.randn(N_SAMPLES, N_FEATURES, generator=generator) + SEPARATION * centres[y], y
-
-
-def network(width: int) -> torch.nn.Sequential:
-    """Three linear layers; (1024 + width + 16) · width weights, the same each time."""
+def _lane(way: Way, task: Problem) -> _Lane:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return torch.nn.Sequential(
-            torch.nn.Linear(N_FEATURES, width),
-            torch.nn.ReLU(),
-            torch.nn.Linear(width, width),
-            torch.nn.ReLU(),
-            torch.nn.Linear(width, N_CLASSES),
-        )
-
-
-def _lane(way: Way, width: int) -> _Lane:
-    model = DistributedDataParallel(network(width), bucket_cap_mb=ONE_BUCKET_MB if way.hook == "powersgd" else None)
+        network = task.network()
+    model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if way.hook == "powersgd" else None)
     compressor = _attach(model, way)
-    return _Lane(model, torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9), compressor)
+    return _Lane(model, torch.optim.SGD(model.parameters(), lr=task.learning_rate, momentum=0.9), compressor)
 
 
 def _attach(model: DistributedDataParallel, way: Way) -> Compressor | None:
@@ -131,10 +113,10 @@ def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
     return future
 
 
-def _rows(step: int, comm: Communicator, batch_size: int) -> torch.Tensor:
+def _rows(n: int, step: int, comm: Communicator, batch_size: int) -> torch.Tensor:
     """The samples of this rank's batch: a random draw, the same for every way."""
     generator = torch.Generator().manual_seed(1 + step * comm.size + comm.rank)
-    return torch.randint(N_SAMPLES, (batch_size,), generator=generator)
+    return torch.randint(n, (batch_size,), generator=generator)
 
 
 def _step(lane: _Lane, x: torch.Tensor, y: torch.Tensor) -> None:
