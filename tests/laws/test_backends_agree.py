@@ -58,6 +58,17 @@ def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer, n, bucket
         assert torch.equal(codec.decode_sum(payloads, torch.full((n,), torch.nan), 1 / 3), one_by_one)
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scaling_is_one_rounding_after_another(dtype, accumulate):
+    for n in (0, 1, 1001, 200_000):
+        for values in inputs(n).values():
+            out = [torch.full((n,), 0.7) for _ in range(2)]
+            for backend, result in zip((REFERENCE, NUMBA), out, strict=True):
+                backend.scale(values.to(dtype), result, 1 / 3, accumulate)
+            assert torch.equal(*out)
+
+
 def test_random_bits_match_the_kernels_through_a_quantizer():
     """The 23 random bits of an element decide its rounding: recover one bit of them from the symbols."""
     quantizer = with_bucket(BUCKETED[0], 16)  # NUQSGD with 2 bits: levels 0 and 1

@@ -25,8 +25,8 @@ def tables(
     yield "\n".join(f"• {sentence}" for sentence in findings(rows))
     if trained:
         yield (
-            f"\n{trained[0].ranks} ranks on this machine train a convolutional network of {trained[0].n:,} parameters on "
-            "the digits. Over loopback there is little to win; `laconic bench ddp --rate 1gbit` emulates a network.\n"
+            f"\n{trained[0].ranks} ranks on this machine train a convolutional network of {trained[0].n:,} parameters "
+            "on the digits. Over loopback compression does not pay; `laconic bench ddp --rate 1gbit` emulates a link.\n"
         )
         yield ddp(trained)
 

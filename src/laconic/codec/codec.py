@@ -11,7 +11,7 @@ from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, Shape
 from laconic.errors import CorruptPayload
 from laconic.kernels import BACKENDS, Backend, Stream, select
-from laconic.quantizers import Bucketed, Quantized, Quantizer
+from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
 from laconic.quantizers.base import flat
 
 NORM_BYTES = 4
@@ -72,7 +72,12 @@ class Codec:
         """Values of any shape to a payload on the same device; `memory` is updated in place."""
         v = self.quantizer.recall(flat(v), memory)
         backend = select(self.backend, v.device)
-        payload = (self._encode_fused if self._fused else self._encode_in_steps)(v, stream, backend)
+        if isinstance(self.quantizer.core, Identity):
+            payload = self._encode_raw(v, self.quantizer.core)
+        elif self._fused:
+            payload = self._encode_fused(v, stream, backend)
+        else:
+            payload = self._encode_in_steps(v, stream, backend)
         if self.quantizer is not self.quantizer.core:
             self._decode_into(payload.data, v, -1.0, accumulate=True)
             self.quantizer.remember(memory, v, self._norms(payload.data, v.numel()))
@@ -143,6 +148,12 @@ class Codec:
         data[:HEADER_BYTES] = torch.frombuffer(header, dtype=torch.uint8).to(device)
         return data
 
+    def _encode_raw(self, v: torch.Tensor, identity: Identity) -> Payload:
+        n = v.numel()
+        data = self._new_data(n, self.coder.max_bytes(self._shape(n)), v.device)
+        self._coded(data, n).view(identity.wire_dtype).copy_(v)
+        return Payload(data)
+
     def _encode_fused(self, v: torch.Tensor, stream: Stream, backend: Backend) -> Payload:
         core: Any = self.quantizer.core
         n = v.numel()
@@ -166,6 +177,9 @@ class Codec:
         n, backend = out.numel(), select(self.backend, data.device)
         data = _aligned(data)
         norms, coded = self._norms(data, n), self._coded(data, n)
+        if isinstance(core, Identity):
+            backend.scale(coded.view(core.wire_dtype), out, weight, accumulate)
+            return
         if self._fused:
             backend.unpack_dequantize(coded[None], norms[None], core.grid, core.bucket_size, out, weight, accumulate)
             return

@@ -64,6 +64,9 @@ class Backend(Protocol):
         data (P, n_bytes) and norms (P, n_buckets) are those of P payloads of the same values; rows may lie apart.
         """
 
+    def scale(self, values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        """out = weight * values, or out += weight * values; `values` (n,) float32 or bfloat16, `out` (n,) float32."""
+
     def histogram(self, symbols: torch.Tensor, bits: int) -> torch.Tensor:
         """How often each of the 2**bits symbols occurs (int64)."""
 

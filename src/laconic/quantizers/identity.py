@@ -38,6 +38,11 @@ class Identity(Quantizer):
         return _FORMATS[self.dtype][2]
 
     @property
+    def wire_dtype(self) -> torch.dtype:
+        """What a value is on the wire."""
+        return _FORMATS[self.dtype][0]
+
+    @property
     def unbiased(self) -> bool:
         """True for fp32; rounding to the nearest bfloat16 is not random."""
         return self.dtype == "fp32"
@@ -59,5 +64,5 @@ class Identity(Quantizer):
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """The values the bit patterns stand for, in float32."""
-        values = quantized.symbols.view(_FORMATS[self.dtype][0]).float()
+        values = quantized.symbols.view(self.wire_dtype).float()
         return values if weight == 1.0 else values * weight

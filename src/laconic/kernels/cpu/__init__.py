@@ -1,7 +1,16 @@
 """Numba kernels: compiled at first use, kept on disk, threaded over buckets and blocks."""
 
 from laconic.kernels.cpu.elias import elias_decode, elias_encode
-from laconic.kernels.cpu.fused import dequantize, norms, pack, quantize, quantize_pack, unpack, unpack_dequantize
+from laconic.kernels.cpu.fused import (
+    dequantize,
+    norms,
+    pack,
+    quantize,
+    quantize_pack,
+    scale,
+    unpack,
+    unpack_dequantize,
+)
 from laconic.kernels.cpu.histogram import histogram
 from laconic.kernels.cpu.huffman import huffman_decode, huffman_encode
 from laconic.kernels.cpu.rans import rans_decode, rans_encode
@@ -19,6 +28,7 @@ __all__ = [
     "quantize_pack",
     "rans_decode",
     "rans_encode",
+    "scale",
     "unpack",
     "unpack_dequantize",
 ]

@@ -8,6 +8,7 @@ import torch
 from numba import njit
 
 from laconic.kernels.cpu import threads
+from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.norms import bucket_norm
 from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import TILE, bucket_values, round_bucket, round_pack_4
@@ -119,6 +120,16 @@ def _unpack_dequantize(
             bucket_values(scratch[:n], scale, rounding, bits, levels, accumulate or p > 0, words, values, target)
 
 
+@njit(nogil=True, cache=True)
+def _scale(values, weight, accumulate, out):
+    if accumulate:
+        for i in range(out.size):
+            out[i] += widen(values[i]) * weight
+    else:
+        for i in range(out.size):
+            out[i] = widen(values[i]) * weight
+
+
 def _stored(v: torch.Tensor) -> Any:
     """The array a kernel reads: float32, or uint16 for bfloat16; the other types are widened first."""
     v = v.detach()
@@ -204,6 +215,12 @@ def unpack_dequantize(
     rows = (*_flat_rows(data), *_flat_rows(norms), len(data))
     args = (*rows, bucket_size, *_grid(grid), stride, f32(weight), accumulate, out.numpy())
     threads.run(lambda i, j: _unpack_dequantize(*args, i, j), norms.shape[1], data.shape[0] * len(out))
+
+
+def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    """out = weight * values, or out += weight * values, in one pass over memory."""
+    x, y, w = _stored(values), out.numpy(), f32(weight)
+    threads.run(lambda i, j: _scale(x[i:j], w, accumulate, y[i:j]), len(out), len(out))
 
 
 def _flat_rows(x: torch.Tensor) -> tuple[Any, int]:

@@ -1,7 +1,7 @@
 """Plain torch, mirroring the equations: slow, on any device, and the specification of every other backend."""
 
 from laconic.kernels.reference.elias import elias_decode, elias_encode
-from laconic.kernels.reference.fused import quantize_pack, unpack_dequantize
+from laconic.kernels.reference.fused import quantize_pack, scale, unpack_dequantize
 from laconic.kernels.reference.histogram import histogram
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.norms import norms
@@ -22,6 +22,7 @@ __all__ = [
     "quantize_pack",
     "rans_decode",
     "rans_encode",
+    "scale",
     "unpack",
     "unpack_dequantize",
 ]

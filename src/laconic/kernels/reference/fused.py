@@ -22,6 +22,15 @@ def quantize_pack(
     data_out.copy_(pack(quantize(v, norms_out, grid, bucket_size, key), grid.bits, bucket_size))
 
 
+def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    """out = weight * values, or out += weight * values, each operation rounded to float32."""
+    scaled = values.float() * torch.full_like(out, weight)
+    if accumulate:
+        out.add_(scaled)
+    else:
+        out.copy_(scaled)
+
+
 def unpack_dequantize(
     data: torch.Tensor,
     norms: torch.Tensor,
