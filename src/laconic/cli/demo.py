@@ -38,8 +38,10 @@ def demo(
 
     with bad_input():
         contenders = [scheme for scheme in bench.schemes(bucket_size) if scheme.name != "sign"]
-        training = bench.DDPOptions(ranks=max(1, ranks), problem="digits", repeats=steps, codecs=["nuqsgd-4"])
-    n_parts = 1 + len(contenders) + (training.n_parts if ranks else 0)
+        training = (
+            bench.DDPOptions(ranks=ranks, problem="digits", repeats=steps, codecs=["nuqsgd-4"]) if ranks else None
+        )
+    n_parts = 1 + len(contenders) + (training.n_parts if training else 0)
     with progress(n_parts, quiet=quiet) as begin:
         begin("training")
         snapshot = bench.digits_gradient(seed=seed)
@@ -47,7 +49,7 @@ def demo(
         for scheme in contenders:
             begin(scheme.label)
             rows.append(bench.survey(scheme, snapshot.gradient, n_streams=streams))
-        trained = bench.ddp_rows(training, begin) if ranks else []
+        trained = bench.ddp_rows(training, begin) if training else []
         if trained is None:  # a rank of torchrun other than the first
             return
     if as_json:
