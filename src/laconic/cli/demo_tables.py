@@ -58,8 +58,8 @@ def sizes(rows: Sequence[Finding]) -> RenderableType:
         *(Column(coder, _coded(coder)) for coder in ("fixed", "elias", "huffman", "rans")),
         Column("total", lambda r: _bits(r.total_bits)),
         Column("fp32 ÷\ntotal", lambda r: number(32 / r.total_bits)),
-        Column("enc.\nGB/s", lambda r: f"{r.encode_gb_per_second:.2f}"),
-        Column("dec.\nGB/s", lambda r: f"{r.decode_gb_per_second:.2f}"),
+        Column("enc.\nGB/s", lambda r: number(r.encode_gb_per_second)),
+        Column("dec.\nGB/s", lambda r: number(r.decode_gb_per_second)),
     ]
     return table(
         "What is sent, in bits a coordinate",

@@ -9,6 +9,7 @@ import torch
 from laconic.codec.header import HEADER_BYTES, Header, to_float32
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, Shape
+from laconic.coders.blocks import aligned
 from laconic.errors import CorruptPayload
 from laconic.kernels import BACKENDS, Backend, Stream, select
 from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
@@ -175,7 +176,7 @@ class Codec:
         """out = weight * values, or out += weight * values."""
         core: Any = self.quantizer.core
         n, backend = out.numel(), select(self.backend, data.device)
-        data = _aligned(data)
+        data = aligned(data)
         norms, coded = self._norms(data, n), self._coded(data, n)
         if isinstance(core, Identity):
             backend.scale(coded.view(core.wire_dtype), out, weight, accumulate)
@@ -227,8 +228,3 @@ class Codec:
 def _require_row(out: torch.Tensor) -> None:
     if out.dtype != torch.float32 or out.dim() != 1 or not out.is_contiguous():
         raise ValueError(f"out must be a contiguous row of float32, got {out.dtype} of shape {tuple(out.shape)}")
-
-
-def _aligned(data: torch.Tensor) -> torch.Tensor:
-    """`data` at a multiple of four bytes, so that it can be viewed as words."""
-    return data.contiguous() if data.storage_offset() % NORM_BYTES == 0 else data.clone()
