@@ -57,6 +57,8 @@ def test_time_is_limited(tmp_path):
 
 
 STARTER = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
 from laconic.exchange.launch import Host, start_ranks
 start_ranks("rank_functions:sleep", {"notes": NOTES}, [Host()] * 2)
 """

@@ -102,7 +102,8 @@ def test_nothing_is_left_when_building_fails(monkeypatch):
 
 
 WAIT = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
 from laconic.bench.network import emulated_network
 with emulated_network(2, "1gbit"):
     print("up", flush=True)
