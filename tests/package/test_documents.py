@@ -22,11 +22,14 @@ def test_docstring_examples(name):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_python_blocks_run(path, tmp_path, monkeypatch):
+def test_python_blocks_run_and_print_what_they_say(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
         exec(compile(block, path.name, "exec"), namespace)  # noqa: S102
+        printed = capsys.readouterr().out.splitlines()
+        said = re.findall(r"^print\(.*\) +# (.+)$", block, flags=re.MULTILINE)
+        assert [line for line in said if line not in printed] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

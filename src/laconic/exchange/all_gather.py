@@ -36,7 +36,7 @@ class AllGather(Exchange):
         accounting.bytes_sent += payload.n_bytes * (comm.size - 1)
         accounting.bytes_received += sum(len(code) for code in codes) - len(codes[comm.rank])
         with accounting.timed("decode"):
-            average = task.codec.decode_sum([Payload(code) for code in codes], task.target, weight=1.0 / comm.size)
+            average = task.codec.decode_sum([Payload(code) for code in codes], task.target(), weight=1.0 / comm.size)
         return Exchanged(average, accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

@@ -36,7 +36,8 @@ class AllReduce(Exchange):
         accounting = Accounting(n_exchanges=1, n_values=task.v.numel())
         with accounting.timed("encode"):
             dtype = _DTYPES[getattr(task.codec.quantizer, "dtype", "fp32")]
-            wire = task.target if dtype == torch.float32 else torch.empty_like(task.target, dtype=dtype)
+            average = task.target()
+            wire = average if dtype == torch.float32 else torch.empty_like(average, dtype=dtype)
             if task.measure_error:
                 measure_error(task.v, task.v.detach().reshape(-1).to(dtype).float(), accounting)
             wire.copy_(task.v.detach().reshape(-1)).div_(comm.size)
@@ -48,7 +49,8 @@ class AllReduce(Exchange):
         accounting.bytes_sent += n_bytes
         accounting.bytes_received += n_bytes
         with accounting.timed("decode"):
-            average = wire if dtype == torch.float32 else task.target.copy_(wire)
+            if wire is not average:
+                average.copy_(wire)
         return Exchanged(average, accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

@@ -39,9 +39,8 @@ class Task:
     measure_error: bool = False
     out: torch.Tensor | None = None
 
-    @property
     def target(self) -> torch.Tensor:
-        """Where the average goes. Fresh memory costs more than the decoding that fills it: reuse it where you can."""
+        """Where the average goes; call it once. Fresh memory costs more than the decoding that fills it."""
         if self.out is not None:
             return self.out
         return torch.empty(self.v.numel(), dtype=torch.float32, device=self.v.device)

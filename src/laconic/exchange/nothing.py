@@ -17,7 +17,7 @@ class Nothing(Exchange):
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
         yield
-        value = task.target.copy_(task.v.detach().reshape(-1))
+        value = task.target().copy_(task.v.detach().reshape(-1))
         return Exchanged(value, Accounting(n_exchanges=1, n_values=value.numel()))
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

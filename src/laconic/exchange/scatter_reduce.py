@@ -73,7 +73,7 @@ class ScatterReduce(Exchange):
             expected = [second.max_bytes(m) for m in sizes] if second.fixed_size else None
             inbox = comm.all_to_all([code] * comm.size, expected, phase=1)
         yield
-        average = task.target
+        average = task.target()
         for r in reversed(comm.sending_order):  # own first, then those that sent to this rank first
             with accounting.timed("wire"):
                 code = inbox.receive(r)
