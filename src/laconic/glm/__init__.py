@@ -1,0 +1,46 @@
+"""Generalised linear models over blocks of columns, trained with few messages and few bits."""
+
+from laconic.glm.automatic import auto_eta0, auto_s
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns
+from laconic.glm.families import Bernoulli, Family, Gaussian, Multinomial, Poisson
+from laconic.glm.penalty import Penalty
+from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
+from laconic.glm.problem import Problem
+from laconic.glm.sampling import Sampling
+from laconic.glm.schedule import Adaptive, Constant, Cosine, InverseScaling, Schedule, schedule
+from laconic.glm.solvers import Callback, Diverged, Outcome, Progress, Settings, Solution, State, begin, solve
+
+__all__ = [
+    "KNOBS",
+    "RECIPES",
+    "Adaptive",
+    "Bernoulli",
+    "Callback",
+    "Columns",
+    "Constant",
+    "Cosine",
+    "DenseColumns",
+    "Diverged",
+    "Family",
+    "Gaussian",
+    "InverseScaling",
+    "Multinomial",
+    "Outcome",
+    "Penalty",
+    "Poisson",
+    "Precision",
+    "Problem",
+    "Progress",
+    "Sampling",
+    "Schedule",
+    "Settings",
+    "Solution",
+    "SparseColumns",
+    "State",
+    "auto_eta0",
+    "auto_s",
+    "begin",
+    "recipe",
+    "schedule",
+    "solve",
+]

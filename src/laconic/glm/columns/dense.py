@@ -1,0 +1,87 @@
+"""A dense block of columns."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from laconic.glm.columns.base import Columns, Rows
+from laconic.glm.precision import Precision
+from laconic.kernels.formats import Format
+from laconic.kernels.sgd import Batches, Weights
+
+ACCUMULATOR_COLUMNS = 32
+"""An accumulator of few bits is emulated as tensor cores have it: exact products of this many columns are summed in the
+carrier's type, then added to the accumulator, which is rounded."""
+COMPILED = (torch.float32, torch.float64, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows(Rows):
+    """Y (k, n), float32 or float64."""
+
+    Y: torch.Tensor
+
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        return self.Y @ x.T
+
+    def gram(self, cuts: np.ndarray, precision: Precision, out: torch.Tensor) -> None:
+        operand = precision.format("gram_operand").round(self.Y)
+        accumulate, begin = precision.format("gram_accumulate"), 0
+        for first, last in pairwise(cuts[1:]):
+            block = out[begin : begin + (last - first) * first].view(last - first, first)
+            begin += (last - first) * first
+            if accumulate.dtype == out.dtype:
+                torch.mm(operand[first:last], operand[:first].T, out=block)
+            else:
+                block.copy_(_narrow_product(operand[first:last], operand[:first], accumulate))
+
+    def squares(self) -> torch.Tensor:
+        return self.Y.square().sum(1)
+
+    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+        update = precision.format("update")
+        return update.round(p) @ update.round(self.Y)
+
+
+def _narrow_product(a: torch.Tensor, b: torch.Tensor, accumulate: Format) -> torch.Tensor:
+    """a bᵀ with an accumulator of another precision than the operands' type."""
+    if accumulate.dtype == torch.float64:
+        return (a.double() @ b.double().T).to(a.dtype)
+    total = torch.zeros(len(a), len(b), dtype=a.dtype, device=a.device)
+    for first in range(0, a.shape[1], ACCUMULATOR_COLUMNS):
+        part = slice(first, first + ACCUMULATOR_COLUMNS)
+        total = accumulate.round(total + a[:, part] @ b[:, part].T)
+    return total
+
+
+class DenseColumns(Columns):
+    """X (m, n): float32, float64, bfloat16 or float16; rows may lie apart, as in a slice of a memory-mapped matrix."""
+
+    def __init__(self, X: torch.Tensor) -> None:
+        if X.dim() != 2:
+            raise ValueError(f"X must have two dimensions, rows and columns; got shape {tuple(X.shape)}")
+        self.X = X
+        self.m, self.n = X.shape
+
+    @property
+    def device(self) -> torch.device:
+        return self.X.device
+
+    @property
+    def n_bytes(self) -> int:
+        return self.m * self.n * self.X.element_size()
+
+    @property
+    def compiled(self) -> bool:
+        return self.X.device.type == "cpu" and self.X.dtype in COMPILED and self.n > 0
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+        index = torch.from_numpy(rows).to(self.X.device)
+        return DenseRows(self.X.index_select(0, index).to(dtype))
+
+    def sgd(self, batches: Batches, code: int, weights: Weights) -> float:
+        from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
+
+        return sgd.sgd(self.X, batches, code, weights)

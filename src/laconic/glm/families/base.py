@@ -1,0 +1,65 @@
+"""The interface of a family: the loss of a margin, and what follows from it."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+
+
+class Family(ABC):
+    """φ(z, y) for a margin z and a target y, per row.
+
+    Margins have shape (m, C), one column an output; targets have shape (m,). A new family is one subclass in one file:
+    the solvers ask it for nothing else, and run it in plain torch until a kernel knows its `kernel_code`.
+
+    kernel_code  number by which the compiled kernels know the family; None for plain torch
+    """
+
+    name: ClassVar[str]
+    kernel_code: ClassVar[int | None] = None
+
+    @abstractmethod
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """φ(z, y), shape (m,): the negative log-likelihood, up to a constant that depends on y alone."""
+
+    @abstractmethod
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """∂φ/∂z, shape (m, C)."""
+
+    @abstractmethod
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        """The inverse link, E[y | z]: shape (m,), or (m, C) for class probabilities."""
+
+    @abstractmethod
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Twice the log-likelihood lost against a model that predicts each y exactly, shape (m,)."""
+
+    @abstractmethod
+    def check(self, y: torch.Tensor) -> None:
+        """Raise `ValueError` naming the first target outside the family's domain."""
+
+    @abstractmethod
+    def curvature(self, y: torch.Tensor) -> float:
+        """A bound on ∂²φ/∂z² (its largest eigenvalue), or where there is none its size at the best constant margin."""
+
+    @abstractmethod
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        """The link: the margin (C,) of a model without features, for a mean target (C,)."""
+
+    def n_outputs(self, y: torch.Tensor) -> int:
+        """C, the columns of a margin."""
+        return 1
+
+    def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The weighted mean target, shape (C,)."""
+        return ((weights * y).sum() / weights.sum()).reshape(1)
+
+    def is_finite(self, y: torch.Tensor) -> None:
+        """Raise `ValueError` where a target is not a number."""
+        _refuse(~torch.isfinite(y.double()), y, f"{self.name}: targets must be finite")
+
+
+def _refuse(bad: torch.Tensor, y: torch.Tensor, rule: str) -> None:
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0, 0])
+        raise ValueError(f"{rule}, but row {row} has y = {y[row].item():g}")

@@ -1,0 +1,39 @@
+"""Logistic regression with two classes."""
+
+import torch
+from torch.nn.functional import softplus
+
+from laconic.glm.families.base import Family, _refuse
+
+
+class Bernoulli(Family):
+    """φ = log(1 + eᶻ) − y z, for y in {0, 1}.
+
+    >>> Bernoulli().loss(torch.tensor([[1e4], [-1e4]]), torch.tensor([1.0, 1.0]))
+    tensor([    0., 10000.])
+    """
+
+    name = "bernoulli"
+    kernel_code = 1
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return softplus(-z[:, 0].abs()) + z[:, 0].clamp(min=0) - y * z[:, 0]
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(z) - y[:, None]
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(z[:, 0])
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 2 * self.loss(z, y)
+
+    def check(self, y: torch.Tensor) -> None:
+        self.is_finite(y)
+        _refuse((y != 0) & (y != 1), y, "bernoulli: targets must be 0 or 1")
+
+    def curvature(self, y: torch.Tensor) -> float:
+        return 0.25
+
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        return torch.logit(mean, eps=1e-6)

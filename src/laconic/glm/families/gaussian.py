@@ -1,0 +1,37 @@
+"""Linear regression."""
+
+import torch
+
+from laconic.glm.families.base import Family
+
+
+class Gaussian(Family):
+    """φ = (z − y)² / 2.
+
+    >>> Gaussian().loss(torch.tensor([[3.0]]), torch.tensor([1.0]))
+    tensor([2.])
+    """
+
+    name = "gaussian"
+    kernel_code = 0
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (z[:, 0] - y).square() / 2
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return z - y[:, None]
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return z[:, 0]
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (z[:, 0] - y).square()
+
+    def check(self, y: torch.Tensor) -> None:
+        self.is_finite(y)
+
+    def curvature(self, y: torch.Tensor) -> float:
+        return 1.0
+
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        return mean

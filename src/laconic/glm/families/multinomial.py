@@ -1,0 +1,54 @@
+"""Logistic regression with any number of classes."""
+
+import torch
+
+from laconic.glm.families.base import Family, _refuse
+
+
+class Multinomial(Family):
+    """φ = log Σₖ exp(z_k) − z_y, for y in {0, …, C − 1}.
+
+    >>> Multinomial(3).derivative(torch.zeros(1, 3), torch.tensor([2]))
+    tensor([[ 0.3333,  0.3333, -0.6667]])
+    """
+
+    name = "multinomial"
+    kernel_code = 2
+
+    def __init__(self, n_classes: int) -> None:
+        if n_classes < 2:
+            raise ValueError(f"multinomial: there must be at least 2 classes, got {n_classes}")
+        self.n_classes = n_classes
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.logsumexp(z, 1) - z.gather(1, y.long()[:, None])[:, 0]
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        r = torch.softmax(z, 1)
+        r[torch.arange(len(y), device=y.device), y.long()] -= 1
+        return r
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(z, 1)
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 2 * self.loss(z, y)
+
+    def check(self, y: torch.Tensor) -> None:
+        self.is_finite(y)
+        rule = f"multinomial: targets must be class numbers from 0 to {self.n_classes - 1}"
+        _refuse((y != y.round()) | (y < 0) | (y >= self.n_classes), y, rule)
+
+    def curvature(self, y: torch.Tensor) -> float:
+        return 0.5
+
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        z = mean.clamp(min=1e-6).log()
+        return z - z.mean()
+
+    def n_outputs(self, y: torch.Tensor) -> int:
+        return self.n_classes
+
+    def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        sums = torch.zeros(self.n_classes, dtype=weights.dtype, device=y.device)
+        return sums.index_add_(0, y.long(), weights) / weights.sum()

@@ -1,0 +1,40 @@
+"""Regression of counts."""
+
+import torch
+
+from laconic.glm.families.base import Family, _refuse
+
+
+class Poisson(Family):
+    """φ = eᶻ − y z, for y ≥ 0; with an offset log(exposure), eᶻ is the rate times the exposure.
+
+    The curvature eᶻ has no bound. Margins beyond the exponent's range give an infinite loss, never NaN.
+
+    >>> Poisson().loss(torch.tensor([[-1e4], [1e4]]), torch.tensor([0.0, 1.0]))
+    tensor([0., inf])
+    """
+
+    name = "poisson"
+    kernel_code = 3
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z[:, 0]) - y * z[:, 0]
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z) - y[:, None]
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z[:, 0])
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 2 * (torch.xlogy(y, y) - y + self.loss(z, y))
+
+    def check(self, y: torch.Tensor) -> None:
+        self.is_finite(y)
+        _refuse(y < 0, y, "poisson: targets must not be negative")
+
+    def curvature(self, y: torch.Tensor) -> float:
+        return float(y.double().mean()) if len(y) else 1.0
+
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        return mean.clamp(min=1e-12).log()

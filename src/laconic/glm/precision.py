@@ -1,0 +1,113 @@
+"""Nine choices of precision, and recipes: names over nine choices."""
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from laconic.codec import Codec
+from laconic.kernels.formats import Format, format_named
+
+WIRES = ("fp64", "fp32", "bf16", "fp16")
+"""What an AllReduce can carry."""
+STORES = ("fp64", "fp32", "bf16", "fp16")
+"""What a matrix can be stored in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What each quantity of CA-SGD is rounded to; every knob is independent of the others.
+
+    data             stored input matrix
+    margin           margin vector v = Y x, each rank's part and the sum
+    gram_operand     operands of the Gram product Y Yᵀ
+    gram_accumulate  its accumulator
+    gram_wire        what the AllReduce carries: a format, or a `Codec` for the Gram matrix
+    recurrence       inner correction: G, its coefficients and the corrected margins
+    residual         link function and residual
+    update           operands of the product Yᵀp
+    weights          master weights x
+
+    >>> Precision(data="bf16", margin="bf16", gram_operand="bf16").short_name()
+    'C'
+    >>> Precision(data="fp16").short_name()
+    'fp32 data=fp16'
+    """
+
+    data: str = "fp32"
+    margin: str = "fp32"
+    gram_operand: str = "fp32"
+    gram_accumulate: str = "fp32"
+    gram_wire: "str | Codec" = "fp32"
+    recurrence: str = "fp32"
+    residual: str = "fp32"
+    update: str = "fp32"
+    weights: str = "fp32"
+
+    def __post_init__(self) -> None:
+        for knob in KNOBS:
+            value = getattr(self, knob)
+            if knob == "gram_wire" and isinstance(value, Codec):
+                continue
+            if not isinstance(value, str):
+                raise TypeError(f"{knob} must be the name of a number format, got {value!r}")
+            format_named(value)
+        if isinstance(self.gram_wire, str) and self.gram_wire not in WIRES:
+            raise ValueError(
+                f"gram_wire={self.gram_wire!r} cannot go over a wire; choose one of {', '.join(WIRES)} or a Codec"
+            )
+        if self.data not in STORES:
+            raise ValueError(f"data={self.data!r} cannot be stored; choose one of {', '.join(STORES)}")
+        if not self.format("gram_accumulate").holds(self.format("gram_operand")):
+            raise ValueError(
+                f"gram_accumulate={self.gram_accumulate!r} is less precise than gram_operand={self.gram_operand!r}; "
+                f"set gram_accumulate={self.gram_operand!r} or lower gram_operand"
+            )
+
+    def format(self, knob: str) -> Format:
+        """The format of a knob; that of a codec's wire is float32."""
+        value = getattr(self, knob)
+        return format_named(value if isinstance(value, str) else "fp32")
+
+    @property
+    def carrier(self) -> torch.dtype:
+        """What the arithmetic runs in: float64 where any knob asks for it, otherwise float32."""
+        return torch.float64 if any(getattr(self, knob) == "fp64" for knob in KNOBS) else torch.float32
+
+    def is_plain(self, *knobs: str) -> bool:
+        """Whether these knobs round to nothing less than the carrier."""
+        return all(self.format(knob).dtype == self.carrier for knob in knobs)
+
+    def short_name(self) -> str:
+        """The recipe's name, or the nearest recipe's with what differs from it."""
+
+        def changes(recipe: Precision) -> list[str]:
+            return [f"{knob}={getattr(self, knob)}" for knob in KNOBS if getattr(self, knob) != getattr(recipe, knob)]
+
+        name, recipe = min(RECIPES.items(), key=lambda item: len(changes(item[1])))
+        return " ".join([name, *changes(recipe)])
+
+
+KNOBS = tuple(field.name for field in fields(Precision))
+"""In the order in which an outer iteration meets them."""
+
+_C = replace(Precision(), data="bf16", margin="bf16", gram_operand="bf16")
+RECIPES: dict[str, Precision] = {
+    "fp32": Precision(),
+    "fp64": Precision(**dict.fromkeys(KNOBS, "fp64")),
+    "C": _C,
+    "D": replace(_C, gram_wire="bf16", update="bf16"),
+}
+"""C is fixed by the paper's summary; what D lowers beyond C is our reading of it."""
+
+
+def recipe(name: "str | Precision") -> Precision:
+    """A recipe by name; a `Precision` of one's own is its own recipe.
+
+    >>> recipe("D").update
+    'bf16'
+    """
+    if isinstance(name, Precision):
+        return name
+    if name not in RECIPES:
+        raise ValueError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}, or pass a Precision")
+    return RECIPES[name]

@@ -1,0 +1,99 @@
+"""Step sizes: how η goes with the iteration."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+SHRINK = 0.2
+"""What `Adaptive` multiplies η by when the loss no longer falls."""
+SMALLEST_FACTOR = 1e-4
+"""Where `Adaptive` gives up shrinking: the fit has converged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule(ABC):
+    """η at iteration t = 0, 1, …, times a factor that only `Adaptive` changes.
+
+    eta0  step size at the start
+    """
+
+    name: ClassVar[str]
+    adapts: ClassVar[bool] = False
+    eta0: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eta0 < float("inf"):
+            raise ValueError(f"eta0 must be positive and finite, got {self.eta0}")
+
+    @abstractmethod
+    def rates(self, t: np.ndarray) -> np.ndarray:
+        """η (float64) at the iterations t."""
+
+
+class Constant(Schedule):
+    """η = eta0."""
+
+    name = "constant"
+
+    def rates(self, t: np.ndarray) -> np.ndarray:
+        return np.full(len(t), self.eta0)
+
+
+@dataclass(frozen=True, slots=True)
+class InverseScaling(Schedule):
+    """η = eta0 / (t + 1)^power_t.
+
+    >>> InverseScaling(1.0, power_t=0.5).rates(np.array([0, 3]))
+    array([1. , 0.5])
+    """
+
+    name = "invscaling"
+    power_t: float = 0.25
+
+    def rates(self, t: np.ndarray) -> np.ndarray:
+        result: np.ndarray = self.eta0 / (t + 1.0) ** self.power_t
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine(Schedule):
+    """η = eta0 (1 + cos(π t / n)) / 2, from eta0 down to nothing over n iterations.
+
+    >>> Cosine(1.0, n_iterations=4).rates(np.array([0, 2, 4])).round(6)
+    array([1. , 0.5, 0. ])
+    """
+
+    name = "cosine"
+    n_iterations: int = 1
+
+    def rates(self, t: np.ndarray) -> np.ndarray:
+        result: np.ndarray = self.eta0 * 0.5 * (1 + np.cos(np.pi * np.minimum(t / self.n_iterations, 1.0)))
+        return result
+
+
+class Adaptive(Schedule):
+    """η = eta0 times a factor, shrunk fivefold at the end of an epoch when the loss has not fallen for a while."""
+
+    name = "adaptive"
+    adapts = True
+
+    def rates(self, t: np.ndarray) -> np.ndarray:
+        return np.full(len(t), self.eta0)
+
+
+SCHEDULES = ("constant", "invscaling", "cosine", "adaptive")
+
+
+def schedule(name: str, eta0: float, *, power_t: float = 0.25, n_iterations: int = 1) -> Schedule:
+    """A schedule by name."""
+    if name == "constant":
+        return Constant(eta0)
+    if name == "invscaling":
+        return InverseScaling(eta0, power_t)
+    if name == "cosine":
+        return Cosine(eta0, n_iterations)
+    if name == "adaptive":
+        return Adaptive(eta0)
+    raise ValueError(f"unknown learning_rate {name!r}; choose one of {', '.join(SCHEDULES)}")

@@ -1,0 +1,63 @@
+"""How a problem is to be solved."""
+
+from dataclasses import dataclass, field
+
+from laconic.glm.penalty import Penalty
+from laconic.glm.precision import Precision
+from laconic.glm.sampling import Sampling
+from laconic.glm.schedule import Constant, Schedule
+
+SOLVERS = ("sgd", "ca_sgd")
+GRADIENTS = ("mean", "sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Hyperparameters of a fit.
+
+    solver            "sgd", one AllReduce an iteration, or "ca_sgd", one every s iterations
+    s                 iterations of a block of CA-SGD; blocks end with the epoch, so the last may be shorter
+    sampling          rows of each batch
+    schedule          step sizes
+    penalty           on the weights
+    fit_intercept     whether there is one
+    gradient          "mean" or "sum" over a batch
+    momentum          μ of u ← μ u + gradient, x ← x − η u
+    average           iterations after which averaging of the iterates begins; None for never
+    precision         the nine knobs
+    max_iter          epochs
+    tol               an epoch counts as progress if it lowers the loss by more than this; None to run all epochs
+    n_iter_no_change  epochs without progress before the fit stops, or `Adaptive` shrinks its step
+    """
+
+    solver: str = "ca_sgd"
+    s: int = 16
+    sampling: Sampling = field(default_factory=Sampling)
+    schedule: Schedule = field(default_factory=Constant)
+    penalty: Penalty = field(default_factory=Penalty)
+    fit_intercept: bool = True
+    gradient: str = "mean"
+    momentum: float = 0.0
+    average: int | None = None
+    precision: Precision = field(default_factory=Precision)
+    max_iter: int = 100
+    tol: float | None = 1e-4
+    n_iter_no_change: int = 5
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise ValueError(f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}")
+        if self.gradient not in GRADIENTS:
+            raise ValueError(f"unknown gradient {self.gradient!r}; choose one of {', '.join(GRADIENTS)}")
+        for name in ("s", "max_iter", "n_iter_no_change"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum}")
+        if self.average is not None and self.average < 0:
+            raise ValueError(f"average must not be negative, got {self.average}")
+
+    @property
+    def step(self) -> int:
+        """Iterations between two messages."""
+        return self.s if self.solver == "ca_sgd" else 1

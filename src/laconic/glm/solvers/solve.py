@@ -1,0 +1,170 @@
+"""Epoch after epoch, until the loss no longer falls."""
+
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+
+from laconic.exchange import Communicator
+from laconic.glm.problem import Problem
+from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
+from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm.solvers.history import Callback, Diverged, Outcome, Progress, Solution
+from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.settings import Settings
+from laconic.glm.solvers.state import State
+from laconic.glm.solvers.wire import Wire
+from laconic.kernels import Stream
+
+SEGMENTS = 16
+"""An epoch is cut into about this many segments, after each of which callbacks are called."""
+
+
+def begin(problem: Problem, settings: Settings) -> State:
+    """The state before the first iteration: no weights, and the intercept of a model without features."""
+    dtype = settings.precision.carrier
+    state = State.zeros(
+        problem.n_outputs,
+        problem.columns.n,
+        dtype,
+        momentum=settings.momentum > 0,
+        average=settings.average is not None,
+        fitted=settings.fit_intercept,
+        device=problem.columns.device,
+    )
+    if settings.fit_intercept:
+        own = state.weights.intercept
+        own.value.copy_(_start(problem))
+        own.average.copy_(own.value)
+    return state
+
+
+def _start(problem: Problem) -> torch.Tensor:
+    rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
+    y, w = problem.y[rows].double(), problem.weights_as(torch.float64)[rows]
+    if problem.offset is not None:
+        if problem.family.name != "poisson":
+            return torch.zeros(problem.n_outputs, dtype=torch.float64)
+        w, y = w * problem.offset[rows].double().exp(), y / problem.offset[rows].double().exp()
+    if float(w.sum()) == 0:
+        raise ValueError("all sample weights are zero")
+    return problem.family.start(problem.family.target_mean(y, w))
+
+
+def solve(
+    problem: Problem,
+    settings: Settings,
+    *,
+    comm: Communicator | None = None,
+    state: State | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Solution:
+    """Minimise the problem; every rank of `comm` calls this with its own columns and all else the same.
+
+    comm       the ranks; by default those of the default process group, or this process alone
+    state      to go on from, changed in place; None to begin
+
+    >>> import numpy as np
+    >>> from laconic.glm import Constant, DenseColumns, Gaussian, Penalty, Problem, Settings, solve
+    >>> A = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> problem = Problem(DenseColumns(A), Gaussian(), A @ torch.tensor([1.0, 2.0, 3.0]))
+    >>> solve(problem, Settings(schedule=Constant(0.1), penalty=Penalty(0.0), tol=1e-9)).state.coef.round(decimals=3)
+    tensor([[1., 2., 3.]])
+    """
+    wire = Wire(
+        Communicator.over() if comm is None else comm, settings.precision.gram_wire, Stream(settings.sampling.seed)
+    )
+    state = begin(problem, settings) if state is None else state
+    began = time.perf_counter() - state.seconds
+    outcome = Outcome.MAX_ITER
+    while state.epoch < settings.max_iter:
+        stop = _epoch(problem, settings, state, wire, callbacks, began)
+        if stop is not None:
+            outcome = stop
+            break
+    return Solution(state, outcome, state.history, wire.accounting, wire.messages, _ran(problem, settings, wire))
+
+
+def _epoch(
+    problem: Problem, settings: Settings, state: State, wire: Wire, callbacks: Sequence[Callback], began: float
+) -> Outcome | None:
+    order = settings.sampling.epoch(problem.n_rows, state.epoch)
+    n_batches = settings.sampling.n_batches(problem.n_rows)
+    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
+    step = max(1, round(n_batches / SEGMENTS / settings.step)) * settings.step
+    weights = problem.weights_as(torch.float64)
+    while True:
+        part = segment(problem, settings, state, order, step)
+        state.epoch_loss += run(problem, settings, state, part, wire)
+        state.epoch_weight += float(weights[torch.from_numpy(part.rows)].sum())
+        state.iteration += part.n_batches
+        state.batch += part.n_batches
+        state.seconds = time.perf_counter() - began
+        loss = state.epoch_loss / max(state.epoch_weight, 1e-300)
+        if not math.isfinite(loss):
+            raise _diverged(settings, state, loss)
+        progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
+        stop = None
+        if state.batch == n_batches:
+            stop = _end_epoch(problem, settings, state, wire, loss)
+            state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
+        answers = [callback(progress) for callback in callbacks]
+        if any(answers):
+            return Outcome.STOPPED
+        if state.batch == 0:
+            return stop
+
+
+def _end_epoch(problem: Problem, settings: Settings, state: State, wire: Wire, loss: float) -> Outcome | None:
+    """Record the epoch; say whether to stop, and shrink the step of `Adaptive`."""
+    row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss}
+    penalty = wire.all_reduce(torch.tensor([settings.penalty.value(state.weights.x)], dtype=torch.float64))
+    row["objective"] = loss + float(penalty)
+    judged = row["objective"]
+    if problem.validation is not None:
+        judged = row["validation_loss"] = validation_loss(problem, state, wire)
+    row["eta"] = float(state.factor * settings.schedule.rates(torch.tensor([state.iteration - 1]).numpy())[0])
+    row |= {"seconds": state.seconds, "bytes_sent": wire.accounting.bytes_sent, "messages": wire.messages}
+    state.history.append(row)
+    if settings.tol is None:
+        return None
+    state.stalls = state.stalls + 1 if judged > state.best_loss - settings.tol else 0
+    state.best_loss = min(state.best_loss, judged)
+    if state.stalls < settings.n_iter_no_change:
+        return None
+    if settings.schedule.adapts and state.factor * SHRINK >= SMALLEST_FACTOR:
+        state.factor, state.stalls = state.factor * SHRINK, 0
+        return None
+    return Outcome.CONVERGED
+
+
+def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
+    """Mean loss of the rows held back."""
+    if problem.validation is None:
+        raise ValueError("no rows were held back")
+    rows = torch.from_numpy(problem.validation)
+    z = wire.all_reduce(problem.columns.margins(state.coef, problem.validation)) + state.intercept
+    if problem.offset is not None:
+        z = z + problem.offset_as(z.dtype)[rows]
+    w = problem.weights_as(torch.float64)[rows]
+    return float((w * problem.family.loss(z.double(), problem.y[rows].double())).sum() / w.sum())
+
+
+def _diverged(settings: Settings, state: State, loss: float) -> Diverged:
+    eta0 = settings.schedule.eta0
+    return Diverged(
+        f"the loss became {loss} near iteration {state.iteration} of epoch {state.epoch + 1}: "
+        f"lower eta0 (it is {eta0:g}; try {eta0 / 10:g})"
+        + (f" or momentum (it is {settings.momentum:g})" if settings.momentum else "")
+        + ", or standardise the columns of X"
+    )
+
+
+def _ran(problem: Problem, settings: Settings, wire: Wire) -> str:
+    if settings.solver == "sgd":
+        how = "compiled" if sgd.is_compiled(problem, settings, wire) else "torch"
+        return f"sgd, {how}, {settings.precision.short_name()}"
+    plain = settings.precision.is_plain("recurrence", "residual") and problem.family.kernel_code is not None
+    how = "compiled recurrence" if plain else "torch recurrence"
+    return f"ca_sgd s={settings.s}, {how}, {settings.precision.short_name()}"

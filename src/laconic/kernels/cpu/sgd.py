@@ -1,0 +1,163 @@
+"""SGD in one process, compiled: the whole run of iterations without Python.
+
+An iteration reads its b rows once from memory, widened into a tile that stays in the nearest cache, and passes over
+that tile twice: margins, then gradient. Rows of the tile and of x are padded with zeros to whole vector registers.
+"""
+
+import numpy as np
+import torch
+from numba import njit
+
+from laconic.kernels.cpu.bits import bits_float, float_bits, widen
+from laconic.kernels.cpu.links import residuals
+from laconic.kernels.sgd import Batches, Weights
+
+u32 = np.uint32
+PAD = 32
+"""Values; four registers of eight float32."""
+
+
+@njit(nogil=True, cache=True)
+def to_bfloat16(x):
+    """The nearest bfloat16, ties to even, as float32; non-finite values stay as they are."""
+    bits = float_bits(np.float32(x))
+    if (bits & u32(0x7F800000)) == u32(0x7F800000):
+        return np.float32(x)
+    return bits_float(u32((bits + u32(0x7FFF) + ((bits >> u32(16)) & u32(1))) & u32(0xFFFF0000)))
+
+
+@njit(nogil=True, cache=True)
+def _gather(A, rows, tile):
+    for k in range(rows.size):
+        row, out = A[rows[k]], tile[k]
+        for f in range(row.size):
+            out[f] = widen(row[f])
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _margins(tile, x, z):
+    for k in range(z.shape[0]):
+        for c in range(z.shape[1]):
+            total = x[c, 0] * 0
+            for f in range(x.shape[1]):
+                total += tile[k, f] * x[c, f]
+            z[k, c] = total
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _gradient(tile, r, scale, g):
+    """g = scale · tileᵀ r, four rows at a time."""
+    n_rows = r.shape[0]
+    for c in range(g.shape[0]):
+        g[c] = 0
+        whole = n_rows - n_rows % 4
+        for k in range(0, whole, 4):
+            r0, r1, r2, r3 = scale * r[k, c], scale * r[k + 1, c], scale * r[k + 2, c], scale * r[k + 3, c]
+            for f in range(g.shape[1]):
+                g[c, f] += r0 * tile[k, f] + r1 * tile[k + 1, f] + r2 * tile[k + 2, f] + r3 * tile[k + 3, f]
+        for k in range(whole, n_rows):
+            r0 = scale * r[k, c]
+            for f in range(g.shape[1]):
+                g[c, f] += r0 * tile[k, f]
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _step(x, u, average, g, eta, l2, l1, mu, mix):
+    """u ← μ u + g + λ x, x ← x − η u, shrunk by η l1, x̄ ← x̄ + mix (x − x̄)."""
+    for c in range(x.shape[0]):
+        for f in range(x.shape[1]):
+            slope = g[c, f] + l2 * x[c, f]
+            if u.shape[0]:
+                slope += mu * u[c, f]
+                u[c, f] = slope
+            x[c, f] -= eta * slope
+        if l1 != 0:
+            for f in range(x.shape[1]):
+                size = max(abs(x[c, f]) - eta * l1, x[c, f] * 0)
+                x[c, f] = size if x[c, f] > 0 else -size
+        if average.shape[0]:
+            for f in range(x.shape[1]):
+                average[c, f] += mix * (x[c, f] - average[c, f])
+
+
+@njit(nogil=True, cache=True)
+def finish_margins(z, batch, offset, b, narrow):
+    """z + offset + b, with z rounded to bfloat16 first where asked."""
+    for k in range(z.shape[0]):
+        for c in range(z.shape[1]):
+            if narrow:
+                z[k, c] = to_bfloat16(z[k, c])
+            z[k, c] += b[c]
+            if offset.shape[0]:
+                z[k, c] += offset[batch[k], c]
+
+
+@njit(nogil=True, cache=True)
+def step_intercept(r, scale, b, ub, ab, eta, mu, mix, fitted, averages):
+    """One step of the intercept, its momentum and its average, in place."""
+    for c in range(b.size):
+        if fitted:
+            total = scale * 0
+            for k in range(r.shape[0]):
+                total += r[k, c]
+            ub[c] = mu * ub[c] + scale * total
+            b[c] -= eta * ub[c]
+        if averages:
+            ab[c] += mix * (b[c] - ab[c])
+
+
+@njit(nogil=True, cache=True)
+def _sgd(A, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code, x, u, average, b, ub, ab, fitted):
+    of, n_outputs, n = x.dtype.type, x.shape[0], x.shape[1]
+    tile, g = np.zeros((size, n), x.dtype), np.empty((n_outputs, n), x.dtype)
+    z, r = np.empty((size, n_outputs), x.dtype), np.empty((size, n_outputs), x.dtype)
+    targets, weights = np.empty(size, x.dtype), np.empty(size, x.dtype)
+    loss, averages = 0.0, mix.size > 0
+    for j in range(rates.size):
+        batch = rows[j * size : (j + 1) * size]
+        k = batch.size
+        for i in range(k):
+            targets[i], weights[i] = y[batch[i]], w[batch[i]]
+        _gather(A, batch, tile)
+        _margins(tile, x, z[:k])
+        finish_margins(z[:k], batch, offset, b, narrow)
+        loss += residuals(code, z[:k], targets[:k], weights[:k], r[:k])
+        scale, eta, part = of(1.0 / k if mean else 1.0), of(rates[j]), of(mix[j] if averages else 0.0)
+        _gradient(tile, r[:k], scale, g)
+        _step(x, u, average, g, eta, of(l2), of(l1), of(mu), part)
+        step_intercept(r[:k], scale, b, ub, ab, eta, of(mu), part, fitted, averages)
+    return loss
+
+
+def sgd(A: torch.Tensor, batches: Batches, code: int, weights: Weights) -> float:
+    """Take a step for each batch, in place; returns Σ w φ, each row at the iterate that met it.
+
+    A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights
+    """
+    matrix = A.view(torch.uint16).numpy() if A.dtype == torch.bfloat16 else A.numpy()
+    vectors = [_pad(t) for t in (weights.x, weights.momentum, weights.average)]
+    own = weights.intercept
+    loss: float = _sgd(
+        matrix,
+        *run_arguments(batches),
+        code,
+        *(v.numpy() for v in vectors),
+        own.value.numpy(),
+        own.momentum.numpy(),
+        own.average.numpy(),
+        own.fitted,
+    )
+    for t, padded in zip((weights.x, weights.momentum, weights.average), vectors, strict=True):
+        t.copy_(padded[:, : t.shape[1]])
+    return loss
+
+
+def run_arguments(batches: Batches) -> tuple[object, ...]:
+    """The batches as the compiled loops take them."""
+    b = batches
+    arrays = (b.rows, b.size, b.y.numpy(), b.w.numpy(), b.offset.numpy(), b.rates, b.mix)
+    return (*arrays, b.l2, b.l1, b.momentum, b.mean, b.narrow)
+
+
+def _pad(t: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(t, (0, -t.shape[1] % PAD))

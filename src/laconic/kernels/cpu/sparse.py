@@ -1,0 +1,190 @@
+"""Products of sparse rows (CSR: values, columns, where each row begins), compiled."""
+
+import numpy as np
+import torch
+from numba import njit
+
+from laconic.kernels.cpu.bits import widen
+from laconic.kernels.cpu.links import residuals
+from laconic.kernels.cpu.sgd import finish_margins, run_arguments, step_intercept
+from laconic.kernels.sgd import Batches, Weights
+
+SMALLEST_SCALE = 1e-6
+"""x is kept as scale · x̂, so that an L2 shrinkage is one multiplication; below this x̂ is scaled anew."""
+
+
+@njit(nogil=True, cache=True)
+def _take(values, columns, begins, rows, values_out, columns_out, begins_out):
+    at = 0
+    for k in range(rows.size):
+        begins_out[k] = at
+        for i in range(begins[rows[k]], begins[rows[k] + 1]):
+            values_out[at] = widen(values[i])
+            columns_out[at] = columns[i]
+            at += 1
+    begins_out[rows.size] = at
+
+
+@njit(nogil=True, cache=True)
+def _margins(values, columns, begins, x, out):
+    for k in range(begins.size - 1):
+        for c in range(x.shape[0]):
+            total = x[c, 0] * 0 if x.shape[1] else out[k, c] * 0
+            for i in range(begins[k], begins[k + 1]):
+                total += widen(values[i]) * x[c, columns[i]]
+            out[k, c] = total
+
+
+@njit(nogil=True, cache=True)
+def _combine(values, columns, begins, p, out):
+    for k in range(begins.size - 1):
+        for i in range(begins[k], begins[k + 1]):
+            for c in range(p.shape[0]):
+                out[c, columns[i]] += values[i] * p[c, k]
+
+
+@njit(nogil=True, cache=True)
+def _gram(values, columns, begins, cuts, row, out):
+    """Each row spread over `row` once, then met by all rows of later batches."""
+    n_batches = cuts.size - 1
+    for j in range(n_batches):
+        for k in range(cuts[j], cuts[j + 1]):
+            for i in range(begins[k], begins[k + 1]):
+                row[columns[i]] = values[i]
+            begin = 0
+            for later in range(1, n_batches):
+                first, last = cuts[later], cuts[later + 1]
+                if later > j:
+                    for q in range(first, last):
+                        total = row[0] * 0
+                        for i in range(begins[q], begins[q + 1]):
+                            total += values[i] * row[columns[i]]
+                        out[begin + (q - first) * first + k] = total
+                begin += (last - first) * first
+            for i in range(begins[k], begins[k + 1]):
+                row[columns[i]] = 0
+
+
+@njit(nogil=True, cache=True)
+def _dense_step(x, u, average, eta, l2, l1, mu, mix):
+    """Everything of a step that touches all weights; the gradient is in u (with momentum) or already taken off x."""
+    for c in range(x.shape[0]):
+        for f in range(x.shape[1]):
+            if u.shape[0]:
+                x[c, f] -= eta * u[c, f]
+            if l1 != 0:
+                size = max(abs(x[c, f]) - eta * l1, x[c, f] * 0)
+                x[c, f] = size if x[c, f] > 0 else -size
+            if average.shape[0]:
+                average[c, f] += mix * (x[c, f] - average[c, f])
+
+
+@njit(nogil=True, cache=True)
+def _sgd(
+    values, columns, begins, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code, x, u, average,
+    b, ub, ab, fitted,
+):  # fmt: skip
+    of, n_outputs = x.dtype.type, x.shape[0]
+    z, r = np.empty((size, n_outputs), x.dtype), np.empty((size, n_outputs), x.dtype)
+    targets, weights = np.empty(size, x.dtype), np.empty(size, x.dtype)
+    loss, averages = 0.0, mix.size > 0
+    dense = u.shape[0] > 0 or averages or l1 != 0
+    scale_x = 1.0
+    for j in range(rates.size):
+        batch = rows[j * size : (j + 1) * size]
+        n_rows = batch.size
+        for k in range(n_rows):
+            targets[k], weights[k] = y[batch[k]], w[batch[k]]
+            for c in range(n_outputs):
+                total = x.dtype.type(0)
+                for i in range(begins[batch[k]], begins[batch[k] + 1]):
+                    total += widen(values[i]) * x[c, columns[i]]
+                z[k, c] = of(scale_x) * total
+        finish_margins(z[:n_rows], batch, offset, b, narrow)
+        loss += residuals(code, z[:n_rows], targets[:n_rows], weights[:n_rows], r[:n_rows])
+        g, eta, part = of(1.0 / n_rows if mean else 1.0), of(rates[j]), of(mix[j] if averages else 0.0)
+        if u.shape[0]:
+            for c in range(n_outputs):
+                for f in range(x.shape[1]):
+                    u[c, f] = of(mu) * u[c, f] + of(l2) * x[c, f]
+            factor, into = g, u
+        else:
+            shrink = 1.0 - rates[j] * l2
+            if dense or abs(scale_x * shrink) < SMALLEST_SCALE:
+                for c in range(n_outputs):
+                    for f in range(x.shape[1]):
+                        x[c, f] *= of(scale_x * shrink)
+                scale_x = 1.0
+            else:
+                scale_x *= shrink
+            factor, into = of(-rates[j] * g / scale_x), x
+        for k in range(n_rows):
+            for i in range(begins[batch[k]], begins[batch[k] + 1]):
+                for c in range(n_outputs):
+                    into[c, columns[i]] += factor * r[k, c] * widen(values[i])
+        if dense:
+            _dense_step(x, u, average, eta, of(l2), of(l1), of(mu), part)
+        step_intercept(r[:n_rows], g, b, ub, ab, eta, of(mu), part, fitted, averages)
+    for c in range(n_outputs):
+        for f in range(x.shape[1]):
+            x[c, f] *= of(scale_x)
+    return loss
+
+
+def sgd(
+    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], batches: Batches, code: int, weights: Weights
+) -> float:
+    """As `cpu.sgd.sgd`, for a sparse matrix (values, columns, begins)."""
+    own = weights.intercept
+    loss: float = _sgd(
+        *(_array(t) for t in matrix),
+        *run_arguments(batches),
+        code,
+        weights.x.numpy(),
+        weights.momentum.numpy(),
+        weights.average.numpy(),
+        own.value.numpy(),
+        own.momentum.numpy(),
+        own.average.numpy(),
+        own.fitted,
+    )
+    return loss
+
+
+def take(
+    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], rows: np.ndarray, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Some rows of a sparse matrix, widened to `dtype`."""
+    begins = matrix[2].numpy()
+    n_values = int((begins[rows + 1] - begins[rows]).sum())
+    taken = (
+        torch.empty(n_values, dtype=dtype),
+        torch.empty(n_values, dtype=matrix[1].dtype),
+        torch.empty(len(rows) + 1, dtype=matrix[2].dtype),
+    )
+    _take(*(_array(t) for t in matrix), rows, *(t.numpy() for t in taken))
+    return taken
+
+
+def margins(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """Y xᵀ for x (C, n): (k, C)."""
+    out = torch.empty(len(matrix[2]) - 1, x.shape[0], dtype=x.dtype)
+    _margins(*(_array(t) for t in matrix), x.numpy(), out.numpy())
+    return out
+
+
+def combine(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], p: torch.Tensor, n: int) -> torch.Tensor:
+    """p Y for p (C, k): (C, n)."""
+    out = torch.zeros(p.shape[0], n, dtype=p.dtype)
+    _combine(*(_array(t) for t in matrix), p.contiguous().numpy(), out.numpy())
+    return out
+
+
+def gram(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], cuts: np.ndarray, n: int, out: torch.Tensor) -> None:
+    """The strictly lower block triangle of Y Yᵀ; the values' type is the accumulator's."""
+    row = np.zeros(max(n, 1), out.numpy().dtype)
+    _gram(*(_array(t) for t in matrix), cuts, row, out.numpy())
+
+
+def _array(t: torch.Tensor) -> np.ndarray:
+    return t.view(torch.uint16).numpy() if t.dtype == torch.bfloat16 else t.numpy()
