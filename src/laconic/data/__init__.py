@@ -1,5 +1,44 @@
-"""Data that is at hand: nothing is downloaded."""
+"""Tables for generalised linear models, of which each rank reads its own columns. Nothing is downloaded or unpickled.
+
+`read` takes any format; `convert` makes a store, which is mapped instead of read; `make` makes a problem.
+"""
 
 from laconic.data.digits import load_digits
+from laconic.data.errors import BadTable, MalformedFile, StoreNotWritten
+from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
+from laconic.data.partition import column_cuts, column_weights, take_columns
+from laconic.data.read import Description, convert, describe, read, stream
+from laconic.data.rows import RowStream, collect, rows_of
+from laconic.data.store import open_store
+from laconic.data.store_writer import write_store
+from laconic.data.synthetic import SHAPES, Problem, make
+from laconic.data.table import Table, as_target, check_finite
 
-__all__ = ["load_digits"]
+__all__ = [
+    "SHAPES",
+    "BadTable",
+    "Description",
+    "MalformedFile",
+    "Problem",
+    "RowStream",
+    "Scan",
+    "StoreNotWritten",
+    "Table",
+    "as_target",
+    "check_finite",
+    "collect",
+    "column_cuts",
+    "column_weights",
+    "convert",
+    "describe",
+    "load_digits",
+    "make",
+    "open_store",
+    "read",
+    "read_libsvm",
+    "rows_of",
+    "scan_libsvm",
+    "stream",
+    "take_columns",
+    "write_store",
+]

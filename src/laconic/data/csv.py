@@ -1,0 +1,165 @@
+"""CSV with a header, read by Arrow a block at a time."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laconic.data import arrow
+from laconic.data.errors import MalformedFile, NotNumeric
+from laconic.data.errors import Path as AnyPath
+from laconic.data.files import open_bytes
+from laconic.data.rows import RowStream, collect
+from laconic.data.schema import Roles, Schema, sort_out
+from laconic.data.table import Table, to_dtype
+
+BLOCK_BYTES = 2 << 20
+_GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
+
+def read_csv(
+    path: AnyPath,
+    roles: Roles = Roles(),  # noqa: B008
+    *,
+    columns: tuple[int, int] | None = None,
+    dtype: "str | torch.dtype" = "fp32",
+) -> Table:
+    """Read a CSV file with a header line; see `Roles` for what its columns can be.
+
+    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "claims.csv")
+    >>> _ = path.write_text("age,area,claims\\n30,A,0\\n40,B,2\\n")
+    >>> table = read_csv(path, Roles(target="claims", one_hot=["area"]))
+    >>> table.feature_names, table.X.tolist(), table.y.tolist()
+    (('age', 'area=A', 'area=B'), [[30.0, 1.0, 0.0], [40.0, 0.0, 1.0]], [0, 2])
+    """
+    return collect(stream_csv(path, roles, columns=columns, dtype=dtype))
+
+
+def stream_csv(
+    path: AnyPath,
+    roles: Roles = Roles(),  # noqa: B008
+    *,
+    columns: tuple[int, int] | None = None,
+    dtype: "str | torch.dtype" = "fp32",
+) -> RowStream:
+    """The same as a stream of row blocks. The file is gone through once to count its rows and once to bring them."""
+    path, kind = Path(path), to_dtype(dtype)
+    schema = _schema(path, roles)
+    block = schema.block(columns)
+    n_rows = sum(batch.num_rows for batch in _batches(path, schema, schema.sources((0, 0)) or column_names(path)[:1]))
+    return RowStream(
+        arrow.blocks(str(path), _batches(path, schema, schema.sources(block)), schema, block, kind),
+        n_rows,
+        len(schema.features),
+        block,
+        None,
+        kind,
+        schema.target is not None,
+        schema.sample_weight is not None,
+        schema.offset is not None,
+        schema.feature_names,
+        schema.classes,
+        path.name,
+    )
+
+
+def column_names(path: Path) -> list[str]:
+    """The header line."""
+    return _first_block(path)[0]
+
+
+def _first_block(path: Path) -> tuple[list[str], list[Any]]:
+    """Names and Arrow types of the columns, these as far as the first block tells."""
+    with open_bytes(path) as file, _malformed(path, []):
+        schema = _reader(file, {}, None).schema
+        return list(schema.names), list(schema.types)
+
+
+def _schema(path: Path, roles: Roles) -> Schema:
+    """A column that is text only from some line on is a malformed line, not a column of text."""
+    try:
+        numeric = arrow.numeric_columns(str(path), *_first_block(path))
+        return sort_out(str(path), numeric, roles, lambda name: _categories(path, name))
+    except NotNumeric as error:
+        fault = _find_fault(path, [error.column])
+        if fault is None or fault.line == 2:
+            raise
+        raise fault from error
+
+
+def _categories(path: Path, name: str) -> tuple[str, ...]:
+    import pyarrow as pa
+
+    with open_bytes(path) as file, _malformed(path, []):
+        return arrow.categories(str(path), name, _reader(file, {name: pa.string()}, [name]))
+
+
+def _batches(path: Path, schema: Schema, names: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    text = {*schema.categories, *([schema.target] if schema.classes is not None else [])}
+    kinds = {name: pa.string() if name in text else pa.float64() for name in names}
+    numbers = [name for name in names if name not in text]
+    with open_bytes(path) as file, _malformed(path, numbers):
+        yield from _reader(file, kinds, names)
+
+
+def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
+    """Batches of these columns. A quoted or unquoted empty field is a gap in numbers and in text."""
+    from pyarrow import csv as arrow_csv
+
+    convert = arrow_csv.ConvertOptions(
+        column_types=kinds,
+        include_columns=names or [],
+        null_values=list(_GAPS),
+        strings_can_be_null=True,
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
+    )
+    return arrow_csv.open_csv(file, arrow_csv.ReadOptions(block_size=BLOCK_BYTES), convert_options=convert)
+
+
+@contextmanager
+def _malformed(path: Path, numbers: Sequence[str]) -> Iterator[None]:
+    """Arrow's complaint, said with line and column: the file is gone through once more to find them."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        what = str(error).splitlines()[0] if str(error) else "not CSV"
+        raise _find_fault(path, numbers) or MalformedFile(path, f"not CSV as expected: {what}") from error
+
+
+def _find_fault(path: Path, numbers: Sequence[str]) -> MalformedFile | None:
+    """The first line with too many or too few fields, or with text in one of the columns `numbers`."""
+    import io
+
+    with open_bytes(path) as file:
+        lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline=""))
+        header = next(lines, None)
+        if header is None:
+            return MalformedFile(path, "expected a header line, found an empty file", line=1, column=1)
+        for fields in lines:
+            if fields and len(fields) != len(header):
+                what = f"expected {len(header)} fields, found {len(fields)}"
+                return MalformedFile(path, what, line=lines.line_num, column=min(len(fields), len(header)) + 1)
+            for j, (name, field) in enumerate(zip(header, fields, strict=False)):
+                if name in numbers and not _is_number(field):
+                    what = f"expected a number in {name!r}, found {field[:80]!r}"
+                    return MalformedFile(path, what, line=lines.line_num, column=j + 1)
+    return None
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field.replace("_", "x") if field not in _GAPS else "0")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,53 @@
+"""What can be wrong with a file or a table, in the words the person at the keyboard will read."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from os import PathLike
+
+from laconic.errors import LaconicError
+
+Path = str | PathLike[str]
+
+
+class MalformedFile(LaconicError, ValueError):
+    """A file that is not what its format says: where, and what was expected there.
+
+    >>> print(MalformedFile("ads.svm", "expected index:value, found 'x'", line=3, column=7))
+    ads.svm, line 3, column 7: expected index:value, found 'x'
+    """
+
+    def __init__(self, path: Path, what: str, *, line: int | None = None, column: int | None = None) -> None:
+        self.path, self.line, self.column = str(path), line, column
+        where = [self.path, *(f"{name} {n}" for name, n in (("line", line), ("column", column)) if n is not None)]
+        super().__init__(f"{', '.join(where)}: {what}")
+
+
+class BadTable(LaconicError, ValueError):
+    """Columns that do not fit together, are missing, or hold what no model can be fitted to."""
+
+
+class NotNumeric(BadTable):
+    """A column of text where numbers are needed."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self.column = column
+        super().__init__(
+            f"{path}: column {column!r} is not numeric; leave it out with exclude=({column!r},) "
+            f"or make it one column a category with one_hot=({column!r},)"
+        )
+
+
+class StoreNotWritten(LaconicError, OSError):
+    """A store that could not be written; what was there before is there still."""
+
+
+def missing(name: str, names: Iterable[str], what: str) -> str:
+    """The sentence that says a column is not there and which ones are like it.
+
+    >>> missing("lable", ["label", "weight"], "a.csv")
+    "a.csv has no column 'lable'; near names: 'label'"
+    """
+    names = list(names)
+    near = get_close_matches(name, names, n=3) or names[:8]
+    kind = "near names" if get_close_matches(name, names, n=3) else "it has"
+    return f"{what} has no column {name!r}; {kind}: {', '.join(map(repr, near)) or 'none'}"

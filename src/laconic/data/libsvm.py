@@ -1,0 +1,261 @@
+"""LIBSVM text (`label index:value ...`), a chunk of some MiB at a time."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from laconic.data.errors import BadTable, MalformedFile
+from laconic.data.errors import Path as AnyPath
+from laconic.data.files import open_bytes
+from laconic.data.rows import RowStream, rows_at_once, to_dense
+from laconic.data.table import Table, as_target, to_dtype
+
+if TYPE_CHECKING:
+    from laconic.kernels.cpu.libsvm import Lines
+
+Array = np.ndarray
+CHUNK_BYTES = 8 << 20
+_TO_THE_END = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a first pass over a LIBSVM file finds.
+
+    n_rows, n_nonzero  rows and written values
+    n_features         columns, as far as the file uses them
+    zero_based         whether the first column is written as 0
+    column_counts      (n_features,) int64, written values a column: what `column_cuts` balances; None if not asked for
+    """
+
+    n_rows: int
+    n_nonzero: int
+    n_features: int
+    zero_based: bool
+    column_counts: Array | None = None
+
+
+def read_libsvm(
+    path: AnyPath,
+    *,
+    n_features: int | None = None,
+    columns: tuple[int, int] | None = None,
+    zero_based: bool | None = None,
+    dense: bool = False,
+    dtype: "str | torch.dtype" = "fp32",
+) -> Table:
+    """Read a LIBSVM file, in one pass.
+
+    n_features  columns of the whole matrix; by default as many as the file uses
+    columns     (first, last): keep columns first to last - 1, counted from 0; by default all
+    zero_based  whether the first column is written as 0; None finds out: it is where any index is 0
+    dense       X as a tensor of `dtype` instead of a CSR matrix of float32
+
+    Values are what Python's float() reads, rounded to float32. Comments (`#`), blank lines and `qid:` are passed over;
+    lines with several labels, unsorted indices or anything else are `MalformedFile`.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "two.svm")
+    >>> _ = path.write_text("+1 1:0.5 3:2  # a comment\\n-1 2:1e-1\\n")
+    >>> table = read_libsvm(path)
+    >>> table.y.tolist(), table.X.toarray().tolist()
+    ([1, -1], [[0.5, 0.0, 2.0], [0.0, 0.10000000149011612, 0.0]])
+    """
+    path = Path(path)
+    low, high = columns or (0, _TO_THE_END)
+    pieces, smallest, largest = [], _TO_THE_END, -1
+    for piece in _pieces(path, low, high):
+        pieces.append(piece)
+        smallest, largest = min(smallest, piece.smallest), max(largest, piece.largest)
+    base = _base(smallest, zero_based, path)
+    n = _width(largest + 1 - base, n_features, path)
+    low, high = _checked(columns, n)
+    labels = np.concatenate([np.empty(0), *(piece.labels for piece in pieces)])
+    X = _csr(pieces, low, high, base)
+    return Table(
+        to_dense(X, to_dtype(dtype)) if dense else X, as_target(labels, "the label"), columns=(low, high), n_features=n
+    )
+
+
+def scan_libsvm(path: AnyPath, *, zero_based: bool | None = None, count_columns: bool = False) -> Scan:
+    """Count rows, columns and values, and check every line, keeping nothing."""
+    path = Path(path)
+    n_rows, n_nonzero, smallest, largest = 0, 0, _TO_THE_END, -1
+    counts = np.zeros(0, np.int64)
+    for piece in _pieces(path, 0, _TO_THE_END):
+        n_rows, n_nonzero = n_rows + len(piece.labels), n_nonzero + len(piece.values)
+        smallest, largest = min(smallest, piece.smallest), max(largest, piece.largest)
+        if count_columns:
+            found = np.bincount(piece.indices, minlength=len(counts))
+            found[: len(counts)] += counts
+            counts = found
+    base = _base(smallest, zero_based, path)
+    n = max(0, largest + 1 - base)
+    return Scan(n_rows, n_nonzero, n, base == 0, counts[len(counts) - n :] if count_columns else None)
+
+
+def stream_libsvm(
+    path: AnyPath,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | None = None,
+    dense: bool = False,
+    dtype: "str | torch.dtype" = "fp32",
+) -> RowStream:
+    """The same rows as a stream of blocks, all columns: a first pass counts, a second one brings the rows."""
+    path = Path(path)
+    scan = scan_libsvm(path, zero_based=zero_based)
+    n, kind = _width(scan.n_features, n_features, path), to_dtype(dtype)
+    blocks = _dense_blocks(path, n, scan, kind) if dense else _sparse_blocks(path, n, scan)
+    return RowStream(blocks, scan.n_rows, n, (0, n), None if dense else scan.n_nonzero, kind, source=path.name)
+
+
+def _sparse_blocks(path: Path, n: int, scan: Scan) -> Iterator[Table]:
+    for piece in _pieces(path, 0, _TO_THE_END):
+        yield Table(_csr([piece], 0, n, int(not scan.zero_based)), torch.from_numpy(piece.labels))
+
+
+def _dense_blocks(path: Path, n: int, scan: Scan, dtype: torch.dtype) -> Iterator[Table]:
+    step = rows_at_once(n)
+    for block in _sparse_blocks(path, n, scan):
+        for first in range(0, block.n_rows, step):
+            yield Table(to_dense(block.X[first : first + step], dtype), block.y[first : first + step])
+
+
+def _base(smallest: int, zero_based: bool | None, path: Path) -> int:
+    if zero_based is False and smallest == 0:
+        raise MalformedFile(path, "has index 0 although it was said to be one-based; leave zero_based out, or True")
+    return int(smallest > 0) if zero_based is None else int(not zero_based)
+
+
+def _width(used: int, n_features: int | None, path: Path) -> int:
+    used = max(0, used)
+    if n_features is not None and n_features < used:
+        raise BadTable(f"{path} uses {used} columns, n_features is {n_features}; give at least {used}")
+    return used if n_features is None else n_features
+
+
+def _checked(columns: tuple[int, int] | None, n: int) -> tuple[int, int]:
+    low, high = columns or (0, n)
+    if not 0 <= low <= high <= n:
+        raise BadTable(f"columns must lie within 0 to {n}, got {low} to {high}; n_features= widens the matrix")
+    return low, high
+
+
+def _csr(pieces: "list[Lines]", low: int, high: int, base: int) -> Any:
+    """Columns low to high - 1 of all pieces. The pieces hold indices low to high, since the base was not known."""
+    from scipy.sparse import csr_array
+
+    indices = np.concatenate([np.empty(0, np.int32), *(piece.indices for piece in pieces)])
+    indptr = np.zeros(1 + sum(len(piece.labels) for piece in pieces), np.int64)
+    row, n_before = 1, 0
+    for piece in pieces:
+        indptr[row : row + len(piece.labels)] = piece.row_ends + n_before
+        row, n_before = row + len(piece.labels), n_before + len(piece.values)
+    values = np.concatenate([np.empty(0, np.float32), *(piece.values for piece in pieces)])
+    indices -= np.int32(low + base)
+    inside = (indices >= 0) & (indices < high - low)
+    if not inside.all():
+        indptr = np.concatenate([[0], np.cumsum(inside)])[indptr]
+        indices, values = indices[inside], values[inside]
+    return csr_array((values, indices, indptr), shape=(len(indptr) - 1, high - low))
+
+
+def _pieces(path: Path, low: int, high: int) -> "Iterator[Lines]":
+    """Parsed stretches of whole lines, in order, every number in them read exactly."""
+    from laconic.kernels.cpu.libsvm import GOOD, parse_lines
+
+    n_lines = 0
+    with open_bytes(path) as file:
+        for buffer, size in _whole_lines(file):
+            pieces = parse_lines(np.frombuffer(buffer, np.uint8), _cuts(buffer, size), low, high)
+            for piece in pieces:
+                _read_again(path, buffer, piece, n_lines)
+                if piece.error != GOOD:
+                    raise _malformed(path, buffer, piece.position, n_lines, piece.error)
+                yield piece
+            n_lines += sum(piece.n_lines for piece in pieces)
+
+
+def _whole_lines(file: IO[bytes]) -> Iterator[tuple[bytearray, int]]:
+    """(buffer, size): buffer[:size] is whole lines. The next step overwrites them."""
+    buffer, n_held = bytearray(CHUNK_BYTES), 0
+    while True:
+        n_read = file.readinto(memoryview(buffer)[n_held:])  # type: ignore[attr-defined]
+        n_held += n_read
+        if n_read and n_held < len(buffer):
+            continue
+        if not n_read and n_held and buffer[n_held - 1] != 10:
+            buffer[n_held : n_held + 1] = b"\n"
+            n_held += 1
+        size = buffer.rfind(b"\n", 0, n_held) + 1
+        if size:
+            yield buffer, size
+        if not n_read:
+            return
+        rest = buffer[size:n_held]
+        buffer = buffer if size else bytearray(2 * len(buffer))
+        buffer[: len(rest)] = rest
+        n_held = len(rest)
+
+
+def _cuts(buffer: bytearray, size: int) -> list[int]:
+    """Where to cut into pieces of whole lines: one for each thread."""
+    n_pieces = max(1, min(torch.get_num_threads(), size >> 18))
+    cuts = {0, size} | {buffer.find(b"\n", size * i // n_pieces, size) + 1 for i in range(1, n_pieces)}
+    return sorted(cuts)
+
+
+def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> None:
+    """Fill in the numbers the kernel was not sure of; the first that is none is `MalformedFile`."""
+    from laconic.kernels.cpu.libsvm import DROPPED
+
+    for slot, start in zip(*(array.tolist() for array in piece.odd), strict=True):
+        value = _exact(path, buffer, start, n_lines, is_label=slot < 0)
+        if slot < 0:
+            piece.labels[-1 - slot] = value
+        elif slot != DROPPED:
+            piece.values[slot] = value
+
+
+def _exact(path: Path, buffer: bytearray, start: int, n_lines: int, *, is_label: bool) -> float:
+    token, what = _token(buffer, start), "a label" if is_label else "a number"
+    try:
+        value = math.nan if "_" in token else float(token)
+        with np.errstate(over="ignore"):
+            is_finite = math.isfinite(value if is_label else np.float32(value))
+        if is_finite:
+            return value
+        what += " that is finite in float32"
+    except ValueError:
+        if is_label and "," in token:
+            what = "one label a line (split the file into one a label)"
+    line, column = _place(buffer, start, n_lines)
+    raise MalformedFile(path, f"expected {what}, found {token!r}", line=line, column=column)
+
+
+def _malformed(path: Path, buffer: bytearray, position: int, n_lines: int, error: int) -> MalformedFile:
+    from laconic.kernels.cpu.libsvm import MAX_INDEX, TOO_LARGE, UNSORTED
+
+    token = _token(buffer, position)
+    what = {
+        UNSORTED: f"expected an index above the one before it, found {token!r}",
+        TOO_LARGE: f"expected an index up to {MAX_INDEX}, found {token!r}",
+    }.get(error, f"expected index:value, found {token!r}")
+    line, column = _place(buffer, position, n_lines)
+    return MalformedFile(path, what, line=line, column=column)
+
+
+def _token(buffer: bytearray, start: int) -> str:
+    line = bytes(buffer[start : buffer.find(b"\n", start)]).split(b"#")[0]
+    return (line.split(None, 1) or [b""])[0][:80].decode("utf-8", "replace") if line[:1].strip() else ""
+
+
+def _place(buffer: bytearray, position: int, n_lines: int) -> tuple[int, int]:
+    """Line and column of a byte, both counted from 1."""
+    return n_lines + buffer.count(b"\n", 0, position) + 1, position - buffer.rfind(b"\n", 0, position)

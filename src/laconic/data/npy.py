@@ -1,0 +1,113 @@
+"""NumPy's own files: X.npy with y.npy beside it, or one .npz with both."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.data.errors import BadTable, MalformedFile, missing
+from laconic.data.errors import Path as AnyPath
+from laconic.data.table import Table, as_floats, as_target, as_weights, check_finite, to_dtype
+
+Array = np.ndarray
+
+
+def read_npy(
+    path: AnyPath,
+    *,
+    target: str | None = None,
+    sample_weight: str | None = None,
+    offset: str | None = None,
+    columns: tuple[int, int] | None = None,
+    dtype: "str | torch.dtype | None" = None,
+) -> Table:
+    """Read `X.npy` (mapped, not copied, where it is row-major and of the wanted dtype) or an `.npz`.
+
+    target         the file of y; by default X's name with its last `X` as a `y` (`train_X.npy`: `train_y.npy`).
+                   In an .npz the name of the array, by default `y`. The same for the other two, by default none.
+    dtype          None keeps float32 and float64 as they are and makes float32 of anything else
+
+    A mapped X is private: writing into it changes neither the file nor what other processes see.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "X.npy")
+    >>> np.save(path, np.eye(3)); np.save(path.with_name("y.npy"), np.arange(3))
+    >>> read_npy(path, columns=(1, 3)).X.tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+    path = Path(path)
+    names = {"sample_weight": sample_weight, "offset": offset}
+    if path.suffix.lower() == ".npz":
+        arrays = _npz(path, {"X": "X", "y": target or "y", **names})
+    else:
+        beside = target or _beside(path)
+        others = {key: None if name is None else _npy(path.parent / name) for key, name in names.items()}
+        arrays = {"X": _npy(path), "y": _npy(path.parent / beside), **others}
+    X = _matrix(path, arrays["X"], dtype)
+    n, block = X.shape[1], columns or (0, X.shape[1])
+    if not 0 <= block[0] <= block[1] <= n:
+        raise BadTable(f"columns must lie within 0 to {n}, got {block[0]} to {block[1]}")
+    X = X[:, block[0] : block[1]]
+    check_finite(X, first_column=block[0])
+    weight = None if arrays["sample_weight"] is None else as_weights(_numbers(path, arrays["sample_weight"]))
+    margins = None if arrays["offset"] is None else as_floats(_numbers(path, arrays["offset"]), "offset")
+    return Table(X, as_target(_numbers(path, arrays["y"])), weight, margins, columns=block, n_features=n)
+
+
+def shape(path: Path) -> tuple[int, int, str]:
+    """Rows, columns and dtype of the X in a .npy file."""
+    X = _npy(path)
+    return X.shape[0], X.shape[1] if X.ndim > 1 else 1, str(X.dtype)
+
+
+def _beside(path: Path) -> str:
+    before, x, after = path.name.removesuffix(path.suffix).rpartition("X")
+    if not x:
+        raise BadTable(f"{path}: where is y? Name the file X.npy and the other y.npy, or give target='labels.npy'")
+    return f"{before}y{after}{path.suffix}"
+
+
+def _npy(path: Path) -> Array:
+    """Mapped copy-on-write: a header that promises more than the file holds is refused, not allocated."""
+    try:
+        return np.lib.format.open_memmap(path, mode="c")
+    except FileNotFoundError:
+        raise
+    except (ValueError, EOFError, OSError, SyntaxError) as error:
+        raise MalformedFile(path, f"not an .npy file of plain numbers: {error}") from error
+
+
+def _npz(path: Path, names: dict[str, str | None]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    if path.exists() and not zipfile.is_zipfile(path):
+        raise MalformedFile(path, "not an .npz file of plain numbers: it is no zip file")
+    try:
+        with path.open("rb") as bytes_of, np.load(bytes_of, allow_pickle=False) as file:
+            for key, name in names.items():
+                wanted = name or (key if key in file.files else None)
+                if wanted is not None and wanted not in file.files:
+                    raise BadTable(missing(wanted, file.files, str(path)).replace("column", "array"))
+                arrays[key] = None if wanted is None else file[wanted]
+    except (BadTable, FileNotFoundError):
+        raise
+    except (ValueError, EOFError, OSError, MemoryError, zipfile.BadZipFile, AttributeError) as error:
+        raise MalformedFile(path, f"not an .npz file of plain numbers: {error}") from error
+    return arrays
+
+
+def _matrix(path: Path, X: Array, dtype: "str | torch.dtype | None") -> torch.Tensor:
+    if X.ndim != 2:
+        raise BadTable(f"{path}: X must have two dimensions, rows and columns; it has shape {X.shape}")
+    X = _numbers(path, X)
+    if X.dtype not in (np.float32, np.float64) or not X.dtype.isnative:
+        X = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
+    tensor = torch.from_numpy(np.ascontiguousarray(X))
+    return tensor if dtype is None else tensor.to(to_dtype(dtype))
+
+
+def _numbers(path: Path, array: Array) -> Array:
+    if array.dtype.kind not in "biuf":
+        raise BadTable(f"{path}: expected numbers, found an array of {array.dtype}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

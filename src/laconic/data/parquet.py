@@ -1,0 +1,107 @@
+"""Parquet: only the columns a rank needs are read, a row group at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laconic.data import arrow
+from laconic.data.errors import MalformedFile
+from laconic.data.errors import Path as AnyPath
+from laconic.data.rows import RowStream, collect, rows_at_once
+from laconic.data.schema import Roles, sort_out
+from laconic.data.table import Table, to_dtype
+
+
+def read_parquet(
+    path: AnyPath,
+    roles: Roles = Roles(),  # noqa: B008
+    *,
+    columns: tuple[int, int] | None = None,
+    dtype: "str | torch.dtype" = "fp32",
+) -> Table:
+    """Read a Parquet file; see `Roles` for what its columns can be.
+
+    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out. Nothing else
+             is read from the file but the target, the weights and the offset.
+
+    >>> import tempfile, pathlib, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "small.parquet")
+    >>> pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2], "b": [0.5, 1.5], "label": [0, 1]}), path)
+    >>> table = read_parquet(path, Roles(target="label"), columns=(1, 2))
+    >>> table.X.tolist(), table.columns, table.n_features
+    ([[0.5], [1.5]], (1, 2), 2)
+    """
+    return collect(stream_parquet(path, roles, columns=columns, dtype=dtype))
+
+
+def stream_parquet(
+    path: AnyPath,
+    roles: Roles = Roles(),  # noqa: B008
+    *,
+    columns: tuple[int, int] | None = None,
+    dtype: "str | torch.dtype" = "fp32",
+) -> RowStream:
+    """The same as a stream of row blocks."""
+    path, kind = Path(path), to_dtype(dtype)
+    with _opened(path) as file:
+        n_rows, found = file.metadata.num_rows, file.schema_arrow
+    numeric = arrow.numeric_columns(str(path), found.names, found.types)
+    schema = sort_out(
+        str(path),
+        numeric,
+        roles,
+        lambda name: arrow.categories(str(path), name, _batches(path, [name], 65536)),
+    )
+    block = schema.block(columns)
+    batches = _batches(path, schema.sources(block), rows_at_once(block[1] - block[0]))
+    return RowStream(
+        arrow.blocks(str(path), batches, schema, block, kind),
+        n_rows,
+        len(schema.features),
+        block,
+        None,
+        kind,
+        schema.target is not None,
+        schema.sample_weight is not None,
+        schema.offset is not None,
+        schema.feature_names,
+        schema.classes,
+        path.name,
+    )
+
+
+def shape(path: Path) -> tuple[int, list[str]]:
+    """Rows and column names, from the footer."""
+    with _opened(path) as file:
+        return file.metadata.num_rows, list(file.schema_arrow.names)
+
+
+def _batches(path: Path, names: list[str], n_rows: int) -> Iterator[Any]:
+    """Batches of these columns. With none to read, batches of as many rows and no column."""
+    import pyarrow as pa
+
+    with _opened(path) as file:
+        if names:
+            yield from file.iter_batches(batch_size=n_rows, columns=names, use_threads=False)
+            return
+        for first in range(0, file.metadata.num_rows, n_rows):
+            size = min(n_rows, file.metadata.num_rows - first)
+            yield pa.RecordBatch.from_struct_array(pa.array([{}] * size, pa.struct([])))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MalformedFile(path, f"not a Parquet file as expected: {what}") from error

@@ -1,0 +1,225 @@
+"""One door to every format: `read`, `stream`, `convert`, `describe`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laconic.data import csv, libsvm, npy, parquet, store, store_writer
+from laconic.data.errors import BadTable
+from laconic.data.errors import Path as AnyPath
+from laconic.data.files import is_compressed, suffix
+from laconic.data.rows import RowStream, rows_of
+from laconic.data.schema import OneHot, Roles
+from laconic.data.table import Table, to_dtype
+from laconic.errors import CorruptPayload
+
+FORMATS = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npy": "npy",
+    ".npz": "npy",
+    ".safetensors": "store",
+}
+"""By suffix; anything else is LIBSVM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What can be told of a file without reading it.
+
+    format      "libsvm", "csv", "parquet", "npy" or "store"
+    n_bytes     size of the file
+    n_rows      None where only reading tells (LIBSVM, CSV, .npz)
+    columns     names of the columns in the file, the target among them; None where they have none
+    n_columns   how many those are; of a store and of .npy the columns of X alone
+    dtype       of X, where the file has one for it
+    is_sparse   None where the format does not tell
+    """
+
+    path: str
+    format: str
+    n_bytes: int
+    n_rows: int | None = None
+    n_columns: int | None = None
+    columns: tuple[str, ...] | None = None
+    dtype: str | None = None
+    is_sparse: bool | None = None
+
+
+def read(
+    path: AnyPath,
+    *,
+    target: str | int | bool | None = None,
+    sample_weight: str | int | None = None,
+    offset: str | int | None = None,
+    n_features: int | None = None,
+    columns: tuple[int, int] | None = None,
+    dtype: "str | torch.dtype | None" = None,
+    one_hot: OneHot = (),
+    exclude: tuple[str, ...] = (),
+    dense: bool = False,
+) -> Table:
+    """Read a file of any format, told by its suffix; what no format claims is LIBSVM (`a9a`, `a9a.xz`, `x.svm.gz`).
+
+    target, sample_weight, offset  columns of a CSV or Parquet file, by name or number; target=False where there is
+                   none; for .npy the files beside it, for .npz the names of the arrays
+    n_features     columns of the whole matrix, where a LIBSVM file does not use them all
+    columns        (first, last): keep columns first to last - 1 of X, counted from 0; by default all
+    dtype          "fp32", "bf16" or "fp64" of a dense X; by default that of the file if it has one, else fp32. A
+                   sparse X is float32.
+    one_hot        columns of CSV or Parquet to be spread out into one a category (`Area=A`); a mapping from column to
+                   categories fixes these, as is needed to read new data for an old model
+    exclude        columns of CSV or Parquet to be left out
+    dense          a LIBSVM file as a dense X
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny")
+    >>> _ = path.write_text("1 1:0.5 4:1\\n0 2:2\\n")
+    >>> read(path, columns=(1, 4)).X.toarray().tolist()
+    [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
+    """
+    path = _file(path)
+    roles = Roles(target, sample_weight, offset, one_hot, exclude)
+    kind = format_of(path)
+    _check_options(path, kind, roles, dense)
+    if kind == "libsvm":
+        table = libsvm.read_libsvm(path, n_features=n_features, columns=columns, dense=dense, dtype=dtype or "fp32")
+    elif kind == "csv":
+        table = csv.read_csv(path, roles, columns=columns, dtype=dtype or "fp32")
+    elif kind == "parquet":
+        table = parquet.read_parquet(path, roles, columns=columns, dtype=dtype or "fp32")
+    elif kind == "npy":
+        table = npy.read_npy(path, **_paths(path, roles), columns=columns, dtype=dtype)
+    else:
+        table = _in_dtype(store.open_store(path, columns), dtype)
+    if n_features is not None and table.n_features != n_features:
+        raise BadTable(f"{path} has {table.n_features} features, n_features says {n_features}")
+    return table
+
+
+def stream(
+    path: AnyPath,
+    *,
+    target: str | int | bool | None = None,
+    sample_weight: str | int | None = None,
+    offset: str | int | None = None,
+    n_features: int | None = None,
+    dtype: "str | torch.dtype" = "fp32",
+    one_hot: OneHot = (),
+    exclude: tuple[str, ...] = (),
+    dense: bool = False,
+) -> RowStream:
+    """All columns as a stream of row blocks: what `convert` writes. Arguments as for `read`."""
+    path = _file(path)
+    kind, roles = format_of(path), Roles(target, sample_weight, offset, one_hot, exclude)
+    _check_options(path, kind, roles, dense)
+    if kind == "libsvm":
+        return libsvm.stream_libsvm(path, n_features=n_features, dense=dense, dtype=dtype)
+    if kind == "csv":
+        rows = csv.stream_csv(path, roles, dtype=dtype)
+    elif kind == "parquet":
+        rows = parquet.stream_parquet(path, roles, dtype=dtype)
+    else:
+        table = npy.read_npy(path, **_paths(path, roles)) if kind == "npy" else store.open_store(path)
+        rows = rows_of(table, path.name)
+    if n_features is not None and rows.n_features != n_features:
+        raise BadTable(f"{path} has {rows.n_features} features, n_features says {n_features}")
+    return rows
+
+
+def convert(
+    source: AnyPath, destination: AnyPath, *, dtype: "str | torch.dtype" = "bf16", **options: Any
+) -> Description:
+    """Write any file as a store, a block of rows at a time; `options` are those of `stream`. Describes the store.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("x,label\\n1,0\\n2,1\\n")
+    >>> convert(folder / "a.csv", folder / "a.safetensors", target="label").n_rows
+    2
+    """
+    wide = "fp64" if to_dtype(dtype) == torch.float64 else "fp32"
+    return describe(store_writer.write_store(destination, stream(source, dtype=wide, **options), dtype))
+
+
+def describe(path: AnyPath) -> Description:
+    """What the file's name, size and header tell; nothing else is read."""
+    path = _file(path)
+    kind, n_bytes = format_of(path), path.stat().st_size
+    if kind == "csv":
+        names = csv.column_names(path)
+        return Description(str(path), kind, n_bytes, None, len(names), tuple(names), is_sparse=False)
+    if kind == "parquet":
+        n_rows, names = parquet.shape(path)
+        return Description(str(path), kind, n_bytes, n_rows, len(names), tuple(names), is_sparse=False)
+    if kind == "npy" and path.suffix.lower() == ".npy":
+        n_rows, n_columns, dtype = npy.shape(path)
+        return Description(str(path), kind, n_bytes, n_rows, n_columns, None, dtype, False)
+    return _describe_store(path, n_bytes) if kind == "store" else Description(str(path), kind, n_bytes)
+
+
+def format_of(path: AnyPath) -> str:
+    """The format a file's name promises.
+
+    >>> format_of("a9a.xz"), format_of("train.csv.gz"), format_of("epsilon.safetensors")
+    ('libsvm', 'csv', 'store')
+    """
+    path = Path(path)
+    kind = FORMATS.get(suffix(path), "libsvm")
+    if is_compressed(path) and kind in ("parquet", "npy", "store"):
+        raise BadTable(f"{path}: a compressed {suffix(path)} cannot be read; unpack it first")
+    return kind
+
+
+def _describe_store(path: Path, n_bytes: int) -> Description:
+    try:
+        with path.open("rb") as file:
+            header = store.read_header(file, n_bytes)
+    except CorruptPayload as error:
+        raise CorruptPayload(f"{path}: {error}") from error
+    values = header.sections.get("X") or header.sections["values"]
+    n_rows, names = store.n_rows(header), store.names(header, "feature_names")
+    dtype, is_sparse = str(values.dtype).removeprefix("torch."), "values" in header.sections
+    return Description(str(path), "store", n_bytes, n_rows, store.n_features(header), names, dtype, is_sparse)
+
+
+def _file(path: AnyPath) -> Path:
+    path = Path(path)
+    if not path.exists():
+        raise BadTable(f"there is no file {path}")
+    if path.is_dir():
+        raise BadTable(f"{path} is a folder; give a file")
+    return path
+
+
+def _check_options(path: Path, kind: str, roles: Roles, dense: bool) -> None:
+    """An option that the format has no use for is a mistake, not to be passed over."""
+    if dense and kind != "libsvm":
+        raise BadTable(f"{path}: dense= is for LIBSVM files; this is {kind}")
+    if kind in ("csv", "parquet"):
+        return
+    options: dict[str, Any] = {"one_hot": roles.one_hot, "exclude": roles.exclude}
+    if kind != "npy":
+        options |= {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
+    for name, value in options.items():
+        if value is not None and not (isinstance(value, (tuple, list, dict)) and not value):
+            raise BadTable(f"{path}: {name}= is for files with named columns; {kind} has its own place for that")
+
+
+def _paths(path: Path, roles: Roles) -> dict[str, Any]:
+    given = {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise BadTable(f"{path}: {name}= must be the name of a file or an array, not {value!r}")
+    return {name: None if value is None else str(value) for name, value in given.items()}
+
+
+def _in_dtype(table: Table, dtype: "str | torch.dtype | None") -> Table:
+    from dataclasses import replace
+
+    if dtype is None or table.is_sparse or table.X.dtype == to_dtype(dtype):
+        return table
+    return replace(table, X=table.X.to(to_dtype(dtype)))

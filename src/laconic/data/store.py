@@ -1,0 +1,154 @@
+"""A store: one safetensors file that is mapped into memory, not read. `store_header.py` has the layout."""
+
+import json
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.data.errors import BadTable
+from laconic.data.errors import Path as AnyPath
+from laconic.data.partition import take_columns
+from laconic.data.store_header import VERSION, Header, Section, header_bytes
+from laconic.data.table import Table, as_floats, as_target, as_weights
+from laconic.errors import CorruptPayload
+
+_ROWS = ("y", "sample_weight", "offset")
+_CHECKED_AT_ONCE = 1 << 22
+
+
+def open_store(path: AnyPath, columns: tuple[int, int] | None = None) -> Table:
+    """Map a store; a dense X costs no memory and no time until it is read.
+
+    columns  (first, last): X holds columns first to last - 1 only. Of a dense X this is a view with the row stride of
+             the whole matrix: rows are not contiguous with each other, and nothing is copied. Of a sparse X the
+             columns are copied out.
+
+    The file is not trusted: a header, a row pointer or a column index that cannot be right is `CorruptPayload`. Values
+    of a dense X are not looked at (`write_store` wrote none that is not finite). The map is private: writing into X
+    changes neither the file nor what other processes see.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            header = read_header(file, path.stat().st_size)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return _table(header, mapped, columns)
+    except CorruptPayload as error:
+        raise CorruptPayload(f"{path}: {error}") from error
+
+
+def read_header(file: Any, file_bytes: int) -> Header:
+    """The header of an open store, checked as far as it can be without its tensors."""
+    start = file.read(8)
+    header = Header.from_bytes(start + file.read(header_bytes(start, file_bytes) - 8), file_bytes)
+    if header.metadata.get("laconic_store") != VERSION:
+        found = header.metadata.get("laconic_store")
+        raise CorruptPayload(
+            f"it is a store of version {found!r}; this laconic reads version {VERSION}; convert it again"
+        )
+    _check_shapes(header)
+    return header
+
+
+def n_features(header: Header) -> int:
+    """Columns of X."""
+    text = header.metadata.get("n_features", "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise CorruptPayload(f"its n_features is {text[:20]!r}")
+    return int(text)
+
+
+def n_rows(header: Header) -> int:
+    """Rows of X."""
+    sections = header.sections
+    return sections["X"].shape[0] if "X" in sections else max(0, sections["indptr"].shape[0] - 1)
+
+
+def names(header: Header, key: str) -> tuple[str, ...] | None:
+    """A list of text in the metadata, or None."""
+    if key not in header.metadata:
+        return None
+    try:
+        found = json.loads(header.metadata[key])
+    except (ValueError, RecursionError) as error:
+        raise CorruptPayload(f"its {key} are not JSON") from error
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise CorruptPayload(f"its {key} are not a list of names")
+    return tuple(found)
+
+
+def _check_shapes(header: Header) -> None:
+    sections, floats = header.sections, (torch.float32, torch.bfloat16, torch.float64)
+    n, kinds = n_features(header), {name: section.dtype for name, section in sections.items()}
+    matrix = set(sections) - set(_ROWS)
+    if matrix == {"X"}:
+        good = kinds["X"] in floats and len(sections["X"].shape) == 2 and sections["X"].shape[1] == n
+    elif matrix == {"indptr", "indices", "values"}:
+        good = kinds["indptr"] == torch.int64 and kinds["indices"] == torch.int32 and kinds["values"] in floats[:2]
+        good = good and len(sections["indptr"].shape) == 1 and sections["indptr"].shape[0] > 0 and n < 2**31
+        good = good and len(sections["indices"].shape) == 1 and sections["indices"].shape == sections["values"].shape
+    else:
+        raise CorruptPayload(f"it holds {sorted(matrix)} instead of X, or of indptr, indices and values")
+    for name in set(_ROWS) & set(sections):
+        good = good and kinds[name] == torch.float64 and sections[name].shape == (n_rows(header),)
+    if not good:
+        raise CorruptPayload("the types and shapes of its tensors do not fit together")
+
+
+def _table(header: Header, mapped: mmap.mmap, columns: tuple[int, int] | None) -> Table:
+    n, m, tensors = n_features(header), n_rows(header), {}
+    for name, section in header.sections.items():
+        tensors[name] = _tensor(mapped, section)
+    first, last = columns or (0, n)
+    if not 0 <= first <= last <= n:
+        raise BadTable(f"columns must lie within 0 to {n}, got {first} to {last}")
+    feature_names = names(header, "feature_names")
+    if feature_names is not None and len(feature_names) != n:
+        raise CorruptPayload(f"it has {len(feature_names)} feature names and {n} features")
+    X = tensors["X"] if "X" in tensors else _csr(tensors, m, n)
+    try:
+        y = as_target(tensors["y"]) if "y" in tensors else torch.full((m,), torch.nan, dtype=torch.float64)
+        weight = as_weights(tensors["sample_weight"]) if "sample_weight" in tensors else None
+        offset = as_floats(tensors["offset"], "offset") if "offset" in tensors else None
+    except BadTable as error:
+        raise CorruptPayload(str(error)) from error
+    X = X if columns is None else take_columns(X, first, last)
+    return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"))
+
+
+def _tensor(mapped: mmap.mmap, section: Section) -> torch.Tensor:
+    if not section.n_bytes:
+        return torch.empty(section.shape, dtype=section.dtype)
+    if section.start % section.dtype.itemsize:
+        raise CorruptPayload(f"a tensor starts at byte {section.start}, which does not suit {section.dtype}")
+    count = section.n_bytes // section.dtype.itemsize
+    return torch.frombuffer(mapped, dtype=section.dtype, count=count, offset=section.start).view(section.shape)
+
+
+def _csr(tensors: dict[str, torch.Tensor], m: int, n: int) -> Any:
+    from scipy.sparse import csr_array
+
+    indptr, indices, values = tensors["indptr"].numpy(), tensors["indices"].numpy(), tensors["values"].float().numpy()
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise CorruptPayload("its row pointers do not count its values")
+    for start in range(0, len(indices), _CHECKED_AT_ONCE):
+        part = indices[start : start + _CHECKED_AT_ONCE]
+        if part.min() < 0 or part.max() >= n:
+            raise CorruptPayload(f"it has a column index outside 0 to {n - 1}")
+        if not np.isfinite(values[start : start + _CHECKED_AT_ONCE]).all():
+            raise CorruptPayload("it has a value that is not finite")
+    return csr_array((values, indices, indptr), shape=(m, n))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in this folder last through a power cut, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,151 @@
+"""Writing a store: a block of rows at a time, whole or not at all."""
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from laconic.data.errors import BadTable, StoreNotWritten
+from laconic.data.errors import Path as AnyPath
+from laconic.data.rows import RowStream, check_count, rows_of
+from laconic.data.store import sync_folder
+from laconic.data.store_header import Header
+from laconic.data.table import Table, check_finite, to_dtype
+
+
+def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtype" = "bf16") -> Path:
+    """Write a table, or rows as they come, to a store; returns its path.
+
+    rows   all columns of the whole matrix: a block of columns is not a store of its own
+    dtype  of X, or of a sparse X's values: "fp32", "bf16" (rounded to nearest) or, for a dense X, "fp64"
+
+    1. the header goes to a temporary file beside `path`, and the room for everything is reserved;
+    2. each block of rows is checked and written to its place in every tensor;
+    3. the file is flushed to the disk and renamed to `path`.
+
+    Whatever happens before the rename leaves `path` as it was, and no temporary file (but for a kill -9, which leaves
+    `.NAME.*.tmp`). A full disk is `StoreNotWritten`.
+
+    >>> import tempfile
+    >>> from laconic.data import open_store
+    >>> table = Table(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1]))
+    >>> open_store(write_store(tempfile.mkdtemp() + "/two.safetensors", table)).X
+    tensor([[1., 2.],
+            [3., 4.]], dtype=torch.bfloat16)
+    """
+    path, kind = Path(path), to_dtype(dtype)
+    stream = rows if isinstance(rows, RowStream) else rows_of(rows)
+    if stream.columns != (0, stream.n_features):
+        raise BadTable(f"a store holds all {stream.n_features} columns, not columns {stream.columns}")
+    if stream.n_nonzero is not None and kind == torch.float64:
+        raise BadTable("a sparse store holds fp32 or bf16, not fp64")
+    header, start = Header.lay_out(_tensors(stream, kind), _metadata(stream))
+    with _replacing(path, header.n_bytes) as handle:
+        _put(handle, start, 0)
+        _Rows(handle, header).write(stream)
+    return path
+
+
+def _tensors(stream: RowStream, dtype: torch.dtype) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    m, n, k = stream.n_rows, stream.n_features, stream.n_nonzero
+    there = {"y": stream.has_target, "sample_weight": stream.has_sample_weight, "offset": stream.has_offset}
+    rows: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        name: (torch.float64, (m,)) for name, is_there in there.items() if is_there
+    }
+    if k is None:
+        return {**rows, "X": (dtype, (m, n))}
+    return {**rows, "indptr": (torch.int64, (m + 1,)), "indices": (torch.int32, (k,)), "values": (dtype, (k,))}
+
+
+def _metadata(stream: RowStream) -> dict[str, str]:
+    metadata = {"n_features": str(stream.n_features), "source": stream.source}
+    for key, names in (("feature_names", stream.feature_names), ("classes", stream.classes)):
+        if names is not None:
+            metadata[key] = json.dumps(names)
+    return metadata
+
+
+class _Rows:
+    """Where the next row goes in each tensor."""
+
+    def __init__(self, handle: int, header: Header) -> None:
+        self.handle, self.sections = handle, header.sections
+        self.ends = {name: section.start for name, section in header.sections.items()}
+
+    def write(self, stream: RowStream) -> None:
+        n_rows, n_nonzero = 0, 0
+        if stream.n_nonzero is not None:
+            self._append("indptr", torch.zeros(1, dtype=torch.int64))
+        for block in stream.blocks:
+            check_finite(block.X, first_row=n_rows, names=stream.feature_names)
+            n_rows += block.n_rows
+            for name in ("y", "sample_weight", "offset"):
+                if name in self.sections:
+                    self._append(name, getattr(block, name))
+            if stream.n_nonzero is None:
+                self._append("X", block.X)
+            else:
+                self._append("indptr", torch.from_numpy(block.X.indptr[1:].astype(np.int64) + n_nonzero))
+                self._append("indices", torch.from_numpy(block.X.indices))
+                self._append("values", torch.from_numpy(block.X.data))
+                n_nonzero += block.X.nnz
+        check_count(n_rows, stream.n_rows)
+        check_count(n_nonzero, stream.n_nonzero or 0, "values")
+
+    def _append(self, name: str, values: torch.Tensor) -> None:
+        section = self.sections[name]
+        data = values.to(section.dtype).contiguous().flatten().view(torch.uint8).numpy()
+        if self.ends[name] + len(data) > section.start + section.n_bytes:
+            raise BadTable(f"the stream brought more rows or values than it said ({name} is full)")
+        _put(self.handle, data.data, self.ends[name])
+        self.ends[name] += len(data)
+
+
+def _put(handle: int, data: "bytes | memoryview", position: int) -> None:
+    view = memoryview(data)
+    while len(view):
+        n_written = os.pwrite(handle, view, position)
+        view, position = view[n_written:], position + n_written
+
+
+@contextmanager
+def _replacing(path: Path, n_bytes: int) -> Iterator[int]:
+    """A new file that takes the place of `path` if all goes well, and of which nothing is left if not."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _reserve(handle, n_bytes)
+            yield handle
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"no room for the {n_bytes:,} bytes of {path} ({error.strerror}); free some or write elsewhere"
+            raise StoreNotWritten(what) from error
+        raise
+
+
+def _reserve(handle: int, n_bytes: int) -> None:
+    """Take the room on the disk now, so that a full one is found before hours of work."""
+    try:
+        if hasattr(os, "posix_fallocate") and n_bytes:
+            os.posix_fallocate(handle, 0, n_bytes)
+        else:
+            os.ftruncate(handle, n_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        os.ftruncate(handle, n_bytes)

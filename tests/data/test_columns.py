@@ -1,0 +1,188 @@
+"""CSV and Parquet: which column is what, what is not a number, and what is never read."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from laconic.data import BadTable, MalformedFile, convert, parquet, read
+
+from .files import NAMED, dump_csv, dump_parquet, small_table
+
+COLUMNS = {
+    "age": [30, 40, 50, 30],
+    "area": ["B", "A", "B", "C"],
+    "power": [9, 10, 9, 10],
+    "exposure": [0.5, 1.0, 0.25, 1.0],
+    "fuel": ["diesel", "petrol", "petrol", "diesel"],
+}
+DUMPS = {"csv": "claims.csv", "parquet": "claims.parquet"}
+
+
+def dump(path, columns):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        rows = zip(*columns.values(), strict=True)
+        path.write_text(
+            "\n".join([",".join(columns), *(",".join("" if x is None else str(x) for x in r) for r in rows), ""])
+        )
+    return path
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_one_hot_and_classes(file, tmp_path):
+    path = dump(tmp_path / file, COLUMNS)
+    options = {"target": "fuel", "sample_weight": "exposure", "one_hot": ("area", "power")}
+    table = read(path, **options)
+    assert table.feature_names == ("age", "area=A", "area=B", "area=C", "power=9", "power=10")
+    assert table.X.tolist() == [[30, 0, 1, 0, 1, 0], [40, 1, 0, 0, 0, 1], [50, 0, 1, 0, 1, 0], [30, 0, 0, 1, 0, 1]]
+    assert table.classes == ("diesel", "petrol")
+    assert table.y.tolist() == [0, 1, 1, 0]
+    assert table.sample_weight.tolist() == COLUMNS["exposure"]
+    assert torch.equal(read(path, columns=(2, 5), **options).X, table.X[:, 2:5])
+    convert(path, tmp_path / "a.safetensors", **options)
+    stored = read(tmp_path / "a.safetensors")
+    assert (stored.feature_names, stored.classes) == (table.feature_names, table.classes)
+    assert torch.equal(stored.X.float(), table.X)
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_categories_of_an_old_model(file, tmp_path):
+    path = dump(tmp_path / file, {"area": ["B", "A"], "y": [1, 2]})
+    assert read(path, target="y", one_hot={"area": ["A", "B", "C"]}).X.tolist() == [[0, 1, 0], [1, 0, 0]]
+    with pytest.raises(BadTable, match="column 'area' has category 'B' in row 1, which is not one of 'A', 'C'"):
+        read(path, target="y", one_hot={"area": ["A", "C"]})
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_features_only(file, tmp_path):
+    path = dump(tmp_path / file, {"a": [1, 2], "b": [3, 4]})
+    table = read(path, target=False)
+    assert table.X.tolist() == [[1, 3], [2, 4]]
+    assert table.y.isnan().all()
+    assert read(path, target=False, columns=(1, 1)).X.shape == (2, 0)
+    convert(path, tmp_path / "a.safetensors", target=False)
+    assert read(tmp_path / "a.safetensors").y.isnan().all()
+
+
+WRONG = [
+    ({}, "which column is the target\\? Give target=, one of 'age', 'area'"),
+    ({"target": "ages"}, "has no column 'ages'; near names: 'age'"),
+    ({"target": "zzz"}, "has no column 'zzz'; it has: 'age'"),
+    ({"target": 5}, "has 5 columns, there is no column number 5"),
+    (
+        {"target": "age"},
+        "column 'area' is not numeric; leave it out with exclude=\\('area',\\) .* one_hot=\\('area',\\)",
+    ),
+    ({"target": "age", "exclude": ("area", "fule")}, "has no column 'fule'; near names: 'fuel'"),
+    ({"target": "age", "one_hot": ("aera",)}, "has no column 'aera'; near names: 'area'"),
+    ({"target": "age", "sample_weight": "fuel", "exclude": ("area",)}, "'fuel' is not numeric and cannot be a weight"),
+]
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_wrong_columns(file, options, message, tmp_path):
+    with pytest.raises(BadTable, match=message):
+        read(dump(tmp_path / file, COLUMNS), **options)
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("age", r"X is nan in row 3, column 1 \('age'\)"),
+        ("exposure", "exposure is nan in row 3"),
+        ("area", "column 'area' is empty in row 3"),
+        ("power", "power is nan in row 3"),
+    ],
+)
+def test_gaps(file, column, message, tmp_path):
+    columns = {**COLUMNS, column: [*COLUMNS[column][:2], None, COLUMNS[column][3]]}
+    with pytest.raises(BadTable, match=message):
+        read(
+            dump(tmp_path / file, columns),
+            target="power",
+            sample_weight="exposure",
+            one_hot=("area",),
+            exclude=("fuel",),
+        )
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_negative_weight_and_infinity(file, tmp_path):
+    path = dump(tmp_path / file, {"a": [1.0, float("inf")], "w": [1, -1], "y": [0, 1]})
+    with pytest.raises(BadTable, match=r"X is inf in row 2, column 1 \('a'\)"):
+        read(path, target="y", exclude=("w",))
+    with pytest.raises(BadTable, match=r"w is -1\.0 in row 2; a weight cannot be negative"):
+        read(path, target="y", sample_weight="w", exclude=("a",))
+
+
+MALFORMED_CSV = [
+    ("a,b,y\n1,2,3\n4,5\n", 3, 3, "expected 3 fields, found 2"),
+    ("a,b,y\n1,2,3\n4,5,6,7\n", 3, 4, "expected 3 fields, found 4"),
+    ("a,b,y\n1,2,3\n\n4,x5,6\n", 4, 2, "expected a number in 'b', found 'x5'"),
+    ('a,b,y\n1,2,3\n4,5,6\n"1 000",2,3\n', 4, 1, "expected a number in 'a', found '1 000'"),
+    ("", 1, 1, "expected a header line, found an empty file"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), MALFORMED_CSV)
+def test_malformed_csv(text, line, column, message, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(MalformedFile) as caught:
+        read(path, target="y")
+    assert str(caught.value) == f"{path}, line {line}, column {column}: {message}"
+
+
+def test_text_after_the_first_block_of_a_csv(tmp_path, monkeypatch):
+    """Types are told from the first block; what comes later must still be a line and a column."""
+    monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", 64)
+    path = tmp_path / "bad.csv"
+    path.write_text("a,y\n" + "1,2\n" * 100 + "oops,2\n")
+    with pytest.raises(MalformedFile, match="line 102, column 1: expected a number in 'a', found 'oops'"):
+        read(path, target="y")
+    path.write_text("a,y\n" + "1,2\n" * 100 + "1.5,2.5\n")
+    table = read(path, target="y")
+    assert (table.n_rows, table.X[-1].tolist(), table.y[-1].item()) == (101, [1.5], 2.5)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    (tmp_path / "a.csv").write_text("a,a,y\n1,2,3\n")
+    with pytest.raises(BadTable, match="two columns named 'a'"):
+        read(tmp_path / "a.csv", target="y")
+
+
+def test_parquet_reads_only_its_columns(tmp_path, monkeypatch):
+    path, asked = dump_parquet(tmp_path / "a.parquet", small_table()), []
+    batches = parquet._batches
+    monkeypatch.setattr(parquet, "_batches", lambda path, names, n: asked.append(names) or batches(path, names, n))
+    iterate = pq.ParquetFile.iter_batches
+
+    def spy(self, *args, **options):
+        for batch in iterate(self, *args, **options):
+            asked.append(batch.schema.names)
+            yield batch
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    read(path, columns=(3, 5), **NAMED)
+    assert {tuple(sorted(names)) for names in asked} == {("label", "o", "w", "x3", "x4")}
+
+
+def test_not_parquet(tmp_path):
+    (tmp_path / "a.parquet").write_text("nothing of the kind")
+    with pytest.raises(MalformedFile, match="not a Parquet file"):
+        read(tmp_path / "a.parquet", target="y")
+    whole = dump_parquet(tmp_path / "b.parquet", small_table()).read_bytes()
+    (tmp_path / "b.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(MalformedFile, match="not a Parquet file"):
+        read(tmp_path / "b.parquet", **NAMED)
+
+
+def test_not_csv(tmp_path):
+    path = dump_csv(tmp_path / "a.csv", small_table())
+    path.write_bytes(b"\xff\xfe\x00bad" + path.read_bytes())
+    with pytest.raises((MalformedFile, BadTable)):
+        read(path, **NAMED)

@@ -1,0 +1,148 @@
+"""Every format gives back the same table, whole and cut into columns; every format becomes a store."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from laconic.data import Table, column_cuts, column_weights, convert, describe, read, take_columns
+
+from .files import FORMATS, as_dense, assert_same, dump_libsvm, small_table, sparse
+
+SHAPES = [(37, 7), (1, 7), (2, 7)]
+
+
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_round_trip(name, m, n, tmp_path):
+    form, table = FORMATS[name], small_table(m, n)
+    found = read(form.dump(tmp_path / form.file, table), **form.options)
+    assert found.is_sparse == form.is_sparse
+    assert_same(found, table, form.keeps)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("name", FORMATS)
+def test_column_blocks_make_the_whole(name, n_ranks, tmp_path):
+    """Nine ranks on seven columns: some rank has none."""
+    form, table = FORMATS[name], small_table()
+    path = form.dump(tmp_path / form.file, table)
+    cuts = column_cuts(table.n_features, n_ranks)
+    blocks = [read(path, columns=(a, b), **form.options) for a, b in pairwise(cuts)]
+    assert torch.equal(torch.cat([as_dense(block.X) for block in blocks], dim=1), as_dense(table.X))
+    for block, a, b in zip(blocks, cuts, cuts[1:], strict=False):
+        assert block.columns == (a, b)
+        assert block.n_features == table.n_features
+        assert torch.equal(block.y, table.y)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp64"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_dtype(name, dtype, tmp_path):
+    form, table = FORMATS[name], small_table()
+    found = read(form.dump(tmp_path / form.file, table), dtype=dtype, **form.options)
+    assert str(found.X.dtype).endswith(
+        "float32" if form.is_sparse else {"bf16": "bfloat16", "fp64": "64"}.get(dtype, "32")
+    )
+    assert torch.equal(as_dense(found.X), as_dense(table.X))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_convert(name, tmp_path):
+    form, table = FORMATS[name], small_table()
+    path = form.dump(tmp_path / form.file, table)
+    store = tmp_path / "out.safetensors"
+    described = convert(path, store, **form.options)
+    assert (described.n_rows, described.n_columns, described.is_sparse) == (37, 7, form.is_sparse)
+    assert described.dtype == "bfloat16"
+    assert_same(read(store), table, form.keeps)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_describe(name, tmp_path):
+    form, table = FORMATS[name], small_table()
+    path = form.dump(tmp_path / form.file, table)
+    described = describe(path)
+    assert described.n_bytes == path.stat().st_size
+    assert described.format == name.replace("sparse ", "").replace("npz", "npy").split()[0]
+    assert described.n_rows in (37, None)
+    assert described.n_columns in (7, 10, None)
+
+
+@pytest.mark.parametrize("columns", [(0, 8), (-1, 3), (5, 4)])
+@pytest.mark.parametrize("name", FORMATS)
+def test_columns_outside(name, columns, tmp_path):
+    form = FORMATS[name]
+    path = form.dump(tmp_path / form.file, small_table())
+    with pytest.raises(ValueError, match="columns must lie within 0 to 7"):
+        read(path, columns=columns, **form.options)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_wrong_number_of_features(name, tmp_path):
+    form = FORMATS[name]
+    path = form.dump(tmp_path / form.file, small_table())
+    with pytest.raises(ValueError, match=r"n_features (is|says) 6"):
+        read(path, **{**form.options, "n_features": 6})
+
+
+def test_no_rows(tmp_path):
+    table = Table(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
+    (tmp_path / "a.svm").write_text("\n# nothing\n")
+    assert read(tmp_path / "a.svm", n_features=3).X.shape == (0, 3)
+    for name in ("store fp32", "store bf16", "npz"):
+        form, options = FORMATS[name], {}
+        if name == "npz":
+            np.savez(tmp_path / form.file, X=table.X.numpy(), y=table.y.numpy())
+        else:
+            form.dump(tmp_path / form.file, table)
+        assert read(tmp_path / form.file, **options).X.shape == (0, 3)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("weights", [[1] * 10, [100] + [1] * 9, [0] * 4, [0, 0, 7], [3], [], list(range(50))])
+def test_column_cuts(weights, n_ranks):
+    cuts = column_cuts(weights, n_ranks)
+    assert len(cuts) == n_ranks + 1
+    assert (cuts[0], cuts[-1]) == (0, len(weights))
+    assert cuts == sorted(cuts)
+    heaviest = max((sum(weights[a:b]) for a, b in pairwise(cuts)), default=0)
+    assert heaviest <= sum(weights) / n_ranks + max(weights, default=0)
+
+
+def test_take_columns():
+    dense = small_table()
+    for table in (dense, sparse(dense)):
+        assert torch.equal(as_dense(take_columns(table.X, 2, 5)), as_dense(dense.X)[:, 2:5])
+    assert column_weights(dense.X).tolist() == [37] * 7
+    assert column_weights(sparse(dense).X).tolist() == (dense.X != 0).sum(0).tolist()
+    with pytest.raises(ValueError, match="columns must lie within 0 to 7"):
+        take_columns(dense.X, 5, 8)
+
+
+OPTIONS = [
+    ("libsvm", {"target": "y"}, "target= is for files with named columns"),
+    ("libsvm", {"one_hot": ("a",)}, "one_hot= is for files with named columns"),
+    ("store fp32", {"offset": "o"}, "offset= is for files with named columns"),
+    ("csv", {"dense": True, **FORMATS["csv"].options}, "dense= is for LIBSVM"),
+    ("npy", {"target": 3}, "must be the name of a file"),
+    ("csv", {"dtype": "fp8", **FORMATS["csv"].options}, "dtype must be one of fp32, bf16, fp64, got 'fp8'"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), OPTIONS)
+def test_options_of_another_format(name, options, message, tmp_path):
+    path = FORMATS[name].dump(tmp_path / FORMATS[name].file, small_table())
+    with pytest.raises(ValueError, match=message):
+        read(path, **options)
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(ValueError, match="there is no file"):
+        read(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="is a folder"):
+        read(tmp_path)
+    dump_libsvm(tmp_path / "a.parquet.gz", small_table())
+    with pytest.raises(ValueError, match="unpack it first"):
+        read(tmp_path / "a.parquet.gz")
