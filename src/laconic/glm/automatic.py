@@ -4,13 +4,14 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
-from laconic.glm.precision import recipe
 from laconic.glm.problem import Problem
+from laconic.glm.sampling import Sampling
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.wire import Wire
-from laconic.kernels.recurrence import triangle_size
 
 SAMPLED_BATCHES = 16
+LARGEST_SAMPLE = 128
+"""Rows looked at of a larger batch; fewer rows make the estimate larger, so the step smaller."""
 LARGEST_GRAM = 512
 """Rows of a block beyond which its Gram matrix costs more than the messages it saves, on most machines and networks."""
 
@@ -33,31 +34,15 @@ def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float
     batch j has no eigenvalue larger than κ g λ_max, so a step of its inverse never overshoots on that batch; the ones
     stand for the intercept. With momentum μ the step is (1 − μ) times that. One AllReduce of 16 Gram matrices.
     """
-    b = min(settings.sampling.batch_size, problem.n_rows)
+    b = min(settings.sampling.batch_size, problem.n_rows, LARGEST_SAMPLE)
     n_batches = min(SAMPLED_BATCHES, problem.n_rows // b)
-    order = np.random.Generator(np.random.Philox(key=settings.sampling.seed)).permutation(problem.n_rows)
-    rows = order[: n_batches * b] if problem.rows is None else problem.rows[order[: n_batches * b]]
+    order = Sampling("shuffle", seed=settings.sampling.seed).epoch(problem.n_rows, 0)[: n_batches * b]
+    rows = order if problem.rows is None else problem.rows[order]
+    parts = [problem.columns.take(part, torch.float64).whole_gram() for part in rows.reshape(n_batches, b)]
+    gram = Wire(comm).all_reduce(torch.stack(parts)) + (1.0 if settings.fit_intercept else 0.0)
     index = torch.from_numpy(rows)
-    gram = _batch_grams(problem, rows.reshape(n_batches, b))
-    gram = Wire(comm).all_reduce(gram) + (1.0 if settings.fit_intercept else 0.0)
     root = problem.weights_as(torch.float64)[index].reshape(n_batches, b).sqrt()
     steepest = float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max())
-    scale = 1.0 / b if settings.gradient == "mean" else 1.0
+    scale = 1.0 / b if settings.gradient == "mean" else settings.sampling.batch_size / b
     curvature = problem.family.curvature(problem.y[index]) * scale * steepest + settings.penalty.l2
     return (1 - settings.momentum) / curvature if curvature > 0 else 1.0
-
-
-def _batch_grams(problem: Problem, batches: np.ndarray) -> torch.Tensor:
-    """This rank's part of Y_j Y_jᵀ for each batch j of rows, (n_batches, b, b) float64."""
-    n_batches, b = batches.shape
-    grams = torch.zeros(n_batches, b, b, dtype=torch.float64)
-    cuts = np.arange(b + 1)
-    lower = torch.tril_indices(b, b, -1)
-    for j, rows in enumerate(batches):
-        Y = problem.columns.take(rows, torch.float64)
-        triangle = torch.empty(triangle_size(cuts), dtype=torch.float64)
-        Y.gram(cuts, recipe("fp64"), triangle)
-        grams[j][lower[0], lower[1]] = triangle
-        grams[j] += grams[j].T.clone()
-        grams[j] += torch.diag(Y.squares())
-    return grams

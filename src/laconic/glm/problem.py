@@ -1,6 +1,6 @@
 """What is to be minimised."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -51,10 +51,16 @@ class Problem:
         """Rows to train on."""
         return self.columns.m if self.rows is None else len(self.rows)
 
+    def cast(self, dtype: torch.dtype) -> "Problem":
+        """The same problem with targets, weights and offsets in the type that the arithmetic runs in."""
+        weights = None if self.weights is None else self.weights.to(dtype)
+        offset = None if self.offset is None else self.offset_as(dtype)
+        return replace(self, y=self.y.to(dtype), weights=weights, offset=offset)
+
     def weights_as(self, dtype: torch.dtype) -> torch.Tensor:
         """Weights (m,), ones where none were given."""
         if self.weights is None:
-            return torch.ones(self.columns.m, dtype=dtype, device=self.y.device)
+            return torch.ones(1, dtype=dtype, device=self.y.device).expand(self.columns.m)
         return self.weights.to(dtype)
 
     def offset_as(self, dtype: torch.dtype) -> torch.Tensor:

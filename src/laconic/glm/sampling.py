@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from laconic.kernels import Stream
+
 ORDERS = ("shuffle", "cyclic", "replacement")
 
 
@@ -18,7 +20,7 @@ class Sampling:
     seed        of the random orders
 
     >>> Sampling("cyclic", batch_size=2).n_batches(5), Sampling("cyclic").epoch(4, 0)
-    (3, array([0, 1, 2, 3]))
+    (3, array([0, 1, 2, 3], dtype=int32))
     """
 
     order: str = "shuffle"
@@ -36,10 +38,10 @@ class Sampling:
         return -(-n_rows // self.batch_size)
 
     def epoch(self, n_rows: int, epoch: int) -> np.ndarray:
-        """The order of the rows (int64) in an epoch."""
+        """The order of the rows (int32) in an epoch."""
         if self.order == "cyclic":
-            return np.arange(n_rows)
-        generator = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, epoch]))
-        if self.order == "shuffle":
-            return generator.permutation(n_rows)
-        return generator.integers(n_rows, size=n_rows)
+            return np.arange(n_rows, dtype=np.int32)
+        from laconic.kernels.cpu import shuffle  # Numba is loaded where it is first needed
+
+        stream = Stream(self.seed, step=epoch, tensor="rows")
+        return shuffle.permutation(n_rows, stream) if self.order == "shuffle" else shuffle.draws(n_rows, stream)

@@ -25,8 +25,8 @@ class Rows(ABC):
         """The strictly lower block triangle of Y Yᵀ into `out`, laid out as in `kernels.recurrence.Block`."""
 
     @abstractmethod
-    def squares(self) -> torch.Tensor:
-        """The diagonal of Y Yᵀ: (k,)."""
+    def whole_gram(self) -> torch.Tensor:
+        """Y Yᵀ (k, k), in the type of Y."""
 
     @abstractmethod
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:

@@ -37,8 +37,8 @@ class DenseRows(Rows):
             else:
                 block.copy_(_narrow_product(operand[first:last], operand[:first], accumulate))
 
-    def squares(self) -> torch.Tensor:
-        return self.Y.square().sum(1)
+    def whole_gram(self) -> torch.Tensor:
+        return self.Y @ self.Y.T
 
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         update = precision.format("update")

@@ -35,10 +35,10 @@ class SparseRows(Rows):
         sparse.gram((operand, columns, begins), cuts, self.n, out)
         out.copy_(accumulate.round(out))
 
-    def squares(self) -> torch.Tensor:
-        values, _, begins = self.matrix
-        row = torch.repeat_interleave(torch.arange(len(begins) - 1), begins.diff())
-        return torch.zeros(len(begins) - 1, dtype=values.dtype).index_add_(0, row, values.square())
+    def whole_gram(self) -> torch.Tensor:
+        from laconic.kernels.cpu import sparse
+
+        return sparse.whole_gram(self.matrix, self.n)
 
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         from laconic.kernels.cpu import sparse

@@ -40,7 +40,8 @@ class Family(ABC):
 
     @abstractmethod
     def curvature(self, y: torch.Tensor) -> float:
-        """A bound on ∂²φ/∂z² (its largest eigenvalue), or where there is none its size at the best constant margin."""
+        """A bound on ∂²φ/∂z² (its largest eigenvalue), or where there is none its size where it matters: for counts,
+        where the mean is as large as the largest target."""
 
     @abstractmethod
     def start(self, mean: torch.Tensor) -> torch.Tensor:

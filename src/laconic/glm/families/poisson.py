@@ -34,7 +34,8 @@ class Poisson(Family):
         _refuse(y < 0, y, "poisson: targets must not be negative")
 
     def curvature(self, y: torch.Tensor) -> float:
-        return float(y.double().mean()) if len(y) else 1.0
+        largest = float(y.max()) if len(y) else 0.0
+        return largest if largest > 0 else 1.0
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         return mean.clamp(min=1e-12).log()

@@ -11,7 +11,7 @@ from laconic.glm.problem import Problem
 from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.history import Callback, Diverged, Outcome, Progress, Solution
-from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.segment import Segment, segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
@@ -76,6 +76,7 @@ def solve(
         Communicator.over() if comm is None else comm, settings.precision.gram_wire, Stream(settings.sampling.seed)
     )
     state = begin(problem, settings) if state is None else state
+    problem = problem.cast(settings.precision.carrier)
     began = time.perf_counter() - state.seconds
     outcome = Outcome.MAX_ITER
     while state.epoch < settings.max_iter:
@@ -93,11 +94,10 @@ def _epoch(
     n_batches = settings.sampling.n_batches(problem.n_rows)
     run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
     step = max(1, round(n_batches / SEGMENTS / settings.step)) * settings.step
-    weights = problem.weights_as(torch.float64)
     while True:
         part = segment(problem, settings, state, order, step)
         state.epoch_loss += run(problem, settings, state, part, wire)
-        state.epoch_weight += float(weights[torch.from_numpy(part.rows)].sum())
+        state.epoch_weight += _total_weight(problem, part)
         state.iteration += part.n_batches
         state.batch += part.n_batches
         state.seconds = time.perf_counter() - began
@@ -114,6 +114,12 @@ def _epoch(
             return Outcome.STOPPED
         if state.batch == 0:
             return stop
+
+
+def _total_weight(problem: Problem, part: Segment) -> float:
+    if problem.weights is None:
+        return float(len(part.rows))
+    return float(problem.weights[torch.from_numpy(part.rows)].sum(dtype=torch.float64))
 
 
 def _end_epoch(problem: Problem, settings: Settings, state: State, wire: Wire, loss: float) -> Outcome | None:

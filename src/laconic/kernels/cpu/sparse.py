@@ -66,6 +66,20 @@ def _gram(values, columns, begins, cuts, row, out):
 
 
 @njit(nogil=True, cache=True)
+def _whole_gram(values, columns, begins, row, out):
+    for k in range(out.shape[0]):
+        for i in range(begins[k], begins[k + 1]):
+            row[columns[i]] = values[i]
+        for q in range(out.shape[0]):
+            total = row[0] * 0
+            for i in range(begins[q], begins[q + 1]):
+                total += values[i] * row[columns[i]]
+            out[q, k] = total
+        for i in range(begins[k], begins[k + 1]):
+            row[columns[i]] = 0
+
+
+@njit(nogil=True, cache=True)
 def _dense_step(x, u, average, eta, l2, l1, mu, mix):
     """Everything of a step that touches all weights; the gradient is in u (with momentum) or already taken off x."""
     for c in range(x.shape[0]):
@@ -184,6 +198,13 @@ def gram(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], cuts: np.ndarr
     """The strictly lower block triangle of Y Yᵀ; the values' type is the accumulator's."""
     row = np.zeros(max(n, 1), out.numpy().dtype)
     _gram(*(_array(t) for t in matrix), cuts, row, out.numpy())
+
+
+def whole_gram(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], n: int) -> torch.Tensor:
+    """Y Yᵀ (k, k)."""
+    out = torch.empty(len(matrix[2]) - 1, len(matrix[2]) - 1, dtype=matrix[0].dtype)
+    _whole_gram(*(_array(t) for t in matrix), np.zeros(max(n, 1), out.numpy().dtype), out.numpy())
+    return out
 
 
 def _array(t: torch.Tensor) -> np.ndarray:
