@@ -9,15 +9,23 @@ Unbiased gradient quantisation (NUQSGD, QSGD, QSGDInf, sign with error feedback)
     4.0
 """
 
+from typing import TYPE_CHECKING, Any
+
 from laconic._version import __version__
 from laconic.codec import Codec, Payload, codec
 from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman
 from laconic.errors import BackendUnavailable, CorruptPayload, ExchangeFailed, LaconicError
+from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Torus
 from laconic.kernels import Stream
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantized, Quantizer, Sign
 from laconic.training import (
+    DCDPSGD,
+    DPSGD,
+    ECDPSGD,
+    Clock,
     Disagreement,
     Policy,
+    SimulatedGraph,
     SimulatedWorkers,
     compress,
     load_state_dict,
@@ -26,18 +34,30 @@ from laconic.training import (
     stats,
 )
 
+if TYPE_CHECKING:
+    from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
+
 __all__ = [
+    "DCDPSGD",
+    "DPSGD",
+    "ECDPSGD",
     "NUQSGD",
     "QSGD",
     "RANS",
     "BackendUnavailable",
+    "CASGDClassifier",
+    "CASGDRegressor",
+    "Clock",
     "Codec",
     "Coder",
+    "Complete",
     "CorruptPayload",
+    "Custom",
     "Disagreement",
     "Elias",
     "ErrorFeedback",
     "ExchangeFailed",
+    "Exponential",
     "FixedWidth",
     "Huffman",
     "Identity",
@@ -47,9 +67,13 @@ __all__ = [
     "QSGDInf",
     "Quantized",
     "Quantizer",
+    "Ring",
     "Sign",
+    "SimulatedGraph",
     "SimulatedWorkers",
+    "Star",
     "Stream",
+    "Torus",
     "__version__",
     "codec",
     "compress",
@@ -58,3 +82,14 @@ __all__ = [
     "state_dict",
     "stats",
 ]
+
+ESTIMATORS = ("CASGDClassifier", "CASGDRegressor")
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, when they are first asked for: they bring scikit-learn along."""
+    if name in ESTIMATORS:
+        from laconic.glm import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'laconic' has no attribute {name!r}")

@@ -38,11 +38,12 @@ def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float
     n_batches = min(SAMPLED_BATCHES, problem.n_rows // b)
     order = Sampling("shuffle", seed=settings.sampling.seed).epoch(problem.n_rows, 0)[: n_batches * b]
     rows = order if problem.rows is None else problem.rows[order]
-    parts = [problem.columns.take(part, torch.float64).whole_gram() for part in rows.reshape(n_batches, b)]
-    gram = Wire(comm).all_reduce(torch.stack(parts)) + (1.0 if settings.fit_intercept else 0.0)
+    gram = problem.columns.take(rows, torch.float64).batch_grams(n_batches)
+    gram = Wire(comm).all_reduce(gram) + (1.0 if settings.fit_intercept else 0.0)
     index = torch.from_numpy(rows)
-    root = problem.weights_as(torch.float64)[index].reshape(n_batches, b).sqrt()
+    w = problem.weights_as(torch.float64)[index]
+    root = w.reshape(n_batches, b).sqrt()
     steepest = float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max())
     scale = 1.0 / b if settings.gradient == "mean" else settings.sampling.batch_size / b
-    curvature = problem.family.curvature(problem.y[index]) * scale * steepest + settings.penalty.l2
+    curvature = problem.family.curvature(problem.y[index][w > 0]) * scale * steepest + settings.penalty.l2
     return (1 - settings.momentum) / curvature if curvature > 0 else 1.0

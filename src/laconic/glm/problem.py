@@ -1,12 +1,18 @@
 """What is to be minimised."""
 
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from laconic.glm.columns import Columns
 from laconic.glm.families import Family
+
+
+def _check_rows(name: str, rows: np.ndarray | None, m: int) -> None:
+    if rows is not None and len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < m):
+        raise ValueError(f"{name} must lie between 0 and {m - 1}, but go from {rows.min()} to {rows.max()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,10 @@ class Problem:
             raise ValueError("weights must be finite and not negative")
         if self.offset is not None and not bool(torch.isfinite(self.offset).all()):
             raise ValueError("offset must be finite; exposures of 0 have no logarithm")
+        for name in ("rows", "validation"):
+            _check_rows(name, getattr(self, name), self.columns.m)
+        if self.validation is not None and not bool(self.weights_as(torch.float64)[self.validation].any()):
+            raise ValueError("validation: the rows held back are none, or all of weight 0")
         self.family.check(self.y)
 
     @property
@@ -53,9 +63,11 @@ class Problem:
 
     def cast(self, dtype: torch.dtype) -> "Problem":
         """The same problem with targets, weights and offsets in the type that the arithmetic runs in."""
-        weights = None if self.weights is None else self.weights.to(dtype)
-        offset = None if self.offset is None else self.offset_as(dtype)
-        return replace(self, y=self.y.to(dtype), weights=weights, offset=offset)
+        new = copy(self)  # what was checked need not be checked again
+        object.__setattr__(new, "y", self.y.to(dtype))
+        object.__setattr__(new, "weights", None if self.weights is None else self.weights.to(dtype))
+        object.__setattr__(new, "offset", None if self.offset is None else self.offset_as(dtype))
+        return new
 
     def weights_as(self, dtype: torch.dtype) -> torch.Tensor:
         """Weights (m,), ones where none were given."""

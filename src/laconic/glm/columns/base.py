@@ -25,8 +25,8 @@ class Rows(ABC):
         """The strictly lower block triangle of Y Yᵀ into `out`, laid out as in `kernels.recurrence.Block`."""
 
     @abstractmethod
-    def whole_gram(self) -> torch.Tensor:
-        """Y Yᵀ (k, k), in the type of Y."""
+    def batch_grams(self, n_batches: int) -> torch.Tensor:
+        """Y_j Y_jᵀ of equal batches j of the rows, (n_batches, b, b), in the type of Y."""
 
     @abstractmethod
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:

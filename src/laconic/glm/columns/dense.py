@@ -19,16 +19,23 @@ COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class DenseRows(Rows):
-    """Y (k, n), float32 or float64."""
+    """Y (k, n), float32 or float64, from a matrix stored as `stored`."""
 
     Y: torch.Tensor
+    stored: torch.dtype | None = None
 
     def margins(self, x: torch.Tensor) -> torch.Tensor:
         return self.Y @ x.T
 
     def gram(self, cuts: np.ndarray, precision: Precision, out: torch.Tensor) -> None:
-        operand = precision.format("gram_operand").round(self.Y)
+        operand_format = precision.format("gram_operand")
+        operand = self.Y if operand_format.dtype == self.stored else operand_format.round(self.Y)
         accumulate, begin = precision.format("gram_accumulate"), 0
+        if accumulate.dtype == out.dtype and out.device.type == "cpu":
+            from laconic.kernels.cpu import gram  # Numba is loaded where it is first needed
+
+            gram.gram(operand, cuts, out)
+            return
         for first, last in pairwise(cuts[1:]):
             block = out[begin : begin + (last - first) * first].view(last - first, first)
             begin += (last - first) * first
@@ -37,8 +44,9 @@ class DenseRows(Rows):
             else:
                 block.copy_(_narrow_product(operand[first:last], operand[:first], accumulate))
 
-    def whole_gram(self) -> torch.Tensor:
-        return self.Y @ self.Y.T
+    def batch_grams(self, n_batches: int) -> torch.Tensor:
+        batches = self.Y.view(n_batches, len(self.Y) // n_batches, self.Y.shape[1])
+        return batches @ batches.mT
 
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         update = precision.format("update")
@@ -79,7 +87,7 @@ class DenseColumns(Columns):
 
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
         index = torch.from_numpy(rows).to(self.X.device)
-        return DenseRows(self.X.index_select(0, index).to(dtype))
+        return DenseRows(self.X.index_select(0, index).to(dtype), self.X.dtype)
 
     def sgd(self, batches: Batches, code: int, weights: Weights) -> float:
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed

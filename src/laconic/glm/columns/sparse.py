@@ -35,10 +35,10 @@ class SparseRows(Rows):
         sparse.gram((operand, columns, begins), cuts, self.n, out)
         out.copy_(accumulate.round(out))
 
-    def whole_gram(self) -> torch.Tensor:
+    def batch_grams(self, n_batches: int) -> torch.Tensor:
         from laconic.kernels.cpu import sparse
 
-        return sparse.whole_gram(self.matrix, self.n)
+        return sparse.batch_grams(self.matrix, self.n, n_batches)
 
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         from laconic.kernels.cpu import sparse

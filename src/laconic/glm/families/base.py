@@ -57,7 +57,8 @@ class Family(ABC):
 
     def is_finite(self, y: torch.Tensor) -> None:
         """Raise `ValueError` where a target is not a number."""
-        _refuse(~torch.isfinite(y.double()), y, f"{self.name}: targets must be finite")
+        if y.is_floating_point():
+            _refuse(~torch.isfinite(y), y, f"{self.name}: targets must be finite")
 
 
 def _refuse(bad: torch.Tensor, y: torch.Tensor, rule: str) -> None:

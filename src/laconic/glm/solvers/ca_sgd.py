@@ -45,7 +45,10 @@ def _outer_iteration(
     new = [_combine(moved, row, vectors) + step[row] for row, old in enumerate(vectors) if len(old)]
     for old, value in zip([old for old in vectors if len(old)], new, strict=True):
         old.copy_(value)
-    weights.x.copy_(p.format("weights").round(settings.penalty.shrink(weights.x, float(batches.rates.sum()))))
+    x = p.format("weights").round(settings.penalty.shrink(weights.x, float(batches.rates.sum())))
+    if len(weights.average):  # the newest iterate enters the average as it is left, shrunk and rounded
+        weights.average.add_(float(batches.mix[-1]) * (x - weights.x))
+    weights.x.copy_(x)
     return moved.loss
 
 

@@ -41,7 +41,7 @@ def _advance_compiled(problem: Problem, settings: Settings, state: State, segmen
     dtype = settings.precision.carrier
     batches = Batches(
         rows=segment.rows,
-        size=settings.sampling.batch_size,
+        size=min(settings.sampling.batch_size, len(segment.rows)),  # it is what the kernel sets room aside for
         y=problem.y.to(dtype),
         w=problem.weights_as(dtype),
         offset=problem.offset_as(dtype),

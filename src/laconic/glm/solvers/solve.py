@@ -126,7 +126,7 @@ def _end_epoch(problem: Problem, settings: Settings, state: State, wire: Wire, l
     """Record the epoch; say whether to stop, and shrink the step of `Adaptive`."""
     row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss}
     penalty = wire.all_reduce(torch.tensor([settings.penalty.value(state.weights.x)], dtype=torch.float64))
-    row["objective"] = loss + float(penalty)
+    row["objective"] = state.epoch_loss / problem.n_rows + float(penalty)
     judged = row["objective"]
     if problem.validation is not None:
         judged = row["validation_loss"] = validation_loss(problem, state, wire)

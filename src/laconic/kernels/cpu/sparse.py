@@ -66,15 +66,17 @@ def _gram(values, columns, begins, cuts, row, out):
 
 
 @njit(nogil=True, cache=True)
-def _whole_gram(values, columns, begins, row, out):
-    for k in range(out.shape[0]):
+def _batch_grams(values, columns, begins, row, out):
+    b = out.shape[1]
+    for k in range(out.shape[0] * b):
         for i in range(begins[k], begins[k + 1]):
             row[columns[i]] = values[i]
-        for q in range(out.shape[0]):
+        first = k - k % b
+        for q in range(first, first + b):
             total = row[0] * 0
             for i in range(begins[q], begins[q + 1]):
                 total += values[i] * row[columns[i]]
-            out[q, k] = total
+            out[k // b, q - first, k - first] = total
         for i in range(begins[k], begins[k + 1]):
             row[columns[i]] = 0
 
@@ -182,7 +184,7 @@ def take(
 
 def margins(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """Y xᵀ for x (C, n): (k, C)."""
-    out = torch.empty(len(matrix[2]) - 1, x.shape[0], dtype=x.dtype)
+    out = torch.zeros(len(matrix[2]) - 1, x.shape[0], dtype=x.dtype)  # read, where there is no column
     _margins(*(_array(t) for t in matrix), x.numpy(), out.numpy())
     return out
 
@@ -200,10 +202,11 @@ def gram(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], cuts: np.ndarr
     _gram(*(_array(t) for t in matrix), cuts, row, out.numpy())
 
 
-def whole_gram(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], n: int) -> torch.Tensor:
-    """Y Yᵀ (k, k)."""
-    out = torch.empty(len(matrix[2]) - 1, len(matrix[2]) - 1, dtype=matrix[0].dtype)
-    _whole_gram(*(_array(t) for t in matrix), np.zeros(max(n, 1), out.numpy().dtype), out.numpy())
+def batch_grams(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], n: int, n_batches: int) -> torch.Tensor:
+    """Y_j Y_jᵀ of equal batches of rows, (n_batches, b, b)."""
+    b = (len(matrix[2]) - 1) // n_batches
+    out = torch.empty(n_batches, b, b, dtype=matrix[0].dtype)
+    _batch_grams(*(_array(t) for t in matrix), np.zeros(max(n, 1), out.numpy().dtype), out.numpy())
     return out
 
 

@@ -1,0 +1,238 @@
+"""Checkpoints: a fit that was killed goes on where it stood, bit for bit.
+
+A folder holds, for checkpoint number k of P ranks,
+
+    000k-rank-0.safetensors … 000k-rank-(P−1).safetensors     the tensors of each rank's state, its own columns
+    checkpoint.json                                           which k is the last whole one, and all that is no tensor
+
+The manifest is renamed into place last, so whatever moment a fit is killed at, it names files that are whole.
+"""
+
+import json
+import math
+import re
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laconic.errors import CorruptPayload, LaconicError
+from laconic.exchange import Communicator
+from laconic.glm.files import load_tensors, not_saved, save_tensors, write_whole
+from laconic.glm.problem import Problem
+from laconic.glm.ranks import on_any, together
+from laconic.glm.solvers import Progress, Settings, State
+
+FORMAT = 1
+MANIFEST = "checkpoint.json"
+EPOCH_SECONDS = 1.0
+"""Epochs that end sooner than this after the last checkpoint make none."""
+_FILE = re.compile(r"\d{6}-rank-\d{1,6}\.safetensors")
+_LEFT_OVER = re.compile(rf"\.({_FILE.pattern}|checkpoint\.json)\.[0-9a-f]{{8}}\.tmp")
+
+Fingerprint = Mapping[str, Any]
+"""What a checkpoint is of: JSON values by the names a user knows them by."""
+
+
+class OtherSettings(LaconicError, ValueError):
+    """A checkpoint of another fit than the one that is to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The last whole checkpoint of a folder.
+
+    number       counts the checkpoints
+    fingerprint  of problem and settings
+    numbers      `State.numbers()`
+    files        a rank's tensors each
+    """
+
+    number: int
+    fingerprint: dict[str, Any]
+    numbers: dict[str, Any]
+    files: list[str]
+    format: int = FORMAT
+
+
+def fingerprint(problem: Problem, settings: Settings, **more: Any) -> dict[str, Any]:
+    """What must be the same for a fit to go on; `max_iter` need not, so that a fit can be given more epochs."""
+    vectors = (problem.y, problem.weights, problem.offset)
+    return {
+        "family": problem.family.name,
+        "solver": settings.solver,
+        "s": settings.s,
+        **asdict(settings.sampling),
+        **asdict(settings.penalty),
+        "intercept": settings.fit_intercept,
+        "gradient": settings.gradient,
+        "momentum": settings.momentum,
+        "average": settings.average,
+        "recipe": settings.precision.short_name(),
+        "tol": settings.tol,
+        "n_iter_no_change": settings.n_iter_no_change,
+        **more,
+        "rows": problem.columns.m,
+        "y, weights and offset": [0 if v is None else zlib.crc32(v.contiguous().numpy().data) for v in vectors],
+        "learning_rate": settings.schedule.name,
+        **asdict(settings.schedule),  # last, since the step size may have been chosen after all of the above
+    }
+
+
+def latest(folder: Path) -> Manifest | None:
+    """The last whole checkpoint, or None where there is none; `CorruptPayload` for what we cannot have written."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        manifest = Manifest(**json.loads(path.read_bytes()))
+        _check(manifest)
+    except (ValueError, TypeError, OSError, RecursionError) as error:
+        raise CorruptPayload(f"{path} is not a checkpoint of laconic: {error}") from error
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    if manifest.format != FORMAT:
+        raise ValueError(f"it is of format {manifest.format!r}; this laconic reads {FORMAT}")
+    if type(manifest.number) is not int or not isinstance(manifest.fingerprint, dict):
+        raise TypeError("its number or fingerprint is missing")
+    files = manifest.files
+    if not isinstance(files, list) or not files or not all(isinstance(f, str) and _FILE.fullmatch(f) for f in files):
+        raise TypeError("its files are not named as ours are")
+    _check_numbers(manifest.numbers)
+
+
+def _check_numbers(numbers: dict[str, Any]) -> None:
+    like = State.zeros(
+        1, 0, torch.float32, momentum=False, average=False, fitted=True, device=torch.device("cpu")
+    ).numbers()
+    if not isinstance(numbers, dict) or set(numbers) != set(like):
+        raise TypeError(f"its numbers are not {', '.join(like)}")
+    numbers["best_loss"] = math.inf if numbers["best_loss"] is None else numbers["best_loss"]
+    for name, value in like.items():
+        found = numbers[name]
+        good = type(found) is type(value) or (isinstance(value, float) and type(found) is int)
+        if not good or (isinstance(value, float) and math.isnan(found)) or (type(value) is int and found < 0):
+            raise TypeError(f"its {name} is {found!r}")
+    if not all(isinstance(row, dict) for row in numbers["history"]):
+        raise TypeError("its history is not one of epochs")
+
+
+def restore(
+    folder: Path, manifest: Manifest, now: Fingerprint, like: State, *, columns: tuple[int, int], comm: Communicator
+) -> State:
+    """The state that a checkpoint holds, for this rank's columns.
+
+    now      fingerprint of the fit that is to go on; `OtherSettings` names the first field that differs
+    like     a state at its beginning: shapes and types must be those
+    columns  (first, last) of this rank; with another number of ranks than the checkpoint's the fit goes on, too, but
+             not to the same last bits
+    """
+    then = manifest.fingerprint
+    for name in [*now, *(name for name in then if name not in now)]:
+        if then.get(name) != json.loads(json.dumps(now.get(name))):
+            raise OtherSettings(
+                f"the checkpoint in {folder} was made with other {name}: then {then.get(name)}, now {now.get(name)}; "
+                "go on with the same data and settings, or use another folder"
+            )
+    if len(manifest.files) == comm.size:
+        tensors = _rank_tensors(folder, manifest, comm.rank)
+    else:
+        parts = [_rank_tensors(folder, manifest, rank) for rank in range(len(manifest.files))]
+        wide = {name: torch.cat([part[name] for part in parts], 1) for name in ("x", "momentum", "average")}
+        tensors = parts[0] | {name: tensor[:, columns[0] : columns[1]] for name, tensor in wide.items()}
+    for name, tensor in like.tensors().items():
+        found = tensors[name]
+        if found.shape != tensor.shape or found.dtype != tensor.dtype:
+            what = f"{name} is {found.dtype} {tuple(found.shape)}, needed {tensor.dtype} {tuple(tensor.shape)}"
+            raise CorruptPayload(f"the checkpoint in {folder} does not fit this problem: {what}")
+    return State.restore(tensors, manifest.numbers)
+
+
+def _rank_tensors(folder: Path, manifest: Manifest, rank: int) -> dict[str, torch.Tensor]:
+    path = folder / manifest.files[rank]
+    tensors, metadata = load_tensors(path, "a checkpoint of laconic")
+    if metadata.get("checkpoint") != str(manifest.number) or set(tensors) != _TENSORS:
+        raise CorruptPayload(f"{path} is not part of checkpoint {manifest.number}")
+    if any(tensors[name].ndim != 2 for name in ("x", "momentum", "average")):
+        raise CorruptPayload(f"{path} holds tensors of the wrong shapes")
+    return tensors
+
+
+_TENSORS = {"x", "momentum", "average", "intercept.value", "intercept.momentum", "intercept.average"}
+
+
+class Checkpointer:
+    """A callback for `solve` that saves its state, at the ends of epochs and after so many seconds.
+
+    folder         to save to; made where it is missing. All ranks must see the same one
+    fingerprint    of problem and settings
+    comm           the ranks: all call this together, and rank 0's clock decides
+    every_seconds  at most so much work is lost; 0 saves after every segment of an epoch
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        fingerprint: Fingerprint,
+        comm: Communicator,
+        *,
+        every_seconds: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder, self.fingerprint, self.comm = folder, fingerprint, comm
+        self.every_seconds, self.clock = every_seconds, clock
+        with together(comm):
+            _make_folder(folder)
+            before = latest(folder)
+            self.number = 0 if before is None else before.number
+        self.last = clock()
+
+    def __call__(self, progress: Progress) -> None:
+        """Save where it is time to."""
+        waited = self.clock() - self.last
+        least = min(EPOCH_SECONDS, self.every_seconds) if progress.fraction == 1 else self.every_seconds
+        if on_any(self.comm, self.comm.rank == 0 and waited >= least):
+            self.save(progress.state)
+
+    def save(self, state: State) -> None:
+        """Save now:
+
+        1. every rank writes the tensors of its columns, whole, under the next number;
+        2. once all have, rank 0 writes the manifest that names them;
+        3. rank 0 removes what it no longer names.
+        """
+        number = self.number + 1
+        files = [f"{number:06d}-rank-{rank}.safetensors" for rank in range(self.comm.size)]
+        with together(self.comm):
+            save_tensors(self.folder / files[self.comm.rank], state.tensors(), {"checkpoint": str(number)})
+        with together(self.comm):
+            if self.comm.rank == 0:
+                manifest = Manifest(number, dict(self.fingerprint), _as_json(state.numbers()), files)
+                write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, allow_nan=False).encode())
+                _remove_others(self.folder, files)
+        self.number, self.last = number, self.clock()
+
+
+def _as_json(numbers: dict[str, object]) -> dict[str, object]:
+    """Infinity, which is the best loss before there is one, has no place in JSON."""
+    return numbers | ({"best_loss": None} if numbers["best_loss"] == math.inf else {})
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_saved(folder, error) from error
+
+
+def _remove_others(folder: Path, files: list[str]) -> None:
+    """Tensors of older checkpoints, and what a kill has left."""
+    for path in folder.iterdir():
+        if path.name not in files and (_FILE.fullmatch(path.name) or _LEFT_OVER.fullmatch(path.name)):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,194 @@
+"""Logistic regression, with two classes or more."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from laconic.exchange import Communicator
+from laconic.glm.estimators.base import CASGDEstimator
+from laconic.glm.estimators.inputs import as_numpy
+from laconic.glm.estimators.outputs import like, margins, target_of
+from laconic.glm.estimators.training_set import Targets
+from laconic.glm.families import Bernoulli, Family, Multinomial
+from laconic.glm.precision import Precision
+from laconic.glm.solvers import Callback
+
+
+class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Logistic regression by (communication-avoiding) SGD: one output for two classes, one a class for more.
+
+    Minimises the mean of w φ plus alpha ((1 − l1_ratio) ‖x‖² / 2 + l1_ratio ‖x‖₁). `fit` takes NumPy, pandas, SciPy
+    sparse, torch or a path; under torchrun all ranks share the work. docs/glm.md explains every parameter.
+
+    loss           "log_loss"
+    alpha, l1_ratio, fit_intercept, class_weight              the model
+    solver, s, batch_size, sampling, shuffle, gradient        the method: "sgd" or "ca_sgd", which exchanges a message
+                                                              every s iterations
+    learning_rate, eta0, power_t, momentum, average           its steps
+    max_iter, tol, n_iter_no_change, early_stopping, validation_fraction    when to stop
+    recipe         precision: "auto" (that of X), "fp32", "C", "D", "fp64", or a `Precision`
+    random_state, warm_start, verbose, callbacks
+
+    Fitted: coef_ (1, n) or (K, n), intercept_ (1,) or (K,), classes_, n_iter_, t_, history_, converged_, outcome_,
+    ran_, s_, eta0_, n_features_in_, feature_names_in_.
+
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    >>> model = CASGDClassifier(alpha=0.1, random_state=0).fit(X, ["no", "no", "yes", "yes"])
+    >>> model.predict([[3.0]]), model.ran_
+    (array(['yes'], dtype='<U3'), 'sgd, compiled, fp64')
+    """
+
+    _losses = ("log_loss",)
+    _numeric = False
+
+    def __init__(
+        self,
+        loss: str = "log_loss",
+        *,
+        alpha: float = 1e-4,
+        l1_ratio: float = 0.0,
+        fit_intercept: bool = True,
+        max_iter: int = 100,
+        tol: float | None = 1e-4,
+        shuffle: bool = True,
+        random_state: Any = None,
+        learning_rate: str = "adaptive",
+        eta0: "float | str" = "auto",
+        power_t: float = 0.25,
+        momentum: float = 0.0,
+        average: "bool | int" = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        class_weight: "dict[Any, float] | str | None" = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        solver: str = "auto",
+        s: "int | str" = "auto",
+        batch_size: int = 32,
+        recipe: "str | Precision" = "auto",
+        gradient: str = "mean",
+        sampling: str = "shuffle",
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self._keep(locals())
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        rows: str = "replicated",
+        comm: Communicator | None = None,
+    ) -> "CASGDClassifier":
+        """Fit to X (m, n) and labels y (m,).
+
+        sample_weight  (m,) not negative; only their proportions count
+        offset         (m,), or (m, K) for K > 2 classes, added to the margins
+        rows           "replicated": every rank passes the same rows; "partitioned": each its own
+        comm           the ranks; by default all there are
+
+        X may be a path, and then y, sample_weight and offset may name columns of the file.
+        """
+        self._train((X, y, sample_weight, offset), rows, comm, going_on=self._continues(), partial=False)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        rows: str = "replicated",
+        comm: Communicator | None = None,
+    ) -> "CASGDClassifier":
+        """One epoch over these rows, going on from where the last call ended; weights are taken as they are.
+
+        classes  all labels there will ever be; needed in the first call
+        """
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all labels at once; with partial_fit, pass a dict: "
+                "compute_class_weight('balanced', classes=classes, y=y)"
+            )
+        if self._saved is None and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        if self._saved is None:
+            self.classes_ = _classes(np.asarray(as_numpy(classes)))
+        elif classes is not None and not np.array_equal(self.classes_, np.unique(as_numpy(classes))):
+            raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit: {self.classes_!r}")
+        self._train((X, y, sample_weight, offset), rows, comm, going_on=True, partial=True)
+        return self
+
+    def decision_function(self, X: Any, offset: Any = None) -> Any:
+        """Margins: (m,) for two classes, positive for the second; (m, K) for more."""
+        z = margins(self, X, offset)
+        return like(X, z[:, 0] if z.shape[1] == 1 else z)
+
+    def predict(self, X: Any, offset: Any = None) -> Any:
+        """Labels (m,): a tensor if X is one and the labels are numbers, otherwise a NumPy array."""
+        z = margins(self, X, offset)
+        index = (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
+        if isinstance(X, torch.Tensor) and self.classes_.dtype.kind in "biuf":
+            return torch.from_numpy(self.classes_)[index]
+        return self.classes_[index.numpy()]
+
+    def predict_proba(self, X: Any, offset: Any = None) -> Any:
+        """Probabilities (m, K), in the order of `classes_`."""
+        return like(X, _log_proba(margins(self, X, offset)).exp())
+
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Any:
+        """Their logarithms, which do not underflow."""
+        return like(X, _log_proba(margins(self, X, offset)))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
+        """Share of rows, by weight, whose label is predicted."""
+        predicted = as_numpy(self.predict(X, offset))
+        return float(accuracy_score(target_of(self, X, y), predicted, sample_weight=as_numpy(sample_weight)))
+
+    def _continues(self) -> bool:
+        return bool(self.warm_start) and self._saved is not None
+
+    def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
+        check_classification_targets(y)
+        if not going_on:
+            self.classes_ = _classes(y)
+        index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = self.classes_[index] != y
+        if unknown.any():
+            row = int(unknown.argmax())
+            label = np.asarray(y[row]).item()
+            raise ValueError(f"y has label {label!r} in row {row}, which is not among the classes {self.classes_}")
+        if self.class_weight is not None:
+            of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
+            weights = of_class[index] if weights is None else of_class[index] * weights
+        return Targets(index.astype(np.int64), weights, strata=index)
+
+    def _family(self) -> Family:
+        return Bernoulli() if len(self.classes_) == 2 else Multinomial(len(self.classes_))
+
+    def _publish(self, coef: np.ndarray, intercept: np.ndarray) -> None:
+        self.coef_, self.intercept_ = coef.copy(), intercept.copy()
+
+
+def _classes(labels: np.ndarray) -> np.ndarray:
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise ValueError(f"a classifier needs at least two classes, y has only one class: {classes}")
+    return classes
+
+
+def _log_proba(z: torch.Tensor) -> torch.Tensor:
+    if z.shape[1] == 1:
+        return torch.nn.functional.logsigmoid(torch.cat([-z, z], dim=1))
+    return torch.log_softmax(z, 1)

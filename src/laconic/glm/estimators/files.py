@@ -1,0 +1,56 @@
+"""Files in place of matrices: `fit("train.parquet", "label")`."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.data.partition import column_cuts
+from laconic.data.read import describe, format_of, read, stream
+from laconic.data.table import DTYPES, Table
+from laconic.exchange import Communicator
+from laconic.glm.precision import Precision, recipe
+
+Roles = dict[str, Any]
+"""Arguments of `read` that say which columns of a file are target, weights and offset."""
+
+
+def roles_of(y: Any, sample_weight: Any, offset: Any) -> Roles:
+    """The names among what was given for y, weights and offset; arrays stand for themselves."""
+    named = {"target": y, "sample_weight": sample_weight, "offset": offset}
+    return {role: name for role, name in named.items() if isinstance(name, (str, int))}
+
+
+def read_block(path: Any, roles: Roles, chosen: "str | Precision", comm: Communicator | None) -> Table:
+    """This rank's block of the columns of a file, by about the same number of columns a rank; all for no `comm`.
+
+    chosen  the recipe: a dense file is read in the format that it stores data in
+    """
+    dtype = None if chosen == "auto" or recipe(chosen).data not in DTYPES else recipe(chosen).data
+    if comm is None or comm.size == 1:
+        return read(path, **roles, dtype=dtype)
+    cuts = column_cuts(stream(path, **roles).n_features, comm.size)
+    return read(path, **roles, dtype=dtype, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
+
+
+def read_again(path: Any, roles: Roles, n_features: int) -> Table:
+    """A file for a fitted model: columns that were target, weights or offset are no features here either."""
+    kind = format_of(path)
+    if kind == "libsvm":
+        return read(path, n_features=n_features)
+    if kind in ("csv", "parquet"):
+        names = describe(path).columns or ()
+        roles = {role: name for role, name in roles.items() if not isinstance(name, str) or name in names}
+        roles.setdefault("target", False)
+    return read(path, **roles)
+
+
+def labels(table: Table) -> np.ndarray:
+    """y of a table, as text where the file had text."""
+    y = table.y.numpy()
+    return y if table.classes is None else np.asarray(table.classes)[y]
+
+
+def floats(values: torch.Tensor | None) -> np.ndarray | None:
+    """A column of a table as an array."""
+    return None if values is None else values.numpy()

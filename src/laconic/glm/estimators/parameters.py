@@ -1,0 +1,151 @@
+"""From an estimator's parameters to the solver's settings; a parameter that makes no sense is refused by name."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+
+from laconic.exchange import Communicator
+from laconic.glm.automatic import auto_eta0, auto_s
+from laconic.glm.penalty import Penalty
+from laconic.glm.precision import RECIPES, Precision, recipe
+from laconic.glm.problem import Problem
+from laconic.glm.sampling import Sampling
+from laconic.glm.schedule import SCHEDULES, schedule
+from laconic.glm.solvers import Settings
+from laconic.glm.solvers.settings import GRADIENTS, SOLVERS
+
+ROWS = ("replicated", "partitioned")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "solver": ("auto", *SOLVERS),
+    "learning_rate": SCHEDULES,
+    "gradient": GRADIENTS,
+    "sampling": ("shuffle", "cyclic", "replacement"),
+}
+_FLAGS = ("fit_intercept", "shuffle", "early_stopping", "warm_start")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How this call differs from the parameters.
+
+    max_iter  epochs in all, those of former calls included
+    tol       as in `Settings`
+    eta0      a step size that was found before; None to find one where the parameter is "auto"
+    seed      the same on every rank
+    """
+
+    max_iter: int
+    tol: float | None
+    eta0: float | None
+    seed: int
+
+
+def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
+    """Raise `ValueError` or `TypeError` for the first parameter that is not what it can be."""
+    _choose("loss", estimator.loss, losses)
+    for name, choices in _CHOICES.items():
+        _choose(name, getattr(estimator, name), choices)
+    for name in _FLAGS:
+        if getattr(estimator, name) not in (True, False):
+            raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}")
+    for name in ("max_iter", "batch_size", "n_iter_no_change"):
+        _whole(name, getattr(estimator, name), 1)
+    _real("alpha", estimator.alpha, 0, math.inf)
+    _real("l1_ratio", estimator.l1_ratio, 0, 1)
+    _real("momentum", estimator.momentum, 0, 1, last=False)
+    _real("power_t", estimator.power_t, -math.inf, math.inf)
+    _real("validation_fraction", estimator.validation_fraction, 0, 1, first=False, last=False)
+    if estimator.tol is not None:
+        _real("tol", estimator.tol, -math.inf, math.inf)
+    if not (isinstance(estimator.eta0, str) and estimator.eta0 == "auto"):
+        _real("eta0", estimator.eta0, 0, math.inf, first=False, hint=', or "auto"')
+    if not (isinstance(estimator.s, str) and estimator.s == "auto"):
+        _whole("s", estimator.s, 1, hint=', or "auto"')
+    if not isinstance(estimator.average, bool):
+        _whole("average", estimator.average, 0, hint=", True or False")
+    if not estimator.shuffle and estimator.sampling == "replacement":
+        raise ValueError('shuffle=False takes rows as they come; it cannot be combined with sampling="replacement"')
+    if not (isinstance(estimator.recipe, str) and estimator.recipe == "auto"):
+        if not isinstance(estimator.recipe, (str, Precision)):
+            raise TypeError(f"recipe must be a name or a Precision, got {estimator.recipe!r}")
+        if isinstance(estimator.recipe, str) and estimator.recipe not in RECIPES:
+            known = ", ".join(map(repr, ("auto", *RECIPES)))
+            raise ValueError(f"unknown recipe {estimator.recipe!r}; choose one of {known}, or pass a Precision")
+
+
+def precision_for(chosen: "str | Precision", dtype: torch.dtype) -> Precision:
+    """The recipe asked for; "auto" keeps what X came in.
+
+    float64 is computed with in float64, as scikit-learn does; bfloat16 stays so in memory, and everything else is
+    float32.
+
+    >>> precision_for("auto", torch.float64).short_name(), precision_for("auto", torch.bfloat16).short_name()
+    ('fp64', 'fp32 data=bf16')
+    """
+    if isinstance(chosen, Precision) or chosen != "auto":
+        return recipe(chosen)
+    if dtype == torch.bfloat16:
+        return replace(recipe("fp32"), data="bf16")
+    return recipe("fp64" if dtype == torch.float64 else "fp32")
+
+
+def settings_for(estimator: Any, problem: Problem, precision: Precision, run: Run, comm: Communicator) -> Settings:
+    """The solver's settings; what is "auto" is found here."""
+    solver = estimator.solver
+    if solver == "auto":
+        solver = "sgd" if comm.size == 1 else "ca_sgd"
+    sampling = Sampling(estimator.sampling if estimator.shuffle else "cyclic", int(estimator.batch_size), run.seed)
+    eta0 = run.eta0 if estimator.eta0 == "auto" else float(estimator.eta0)
+    n_iterations = int(estimator.max_iter) * sampling.n_batches(problem.n_rows)
+    times = {"power_t": float(estimator.power_t), "n_iterations": n_iterations}
+    settings = Settings(
+        solver=solver,
+        s=auto_s(sampling.batch_size, comm.size) if estimator.s == "auto" else int(estimator.s),
+        sampling=sampling,
+        schedule=schedule(estimator.learning_rate, eta0 or 1.0, **times),  # type: ignore[arg-type]
+        penalty=Penalty(float(estimator.alpha), float(estimator.l1_ratio)),
+        fit_intercept=bool(estimator.fit_intercept),
+        gradient=estimator.gradient,
+        momentum=float(estimator.momentum),
+        average=_average(estimator.average, sampling.batch_size),
+        precision=precision,
+        max_iter=run.max_iter,
+        tol=run.tol,
+        n_iter_no_change=int(estimator.n_iter_no_change),
+    )
+    if eta0 is not None:
+        return settings
+    found = auto_eta0(problem, settings, comm)
+    return replace(settings, schedule=replace(settings.schedule, eta0=found))
+
+
+def _average(average: "bool | int", batch_size: int) -> int | None:
+    """Iterations after which averaging begins, from rows seen."""
+    if average is False or (not isinstance(average, bool) and average == 0):
+        return None
+    return 0 if average is True else -(-int(average) // batch_size)
+
+
+def _choose(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(map(repr, choices))}")
+
+
+def _whole(name: str, value: Any, least: int, hint: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}{hint}; got {value!r}")
+
+
+def _real(
+    name: str, value: Any, low: float, high: float, *, first: bool = True, last: bool = True, hint: str = ""
+) -> None:
+    """A number from low to high; `first` and `last` say whether those are allowed themselves (infinity never is)."""
+    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    good = good and low <= value <= high and (first or value != low) and (last or value != high)
+    if not good:
+        between = f"from {low:g}{'' if first else ' (excluded)'} to {high:g}{'' if last else ' (excluded)'}"
+        raise ValueError(f"{name} must be a number {between}{hint}; got {value!r}")

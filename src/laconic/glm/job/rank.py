@@ -1,0 +1,114 @@
+"""The work of one rank of `laconic fit`, from the file to the model."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from laconic.data import BadTable
+from laconic.errors import LaconicError
+from laconic.exchange import Accounting, Communicator
+from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
+from laconic.glm.files import check_writable
+from laconic.glm.job.judge import scores_of_file, training_scores
+from laconic.glm.job.outcome import make_model, report
+from laconic.glm.job.prepared import Prepared, prepare
+from laconic.glm.job.task import Task
+from laconic.glm.ranks import together
+from laconic.glm.solvers import Callback, Outcome, Progress, Settings, Solution, State, begin, solve
+
+Tell = Callable[[str], None]
+TELL_SECONDS = 0.1
+
+
+def fit(tell: Tell, *, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit on the ranks there are; every rank calls this. What is returned is JSON: rank 0 gives the report.
+
+    Whatever is the user's to mend comes back as {"complaint": …}, on every rank alike.
+    """
+    try:
+        return run(Task.from_json(task), tell)
+    except LaconicError as error:
+        return {"complaint": str(error)}
+
+
+def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
+    """The same in Python, with callbacks of one's own:
+
+    1. read this rank's columns, check everything;
+    2. solve, from the last checkpoint if asked to;
+    3. gather the coefficients, score them, save the model on rank 0.
+    """
+    comm, began = Communicator.over(), time.perf_counter()
+    with together(comm):
+        check_writable(Path(task.output))
+        settings = task.settings(comm.size)
+        data = prepare(task, comm, settings.precision)
+    settings = task.for_problem(settings, data.problem, comm)
+    tell(json.dumps({"n_epochs": settings.max_iter, "epoch": 0, "fraction": 0.0}))
+    solution = _solve(task, data, settings, comm, [_teller(tell, settings), *callbacks])
+    scores = training_scores(data, solution.state, comm)
+    model, tested = make_model(task, data, settings, solution.state, scores, comm), None
+    with together(comm):
+        if comm.rank == 0:
+            tested = None if task.test is None else scores_of_file(model, task.data, task.test)
+            model.save(task.output)
+    seconds = time.perf_counter() - began
+    return report(task, data, settings, solution, scores, comm) | {"test_metrics": tested, "seconds": seconds}
+
+
+def _solve(
+    task: Task, data: Prepared, settings: Settings, comm: Communicator, callbacks: Sequence[Callback]
+) -> Solution:
+    if task.checkpoint is None:
+        return solve(data.problem, settings, comm=comm, callbacks=callbacks)
+    folder, state = Path(task.checkpoint), begin(data.problem, settings)
+    total = torch.tensor([data.checksum])
+    comm.all_reduce(total)()
+    now = fingerprint(
+        data.problem,
+        settings,
+        features=data.n_features,
+        classes=None if data.classes is None else list(data.classes),
+        standardize=task.standardize,
+        X=int(total),
+    )
+    with together(comm):
+        found = latest(folder)
+        if found is not None and not task.resume:
+            raise BadTable(
+                f"{folder} holds a checkpoint of epoch {found.numbers['epoch']}; go on from it with --resume, "
+                "or give another folder"
+            )
+        if found is not None:
+            state = restore(folder, found, now, state, columns=data.columns, comm=comm)
+    if _is_done(state, settings):
+        return Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
+    keeper = Checkpointer(folder, now, comm, every_seconds=task.checkpoint_every)
+    solution = solve(data.problem, settings, comm=comm, state=state, callbacks=[keeper, *callbacks])
+    keeper.save(solution.state)
+    return solution
+
+
+def _is_done(state: State, settings: Settings) -> bool:
+    """Whether the state is one at which `solve` has found that the loss no longer falls."""
+    return settings.tol is not None and state.stalls >= settings.n_iter_no_change
+
+
+def _teller(tell: Tell, settings: Settings) -> Callback:
+    """A callback that says where the fit stands, some times a second."""
+    last = 0.0
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if time.perf_counter() - last < TELL_SECONDS:
+            return
+        last = time.perf_counter()
+        said = {"epoch": progress.epoch, "fraction": progress.fraction, "loss": progress.loss}
+        rate = progress.iteration / max(progress.state.seconds, 1e-9)
+        tell(json.dumps({**said, "n_epochs": settings.max_iter, "iterations_per_second": rate}))
+
+    return report

@@ -1,0 +1,78 @@
+"""Columns of mean zero and variance one, and the way back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from laconic.kernels.formats import format_named
+
+CHUNK_VALUES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaling:
+    """X → (X − mean) / deviation, column by column.
+
+    mean       (n,) float64; zeros where columns are not to be centred: of a sparse X, or without an intercept
+    deviation  (n,) float64; 1 for a column that is constant
+    """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    @classmethod
+    def of(cls, X: Any, *, centre: bool) -> "Scaling":
+        """From the rows of X, in two passes over it.
+
+        >>> scaling = Scaling.of(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), centre=True)
+        >>> scaling.mean.tolist(), scaling.deviation.tolist()
+        ([2.0, 5.0], [1.0, 1.0])
+        """
+        mean, variance = _moments(X) if isinstance(X, torch.Tensor) else _sparse_moments(X)
+        deviation = variance.sqrt()
+        flat = deviation <= 1e-12 * mean.abs()
+        centred = centre and isinstance(X, torch.Tensor)
+        return cls(mean if centred else torch.zeros_like(mean), torch.where(flat, 1.0, deviation))
+
+    def apply(self, X: Any, data_format: str) -> Any:
+        """X scaled: one new matrix, made a block of rows at a time."""
+        if not isinstance(X, torch.Tensor):
+            return X.multiply((1 / self.deviation).float().numpy()[None, :]).tocsr().astype("float32")
+        storage = format_named(data_format).storage
+        scaled = torch.empty(X.shape, dtype=storage)
+        wide = torch.float64 if storage == torch.float64 else torch.float32
+        mean, factor = self.mean.to(wide), (1 / self.deviation).to(wide)
+        for rows in _blocks(X):
+            scaled[rows] = ((X[rows].to(wide) - mean) * factor).to(storage)
+        return scaled
+
+    def undo(self, coef: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Coefficients (C, n) for X itself, and what they take from the intercept (C,)."""
+        plain = coef.double() / self.deviation
+        return plain.to(coef.dtype), plain @ self.mean
+
+
+def _blocks(X: torch.Tensor) -> list[slice]:
+    step = max(1, CHUNK_VALUES // max(1, X.shape[1]))
+    return [slice(first, first + step) for first in range(0, len(X), step)]
+
+
+def _moments(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mean = torch.zeros(X.shape[1], dtype=torch.float64)
+    for rows in _blocks(X):
+        mean += X[rows].double().sum(0)
+    mean /= len(X)
+    variance = torch.zeros_like(mean)
+    for rows in _blocks(X):
+        variance += (X[rows].double() - mean).square().sum(0)
+    return mean, variance / len(X)
+
+
+def _sparse_moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    m = X.shape[0]
+    mean = torch.from_numpy(X.sum(axis=0, dtype="float64")).reshape(-1) / m
+    squares = torch.zeros(X.shape[1], dtype=torch.float64)
+    indices = torch.from_numpy(X.indices).long()
+    squares.index_add_(0, indices, torch.from_numpy(X.data).double().square())
+    return mean, (squares / m - mean.square()).clamp(min=0)

@@ -1,0 +1,197 @@
+"""Where the rows come from: a file, and what its columns are."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.data import (
+    BadTable,
+    MalformedFile,
+    Table,
+    check_finite,
+    column_cuts,
+    column_weights,
+    describe,
+    read,
+    rows_of,
+    scan_libsvm,
+    stream,
+    take_columns,
+)
+from laconic.data.read import format_of
+from laconic.data.rows import RowStream
+from laconic.exchange import Communicator
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns
+from laconic.glm.model import Model
+from laconic.kernels.formats import FORMATS, format_named
+
+NAMED = ("csv", "parquet")
+"""Formats whose columns have names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file and the parts its columns play; see `data.read`. All are JSON values.
+
+    exposure  a column whose logarithm is the offset
+    one_hot   columns to spread out into one a category; a mapping also fixes the categories
+    drop      columns to leave out
+    """
+
+    path: str
+    target: str | None = None
+    weight: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
+    one_hot: "tuple[str, ...] | list[str] | Mapping[str, list[str]]" = ()
+    drop: "tuple[str, ...] | list[str]" = ()
+    n_features: int | None = None
+    dense: bool = False
+
+    @property
+    def format(self) -> str:
+        """Of the file, by its name."""
+        return format_of(self.path)
+
+    def options(self, target: "str | bool | None" = None) -> dict[str, Any]:
+        """Arguments of `data.read` and `data.stream`."""
+        if self.offset is not None and self.exposure is not None:
+            raise BadTable("give an offset or an exposure, not both: the offset is the logarithm of the exposure")
+        return {
+            "target": self.target if target is None else target,
+            "sample_weight": self.weight,
+            "offset": self.offset or self.exposure,
+            "n_features": self.n_features,
+            "one_hot": self.one_hot,
+            "exclude": tuple(self.drop),
+            "dense": self.dense,
+        }
+
+
+def load(source: Source, comm: Communicator, data_format: str) -> Table:
+    """This rank's columns of the file, X in a type that loses nothing against `data_format` if the file allows it."""
+    options = source.options()
+    if source.format in NAMED or source.dense:
+        options["dtype"] = data_format if data_format in ("fp64", "bf16") else "fp32"
+    table = read(source.path, **options, columns=_columns(source, options, comm))
+    if table.is_sparse and comm.size > 1 and source.format != "libsvm":
+        cuts = column_cuts(column_weights(table.X), comm.size)
+        first, last = cuts[comm.rank], cuts[comm.rank + 1]
+        table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
+    if table.n_rows == 0 or table.n_features == 0:
+        raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
+    if bool(table.y[:1].isnan().all()):
+        raise BadTable(f"{source.path} has no target; convert it again with one")
+    return replace(table, offset=offset_of(source, table))
+
+
+def _columns(source: Source, options: dict[str, Any], comm: Communicator) -> tuple[int, int] | None:
+    """The columns of this rank; None for all of them."""
+    if comm.size == 1:
+        return None
+    if source.format == "libsvm":
+        scan = scan_libsvm(source.path, count_columns=True)
+        n = scan.n_features if source.n_features is None else source.n_features
+        counts = scan.column_counts
+        if source.dense or counts is None:
+            cuts = column_cuts(n, comm.size)
+        else:
+            cuts = [*column_cuts(counts, comm.size)[:-1], n]
+    elif source.format == "store" and describe(source.path).is_sparse:
+        return None
+    else:
+        cuts = column_cuts(read(source.path, **options, columns=(0, 0)).n_features, comm.size)
+    return cuts[comm.rank], cuts[comm.rank + 1]
+
+
+def offset_of(source: Source, table: Table) -> torch.Tensor | None:
+    """The offset of each row: as the file has it, or the logarithm of the exposure."""
+    if source.exposure is None or table.offset is None:
+        return table.offset
+    if bool((table.offset <= 0).any()):
+        row = int((table.offset <= 0).int().argmax())
+        what = f"{source.exposure} is {table.offset[row].item():g} in row {row + 1}"
+        raise BadTable(f"{source.path}: {what}; an exposure must be positive")
+    return table.offset.log()
+
+
+def as_columns(X: Any, data_format: str) -> Columns:
+    """X as it is where the wanted format holds every value of its own; otherwise rounded to that, in one copy."""
+    storage = format_named(data_format).storage
+    if not isinstance(X, torch.Tensor):
+        return SparseColumns.of(X, storage)
+    held = next(f for f in FORMATS.values() if f.dtype == X.dtype)
+    return DenseColumns(X if format_named(data_format).holds(held) else X.to(storage))
+
+
+def one_hot_of(source: Source, names: "tuple[str, ...] | None") -> dict[str, list[str]]:
+    """The categories that each one-hot column was spread out into."""
+    if isinstance(source.one_hot, Mapping):
+        return {column: list(found) for column, found in source.one_hot.items()}
+    return {
+        column: [name.removeprefix(f"{column}=") for name in names or () if name.startswith(f"{column}=")]
+        for column in source.one_hot
+    }
+
+
+def rows_for(model: Model, source: Source, *, target: "str | bool | None" = None) -> tuple[RowStream, Iterator[Table]]:
+    """A file's rows with the columns in the model's order, in blocks.
+
+    Columns that the model does not know are passed over; `BadTable` names one that it needs and the file lacks.
+    """
+    if target is False and source.path.lower().endswith(".npy"):
+        rows = _bare_matrix(source.path)
+    else:
+        rows = stream(source.path, **_options_for(model, source).options(target if source.format in NAMED else None))
+    return rows, _ordered(model, source, rows)
+
+
+def _bare_matrix(path: str) -> RowStream:
+    """X.npy alone, mapped, without a y beside it."""
+    try:
+        found = np.lib.format.open_memmap(path, mode="c")
+    except FileNotFoundError as error:
+        raise BadTable(f"there is no file {path}") from error
+    except (ValueError, EOFError, OSError, SyntaxError) as error:
+        raise MalformedFile(path, f"not an .npy file of plain numbers: {error}") from error
+    if found.ndim != 2 or found.dtype.kind not in "biuf":
+        raise BadTable(f"{path}: X must be a matrix of numbers; it has shape {found.shape} of {found.dtype}")
+    wanted = found.dtype if found.dtype in (np.float32, np.float64) else np.dtype(np.float32)
+    X = torch.from_numpy(np.ascontiguousarray(found, wanted.newbyteorder("=")))
+    check_finite(X)
+    return rows_of(Table(X, torch.full((len(X),), torch.nan, dtype=torch.float64)), path)
+
+
+def _options_for(model: Model, source: Source) -> Source:
+    if source.format == "libsvm":
+        return replace(source, n_features=model.n_features)
+    if source.format not in NAMED or model.feature_names is None:
+        return source
+    one_hot: dict[str, list[str]] = dict(model.inputs.get("one_hot", {}))
+    spread = {f"{column}={category}" for column, found in one_hot.items() for category in found}
+    needed = {*one_hot, *(name for name in model.feature_names if name not in spread)}
+    names = describe(source.path).columns or ()
+    kept = {*needed, source.target, source.weight, source.offset, source.exposure}
+    missing = [name for name in model.feature_names if name in needed and name not in names]
+    missing += [name for name in one_hot if name not in names]
+    if missing:
+        raise BadTable(f"{source.path} has no column {missing[0]!r}, which the model needs")
+    return replace(source, one_hot=one_hot, drop=tuple(name for name in names if name not in kept))
+
+
+def _ordered(model: Model, source: Source, rows: RowStream) -> Iterator[Table]:
+    if rows.n_features != model.n_features:
+        raise BadTable(f"{source.path} has {rows.n_features} features and the model {model.n_features}")
+    order = None
+    if rows.feature_names is not None and model.feature_names not in (None, rows.feature_names):
+        place = {name: j for j, name in enumerate(rows.feature_names)}
+        missing = [name for name in model.feature_names or () if name not in place]
+        if missing:
+            raise BadTable(f"{source.path} has no feature {missing[0]!r}, which the model needs")
+        order = [place[name] for name in model.feature_names or ()]
+    for block in rows.blocks:
+        X = block.X if order is None else block.X[:, order]
+        yield replace(block, X=X, offset=offset_of(source, block))

@@ -1,0 +1,181 @@
+"""A fitted model: what predicts, and what is kept of how it came about."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.errors import CorruptPayload
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns
+from laconic.glm.families import Bernoulli, Family, Gaussian, Multinomial, Poisson
+from laconic.glm.files import load_tensors, save_tensors
+
+FORMAT = "1"
+FAMILIES = ("logistic", "multinomial", "linear", "poisson")
+CLASSIFIERS = ("logistic", "multinomial")
+Label = str | int | float
+
+
+def family_named(name: str, n_classes: int = 2) -> Family:
+    """The family a user's word stands for.
+
+    >>> family_named("linear").name
+    'gaussian'
+    """
+    if name not in FAMILIES:
+        raise ValueError(f"unknown family {name!r}; choose one of {', '.join(FAMILIES)}")
+    if name == "multinomial":
+        return Multinomial(n_classes)
+    families: dict[str, Family] = {"logistic": Bernoulli(), "linear": Gaussian(), "poisson": Poisson()}
+    return families[name]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A generalised linear model, in the units of the data it was fitted to.
+
+    coef           (C, n) float32 or float64; C is the number of classes of "multinomial", otherwise 1
+    intercept      (C,) of the same type
+    family         "logistic", "multinomial", "linear" or "poisson"
+    classes        labels in the order of their probabilities, of the first two families
+    feature_names  of the n columns, where they have names
+    inputs         how the columns came from the file: JSON values
+    settings       how it was fitted: JSON values
+    metrics        how well, by name
+
+    >>> model = Model(torch.tensor([[1.0, -1.0]]), torch.zeros(1), "logistic", classes=("no", "yes"))
+    >>> model.predict(torch.tensor([[3.0, 0.0], [0.0, 3.0]])).tolist()
+    ['yes', 'no']
+    >>> model.predict_proba(torch.zeros(1, 2))
+    tensor([[0.5000, 0.5000]])
+    """
+
+    coef: torch.Tensor
+    intercept: torch.Tensor
+    family: str
+    classes: tuple[Label, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n_classes = len(self.classes) if self.classes is not None else 0
+        family_named(self.family, max(2, n_classes))
+        if (self.family in CLASSIFIERS) != (self.classes is not None):
+            raise ValueError(f"a {self.family} model with {n_classes or 'no'} classes")
+        n_outputs = n_classes if self.family == "multinomial" else 1
+        if self.family == "logistic" and n_classes != 2:
+            raise ValueError(f"a logistic model has two classes, not {n_classes}")
+        if self.coef.ndim != 2 or len(self.coef) != n_outputs or self.intercept.shape != (n_outputs,):
+            shapes = f"{tuple(self.coef.shape)} and {tuple(self.intercept.shape)}"
+            raise ValueError(f"coef and intercept of {n_outputs} outputs have shapes {shapes}")
+        if self.coef.dtype not in (torch.float32, torch.float64) or self.intercept.dtype != self.coef.dtype:
+            raise ValueError(f"coef and intercept are {self.coef.dtype} and {self.intercept.dtype}")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise ValueError(f"there are {len(self.feature_names)} feature names and {self.n_features} features")
+
+    @property
+    def n_features(self) -> int:
+        """Columns that X must have."""
+        return int(self.coef.shape[1])
+
+    @property
+    def kind(self) -> Family:
+        """The family itself."""
+        return family_named(self.family, len(self.classes or (0, 1)))
+
+    def margins(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
+        """X coefᵀ + intercept + offset, (m, C); X is a tensor, an array, or a SciPy matrix in CSR form."""
+        columns = _columns(X)
+        if columns.n != self.n_features:
+            raise ValueError(f"X has {columns.n} columns and the model {self.n_features}")
+        z = columns.margins(self.coef) + self.intercept
+        return z if offset is None else z + offset.to(z.dtype).reshape(len(z), -1)
+
+    def predict(self, X: Any, offset: torch.Tensor | None = None) -> np.ndarray:
+        """Labels (m,) of a classifier, expected values (m,) of the others."""
+        return self.labels(self.margins(X, offset))
+
+    def predict_proba(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
+        """Probabilities (m, K) of the classes."""
+        return self.probabilities(self.margins(X, offset))
+
+    def labels(self, z: torch.Tensor) -> np.ndarray:
+        """What `predict` makes of margins."""
+        if self.classes is None:
+            return self.kind.mean(z).numpy()
+        codes = z.argmax(1) if self.family == "multinomial" else (z[:, 0] > 0).long()
+        result: np.ndarray = np.asarray(self.classes)[codes.numpy()]
+        return result
+
+    def probabilities(self, z: torch.Tensor) -> torch.Tensor:
+        """What `predict_proba` makes of margins."""
+        if self.classes is None:
+            raise ValueError(f"a {self.family} model has no classes, so no probabilities of them; ask for predictions")
+        p = self.kind.mean(z)
+        return p if p.ndim == 2 else torch.stack([1 - p, p], 1)
+
+    def save(self, path: "str | Path") -> None:
+        """Write one safetensors file, whole or not at all; `NotSaved` where it cannot be."""
+        about = {name: getattr(self, name) for name in _ABOUT}
+        metadata = {"laconic_model": FORMAT, "model": json.dumps(about, allow_nan=False)}
+        save_tensors(Path(path), {"coef": self.coef, "intercept": self.intercept}, metadata)
+
+    @classmethod
+    def load(cls, path: "str | Path") -> "Model":
+        """Read what `save` wrote; anything else is `CorruptPayload`."""
+        tensors, metadata = load_tensors(Path(path), "a model of laconic")
+        try:
+            return cls(*_checked(tensors), **_about(metadata))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise CorruptPayload(f"{path} is not a model of laconic: {error}") from error
+
+
+_ABOUT = ("family", "classes", "feature_names", "inputs", "settings", "metrics")
+
+
+def _columns(X: Any) -> Columns:
+    if isinstance(X, torch.Tensor | np.ndarray):
+        return DenseColumns(torch.as_tensor(X))
+    return SparseColumns.of(X)
+
+
+def _checked(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    if set(tensors) != {"coef", "intercept"}:
+        raise ValueError(f"it holds {sorted(tensors)} instead of coef and intercept")
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"its {name} is not finite")
+    return tensors["coef"], tensors["intercept"]
+
+
+def _about(metadata: dict[str, str]) -> dict[str, Any]:
+    version = metadata.get("laconic_model")
+    if version is None:
+        raise ValueError("it does not say that it is one")
+    if version != FORMAT:
+        raise ValueError(f"it is of version {version[:20]!r}; this laconic reads version {FORMAT}")
+    about = json.loads(metadata.get("model", ""))
+    if not isinstance(about, dict) or set(about) != set(_ABOUT):
+        raise ValueError(f"its description does not consist of {', '.join(_ABOUT)}")
+    if not isinstance(about["family"], str):
+        raise TypeError("its family is no name")
+    about["classes"] = _names(about["classes"], "classes", (str, int, float))
+    about["feature_names"] = _names(about["feature_names"], "feature_names", (str,))
+    for name in ("inputs", "settings", "metrics"):
+        if not isinstance(about[name], dict):
+            raise TypeError(f"its {name} are no table")
+    return about
+
+
+def _names(found: Any, what: str, kinds: tuple[type, ...]) -> tuple[Any, ...] | None:
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(name, kinds) for name in found):
+        raise TypeError(f"its {what} are no list of names")
+    return tuple(found)

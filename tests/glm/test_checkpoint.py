@@ -1,0 +1,272 @@
+"""Stop, reload, go on = never stopped, bit for bit; at whatever moment a fit is killed, its last checkpoint loads."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from laconic.errors import CorruptPayload
+from laconic.exchange.launch import Host, start_ranks
+from laconic.glm import checkpoint, files
+from laconic.glm.files import NotSaved
+from laconic.glm.job import run
+from laconic.glm.model import Model
+from laconic.glm.ranks import JobFailed
+
+from .fits import Stop, small_task, write_problem
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def problem(tmp_path):
+    return write_problem(tmp_path / "data.safetensors")
+
+
+@pytest.fixture
+def whole(problem, tmp_path):
+    """The model of a fit that was never stopped."""
+    run(small_task(problem, tmp_path / "whole.safetensors"))
+    return Model.load(tmp_path / "whole.safetensors")
+
+
+def same(model, other):
+    return torch.equal(model.coef, other.coef) and torch.equal(model.intercept, other.intercept)
+
+
+def checkpointed(problem, tmp_path, **changes):
+    folder = tmp_path / "kept"
+    return small_task(problem, tmp_path / "model.safetensors", checkpoint=str(folder), checkpoint_every=0.0, **changes)
+
+
+@pytest.mark.parametrize("n_segments", [1, 3, 7, 8, 26])
+@pytest.mark.parametrize("changes", [{}, {"momentum": 0.5}, {"solver": "sgd", "s": 1}, {"recipe": "C"}], ids=str)
+def test_resume_is_bit_exact(problem, tmp_path, n_segments, changes):
+    task = checkpointed(problem, tmp_path, **changes)
+    run(replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
+    stopped = run(task, callbacks=[Stop(n_segments)])
+    assert stopped["outcome"] == "stopped"
+    run(replace(task, resume=True))
+    assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
+
+
+@pytest.mark.parametrize("n_segments", [3, 7])
+def test_resume_on_two_ranks_is_bit_exact(problem, tmp_path, n_segments, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    task = checkpointed(problem, tmp_path)
+    whole = replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
+    reports = start_ranks("laconic.glm.job:fit", {"task": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
+    assert reports[0]["ranks"] == 2
+    start_ranks(
+        "fits:stop_and_go_on", {"task": asdict(task), "n_segments": n_segments}, [Host()] * 2, timeout_seconds=100
+    )
+    assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
+
+
+def test_a_fit_of_two_ranks_goes_on_with_one(problem, whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    task = checkpointed(problem, tmp_path, max_iter=2)
+    start_ranks("laconic.glm.job:fit", {"task": asdict(task)}, [Host()] * 2, timeout_seconds=100)
+    assert len(checkpoint.latest(tmp_path / "kept").files) == 2
+    run(replace(task, resume=True, max_iter=4))
+    assert torch.allclose(Model.load(tmp_path / "model.safetensors").coef, whole.coef, rtol=1e-12)
+
+
+def test_more_epochs_are_the_same_as_all_at_once(problem, whole, tmp_path):
+    task = checkpointed(problem, tmp_path, max_iter=2)
+    run(task)
+    run(replace(task, resume=True, max_iter=4))
+    assert same(Model.load(tmp_path / "model.safetensors"), whole)
+
+
+def test_what_has_converged_stays(problem, tmp_path):
+    task = checkpointed(problem, tmp_path, learning_rate="constant", tol=10.0, max_iter=50)
+    first = run(task)
+    assert first["outcome"] == "converged"
+    before = Model.load(tmp_path / "model.safetensors")
+    again = run(replace(task, resume=True))
+    assert again["outcome"] == "converged"
+    assert again["epochs"] == first["epochs"]
+    assert same(Model.load(tmp_path / "model.safetensors"), before)
+
+
+OTHER = {
+    "alpha": {"alpha": 0.5},
+    "s": {"s": 2},
+    "seed": {"seed": 4},
+    "batch_size": {"batch_size": 4},
+    "recipe": {"recipe": "fp32"},
+    "learning_rate": {"learning_rate": "constant"},
+    "eta0": {"eta0": 0.125},
+    "standardize": {"standardize": True},
+    "intercept": {"intercept": False},
+    "family": {"family": "linear"},
+}
+
+
+@pytest.mark.parametrize(("field", "changes"), OTHER.items(), ids=OTHER)
+def test_other_settings_are_refused_by_name(problem, tmp_path, field, changes):
+    task = checkpointed(problem, tmp_path, eta0=0.25, max_iter=1)
+    run(task)
+    with pytest.raises(checkpoint.OtherSettings, match=f"other {field}: then .*, now "):
+        run(replace(task, resume=True, **changes))
+
+
+def test_other_data_is_refused(problem, tmp_path):
+    task = checkpointed(problem, tmp_path, eta0=0.25, max_iter=1)
+    run(task)
+    other = write_problem(tmp_path / "other.safetensors", seed=1)
+    with pytest.raises(checkpoint.OtherSettings, match="other X: then "):
+        run(replace(task, resume=True, data=replace(task.data, path=str(other))))
+
+
+def test_an_old_checkpoint_is_not_overwritten_by_mistake(problem, tmp_path):
+    task = checkpointed(problem, tmp_path, max_iter=1)
+    run(task)
+    with pytest.raises(ValueError, match="holds a checkpoint of epoch 1; go on from it with --resume"):
+        run(task)
+
+
+KILLED = """
+import os, signal, sys, json
+sys.path.insert(0, {here!r})
+from laconic.glm import files
+from laconic.glm.job import Task, run
+calls, replace = 0, os.replace
+def crash(source, target):
+    global calls
+    calls += 1
+    if calls == {at}:
+        {torn}
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+files.os.replace = crash
+run(Task.from_json(json.loads(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("at", [5, 6])
+@pytest.mark.parametrize("torn", ["pass", "os.truncate(source, 9)"])
+def test_killed_between_write_and_rename(problem, whole, tmp_path, at, torn):
+    """Odd renames are of a rank's tensors, even ones of the manifest."""
+    task = checkpointed(problem, tmp_path)
+    code = KILLED.format(here=str(HERE), at=at, torn=torn)
+    died = subprocess.run([sys.executable, "-c", code, json.dumps(asdict(task))], capture_output=True, timeout=100)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert not Path(task.output).exists()
+    assert checkpoint.latest(tmp_path / "kept").number == (at - 1) // 2
+    run(replace(task, resume=True))
+    assert same(Model.load(tmp_path / "model.safetensors"), whole)
+    names = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert len(names) == 2, "what the kill has left is removed"
+
+
+TELLS = """
+import sys, json
+from laconic.glm.job import Task, run
+run(Task.from_json(json.loads(sys.argv[1])), callbacks=[lambda p: print(p.iteration, flush=True)])
+"""
+
+
+@pytest.mark.parametrize("after", [2, 9])
+def test_killed_at_any_moment(problem, tmp_path, after):
+    task = checkpointed(problem, tmp_path, max_iter=40, tol=None)
+    with subprocess.Popen([sys.executable, "-c", TELLS, json.dumps(asdict(task))], stdout=subprocess.PIPE) as fit:
+        for _ in range(after):
+            fit.stdout.readline()
+        fit.kill()
+    found = checkpoint.latest(tmp_path / "kept")
+    assert found.number >= after
+    run(replace(task, resume=True))
+    run(replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
+    assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(problem, whole, tmp_path, monkeypatch):
+    task = checkpointed(problem, tmp_path)
+    calls, fsync = 0, os.fsync
+
+    def full(handle):
+        nonlocal calls
+        calls += 1
+        if calls > 9:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", full)
+        with pytest.raises(NotSaved, match=r"no room for the .* bytes of .*kept"):
+            run(task)
+    assert checkpoint.latest(tmp_path / "kept").number >= 2
+    assert not list((tmp_path / "kept").glob(".*.tmp"))
+    run(replace(task, resume=True))
+    assert same(Model.load(tmp_path / "model.safetensors"), whole)
+
+
+def hostile(manifest: dict) -> dict[str, object]:
+    numbers = manifest["numbers"]
+    return {
+        "a list": [],
+        "nothing": {},
+        "format": manifest | {"format": 2},
+        "path": manifest | {"files": ["../../etc/passwd"]},
+        "no files": manifest | {"files": []},
+        "more": manifest | {"other": 1},
+        "epoch": manifest | {"numbers": numbers | {"epoch": -1}},
+        "batch": manifest | {"numbers": numbers | {"batch": "x"}},
+        "history": manifest | {"numbers": numbers | {"history": [3]}},
+        "missing number": manifest | {"numbers": {"epoch": 1}},
+    }
+
+
+def test_a_hostile_manifest_is_told_apart(problem, tmp_path):
+    task = checkpointed(problem, tmp_path, max_iter=1)
+    run(task)
+    path = tmp_path / "kept" / checkpoint.MANIFEST
+    good = json.loads(path.read_text())
+    for name, manifest in hostile(good).items():
+        path.write_text(json.dumps(manifest))
+        assert refused(path.parent), name
+    path.write_text("{" * 100_000)
+    assert refused(path.parent)
+
+
+def refused(folder):
+    try:
+        checkpoint.latest(folder)
+    except CorruptPayload as error:
+        return "is not a checkpoint of laconic" in str(error)
+    return False
+
+
+def test_tensors_that_do_not_belong_are_told_apart(problem, tmp_path):
+    task = checkpointed(problem, tmp_path, max_iter=1)
+    run(task)
+    folder = tmp_path / "kept"
+    [name] = checkpoint.latest(folder).files
+    tensors, metadata = files.load_tensors(folder / name, "a checkpoint")
+    for wrong, about in (
+        (tensors, {"checkpoint": "1"}),
+        ({"x": tensors["x"]}, metadata),
+        (tensors | {"x": torch.zeros(1, 3, dtype=torch.float64)}, metadata),
+        (tensors | {"x": tensors["x"].float()}, metadata),
+        (tensors | {"x": torch.zeros(7)}, metadata),
+    ):
+        files.save_tensors(folder / name, wrong, about)
+        with pytest.raises(CorruptPayload):
+            run(replace(task, resume=True))
+    (folder / name).unlink()
+    with pytest.raises(CorruptPayload, match="there is no file"):
+        run(replace(task, resume=True))
+
+
+def test_a_folder_that_cannot_be_made(problem, tmp_path):
+    (tmp_path / "kept").write_text("a file")
+    with pytest.raises((NotSaved, JobFailed, CorruptPayload)):
+        run(checkpointed(problem, tmp_path))

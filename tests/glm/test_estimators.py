@@ -1,0 +1,145 @@
+"""The estimators keep scikit-learn's contract."""
+
+import pickle
+
+import numpy as np
+import pyarrow
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from laconic import CASGDClassifier, CASGDRegressor
+from laconic.glm import Precision
+
+from .estimator_problems import KNOWN, features
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
+]
+
+CHECKED = [
+    CASGDClassifier(),
+    CASGDRegressor(),
+    CASGDRegressor("poisson"),
+    CASGDClassifier(solver="ca_sgd", s=4),
+]
+
+
+@parametrize_with_checks(CHECKED)
+def test_scikit_learn_s_own_checks(estimator, check):
+    check(estimator)
+
+
+def quick(name, **parameters):
+    return KNOWN[name].ours(max_iter=5, tol=None, **parameters)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_clone_and_a_pickle_are_the_same_model(name):
+    X, y = features(), KNOWN[name].y
+    model = quick(name, recipe=Precision(data="bf16"), s=2).fit(X, y)
+    copy, anew = pickle.loads(pickle.dumps(model)), clone(model).fit(X, y)  # noqa: S301
+    for other in (copy, anew):
+        assert other.get_params() == model.get_params()
+        np.testing.assert_array_equal(other.coef_, model.coef_)
+        np.testing.assert_array_equal(other.predict(X), model.predict(X))
+    copy.partial_fit(X, y)
+    assert copy.t_ == model.t_ * 6 / 5
+
+
+def test_grid_search_and_pipeline():
+    X, y = features() * 100 + 50, KNOWN["binary"].y
+    model = make_pipeline(StandardScaler(), quick("binary"))
+    search = GridSearchCV(model, {"casgdclassifier__alpha": [1e-4, 10.0]}, cv=3).fit(X, y)
+    assert search.best_params_ == {"casgdclassifier__alpha": 1e-4}
+    assert search.score(X, y) > 0.7
+    assert cross_val_score(quick("linear"), features(), KNOWN["linear"].y, cv=3).min() > 0.6
+
+
+def matrices():
+    X = features()
+    yield "numpy", X
+    yield "numpy float32", X.astype(np.float32)
+    yield "column-major", np.asfortranarray(X)
+    yield "backwards", X[::-1, ::-1][::-1, ::-1]
+    yield "list", X.tolist()
+    yield "csr", scipy.sparse.csr_array(X)
+    yield "csc", scipy.sparse.csc_matrix(X)
+    yield "coo", scipy.sparse.coo_array(X)
+    yield "torch", torch.from_numpy(X)
+    yield "torch float32", torch.from_numpy(X).float()
+    yield "torch column slice", torch.from_numpy(np.hstack([X, X]))[:, : X.shape[1]]
+    yield "arrow", pyarrow.table({f"x{j}": column for j, column in enumerate(X.T)})
+
+
+@pytest.mark.parametrize("name", ["multinomial", "poisson"])
+@pytest.mark.parametrize(("kind", "X"), list(matrices()), ids=[kind for kind, _ in matrices()])
+def test_every_kind_of_matrix_gives_the_same_model(name, kind, X):
+    y = KNOWN[name].y
+    usual = quick(name).fit(features(), y)
+    model = quick(name).fit(X, y)
+    exact = 1e-4 if "float32" in kind else 1e-10
+    np.testing.assert_allclose(model.coef_, usual.coef_, rtol=exact, atol=exact)
+    assert isinstance(model.coef_, np.ndarray)
+    assert model.coef_.dtype == (np.float32 if "float32" in kind else np.float64)
+    assert model.n_features_in_ == 6
+    assert hasattr(model, "feature_names_in_") == (kind == "arrow")
+    methods = ["predict", "predict_proba", "predict_log_proba", "decision_function"]
+    for method in [m for m in methods if hasattr(model, m)]:
+        answer = getattr(model, method)(X)
+        text = isinstance(y[0], str) and method == "predict"
+        assert isinstance(answer, torch.Tensor if kind.startswith("torch") and not text else np.ndarray)
+        assert len(answer) == len(y)
+
+
+def test_numeric_labels_of_tensors_are_tensors():
+    X, y = torch.from_numpy(features()), torch.from_numpy(KNOWN["binary"].y) * 2 - 1
+    model = quick("binary").fit(X, y, sample_weight=torch.ones(len(y)))
+    predicted = model.predict(X)
+    assert predicted.dtype == torch.int64
+    assert set(predicted.tolist()) == {-1, 1}
+    assert model.score(X, y) == pytest.approx(float((predicted == y).float().mean()))
+
+
+def test_what_was_fitted_is_told():
+    model = quick("multinomial").fit(features(), KNOWN["multinomial"].y)
+    assert model.coef_.shape == (4, 6)
+    assert model.intercept_.shape == (4,)
+    assert model.classes_.tolist() == ["ant", "bee", "cat", "dog"]
+    assert (model.n_iter_, model.t_, model.s_) == (5, 5 * 47, 1)
+    assert [row["epoch"] for row in model.history_] == [0, 1, 2, 3, 4]
+    assert model.ran_ == "sgd, compiled, fp64"
+    assert not model.converged_
+    assert model.outcome_.name == "MAX_ITER"
+    binary = quick("binary", solver="ca_sgd", s=8, recipe="C", eta0=0.5).fit(features(), KNOWN["binary"].y)
+    assert binary.coef_.shape == (1, 6)
+    assert (binary.s_, binary.eta0_) == (8, 0.5)
+    assert binary.ran_ == "ca_sgd s=8, compiled recurrence, C"
+    linear = quick("linear").fit(features(), KNOWN["linear"].y)
+    assert linear.coef_.shape == (6,)
+    assert linear.intercept_.shape == (1,)
+
+
+def test_probabilities():
+    X = features()
+    for name in ("binary", "multinomial"):
+        model = quick(name).fit(X, KNOWN[name].y)
+        np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
+        np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+        np.testing.assert_array_equal(model.classes_[model.predict_proba(X).argmax(1)], model.predict(X))
+    far = model.predict_log_proba(1e6 * X)
+    assert np.isfinite(far).all()
+
+
+def test_verbose_prints_a_line_an_epoch(capsys):
+    quick("binary", verbose=1, early_stopping=True).fit(features(), KNOWN["binary"].y)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("epoch 1 of 5: loss ")
+    assert "validation" in lines[4]

@@ -1,0 +1,133 @@
+"""Mistakes are explained, and files can stand in for matrices."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from laconic import CASGDClassifier, CASGDRegressor
+
+from .estimator_problems import KNOWN, features
+
+X, LABELS, COUNTS = features()[:60], KNOWN["binary"].y[:60], KNOWN["poisson"].y[:60]
+
+PARAMETERS = [
+    ({"loss": "hinge"}, "unknown loss 'hinge'; choose one of 'log_loss'"),
+    ({"recipe": "E"}, "unknown recipe 'E'; choose one of 'auto', 'fp32', 'fp64', 'C', 'D'"),
+    ({"learning_rate": "optimal"}, "unknown learning_rate 'optimal'; choose one of 'constant'"),
+    ({"solver": "lbfgs"}, "unknown solver 'lbfgs'; choose one of 'auto', 'sgd', 'ca_sgd'"),
+    ({"sampling": "importance"}, "unknown sampling 'importance'"),
+    ({"gradient": "median"}, "unknown gradient 'median'"),
+    ({"alpha": -1.0}, "alpha must be a number from 0 to inf; got -1.0"),
+    ({"l1_ratio": 2}, "l1_ratio must be a number from 0 to 1; got 2"),
+    ({"momentum": 1.0}, r"momentum must be a number from 0 to 1 \(excluded\); got 1.0"),
+    ({"eta0": 0.0}, r'eta0 must be a number from 0 \(excluded\) to inf, or "auto"; got 0.0'),
+    ({"eta0": "fast"}, "eta0 must be a number"),
+    ({"s": 0}, 's must be a whole number, at least 1, or "auto"; got 0'),
+    ({"s": 2.5}, "s must be a whole number"),
+    ({"batch_size": "32"}, "batch_size must be a whole number, at least 1; got '32'"),
+    ({"max_iter": 0}, "max_iter must be a whole number, at least 1; got 0"),
+    ({"average": -1}, "average must be a whole number, at least 0, True or False; got -1"),
+    ({"tol": "small"}, "tol must be a number"),
+    ({"shuffle": False, "sampling": "replacement"}, "shuffle=False takes rows as they come"),
+    ({"validation_fraction": 1.0}, "validation_fraction must be a number"),
+    ({"warm_start": "yes"}, "warm_start must be True or False, got 'yes'"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), PARAMETERS, ids=[str(p) for p, _ in PARAMETERS])
+def test_parameters_are_checked_by_name(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        CASGDClassifier(**parameters).fit(X, LABELS)
+
+
+def with_entry(value):
+    bad = X.copy()
+    bad[3, 2] = value
+    return bad
+
+
+DATA = [
+    (lambda: CASGDClassifier().fit(with_entry(np.nan), LABELS), "Input X contains NaN"),
+    (lambda: CASGDClassifier().fit(scipy.sparse.csr_array(with_entry(np.inf)), LABELS), "infinity"),
+    (lambda: CASGDClassifier().fit(torch.from_numpy(with_entry(np.nan)), LABELS), "X is nan in row 4, column 3"),
+    (lambda: CASGDClassifier().fit(torch.zeros(3), LABELS), "Expected 2D array"),
+    (lambda: CASGDClassifier().fit(torch.from_numpy(X).to_sparse(), LABELS), "pass sparse data as a SciPy matrix"),
+    (lambda: CASGDClassifier().fit(X, LABELS[:-1]), "X has 60 rows, y has 59"),
+    (lambda: CASGDClassifier().fit(X, np.zeros(60)), "at least two classes"),
+    (lambda: CASGDClassifier().fit(X, np.linspace(0, 1, 60)), "Unknown label type"),
+    (lambda: CASGDClassifier().fit(X, None), "requires y to be passed"),
+    (lambda: CASGDClassifier().fit(X, LABELS, sample_weight=-np.ones(60)), "sample_weight is -1 in row 0"),
+    (lambda: CASGDClassifier().fit(X, LABELS, sample_weight=np.ones(61)), "sample_weight.shape"),
+    (lambda: CASGDClassifier().fit(X, LABELS, offset=np.ones(61)), "X has 60 rows, offset has 61"),
+    (lambda: CASGDClassifier().fit(X, LABELS, offset=np.ones((60, 2))), "one column for each of 1 outputs, got 2"),
+    (lambda: CASGDClassifier().fit(X, LABELS, rows="split"), "rows must be one of 'replicated', 'partitioned'"),
+    (
+        lambda: CASGDRegressor("poisson").fit(X, COUNTS - 5),
+        "poisson: targets must not be negative, but row 0",
+    ),
+    (lambda: CASGDRegressor("poisson").fit(X, COUNTS, offset=np.full(60, -np.inf)), "offset is -inf in row 0"),
+    (lambda: CASGDRegressor().fit(X, with_entry(np.nan)[:, 2]), "y contains NaN"),
+    (lambda: CASGDRegressor().fit(X, COUNTS).predict(X[:, :3]), "X has 3 features"),
+    (lambda: CASGDRegressor().fit("nowhere.csv", "y"), "there is no file nowhere.csv"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("call", "message"), DATA, ids=[message for _, message in DATA])
+def test_data_are_checked(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_half_precision_stays_so_in_memory():
+    model = CASGDRegressor(tol=None, max_iter=3).fit(torch.from_numpy(X).bfloat16(), COUNTS)
+    assert model.ran_ == "sgd, compiled, fp32 data=bf16"
+    assert model.predict(torch.from_numpy(X).bfloat16()).dtype == torch.float32
+
+
+def test_the_caller_s_arrays_stay_as_they_are():
+    matrix = scipy.sparse.csr_array((np.ones(4), [1, 1, 0, 5], [0, 2, 4]), shape=(2, 6))  # an entry given twice
+    summed = CASGDRegressor(tol=None, max_iter=3, solver="ca_sgd", random_state=0).fit(matrix, [1.0, 2.0])
+    assert matrix.nnz == 4
+    usual = CASGDRegressor(tol=None, max_iter=3, solver="ca_sgd", random_state=0).fit(matrix.toarray(), [1.0, 2.0])
+    np.testing.assert_allclose(summed.coef_, usual.coef_)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    header = ",".join([*(f"x{j}" for j in range(6)), "claims", "log_exposure", "animal"])
+    offset, animal = np.linspace(-1, 0, 60), np.where(LABELS == 1, "dog", "cat")
+    lines = [",".join([*map(str, x), str(c), str(o), a]) for x, c, o, a in zip(X, COUNTS, offset, animal, strict=True)]
+    (tmp_path / "all.csv").write_text("\n".join([header, *lines]) + "\n")
+    (tmp_path / "numbers.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in [header, *lines]) + "\n")
+    rows = [f"{y} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(x)) for x, y in zip(X, LABELS, strict=True)]
+    (tmp_path / "train.svm").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def test_files(folder):
+    offset = np.linspace(-1, 0, 60)
+    usual = CASGDRegressor("poisson", max_iter=4, tol=None, random_state=0)
+    usual.fit(X.astype(np.float32), COUNTS, offset=offset)
+    model = CASGDRegressor("poisson", max_iter=4, tol=None, random_state=0)
+    model.fit(folder / "numbers.csv", "claims", offset="log_exposure")
+    np.testing.assert_allclose(model.coef_, usual.coef_, rtol=1e-5)
+    assert model.feature_names_in_.tolist() == [f"x{j}" for j in range(6)]
+    np.testing.assert_allclose(model.predict(folder / "numbers.csv"), usual.predict(X, offset=offset), rtol=1e-4)
+    assert model.score(folder / "numbers.csv") == pytest.approx(usual.score(X, COUNTS, offset=offset), abs=1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["fp64", "C", "D"])
+def test_files_are_read_in_the_recipe_s_format(folder, recipe):
+    """D rounds the operands of the update too, which is not compiled; the rest is."""
+    for path, y, usual in (("numbers.csv", "claims", CASGDRegressor), ("train.svm", None, CASGDClassifier)):
+        model = usual(max_iter=4, tol=None, random_state=0, recipe=recipe).fit(folder / path, y)
+        assert model.ran_ == f"sgd, {'torch' if recipe == 'D' else 'compiled'}, {recipe}"
+
+
+def test_a_sparse_file(folder):
+    model = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(str(folder / "train.svm"))
+    usual = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(X.astype(np.float32), LABELS)
+    np.testing.assert_allclose(model.coef_, usual.coef_, rtol=1e-4)
+    assert model.score(folder / "train.svm") == usual.score(X, LABELS)
