@@ -93,6 +93,83 @@ def ddp() -> str:
     return table(headings, rows) + "\n\n" + origin("ddp-1gbit")
 
 
+def glm() -> str:
+    """All of the section, from every result file of the suite that there is; nothing where there is none."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("glm*.json"))}
+    if not found:
+        return ""
+    parts = [GLM_INTRODUCTION, goals(*found)]
+    for name, made in found.items():
+        parts += glm_race(name, made) if made["suite"] == "glm-time-to" else glm_iterations(name, made)
+    return "\n\n".join(parts)
+
+
+GLM_INTRODUCTION = """\
+## Generalised linear models
+
+Each rank has a block of the columns. SGD sums margins over ranks in every iteration; CA-SGD sums them, and the Gram
+matrix of the rows, once in s iterations, and gives the same iterates. Recipe C keeps data and margins in bfloat16. *no
+messages* does the same work on every rank alone: no solver of the kind can be faster. Times are the slowest rank's; CPU
+time is a rank's."""
+
+
+def glm_iterations(name: str, made: dict) -> list[str]:
+    headings = [
+        "contender",
+        "µs (20–80 %)",
+        "CPU µs",
+        "× sgd fp32 (20–80 %)",
+        "× sgd C",
+        "messages",
+        "bytes",
+        "loss gap",
+    ]
+    parts = []
+    for problem in dict.fromkeys(row["problem"] for row in made["rows"]):
+        rows = [row for row in made["rows"] if row["problem"] == problem]
+        first = rows[0]
+        link = f"links of {first['rate']}" if first["rate"] else "loopback"
+        shape = f"{first['n_rows']:,} × {first['n_features']:,}, {first['family']}, {first['ranks']} ranks over {link}"
+        parts += [f"### {problem}", f"{shape}; batches of {first['batch_size']}; an iteration:"]
+        parts.append(table(headings, [glm_row(row) for row in rows]))
+    return [*parts, origin(name)]
+
+
+def glm_row(row: dict) -> list[str]:
+    micro = {key: 1e6 * value for key, value in row["seconds"].items()}
+    return [
+        row["contender"],
+        spread(micro),
+        number(1e6 * row["cpu_seconds"]),
+        spread(row["speedup_over_fp32"]),
+        number(row["speedup_over_bf16"]["median"]),
+        number(row["messages"]),
+        number(row["bytes_sent"]),
+        "–" if row["loss_gap"] is None else f"{100 * row['loss_gap']:.3f} %",
+    ]
+
+
+def glm_race(name: str, made: dict) -> list[str]:
+    first = made["rows"][0]
+    rows = [
+        [
+            row["contender"],
+            row["config"] or "none got there",
+            spread(row["seconds"]),
+            spread(row["over_ours"]),
+            number(None if row["above_optimum"] is None else 100 * row["above_optimum"]),
+        ]
+        for row in made["rows"]
+    ]
+    headings = ["contender", "its best way", "s (20–80 %)", "÷ ours (20–80 %)", "above the optimum, %"]
+    return [
+        f"### {first['problem']}: to within 1 % of the optimum",
+        f"{first['n_rows']:,} × {first['n_features']:,}, {first['family']}; one process; all of `fit`:",
+        table(headings, rows),
+        origin(name),
+    ]
+
+
 SECTIONS = {
     "codec goals": lambda: goals("codec"),
     "codec": codec,
@@ -101,6 +178,7 @@ SECTIONS = {
     ),
     **{f"exchange {rate}": lambda rate=rate: exchange(rate) for rate in ("1gbit", "unlimited", "100mbit", "20mbit")},
     "ddp": ddp,
+    "glm": glm,
 }
 
 
@@ -108,7 +186,8 @@ def rendered(page: str) -> str:
     """The page with every section's table made anew."""
 
     def fill(match: re.Match) -> str:
-        return f"<!-- {match[1]} -->\n\n{SECTIONS[match[1]]()}\n\n<!-- end -->"
+        made = SECTIONS[match[1]]()
+        return f"<!-- {match[1]} -->\n\n{made}\n\n<!-- end -->" if made else f"<!-- {match[1]} -->\n<!-- end -->"
 
     return re.sub(r"<!-- (?!end)(.*?) -->.*?<!-- end -->", fill, page, flags=re.DOTALL)
 

@@ -82,6 +82,9 @@ def ddp(
     size: Annotated[int, typer.Option(parser=whole_number(), help="Parameters of the network, at least.")] = 2**22,
     batch_size: Annotated[int, typer.Option(parser=whole_number(), help="Samples a rank and step.")] = 16,
     repeats: Repeats = 30,
+    seeds: Annotated[
+        int, typer.Option(parser=whole_number(), help="Do it all so many times over: one loss is mostly luck.")
+    ] = 1,
     codec: Annotated[
         str | None,
         typer.Option(metavar="NAME,...", help="Only these besides the baselines: powersgd, nuqsgd, ef-sign, ..."),
@@ -104,6 +107,7 @@ def ddp(
             size=size,
             batch_size=batch_size,
             repeats=repeats,
+            seeds=seeds,
             codecs=_names(codec),
         )
 

@@ -5,12 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import RenderableType
 
 from laconic.bench import DDPRow, Finding, Snapshot, findings
+from laconic.bench.glm import GLMRow
 from laconic.cli.bench_network_tables import ddp
 from laconic.report import Column, number, table
 
 
 def tables(
-    rows: Sequence[Finding], trained: Sequence[DDPRow], snapshot: Snapshot, bucket_size: int
+    rows: Sequence[Finding],
+    trained: Sequence[DDPRow],
+    fitted: Sequence[GLMRow],
+    snapshot: Snapshot,
+    bucket_size: int,
 ) -> Iterator[RenderableType]:
     """All that a person is shown."""
     yield (
@@ -29,6 +34,14 @@ def tables(
             "on the digits. Over loopback compression does not pay; `laconic bench ddp --rate 1gbit` emulates a link.\n"
         )
         yield ddp(trained)
+    if fitted:
+        first = fitted[0]
+        yield (
+            f"\nThe same ranks fit a logistic regression of {first.n_features} features, each with its own columns, in "
+            f"{first.n_iterations} iterations on batches of {first.batch_size}: SGD says something in every one, "
+            "CA-SGD once in 32. Recipe C keeps data and margins in bfloat16.\n"
+        )
+        yield fits(fitted)
 
 
 def losses(rows: Sequence[Finding]) -> RenderableType:
@@ -67,6 +80,25 @@ def sizes(rows: Sequence[Finding]) -> RenderableType:
         rows,
         "total: the shortest of the four with norms and header. GB/s of float32 values, encoded and decoded at "
         "fixed width.",
+    )
+
+
+def fits(rows: Sequence[GLMRow]) -> RenderableType:
+    """Time, messages, bytes and loss of each solver."""
+    columns: list[Column[GLMRow]] = [
+        Column("solver", lambda r: r.contender, "left"),
+        Column("µs", lambda r: number(1e6 * r.seconds.median)),
+        Column("×\nsgd fp32", lambda r: number(r.speedup_over_fp32.median)),
+        Column("messages", lambda r: number(r.messages)),
+        Column("bytes", lambda r: number(r.bytes_sent)),
+        Column("loss", lambda r: number(r.loss, 5)),
+    ]
+    return table(
+        "An iteration, and the loss after all of them",
+        columns,
+        [row for row in rows if not row.is_floor],
+        "µs: the slowest rank's. messages, bytes: sent by a rank, an iteration. CA-SGD sends more bytes in fewer "
+        "messages. `laconic bench glm` has more shapes, and emulates links.",
     )
 
 

@@ -83,8 +83,13 @@ def as_target(y: Any, what: str = "y") -> torch.Tensor:
     (tensor([ 1, -1]), tensor([0.5000], dtype=torch.float64))
     """
     values = as_floats(y, what)
-    whole = bool((values == values.round()).all()) and bool((values.abs() < 2**53).all())
+    step = _CHECKED_AT_ONCE
+    whole = all(_is_whole(values[first : first + step]) for first in range(0, len(values), step))
     return values.long() if whole else values
+
+
+def _is_whole(values: torch.Tensor) -> bool:
+    return bool(((values == values.round()) & (values.abs() < 2**53)).all())
 
 
 def as_floats(values: Any, what: str) -> torch.Tensor:

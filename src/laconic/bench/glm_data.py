@@ -1,0 +1,113 @@
+"""Rows for the suite `glm`: a synthetic problem of a published shape, or a file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from laconic.bench.schemes import require_known
+from laconic.data import SHAPES, BadTable, column_cuts, make
+from laconic.exchange import Communicator
+from laconic.glm import Bernoulli, Columns, DenseColumns, Precision, Problem, SparseColumns
+from laconic.glm.job.prepared import prepare
+from laconic.glm.job.source import Source
+from laconic.glm.job.task import Task
+from laconic.glm.model import FAMILIES, family_named
+
+COVTYPE_ROWS, COVTYPE_NUMBERS, COVTYPE_GROUPS = 581_012, 10, (4, 40)
+"""Rows, numeric columns, and categories of the two groups of one-hot columns of the forest cover data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Where rows come from, as JSON values.
+
+    name         of the problem: one of `data.SHAPES`, or of a file whatever it is to be called
+    scale        part of the rows of a synthetic problem
+    source       the file; None for a synthetic problem
+    family       of a file's target; None to choose
+    positive     the class that counts as 1, where a file's target has more than two
+    standardize  scale a file's columns to mean 0 and variance 1
+    """
+
+    name: str
+    scale: float = 1.0
+    source: Source | None = None
+    family: str | None = None
+    positive: str | None = None
+    standardize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.family is not None:
+            require_known([self.family], FAMILIES, "family")
+        if self.source is None:
+            require_known([self.name], tuple(SHAPES), "problem")
+            if not 0 < self.scale <= 1:
+                raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}")
+        elif self.positive is not None and self.family not in (None, "logistic"):
+            raise ValueError(f"a positive class is for --family logistic, not {self.family}")
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Given":
+        """The inverse of `dataclasses.asdict`."""
+        source = values["source"]
+        return cls(**{**values, "source": None if source is None else Source(**source)})
+
+
+def load(given: Given, comm: Communicator) -> tuple[Problem, int]:
+    """This rank's columns of the rows in float32, and how many columns there are on all ranks.
+
+    >>> problem, n_features = load(Given("susy", scale=1e-5), Communicator())
+    >>> problem.columns.m, n_features, problem.family.name
+    (50, 18, 'bernoulli')
+    """
+    if given.source is not None:
+        return _from_file(given, given.source, comm)
+    n = SHAPES[given.name].n_features
+    cuts = column_cuts(n, comm.size)
+    made = make(given.name, given.scale, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
+    return Problem(DenseColumns(made.table.X), family_named(made.family), made.table.y.float()), n
+
+
+def stored(columns: Columns, dtype: torch.dtype) -> Columns:
+    """The same columns, their values kept as `dtype`."""
+    if isinstance(columns, SparseColumns):
+        values, indices, begins = columns.matrix
+        return SparseColumns(values.to(dtype), indices, begins, columns.n)
+    if isinstance(columns, DenseColumns):
+        return DenseColumns(columns.X.to(dtype))
+    raise TypeError(f"expected dense or sparse columns, got {type(columns).__name__}")
+
+
+def covtype_like(n_rows: int = COVTYPE_ROWS, seed: int = 0) -> Problem:
+    """A logistic problem with the shape of the forest cover data, columns of mean 0 and variance 1.
+
+    Ten correlated numeric columns, then 4 and 40 one-hot columns whose categories are more and more rare, as there.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mixing = torch.randn(COVTYPE_NUMBERS, COVTYPE_NUMBERS, generator=generator) * 0.7 ** torch.arange(COVTYPE_NUMBERS)
+    parts = [torch.randn(n_rows, COVTYPE_NUMBERS, generator=generator) @ mixing.T]
+    for n_categories in COVTYPE_GROUPS:
+        shares = 10.0 ** -torch.linspace(0, 3.5, n_categories)
+        drawn = torch.multinomial(shares, n_rows, replacement=True, generator=generator)
+        parts.append(torch.nn.functional.one_hot(drawn, n_categories).float())
+    X = torch.cat(parts, 1)
+    X -= X.mean(0)
+    X /= X.std(0, correction=0).clamp(min=n_rows**-0.5)
+    coef = torch.randn(X.shape[1], generator=generator) * 0.35
+    y = (torch.rand(n_rows, generator=generator) < torch.sigmoid(X @ coef)).float()
+    return Problem(DenseColumns(X), Bernoulli(), y)
+
+
+def _from_file(given: Given, source: Source, comm: Communicator) -> tuple[Problem, int]:
+    family = given.family if given.positive is None else "multinomial"
+    task = Task(source, output="", family=family, standardize=given.standardize)
+    found = prepare(task, comm, Precision())
+    if given.positive is None:
+        return found.problem, found.n_features
+    names = [str(label) for label in found.classes or ()]
+    if given.positive not in names:
+        raise BadTable(f"{source.path}: no class is {given.positive!r}; there are {', '.join(names[:8])}")
+    y = (found.problem.y == names.index(given.positive)).float()
+    return replace(found.problem, family=Bernoulli(), y=y), found.n_features

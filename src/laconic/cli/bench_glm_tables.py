@@ -1,0 +1,113 @@
+"""The tables of `laconic bench glm`."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from laconic.bench import Environment, Outcome
+from laconic.bench.glm import GLMOptions, GLMRow
+from laconic.bench.glm_files import FileRow
+from laconic.bench.glm_goals import SETTING, TIME_SETTING, losses, race_losses
+from laconic.bench.glm_time_to import TimeRow
+from laconic.cli.bench_network_tables import noise
+from laconic.cli.bench_tables import goals
+from laconic.report import Column, number, table
+
+
+def page(
+    rows: Sequence[GLMRow], outcomes: Sequence[Outcome], options: GLMOptions, environment: Environment
+) -> Iterator[RenderableType]:
+    """All that a person is shown of iterations on ranks."""
+    yield machine(environment)
+    where = f"hosts on links of {options.rate}, emulated" if options.rate else "processes over loopback, unlimited"
+    yield (
+        f"{options.ranks} ranks of one thread, {where}; batches of {options.batch_size}; "
+        f"medians of {options.repeats} rounds of {options.iterations} iterations"
+    )
+    yield f"{noise(rows[0].seconds)}\n"
+    for problem in dict.fromkeys(row.problem for row in rows):
+        yield iterations([row for row in rows if row.problem == problem])
+        yield ""
+    yield from _lost(losses(rows))
+    if outcomes:
+        yield ""
+        yield goals(outcomes, SETTING)
+
+
+def time_page(
+    rows: Sequence[TimeRow], file: FileRow, outcomes: Sequence[Outcome], environment: Environment
+) -> Iterator[RenderableType]:
+    """All that a person is shown of the race to an objective."""
+    yield f"{machine(environment)}\n"
+    yield race(rows)
+    yield ""
+    yield (
+        f"LIBSVM, {file.n_bytes / 1e6:.0f} MB: read at {number(file.mb_per_second)} MB/s, "
+        f"{number(file.ratio_to_sklearn.median)} times scikit-learn's speed"
+        + (f"; converted in {file.peak_bytes / 1e6:.0f} MB of memory" if file.peak_bytes is not None else "")
+    )
+    yield ""
+    yield from _lost(race_losses(rows))
+    yield ""
+    yield goals(outcomes, TIME_SETTING)
+
+
+def machine(here: Environment) -> str:
+    """Where this was measured."""
+    return (
+        f"{here.cpu}, {here.n_cores} cores; python {here.python}, torch {here.torch}, numba {here.numba}, "
+        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}"
+    )
+
+
+def iterations(rows: Sequence[GLMRow]) -> RenderableType:
+    """One line a contender."""
+    first = rows[0]
+    columns: list[Column[GLMRow]] = [
+        Column("contender", lambda r: r.contender, "left"),
+        Column("µs", lambda r: _us(r.seconds.median)),
+        Column("20–80 %", lambda r: f"{_us(r.seconds.p20)}–{_us(r.seconds.p80)}"),
+        Column("×\nfp32", lambda r: number(r.speedup_over_fp32.median)),
+        Column("×\nbf16", lambda r: number(r.speedup_over_bf16.median)),
+        Column("CPU\nµs", lambda r: _us(r.cpu_seconds)),
+        Column("mes-\nsages", lambda r: number(r.messages)),
+        Column("bytes\nsent", lambda r: number(r.bytes_sent)),
+        Column("loss\ngap %", lambda r: "–" if r.loss_gap is None else f"{100 * r.loss_gap:.3f}"),
+    ]
+    return table(
+        f"{first.problem}: {first.n_rows:,} × {first.n_features:,}, {first.family}; an iteration",
+        columns,
+        rows,
+        f"µs: the slowest rank's. × fp32, × bf16: speed over sgd fp32 and sgd C in the same round. CPU µs, messages, "
+        f"bytes: of a rank. loss gap: above that of sgd fp32 after {first.n_iterations} iterations on the same "
+        "batches. no messages: the same work, each rank alone.",
+    )
+
+
+def race(rows: Sequence[TimeRow]) -> RenderableType:
+    """One line a contender."""
+    first = rows[0]
+    columns: list[Column[TimeRow]] = [
+        Column("contender", lambda r: r.contender, "left"),
+        Column("its best way", lambda r: r.config or "none got there", "left"),
+        Column("s", lambda r: number(r.seconds.median if r.seconds else None)),
+        Column("÷\nours", lambda r: number(r.over_ours.median if r.over_ours else None)),
+        Column("above\nbest, %", lambda r: number(None if r.above_optimum is None else 100 * r.above_optimum, 2)),
+    ]
+    return table(
+        f"{first.problem}: {first.n_rows:,} × {first.n_features:,}, {first.family}; to within 1 % of the optimum",
+        columns,
+        rows,
+        "s: all of fit, float32 rows in memory. ÷ ours: over the faster of laconic's. Each contender runs the best of "
+        "the settings tried.",
+    )
+
+
+def _lost(sentences: Sequence[str]) -> Iterator[str]:
+    yield "Where we lose:" + ("" if sentences else " nowhere in this run.")
+    for sentence in sentences:
+        yield f"• {sentence}"
+
+
+def _us(seconds: float) -> str:
+    return number(1e6 * seconds)

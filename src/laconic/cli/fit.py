@@ -1,0 +1,151 @@
+"""`laconic fit DATA`."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from laconic.cli import fit_options as o
+from laconic.cli.bad_input import BadInput
+from laconic.cli.fit_progress import fit_progress
+from laconic.cli.fit_text import lines
+from laconic.cli.numbers import whole_number
+
+if TYPE_CHECKING:
+    from laconic.glm.job import Task
+
+TIMEOUT_SECONDS = 30 * 24 * 3600.0
+AUTO = "auto"
+
+
+def fit(
+    data: Annotated[
+        Path, typer.Argument(help="LIBSVM, CSV, Parquet, .npy, .npz, or a store made by `laconic convert`.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model goes (safetensors).")],
+    family: Annotated[
+        str | None,
+        typer.Option(help="logistic, multinomial, linear or poisson; by default logistic where y has two values."),
+    ] = None,
+    target: o.Target = None,
+    weight: o.Weight = None,
+    offset: o.Offset = None,
+    exposure: o.Exposure = None,
+    one_hot: o.OneHot = None,
+    drop: o.Drop = None,
+    dense: o.Dense = False,
+    n_features: o.NFeatures = None,
+    standardize: Annotated[
+        bool,
+        typer.Option("--standardize", help="Fit to columns of mean 0 and variance 1 (a sparse X is not centred)."),
+    ] = False,
+    recipe: Annotated[str, typer.Option(help="Precision: fp32, fp64, C or D.")] = "fp32",
+    solver: Annotated[str, typer.Option(help="sgd, ca_sgd, or auto: sgd in one process, ca_sgd on ranks.")] = AUTO,
+    s: Annotated[str, typer.Option(metavar="N", help="Iterations that share a message, or auto.")] = AUTO,
+    batch_size: Annotated[int, typer.Option(parser=whole_number(), help="Rows of a batch.")] = 32,
+    alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 1e-4,
+    l1_ratio: Annotated[float, typer.Option(help="Share of the penalty that is on absolute values.")] = 0.0,
+    intercept: Annotated[bool, typer.Option(help="Whether there is an intercept.")] = True,
+    eta0: Annotated[str, typer.Option(metavar="NUMBER", help="First step size, or auto.")] = AUTO,
+    learning_rate: Annotated[str, typer.Option(help="constant, invscaling, cosine or adaptive.")] = "adaptive",
+    momentum: Annotated[float, typer.Option(help="From 0 to less than 1.")] = 0.0,
+    max_iter: Annotated[int, typer.Option(parser=whole_number(), help="Epochs, at most.")] = 100,
+    tol: Annotated[
+        float, typer.Option(help="Stop when epochs no longer lower the loss by more; negative: run all epochs.")
+    ] = 1e-4,
+    seed: Annotated[int, typer.Option(parser=whole_number(least=0), help="Of the order of the rows.")] = 0,
+    ranks: Annotated[
+        int | None, typer.Option(parser=whole_number(most=1024), help="Local processes to share the columns among.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to judge the model by.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, at ends of epochs and")
+    ] = None,
+    checkpoint_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="after so many seconds.")] = 300.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
+    as_json: o.AsJson = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Fit a generalised linear model to a file.
+
+    Under torchrun, uses its ranks: each reads its own columns.
+    """
+    given = dict(locals())
+    with o.reading():
+        task = make_task(given)
+        report = _on_ranks(task, ranks, quiet=quiet)
+    if report is None:
+        return
+    if as_json:
+        typer.echo(json.dumps(report, indent=2, allow_nan=False))
+        return
+    for line in lines(report):
+        typer.echo(line)
+
+
+def make_task(given: dict[str, Any]) -> "Task":
+    """The options as a task."""
+    from laconic.glm.job import Source, Task
+
+    if given["resume"] and given["checkpoint"] is None:
+        raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
+    source = Source(
+        str(given["data"]),
+        **{name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")},
+        one_hot=o.names(given["one_hot"]),
+        drop=o.names(given["drop"]),
+    )
+    same = ["family", "standardize", "recipe", "batch_size", "alpha", "l1_ratio", "intercept", "learning_rate"]
+    same += ["momentum", "max_iter", "seed", "checkpoint_every", "resume"]
+    return Task(
+        data=source,
+        output=str(given["output"]),
+        test=None if given["test"] is None else str(given["test"]),
+        solver=None if given["solver"] == AUTO else given["solver"],
+        s=None if given["s"] == AUTO else whole_number()(given["s"]),
+        eta0=None if given["eta0"] == AUTO else _positive("--eta0", given["eta0"]),
+        tol=None if given["tol"] < 0 else given["tol"],
+        checkpoint=None if given["checkpoint"] is None else str(given["checkpoint"]),
+        **{name: given[name] for name in same},
+    )
+
+
+def _positive(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise BadInput(f"{name} must be a positive number or {AUTO}, got {text!r}")
+    return value
+
+
+def _on_ranks(task: "Task", ranks: int | None, *, quiet: bool) -> dict[str, Any] | None:
+    """The report of rank 0; None on the other ranks of torchrun."""
+    from laconic.exchange.launch import Host, inside_torchrun, join_ranks, start_ranks
+    from laconic.glm import job
+
+    arguments = {"task": asdict(task)}
+    if inside_torchrun():
+        size = int(os.environ["WORLD_SIZE"])
+        if ranks not in (None, size):
+            raise BadInput(f"torchrun has started {size} ranks and --ranks says {ranks}; leave --ranks out")
+        joined = join_ranks(
+            "laconic.cli.fit_progress:fit_showing", arguments | {"quiet": quiet}, timeout_seconds=TIMEOUT_SECONDS
+        )
+        return None if joined is None else _checked(joined[0])
+    with fit_progress(quiet=quiet) as show:
+        if ranks is None or ranks == 1:
+            return _checked(job.fit(show, task=arguments["task"]))
+        hosts = [Host()] * ranks
+        results = start_ranks("laconic.glm.job:fit", arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=show)
+        return _checked(results[0])
+
+
+def _checked(report: dict[str, Any]) -> dict[str, Any]:
+    if "complaint" in report:
+        raise BadInput(report["complaint"])
+    return report

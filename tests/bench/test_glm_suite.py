@@ -1,0 +1,291 @@
+"""The suite `glm`: contenders, checks, the race to an objective, goals. No test asserts a time."""
+
+import importlib.util
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laconic.bench import Environment, Spread, document, glm_files, glm_rivals
+from laconic.bench.checks import WrongResult
+from laconic.bench.glm import GLMOptions, check_iterates, glm_rows, synthetic
+from laconic.bench.glm_contenders import Contender, contenders
+from laconic.bench.glm_data import Given, covtype_like, load, stored
+from laconic.bench.glm_goals import glm_outcomes, losses, race_losses, time_outcomes
+from laconic.bench.glm_objective import TrainingRows
+from laconic.bench.glm_rank import objective
+from laconic.bench.glm_time_to import TimeRow, time_to_rows
+from laconic.data import BadTable
+from laconic.exchange import Communicator
+from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve
+from laconic.glm.job.source import Source
+
+ROOT = Path(__file__).parents[2]
+TINY = {"ranks": 2, "s": (1, 4), "batch_size": 4, "iterations": 16, "repeats": 2}
+ONE = Spread(1.0, 1.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    problems = [Given("susy", 2e-4), Given("poisson-synth", 2e-3)]
+    return glm_rows(GLMOptions(problems, **TINY))
+
+
+def test_every_contender_has_a_row_on_every_problem(rows):
+    labels = [contender.label for contender in contenders(("fp32", "C", "D"), (1, 4))]
+    assert [(row.problem, row.contender) for row in rows] == [
+        (name, label) for name in ("susy", "poisson-synth") for label in labels
+    ]
+    for row in rows:
+        assert row.seconds.p20 <= row.seconds.median <= row.seconds.p80
+        assert (row.ranks, row.batch_size, row.n_iterations) == (2, 4, 48)
+        assert row.cpu_seconds > 0
+    assert {row.n_features for row in rows} == {18, 1000}
+
+
+def test_messages_and_bytes_are_those_of_the_solvers(rows):
+    by_label = {row.contender: row for row in rows if row.problem == "susy"}
+    assert by_label["sgd fp32"].messages == by_label["ca_sgd C s=1"].messages == 1.0
+    assert by_label["sgd fp32"].bytes_sent == 4 * 4  # 2 (P − 1) / P of 4 margins in float32
+    assert by_label["ca_sgd C s=4"].messages == 0.25
+    assert by_label["ca_sgd C s=4"].bytes_sent == (4 * 4 + 6 * 16) * 4 / 4  # a block: margins and 6 blocks of 4 by 4
+    assert by_label["ca_sgd D s=4"].bytes_sent == by_label["ca_sgd C s=4"].bytes_sent / 2
+    assert by_label["ca_sgd C s=4, no messages"].messages == by_label["sgd fp32, no messages"].bytes_sent == 0
+
+
+def test_iterates_and_losses(rows):
+    for row in rows:
+        if row.is_floor:
+            assert row.loss is row.loss_gap is row.difference is None
+        elif row.recipe == "fp32":
+            assert row.difference <= 1e-5
+            assert abs(row.loss_gap) <= 1e-5
+        else:
+            assert 0 < row.difference < 0.05
+            assert abs(row.loss_gap) < 0.005
+    assert rows[0].speedup_over_fp32 == ONE
+    assert rows[0].loss_gap == rows[0].difference == 0
+
+
+def test_rows_can_be_published(rows):
+    made = document("glm", rows, Environment.here(), options=GLMOptions(synthetic(["susy"], 0.1)).published())
+    assert json.loads(json.dumps(made, allow_nan=False))["rows"][0]["is_floor"] is False
+
+
+def test_files_are_published_without_their_folder():
+    options = GLMOptions([Given("a9a", source=Source("/data/sets/a9a.svm"))])
+    assert options.published()["problems"][0]["source"]["path"] == "a9a.svm"
+
+
+def found(digest="a", apart=0.0):
+    return {"digest": digest, "checked": (apart, 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "lanes", "said"),
+    [
+        ("C", [found("a"), found("b")], "the ranks have not seen the same margins"),
+        ("fp32", [found(apart=1e-9), found()], "off by 2.24e-05 of their length"),
+        ("C", [found(apart=math.inf), found()], "no longer numbers"),
+    ],
+)
+def test_wrong_results_are_found(recipe, lanes, said):
+    with pytest.raises(WrongResult, match=said):
+        check_iterates(Contender("ca_sgd", recipe, 8), lanes)
+
+
+def test_right_results_are_let_through():
+    assert check_iterates(Contender("ca_sgd", "C", 8), [found(apart=1e-9)] * 2) == pytest.approx(10**-4.5)
+    assert check_iterates(Contender("ca_sgd", "fp32", 8), [found()] * 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": 1}, "ranks must be from 2 to 250, got 1"),
+        ({"rate": "fast"}, "got 'fast'"),
+        ({"s": (3,)}, "iterations must be a multiple of every s, got 16 and s = 3"),
+        ({"s": (0,)}, "multiple of every s"),
+        ({"s": ()}, "at least one problem"),
+        ({"recipes": ("E",)}, "unknown recipe 'E'"),
+        ({"repeats": 0}, "repeats must be at least 1"),
+    ],
+)
+def test_wrong_options_are_told_before_any_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        GLMOptions(synthetic(["susy"], 0.1), **TINY | options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "iris"}, "unknown problem 'iris'; choose from epsilon"),
+        ({"name": "susy", "scale": 0}, "above 0 and at most 1; got 0"),
+        ({"name": "x", "source": Source("x"), "family": "gamma"}, "unknown family 'gamma'"),
+        ({"name": "x", "source": Source("x"), "family": "linear", "positive": "2"}, "for --family logistic"),
+    ],
+)
+def test_wrong_data_is_told_before_any_work(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Given(**arguments)
+
+
+def test_a_file_with_many_classes(tmp_path):
+    path = tmp_path / "three.csv"
+    path.write_text("a,b,kind\n1,2,x\n3,5,y\n5,1,z\n0,0,y\n")
+    given = Given("three", source=Source(str(path), target="kind"), positive="y", standardize=True)
+    assert Given.from_json(asdict(given)) == given
+    problem, n_features = load(given, Communicator())
+    assert n_features == 2
+    assert problem.y.tolist() == [0, 1, 0, 1]
+    assert problem.columns.X.mean(0).abs().max() < 1e-6
+    with pytest.raises(BadTable, match="no class is 'w'; there are x, y, z"):
+        load(replace(given, positive="w"), Communicator())
+
+
+def test_a_bad_file_is_a_complaint_not_a_traceback(tmp_path):
+    path = tmp_path / "bad.svm"
+    path.write_text("1 1:0.5\nzero 1:2\n")
+    with pytest.raises(BadTable, match="line 2"):
+        glm_rows(GLMOptions([Given("bad", source=Source(str(path)))], **TINY))
+
+
+def test_columns_in_another_type():
+    dense = DenseColumns(torch.ones(2, 3))
+    sparse = SparseColumns(torch.ones(2), torch.zeros(2, dtype=torch.int32), torch.tensor([0, 1, 2]), 1)
+    assert stored(dense, torch.bfloat16).X.dtype == stored(sparse, torch.bfloat16).matrix[0].dtype == torch.bfloat16
+
+
+def training_rows(family, m=400):
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(m, 3, generator=generator)
+    z = X @ torch.tensor([1.0, -0.5, 0.2]) - 0.3
+    y = torch.poisson(z.exp(), generator=generator) if family.name == "poisson" else (z > 0).float()
+    return Problem(DenseColumns(X), family, y)
+
+
+@pytest.mark.parametrize("family", [Bernoulli(), Poisson()], ids=lambda family: family.name)
+def test_both_ways_to_look_at_an_objective_agree(family):
+    problem, settings = training_rows(family), Contender("sgd", "fp32").settings(0.1, 8)
+    state = solve(problem, replace(settings, max_iter=1), state=begin(problem, settings)).state
+    point = state.coef[0].double().numpy(), float(state.intercept)
+    seen = TrainingRows.of(problem, settings.penalty.alpha).objective(point)
+    assert seen == pytest.approx(objective(problem, settings, state, Communicator()), rel=1e-5)
+
+
+def test_an_exposure_is_a_weight_on_the_rate():
+    plain = training_rows(Poisson(), 50)
+    exposure = torch.linspace(0.5, 2.0, 50)
+    rows = TrainingRows.of(replace(plain, offset=exposure.log()), 0.0)
+    assert rows.w.mean() == pytest.approx(1)
+    np.testing.assert_allclose(rows.y, plain.y / exposure, rtol=1e-6)
+    a, b = (np.array([0.1, 0.2, 0.3]), 0.1), (np.zeros(3), -0.2)
+
+    def loss(point):
+        z = plain.columns.X.double() @ torch.from_numpy(point[0]) + point[1] + exposure.double().log()
+        return float(Poisson().loss(z[:, None], plain.y.double()).sum() / exposure.double().sum())
+
+    assert rows.objective(a) - rows.objective(b) == pytest.approx(loss(a) - loss(b), rel=1e-5)
+
+
+def test_what_scikit_learn_cannot_do_is_told():
+    gaussian = Problem(DenseColumns(torch.ones(2, 1)), Gaussian(), torch.ones(2))
+    with pytest.raises(BadTable, match="for logistic and poisson targets, not gaussian"):
+        TrainingRows.of(gaussian, 1.0)
+    with pytest.raises(BadTable, match="no offsets"):
+        TrainingRows.of(replace(training_rows(Bernoulli()), offset=torch.zeros(400)), 1.0)
+
+
+@pytest.mark.parametrize("family", [Bernoulli(), Poisson()], ids=lambda family: family.name)
+def test_the_race(family):
+    rows = time_to_rows("tiny", TrainingRows.of(training_rows(family), 1e-2), batch_size=8, repeats=1)
+    rivals = ["SGDClassifier", "LogisticRegression(lbfgs)"]
+    rivals = rivals if family.name == "bernoulli" else ["PoissonRegressor(lbfgs)"]
+    assert [row.contender for row in rows] == ["laconic fp32", "laconic C", *rivals]
+    for row in rows:
+        assert (row.config is None) == (row.seconds is None) == (row.above_optimum is None)
+        assert row.above_optimum is None or -1e-4 <= row.above_optimum <= 0.01
+    assert rows[0].config
+    assert rows[-1].config
+
+
+def test_sparse_rows_race_too():
+    from scipy.sparse import csr_matrix
+
+    dense = TrainingRows.of(training_rows(Bernoulli()), 1e-2)
+    sparse = TrainingRows.of(replace(training_rows(Bernoulli()), columns=SparseColumns.of(csr_matrix(dense.X))), 1e-2)
+    assert glm_rivals.optimum(sparse) == pytest.approx(glm_rivals.optimum(dense), rel=1e-5)
+
+
+def test_the_shape_of_the_forest_cover_data():
+    problem = covtype_like(500)
+    assert problem.columns.X.shape == (500, 54)
+    assert set(problem.y.tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(problem.columns.X.mean(0), torch.zeros(54), atol=1e-4, rtol=0)
+    assert torch.equal(problem.columns.X, covtype_like(500).columns.X)
+
+
+def test_files(tmp_path):
+    row = glm_files.file_row(100_000, repeats=1)
+    assert row.n_bytes >= 100_000
+    assert row.n_rows == 2000
+    assert row.mb_per_second > 0
+    assert row.peak_bytes is None or row.peak_bytes >= 0
+
+
+def test_readers_that_differ_are_found(tmp_path, monkeypatch):
+    path = tmp_path / "rows.svm"
+    path.write_text("1 1:0.5\n0 2:1\n")
+    glm_files.check_same(path)
+    monkeypatch.setattr(glm_rivals, "read_libsvm", lambda path: (glm_files.read_libsvm(path).X, np.zeros(2)))
+    with pytest.raises(WrongResult, match="do not find the same numbers"):
+        glm_files.check_same(path)
+
+
+def test_goals(rows):
+    fast, slow = Spread(7.0, 6.5, 7.5), Spread(0.5, 0.4, 0.6)
+    ours = next(row for row in rows if row.contender == "ca_sgd C s=4" and row.problem == "susy")
+    row = replace(ours, ranks=4, batch_size=8, speedup_over_fp32=fast, speedup_over_bf16=fast, loss_gap=0.002)
+    assert [(o.floor, o.verdict) for o in glm_outcomes([row])] == [(5.1, "floor"), (0.5, "floor")]
+    epsilon = replace(row, problem="epsilon", speedup_over_fp32=Spread(16, 15, 17), loss_gap=0.01)
+    assert [(o.floor, o.verdict) for o in glm_outcomes([epsilon])] == [(6.8, "aim"), (0.5, "missed")]
+    assert [o.floor for o in glm_outcomes([replace(row, rate="1gbit")])] == [0.5]
+    assert glm_outcomes([replace(row, recipe="D")]) == []
+    assert losses([row]) == []
+    assert losses([replace(row, speedup_over_fp32=slow)]) == ["susy: slower than SGD: ca_sgd C s=4."]
+    assert "more than 0.5 % above" in losses([epsilon])[0]
+
+
+def test_goals_of_the_race():
+    row = TimeRow("x", "bernoulli", 1, 1, "SGDClassifier", "optimal", ONE, Spread(0.5, 0.5, 0.5), 1.0, 1.0)
+    file = glm_files.FileRow(10**6, 1, ONE, ONE, Spread(6, 5, 7), 200 * 10**6)
+    assert [o.verdict for o in time_outcomes([row], file)] == ["missed", "aim", "aim"]
+    assert [o.verdict for o in time_outcomes([replace(row, over_ours=Spread(4, 4, 4))], None)] == ["floor"]
+    lost = replace(row, contender="laconic C", config=None, seconds=None, over_ours=None, objective=None)
+    assert race_losses([row, lost]) == [
+        "SGDClassifier is faster than ours.",
+        "laconic C does not come within 1 % of the optimum.",
+    ]
+
+
+def test_the_page_has_a_section_once_there_are_results(rows, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("performance_page", ROOT / "benchmarks" / "performance_page.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    monkeypatch.setattr(maker, "RESULTS", tmp_path)
+    empty = "<!-- glm -->\n<!-- end -->\n"
+    assert maker.rendered(empty) == empty
+    here = Environment.here()
+    here = replace(here, commit=here.commit or "0" * 40)
+    goals = [asdict(o) for o in glm_outcomes(rows)]
+    (tmp_path / "glm.json").write_text(json.dumps(document("glm", rows, here, goals=goals)))
+    raced = TimeRow("x", "bernoulli", 1, 1, "SGDClassifier", "optimal", ONE, ONE, 1.0, 1.0)
+    (tmp_path / "glm-time-to.json").write_text(json.dumps(document("glm-time-to", [raced], here, goals=[])))
+    page = maker.rendered(empty)
+    for words in ("## Generalised linear models", "### poisson-synth", "ca_sgd C s=4", "### x: to within 1 %"):
+        assert words in page
+    assert maker.rendered(page) == page

@@ -1,0 +1,91 @@
+"""`laconic bench glm`, at sizes that take no time."""
+
+import json
+
+import pytest
+
+from laconic.cli import main
+
+SMALL = ["--scale", "2e-4", "--s", "4", "--batch-size", "4", "--iterations", "8", "--repeats", "1", "--recipe", "C"]
+GLM = ["bench", "glm", "--problem", "susy", "--ranks", "2", *SMALL]
+RACE = ["bench", "glm", "--time-to", "--rows", "600", "--repeats", "1", "--file-size", "20000"]
+
+
+def test_json(capsys, tmp_path):
+    target = tmp_path / "rows.json"
+    assert main([*GLM, "--json", "--output", str(target)]) == 0
+    out, err = capsys.readouterr()
+    made = json.loads(out)
+    assert not err
+    assert made == json.loads(target.read_text())
+    assert made["suite"] == "glm"
+    labels = ["sgd fp32", "sgd C", "ca_sgd C s=4", "sgd fp32, no messages", "ca_sgd C s=4, no messages"]
+    assert [row["contender"] for row in made["rows"]] == labels
+    assert all(row["environment"]["cpu"] for row in made["rows"])
+    assert made["options"]["problems"][0]["name"] == "susy"
+    assert [goal["floor"] for goal in made["goals"]] == [0.5]
+
+
+@pytest.mark.parametrize("command", [GLM, RACE], ids=["ranks", "race"])
+def test_tables(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    assert "…" not in out
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    for word in ("Where we lose", "Goals", "fp32"):
+        assert word in out
+
+
+def test_a_file_by_its_target(capsys, tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text("a,b,n\n" + "".join(f"{i % 7},{i % 5},{i % 3}\n" for i in range(60)))
+    command = ["bench", "glm", "--ranks", "2", *SMALL[2:], "--data", str(path), "--target", "n", "--family", "poisson"]
+    assert main([*command, "--standardize", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert {(row["problem"], row["family"], row["n_features"]) for row in made["rows"]} == {("counts", "poisson", 2)}
+    assert str(tmp_path) not in json.dumps(made)
+
+
+def test_the_race_as_json(capsys):
+    assert main([*RACE, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["suite"] == "glm-time-to"
+    assert [row["contender"] for row in made["rows"]][:2] == ["laconic fp32", "laconic C"]
+    assert made["file"]["mb_per_second"] > 0
+
+
+WRONG = {
+    "problem": (["--problem", "iris"], "unknown problem 'iris'"),
+    "recipe": (["--recipe", "E"], "unknown recipe 'E'"),
+    "s": (["--s", "7"], "iterations must be a multiple of every s"),
+    "no s": (["--s", ","], "at least one problem, one s"),
+    "s is no number": (["--s", "many"], "expected a whole number"),
+    "scale": (["--scale", "2"], "at most 1; got 2"),
+    "one rank": (["--ranks", "1"], "ranks must be from 2 to 250"),
+    "rate": (["--rate", "fast"], "such as 1gbit"),
+    "target without a file": (["--target", "y"], "--target is for files; give one with --data"),
+    "no such file": (["--data", "/nowhere/a9a"], "/nowhere/a9a"),
+    "ranks in the race": (["--time-to", "--ranks", "4"], "--time-to is for one process"),
+    "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: No such"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys):
+    assert main(["bench", "glm", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("laconic: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_demo_fits_a_model(capsys, monkeypatch):
+    monkeypatch.setattr("laconic.bench.ddp_rows", lambda options, tell: [])
+    assert main(["demo", "--streams", "1", "--ranks", "2", "--json"]) == 0
+    fitted = {row["contender"]: row for row in json.loads(capsys.readouterr().out)["glm"]}
+    assert fitted["sgd fp32"]["messages"] == 1
+    assert fitted["ca_sgd C s=32"]["messages"] == 1 / 32
+    assert abs(fitted["ca_sgd C s=32"]["loss_gap"]) < 0.005

@@ -1,0 +1,336 @@
+"""`laconic fit`: what it prints, which models it makes, and one clear line for every mistake."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laconic.cli import main
+from laconic.data import Table, write_store
+from laconic.glm import files
+from laconic.glm.model import Model
+
+M, N = 150, 4
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((M, N)).round(3)
+Z = X @ np.array([1.0, -1.0, 0.5, 0.0]) + 0.3
+BINARY = (RNG.random(M) < 1 / (1 + np.exp(-2 * Z))).astype(int)
+EXPOSURE = RNG.uniform(0.2, 1.0, M).round(3)
+AREA = RNG.choice(["north", "south", "west"], M)
+TARGETS = {
+    "label": np.where(BINARY == 1, "yes", "no"),
+    "sign": 2 * BINARY - 1,
+    "kind": np.where(Z > 0.8, "high", np.where(Z < -0.3, "low", "middle")),
+    "number": (Z + 0.1 * RNG.standard_normal(M)).round(4),
+    "count": RNG.poisson(EXPOSURE * np.exp(0.5 * Z)),
+}
+QUICK = ["--max-iter", "5", "--json"]
+
+
+@pytest.fixture
+def csv(tmp_path):
+    columns = {f"x{j}": X[:, j] for j in range(N)} | {"area": AREA, "w": 1 + BINARY, "exposure": EXPOSURE} | TARGETS
+    path = tmp_path / "rows.csv"
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "rows.safetensors"
+    write_store(path, Table(torch.from_numpy(X), torch.from_numpy(BINARY)), "fp64")
+    return path
+
+
+def drop(*kept):
+    return ",".join(name for name in ("area", "w", "exposure", *TARGETS) if name not in kept)
+
+
+def fit(capsys, *arguments, ranks=None):
+    more = [] if ranks is None else ["--ranks", str(ranks)]
+    assert main(["fit", *map(str, arguments), *more, "-q"]) == 0, capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert not err
+    return json.loads(out) if "--json" in arguments else out
+
+
+CASES = {
+    "text of two kinds": ("label", [], "logistic", ["no", "yes"]),
+    "signs": ("sign", [], "logistic", [-1, 1]),
+    "text of three kinds": ("kind", [], "multinomial", ["high", "low", "middle"]),
+    "two of multinomial": ("sign", ["--family", "multinomial"], "multinomial", [-1, 1]),
+    "numbers": ("number", ["--family", "linear"], "linear", None),
+    "counts": ("count", ["--family", "poisson", "--exposure", "exposure"], "poisson", None),
+    "recipe C": ("sign", ["--recipe", "C"], "logistic", [-1, 1]),
+    "weights": ("number", ["--family", "linear", "--weight", "w", "--momentum", "0.5"], "linear", None),
+}
+
+
+@pytest.mark.parametrize(("target", "options", "family", "classes"), CASES.values(), ids=CASES)
+def test_families(csv, tmp_path, capsys, target, options, family, classes):
+    output = tmp_path / "model.safetensors"
+    rest = drop(target, "w" if "w" in options else "", "exposure" if "exposure" in options else "")
+    report = fit(capsys, csv, "-o", output, "--target", target, "--drop", rest, *options, *QUICK)
+    assert (report["family"], report["classes"]) == (family, classes)
+    assert (report["n_rows"], report["n_features"], report["epochs"]) == (M, N, 5)
+    model = Model.load(output)
+    assert model.feature_names == ("x0", "x1", "x2", "x3")
+    assert model.family == family
+    assert dict(model.metrics) == report["metrics"]
+    if classes:
+        assert report["metrics"]["accuracy"] == np.mean(model.predict(X.astype(np.float32)) == TARGETS[target])
+        assert report["metrics"]["accuracy"] > 0.7
+    else:
+        assert next(iter(report["metrics"].values())) > 0.15
+
+
+def test_text_is_what_a_person_wants_to_know(store, tmp_path, capsys):
+    out = fit(capsys, store, "-o", tmp_path / "model.safetensors", "--test", store, "--max-iter", "3")
+    for said in (
+        "150 rows × 4 columns; logistic, 2 classes (0, 1)",
+        "sgd, compiled, fp32",
+        "3 epochs, 15 iterations: max_iter epochs were done",
+        "accuracy",
+        "log-loss",
+        "test: accuracy",
+        "fitting",
+        "model.safetensors",
+    ):
+        assert said in out
+    assert "messages" not in out
+
+
+def test_two_ranks_are_one(store, tmp_path, capsys):
+    one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+    options = ["--recipe", "fp64", "--s", "4", "--batch-size", "8", "--solver", "ca_sgd", "--standardize", *QUICK]
+    alone = fit(capsys, store, "-o", one, *options)
+    both = fit(capsys, store, "-o", two, *options, "--test", store, ranks=2)
+    assert torch.allclose(Model.load(one).coef, Model.load(two).coef, rtol=1e-12, atol=1e-14)
+    assert torch.allclose(Model.load(one).intercept, Model.load(two).intercept, rtol=1e-12)
+    assert both["metrics"] == pytest.approx(alone["metrics"], rel=1e-12)
+    assert both["test_metrics"] == pytest.approx(both["metrics"])
+    assert both["messages"] > 0
+    assert both["bytes_sent"] > 0
+
+
+def test_formats_give_the_same_model(csv, tmp_path, capsys):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    chosen = {f"x{j}": X[:, j].astype(np.float32) for j in range(N)} | {"y": BINARY}
+    pq.write_table(pa.table(chosen), tmp_path / "rows.parquet")
+    np.save(tmp_path / "X.npy", X.astype(np.float32))
+    np.save(tmp_path / "y.npy", BINARY)
+    lines = [
+        f"{label} " + " ".join(f"{j + 1}:{v:g}" for j, v in enumerate(row))
+        for row, label in zip(X, BINARY, strict=True)
+    ]
+    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
+    found = []
+    for name, options in {"rows.parquet": ["--target", "y"], "X.npy": [], "rows.svm": ["--dense"]}.items():
+        fit(capsys, tmp_path / name, "-o", tmp_path / "model.safetensors", *options, *QUICK)
+        found.append(Model.load(tmp_path / "model.safetensors").coef)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    fit(capsys, tmp_path / "rows.svm", "-o", tmp_path / "model.safetensors", *QUICK, ranks=2)
+    assert torch.allclose(Model.load(tmp_path / "model.safetensors").coef, found[0], rtol=1e-3, atol=1e-4)
+
+
+def test_standardized_columns_give_a_model_in_original_units(csv, tmp_path, capsys):
+    wide = X * np.array([1e3, 1.0, 1e-3, 1.0]) + np.array([5e3, 0.0, 1.0, -4.0])
+    path = tmp_path / "wide.safetensors"
+    write_store(path, Table(torch.from_numpy(wide), torch.from_numpy(TARGETS["number"])), "fp64")
+    report = fit(
+        capsys, path, "-o", tmp_path / "m.safetensors", "--family", "linear", "--standardize", "--recipe", "fp64",
+        "--alpha", "0", "--json",
+    )  # fmt: skip
+    model = Model.load(tmp_path / "m.safetensors")
+    with_ones = np.column_stack([wide, np.ones(M)])
+    best = np.linalg.lstsq(with_ones, TARGETS["number"], rcond=None)[0]
+    assert report["metrics"]["r2"] > 0.98
+    assert np.allclose(model.coef[0].numpy(), best[:N], rtol=0.05, atol=1e-2 / np.abs(wide).max(0))
+    residual = TARGETS["number"] - model.predict(wide)
+    assert report["metrics"]["mse"] == pytest.approx(np.mean(residual**2))
+
+
+def test_sparse_rows_on_one_rank_and_two(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    sparse = (X * (rng.random(X.shape) < 0.5) * np.array([1.0, 10.0, 100.0, 0.0])).astype(np.float32)
+    lines = [
+        f"{label} " + " ".join(f"{j + 1}:{v!r}" for j, v in enumerate(row.tolist()) if v)
+        for row, label in zip(sparse, BINARY, strict=True)
+    ]
+    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
+    assert main(["convert", str(tmp_path / "rows.svm"), str(tmp_path / "sparse.safetensors"), "--dtype", "fp32"]) == 0
+    assert "3 columns, sparse" in capsys.readouterr().out
+    options = ["--standardize", "--s", "4", "--solver", "ca_sgd", "--batch-size", "8", *QUICK]
+    found = []
+    for name, ranks in (("rows.svm", 1), ("rows.svm", 2), ("sparse.safetensors", 2)):
+        output = tmp_path / "model.safetensors"
+        report = fit(capsys, tmp_path / name, "-o", output, "--n-features", 3, *options, ranks=ranks)
+        assert report["n_features"] == 3
+        model = Model.load(output)
+        assert report["metrics"]["accuracy"] == np.mean(model.predict(sparse[:, :3]) == BINARY)
+        found.append(model.coef)
+    assert torch.allclose(found[0], found[1], rtol=1e-3)
+    assert torch.allclose(found[0], found[2], rtol=1e-3)
+
+
+def test_one_hot_columns_are_named(csv, tmp_path, capsys):
+    output = tmp_path / "model.safetensors"
+    fit(capsys, csv, "-o", output, "--target", "sign", "--one-hot", "area", "--drop", drop("area", "sign"), *QUICK)
+    model = Model.load(output)
+    assert model.feature_names[N:] == ("area=north", "area=south", "area=west")
+    assert model.inputs["one_hot"] == {"area": ["north", "south", "west"]}
+
+
+def test_resume_on_the_command_line(store, tmp_path, capsys):
+    options = ["--recipe", "fp64", "--eta0", "0.5", "--json", "--checkpoint-every", "0"]
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    fit(capsys, store, "-o", whole, *options, "--max-iter", "6")
+    kept = ["--checkpoint", tmp_path / "kept", "--resume"]
+    fit(capsys, store, "-o", part, *options, *kept, "--max-iter", "2")
+    report = fit(capsys, store, "-o", part, *options, *kept, "--max-iter", "6")
+    assert report["epochs"] == 6
+    assert torch.equal(Model.load(whole).coef, Model.load(part).coef)
+
+
+def test_no_scikit_learn(store, tmp_path):
+    code = (
+        "import sys; from laconic.cli import main; main(sys.argv[1:]); "
+        'sys.exit(f\'{sorted(set(sys.modules) & {chr(115) + chr(107) + "learn", "pyarrow", "matplotlib"})}\')'
+    )
+    command = [sys.executable, "-c", code, "fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_under_torchrun(store, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    laconic = str(Path(sys.executable).with_name("laconic"))
+    command = [*torchrun, laconic, "fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ranks"] == 2
+
+
+WRONG = {
+    "no such file": (["none.csv"], "there is no file"),
+    "a folder": (["."], "is a folder"),
+    "malformed line": (["bad.svm"], "bad.svm, line 2, column 7: expected index:value, found '2;3'"),
+    "NaN": (["nan.csv", "--target", "y"], "X is nan in row 2, column 1 ('a')"),
+    "negative counts": (["neg.csv", "--target", "y", "--family", "poisson"], "targets must not be negative"),
+    "length of y": (["X.npy"], "X has 3 rows and y has shape (2,)"),
+    "recipe": (["{store}", "--recipe", "E"], "unknown recipe 'E'; choose one of fp32, fp64, C, D"),
+    "column": (["rows.parquet", "--target", "lable"], "no column 'lable'; near names: 'label'"),
+    "no target": (["neg.csv"], "which column is the target? Give --target, one of"),
+    "text": (["{csv}", "--target", "sign"], "'area' is not numeric; leave it out with --drop area"),
+    "family": (["{store}", "--family", "gamma"], "unknown family 'gamma'"),
+    "which family": (["three.csv", "--target", "y"], "y has 3 distinct values: give --family linear"),
+    "two classes": (["three.csv", "--target", "y", "--family", "logistic"], "use --family multinomial"),
+    "one class": (["one.csv", "--target", "y", "--family", "logistic"], "1 distinct value"),
+    "exposure": (["bad.csv", "--target", "a", "--family", "poisson", "--exposure", "y"], "y is -1 in row 1"),
+    "both": (["neg.csv", "--target", "a", "--exposure", "y", "--offset", "y"], "not both"),
+    "solver": (["{store}", "--solver", "adam"], "unknown solver 'adam'"),
+    "steps": (["{store}", "--learning-rate", "slow"], "unknown learning_rate 'slow'"),
+    "eta0": (["{store}", "--eta0", "-1"], "--eta0 must be a positive number or auto"),
+    "s": (["{store}", "--s", "0"], "expected a whole number"),
+    "alpha": (["{store}", "--alpha", "-1"], "alpha must be finite and not negative"),
+    "momentum": (["{store}", "--momentum", "1"], "momentum must be at least 0 and less than 1"),
+    "resume alone": (["{store}", "--resume"], "--resume needs --checkpoint"),
+    "test file": (["{store}", "--test", "none.csv"], "there is no file none.csv"),
+    "test columns": (["{store}", "--test", "one.safetensors"], "has 1 features and the model 4"),
+    "diverged": (["{store}", "--eta0", "1e200", "--recipe", "fp64"], "lower eta0"),
+    "torn store": (["torn.safetensors"], "torn.safetensors"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, csv, store):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.svm").write_text("1 1:2\n0 1:1 2;3\n")
+    (tmp_path / "nan.csv").write_text("a,y\n1,0\nnan,1\n")
+    (tmp_path / "neg.csv").write_text("a,y\n1,-1\n2,3\n")
+    (tmp_path / "bad.csv").write_text("a,b,y\n1,1,-1\n2,2,3\n")
+    (tmp_path / "three.csv").write_text("a,y\n1,1\n2,2\n3,3\n")
+    (tmp_path / "one.csv").write_text("a,y\n1,1\n2,1\n")
+    np.save(tmp_path / "X.npy", np.ones((3, 2)))
+    np.save(tmp_path / "y.npy", np.ones(2))
+    pq.write_table(pa.table({"a": [1.0, 2.0], "label": [0, 1]}), tmp_path / "rows.parquet")
+    write_store(tmp_path / "one.safetensors", Table(torch.ones(2, 1), torch.tensor([0, 1])))
+    (tmp_path / "torn.safetensors").write_bytes(store.read_bytes()[:-8])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_one_line_and_exit_code_2(folder, csv, store, capsys, arguments, said):
+    before = sorted(folder.iterdir())
+    filled = [argument.format(csv=csv, store=store) for argument in arguments]
+    assert main(["fit", *filled, "-o", "model.safetensors"]) == 2
+    complains(capsys, said)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_output_is_checked_before_the_work(store, tmp_path, capsys):
+    assert main(["fit", str(store), "-o", "/nowhere/model.safetensors"]) == 2
+    complains(capsys, "cannot write /nowhere/model.safetensors: there is no folder /nowhere")
+    assert main(["fit", str(store), "-o", str(tmp_path)]) == 2
+    complains(capsys, "it is a folder")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nan.csv", "--target", "y"], ["{store}", "--recipe", "E"]], ids=["NaN", "recipe"]
+)
+def test_mistakes_on_ranks_are_one_line_too(folder, store, capsys, arguments):
+    """Of two columns, the second rank has the one without NaN."""
+    (folder / "nan.csv").write_text("a,b,y\n1,1,0\nnan,2,1\n")
+    filled = [argument.format(store=store) for argument in arguments]
+    assert main(["fit", *filled, "-o", "model.safetensors", "--ranks", "2"]) == 2
+    complains(capsys, "nan" if "nan.csv" in filled else "unknown recipe 'E'")
+
+
+def test_a_full_disk_leaves_nothing(store, tmp_path, capsys, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(files.os, "fsync", full)
+    assert main(["fit", str(store), "-o", str(tmp_path / "model.safetensors"), *QUICK]) == 2
+    complains(capsys, "no room for the")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_other_settings_are_not_resumed(store, tmp_path, capsys):
+    kept = ["--checkpoint", tmp_path / "kept", "--max-iter", "1", "--json"]
+    fit(capsys, store, "-o", tmp_path / "m.safetensors", *kept)
+    arguments = ["fit", str(store), "-o", str(tmp_path / "m.safetensors"), *map(str, kept)]
+    assert main([*arguments, "--resume", "--alpha", "0.5"]) == 2
+    complains(capsys, "was made with other alpha: then 0.0001, now 0.5")
+    assert main(arguments) == 2
+    complains(capsys, "go on from it with --resume")
+
+
+def test_torchrun_decides_on_the_ranks(store, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["fit", str(store), "-o", str(tmp_path / "m.safetensors"), "--ranks", "3"]) == 2
+    complains(capsys, "torchrun has started 2 ranks and --ranks says 3")
+
+
+def complains(capsys, said):
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("laconic: ")
+    assert err.count("\n") == 1
+    assert said in err
