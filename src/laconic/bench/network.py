@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -74,18 +74,27 @@ def available() -> str | None:
 
 
 @contextmanager
-def emulated_network(n_hosts: int, rate: str | None) -> Iterator[list[Host]]:
+def emulated_network(
+    n_hosts: int,
+    rate: str | None,
+    *,
+    rates: Mapping[int, str] | None = None,
+) -> Iterator[list[Host]]:
     """Hosts to start ranks on, each on a link of `rate`; with rate None, processes on this machine over loopback.
+
+    rates  of hosts whose link has another rate, by the host's number
 
     Everything is removed at the end: after an error, Ctrl-C and SIGTERM too. What a killed run has left behind is
     removed by the next.
     """
     if not 1 <= n_hosts <= MAX_HOSTS:
         raise ValueError(f"a network has 1 to {MAX_HOSTS} hosts, got {n_hosts}")
+    own = {i: bits_per_second(text) for i, text in (rates or {}).items()}
+    _check_links(n_hosts, rate, own)
     if rate is None:
         yield [Host()] * n_hosts
         return
-    bits = bits_per_second(rate)
+    bits = [own.get(i, bits_per_second(rate)) for i in range(n_hosts)]
     reason = available()
     if reason is not None:
         raise NetworkUnavailable(f"an emulated network {reason}; without --rate the ranks talk over loopback")
@@ -93,10 +102,18 @@ def emulated_network(n_hosts: int, rate: str | None) -> Iterator[list[Host]]:
     switch, *hosts = _names(n_hosts)
     with _terminate_as_exit():
         try:
-            _build(switch, hosts, _burst(bits), _limit(bits))
+            _build(switch, hosts, _burst(min(bits)), [_limit(b) for b in bits])
             yield [Host(_address(i), INTERFACE, name) for i, name in enumerate(hosts)]
         finally:
             _remove([switch, *hosts])
+
+
+def _check_links(n_hosts: int, rate: str | None, own: Mapping[int, int]) -> None:
+    if rate is None and own:
+        raise ValueError("a slow link needs a network to be on; give a rate for the other links, such as --rate 1gbit")
+    for i in own:
+        if not 0 <= i < n_hosts:
+            raise ValueError(f"hosts are numbered from 0 to {n_hosts - 1}, got a rate for host {i}")
 
 
 def left_over() -> list[str]:
@@ -127,8 +144,11 @@ def _limit(rate: int) -> list[str]:
     return ["root", "tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(queue)]
 
 
-def _build(switch: str, hosts: Sequence[str], burst: int, limit: Sequence[str]) -> None:
-    """1. the switch with its bridge; 2. each host with its link; 3. the limits at both ends of each link."""
+def _build(switch: str, hosts: Sequence[str], burst: int, limits: Sequence[Sequence[str]]) -> None:
+    """1. the switch with its bridge; 2. each host with its link; 3. the limits at both ends of each link.
+
+    burst  the smallest of all links', which every host's segments must fit
+    """
     _run("ip", "netns", "add", switch)
     _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
     _run("ip", "-n", switch, "link", "set", "bridge", "up")
@@ -141,8 +161,8 @@ def _build(switch: str, hosts: Sequence[str], burst: int, limit: Sequence[str]) 
         _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
         _run("ip", "-n", host, "address", "add", f"{_address(i)}/24", "dev", INTERFACE)
         _run("ip", "-n", host, "link", "set", INTERFACE, "gso_max_size", segment, "up")
-        _run("tc", "-n", host, "qdisc", "add", "dev", INTERFACE, *limit)
-        _run("tc", "-n", switch, "qdisc", "add", "dev", port, *limit)
+        _run("tc", "-n", host, "qdisc", "add", "dev", INTERFACE, *limits[i])
+        _run("tc", "-n", switch, "qdisc", "add", "dev", port, *limits[i])
 
 
 def _remove(names: Sequence[str]) -> None:

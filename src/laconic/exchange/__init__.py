@@ -4,12 +4,15 @@ from laconic.exchange.accounting import Accounting
 from laconic.exchange.all_gather import AllGather
 from laconic.exchange.all_reduce import AllReduce
 from laconic.exchange.base import Exchange, Exchanged, Task
+from laconic.exchange.by_size import BySize
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.names import EXCHANGES, by_name
+from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.nothing import Nothing
 from laconic.exchange.pieces import PIECE_VALUES, average_in_pieces
 from laconic.exchange.pipeline import Handle, Pipeline
 from laconic.exchange.scatter_reduce import ScatterReduce
+from laconic.exchange.topology import Complete, Custom, Exponential, Mixing, Ring, Star, Topology, Torus
 
 __all__ = [
     "EXCHANGES",
@@ -17,14 +20,24 @@ __all__ = [
     "Accounting",
     "AllGather",
     "AllReduce",
+    "BySize",
     "Communicator",
+    "Complete",
+    "Custom",
     "Exchange",
     "Exchanged",
+    "Exponential",
     "Handle",
+    "Mixing",
+    "Neighbours",
     "Nothing",
     "Pipeline",
+    "Ring",
     "ScatterReduce",
+    "Star",
     "Task",
+    "Topology",
+    "Torus",
     "average_in_pieces",
     "by_name",
 ]

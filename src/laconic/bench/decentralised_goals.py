@@ -1,0 +1,30 @@
+"""What the suite `decentralised` is for: the numbers we promised ourselves, beside those of this run."""
+
+from collections.abc import Sequence
+
+from laconic.bench.decentralised import DecentralisedRow
+from laconic.bench.goals import Outcome
+from laconic.bench.protocol import Spread
+
+SETTING = "a ring; the loss after the same number of steps, the link of the last of 4 hosts at 10mbit among 1gbit"
+RING = ("ecd nuqsgd-4 ring", "ecd nuqsgd-8 ring")
+FASTER, AIM = 2.0, 4.0
+LOSS, LOSS_AIM = 1.02, 1.005
+DIVERGED = 1e9
+"""What a loss that is no number counts as: JSON has no infinity."""
+
+
+def decentralised_outcomes(rows: Sequence[DecentralisedRow]) -> list[Outcome]:
+    """The goals that these rows speak to: loss on a ring, and speed on a ring with one slow link."""
+    found = []
+    for row in rows:
+        if row.contender not in RING:
+            continue
+        loss = DIVERGED if row.loss_over_fp32 is None else row.loss_over_fp32
+        verdict = "aim" if loss <= LOSS_AIM else "floor" if loss <= LOSS else "missed"
+        found.append(Outcome(f"{row.contender}: loss ÷ fp32", Spread(loss, loss, loss), LOSS, LOSS_AIM, verdict))
+        if row.slow_rate is not None and row.speedup_over_fp32 is not None:
+            speed = row.speedup_over_fp32.median
+            verdict = "aim" if speed >= AIM else "floor" if speed >= FASTER else "missed"
+            found.append(Outcome(f"{row.contender}: step over fp32", row.speedup_over_fp32, FASTER, AIM, verdict))
+    return found

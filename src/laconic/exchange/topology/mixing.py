@@ -1,0 +1,130 @@
+"""A mixing matrix: who talks to whom, and with what weight."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+TOLERANCE = 1e-6
+"""How far a row may be from symmetric, or its sum from 1: matrices come from files in float32, too."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """W (n, n), symmetric and doubly stochastic: Σ_j W_ij = 1, W_ij = W_ji ≥ 0, and W_ij > 0 where i and j talk.
+
+    rows  the matrix, a tuple a row
+
+    A matrix that is none of this is refused with the row that is wrong; so is a graph in which models would never
+    agree, because it falls into parts or because it only swaps them.
+
+    >>> mixing = Mixing.of([[0.5, 0.5], [0.5, 0.5]])
+    >>> mixing.neighbours(0), mixing.spectral_gap
+    ([1], 1.0)
+    >>> Mixing.of([[0.5, 0.5], [0.4, 0.6]])
+    Traceback (most recent call last):
+        ...
+    ValueError: mixing matrix: row 0 is not symmetric, W[0][1] = 0.5 but W[1][0] = 0.4
+    """
+
+    rows: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, matrix: Sequence[Sequence[float]] | torch.Tensor) -> "Mixing":
+        """A matrix of any kind, checked."""
+        rows = matrix.tolist() if isinstance(matrix, torch.Tensor) else matrix
+        return cls(tuple(tuple(float(x) for x in row) for row in rows))
+
+    def __post_init__(self) -> None:
+        _check_shape(self.rows)
+        for i, row in enumerate(self.rows):
+            _check_row(i, row, self.rows)
+        if self.size > 1 and self.spectral_gap < TOLERANCE:
+            raise ValueError(_why_no_gap(self))
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.rows)
+
+    def weight(self, i: int, j: int) -> float:
+        """W_ij."""
+        return self.rows[i][j]
+
+    def neighbours(self, i: int) -> list[int]:
+        """Nodes that node i talks to, itself not among them, in ascending order."""
+        return [j for j, weight in enumerate(self.rows[i]) if weight > 0 and j != i]
+
+    def tracked(self, i: int) -> list[int]:
+        """Nodes whose model node i keeps an estimate of: its neighbours and itself, in ascending order."""
+        return sorted([i, *self.neighbours(i)])
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs (i, j), i < j, that talk."""
+        return [(i, j) for i in range(self.size) for j in self.neighbours(i) if i < j]
+
+    @cached_property
+    def eigenvalues(self) -> tuple[float, ...]:
+        """λ₁ = 1 ≥ λ₂ ≥ … ≥ λ_n."""
+        found = torch.linalg.eigvalsh(torch.tensor(self.rows, dtype=torch.float64))
+        return tuple(float(x) for x in found.flip(0))
+
+    @property
+    def spectral_gap(self) -> float:
+        """1 − max(|λ₂|, |λ_n|): the share of disagreement that one round of mixing removes at least; 1 for one node."""
+        if self.size == 1:
+            return 1.0
+        return 1.0 - max(abs(x) for x in self.eigenvalues[1:])
+
+
+def metropolis(size: int, edges: Sequence[tuple[int, int]]) -> Mixing:
+    """Weights W_ij = 1 / (1 + max(deg i, deg j)) on each edge, and what is left to 1 on the diagonal.
+
+    Symmetric and doubly stochastic on any graph (Xiao and Boyd 2004, "Fast linear iterations for distributed
+    averaging"); 1 / (degree + 1) everywhere if all nodes have the same degree.
+
+    >>> metropolis(3, [(0, 1), (1, 2)]).rows[1]
+    (0.3333333333333333, 0.33333333333333337, 0.3333333333333333)
+    """
+    pairs = {(min(i, j), max(i, j)) for i, j in edges if i != j}
+    degree = [sum(i in pair for pair in pairs) for i in range(size)]
+    rows = [[0.0] * size for _ in range(size)]
+    for i, j in pairs:
+        rows[i][j] = rows[j][i] = 1.0 / (1 + max(degree[i], degree[j]))
+    for i, row in enumerate(rows):
+        row[i] = 1.0 - sum(row)
+    return Mixing.of(rows)
+
+
+def _check_shape(rows: Sequence[Sequence[float]]) -> None:
+    if not rows:
+        raise ValueError("mixing matrix: expected at least one row, got none")
+    for i, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise ValueError(f"mixing matrix: row {i} has {len(row)} values, expected {len(rows)}, one a node")
+
+
+def _check_row(i: int, row: Sequence[float], rows: Sequence[Sequence[float]]) -> None:
+    for j, weight in enumerate(row):
+        if not -TOLERANCE <= weight <= 1 + TOLERANCE:
+            raise ValueError(f"mixing matrix: row {i} has W[{i}][{j}] = {weight:g}, expected a weight from 0 to 1")
+        if not abs(weight - rows[j][i]) <= TOLERANCE:
+            raise ValueError(
+                f"mixing matrix: row {i} is not symmetric, W[{i}][{j}] = {weight:g} but W[{j}][{i}] = {rows[j][i]:g}"
+            )
+    if not abs(sum(row) - 1.0) <= TOLERANCE:
+        raise ValueError(f"mixing matrix: row {i} sums to {sum(row):g}, expected 1")
+
+
+def _why_no_gap(mixing: Mixing) -> str:
+    reached, frontier = {0}, [0]
+    while frontier:
+        new = set(mixing.neighbours(frontier.pop())) - reached
+        reached |= new
+        frontier += new
+    if len(reached) < mixing.size:
+        lost = min(set(range(mixing.size)) - reached)
+        return f"mixing matrix: row {lost}: node {lost} cannot be reached from node 0; add an edge between the parts"
+    return "mixing matrix: row 0: the nodes only swap their models (λ_n = −1); put some weight on the diagonal"

@@ -1,0 +1,242 @@
+"""What the members of the family share: a model, an optimizer for the local step, and estimates of the neighbours."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.distributed as dist
+
+from laconic._version import __version__
+from laconic.codec import Codec, Payload, codec_for
+from laconic.exchange import Accounting
+from laconic.exchange.neighbours import Neighbours
+from laconic.exchange.topology import Topology
+from laconic.kernels import Stream
+from laconic.quantizers import Identity, Quantizer
+from laconic.training.agreement import check_agreement
+from laconic.training.decentralised import consensus, state
+from laconic.training.decentralised.rows import Row, Rows
+from laconic.training.policy import Policy
+
+PLAIN = Codec(Identity("fp32"))
+Order = Literal["combine_then_adapt", "adapt_then_combine"]
+ORDERS = ("combine_then_adapt", "adapt_then_combine")
+Codes = Sequence[torch.Tensor]
+"""What a node sends at a step: a code (uint8) for each group."""
+
+
+class Decentralised(ABC):
+    """A torch optimizer whose model is mixed with those of the neighbours in a graph, without any global exchange.
+
+    With W the mixing matrix, x̃_j the estimate of node j that all who track j hold to the last bit alike, and d_i what
+    the optimizer adds to the parameters (−γ ∇F_i for plain SGD), a step of node i is
+
+    1. x_i' = Σ_j W_ij x̃_j + d_i, with d_i taken at x_i;
+    2. quantise what the member says (`outgoing`), send the code to the neighbours;
+    3. every x̃_j, own included, follows from the code of j alone (`track`);
+    4. the parameters become x_i', or what the member says (`settle`).
+
+    model       any module; parameters may begin differently, buffers stay each node's own
+    optimizer   any torch optimizer over the model's parameters
+    topology    `Ring()`, `Torus()`, `Exponential()`, `Star()`, `Complete()`, `Custom.of(matrix)`
+    codec       how models go over the wire: a `Codec`, a quantizer or a scheme's name; must be unbiased
+    order       "combine_then_adapt": as above, the papers' order. "adapt_then_combine": d_i is taken at Σ_j W_ij x̃_j;
+                on a complete graph without compression this is AllReduce training itself
+    policy      what stays in float32, warm-up steps in float32, group size; see `Policy`
+    seed        of the random streams; node, step and group are added to it
+    group       process group; by default all ranks. Without one, this is a graph of a single node
+    timeout     for which a neighbour is waited for; then `ExchangeFailed` names the edge
+    neighbours  a place in a graph that is there already, in the place of `group` and `timeout`
+
+    At the first step neighbours swap their models in float32, so that all estimates begin exact. After `ExchangeFailed`
+    the optimizer has stepped and the exchange has not: go on from a checkpoint.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        topology: Topology,
+        codec: Codec | Quantizer | str = "fp32",
+        *,
+        order: Order = "combine_then_adapt",
+        policy: Policy | None = None,
+        seed: int = 0,
+        group: dist.ProcessGroup | None = None,
+        timeout: timedelta | None = None,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        if order not in ORDERS:
+            raise ValueError(f"unknown order {order!r}; choose one of {', '.join(ORDERS)}")
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {seed}")
+        self.model, self.optimizer, self.topology, self.codec = model, optimizer, topology, codec_for(codec)
+        self.order, self.policy, self.seed = order, policy or Policy(), seed
+        self.rows = Rows(model, self.policy)
+        self.neighbours = Neighbours.open(topology, group, timeout=timeout) if neighbours is None else neighbours
+        self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
+        self.n_steps = 0
+        self.estimates: dict[int, list[Row]] = {}
+        self.totals, self.last = Accounting(), Accounting()
+        self.edges: dict[int, Accounting] = {j: Accounting() for j in self.neighbours.ranks}
+        self._own: list[Row] = []
+        self._x_next: list[Row] = []
+        self._agreed = False
+        self.check()
+
+    @abstractmethod
+    def outgoing(self, x: Row, x_next: Row, estimate: Row) -> Row:
+        """What is quantised and sent, given x_i, x_i' and x̃_i."""
+
+    @abstractmethod
+    def track(self, estimate: Row, payload: Payload, codec: Codec) -> None:
+        """x̃_j follows what node j has sent, in place; the same everywhere."""
+
+    def settle(self, x_next: Row, estimate: Row) -> Row:
+        """What x_i becomes, given x_i' and the new x̃_i."""
+        return x_next
+
+    def check(self) -> None:
+        """Raise `ValueError` if this member cannot work with codec and graph; the message names both."""
+        if not self.codec.quantizer.unbiased:
+            raise ValueError(
+                f"{self.name} needs an unbiased quantizer, got {self.codec.quantizer!r}; use NUQSGD, QSGD or QSGDInf"
+            )
+
+    @property
+    def omega(self) -> float:
+        """The proved bound ω of E‖Q(v) − v‖² / ‖v‖² for the largest group that is compressed."""
+        largest = max((group.n_values for group in self.rows.groups if group.compressed), default=0)
+        return self.codec.quantizer.variance_bound(largest) if largest else 0.0
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step of the optimizer and one exchange with the neighbours; what the optimizer's own step returned."""
+        if not self._agreed:
+            check_agreement(self.neighbours.comm, self.config(), self.rows.device)
+            self._agreed = True
+        if not self.estimates:
+            self.start_from(self._swap(self.models(), [PLAIN] * len(self.rows.groups), Accounting()))
+        accounting = Accounting(n_exchanges=1)
+        codes, result = self.begin(closure, accounting)
+        self.finish(self._swap(codes, self.codecs, accounting), accounting)
+        return result
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """The optimizer's own."""
+        self.optimizer.zero_grad(set_to_none)
+
+    def models(self) -> Codes:
+        """The codes of this node's parameters in float32, which all estimates of it begin with."""
+        return [PLAIN.encode(row).data for row in self.rows.gather()]
+
+    def start_from(self, codes: Mapping[int, Codes]) -> None:
+        """Begin with the models of all tracked nodes, own included."""
+        self.estimates = {j: [PLAIN.decode(Payload(code)) for code in codes[j]] for j in self.mixing.tracked(self.node)}
+        self._own = [row.clone() for row in self.estimates[self.node]] if self.order == "adapt_then_combine" else []
+
+    def begin(self, closure: Callable[[], Any] | None, accounting: Accounting) -> tuple[Codes, Any]:
+        """Steps 1 and 2: the local step, and the codes for the neighbours; with what the optimizer returned."""
+        x = self.rows.gather()
+        result = self.optimizer.step(closure)
+        self._x_next = self.rows.gather()
+        if self.order == "combine_then_adapt":
+            for x_next, mixed, before in zip(self._x_next, self._mixed(), x, strict=True):
+                x_next += mixed - before
+        else:
+            x = self._own
+        with accounting.timed("encode"):
+            codes = [self._encode(index, row) for index, row in enumerate(x)]
+        accounting.n_values += sum(row.numel() for row in x)
+        return codes, result
+
+    def finish(self, codes: Mapping[int, Codes], accounting: Accounting) -> None:
+        """Steps 3 and 4, given the codes of all nodes that this one tracks, itself included."""
+        with accounting.timed("decode"):
+            for j in self.mixing.tracked(self.node):
+                for estimate, code, codec in zip(self.estimates[j], codes[j], self.codecs, strict=True):
+                    self.track(estimate, Payload(code), codec)
+            settled = [self.settle(*both) for both in zip(self._x_next, self.estimates[self.node], strict=True)]
+            if self.order == "adapt_then_combine":
+                self._own, settled = [row.clone() for row in settled], self._mixed()
+            self.rows.scatter(settled)
+        self._x_next = []
+        self.n_steps += 1
+        self.last = accounting
+        self.totals += accounting
+
+    @property
+    def codecs(self) -> list[Codec]:
+        """The codec of each group at this step."""
+        warm = self.n_steps >= self.policy.warmup_steps
+        return [self.codec if group.compressed and warm else PLAIN for group in self.rows.groups]
+
+    def _encode(self, index: int, x: Row) -> torch.Tensor:
+        stream = Stream(self.seed, self.node, self.n_steps, index)
+        value = self.outgoing(x, self._x_next[index], self.estimates[self.node][index])
+        return self.codecs[index].encode(value, stream).data
+
+    def _mixed(self) -> list[Row]:
+        """Σ_j W_ij x̃_j, in ascending order of j."""
+        mixed = [torch.zeros_like(row) for row in self.estimates[self.node]]
+        for j in self.mixing.tracked(self.node):
+            for total, row in zip(mixed, self.estimates[j], strict=True):
+                total.add_(row, alpha=self.mixing.weight(self.node, j))
+        return mixed
+
+    def _swap(self, codes: Codes, codecs: Sequence[Codec], accounting: Accounting) -> dict[int, Codes]:
+        bounds = [codec.max_bytes(group.n_values) for codec, group in zip(codecs, self.rows.groups, strict=True)]
+        with accounting.timed("wire"):
+            swap = self.neighbours.start(codes, bounds, fixed_size=all(codec.fixed_size for codec in codecs))
+            received: dict[int, Codes] = {j: swap.receive(j) for j in self.neighbours.ranks}
+            swap.sent()
+        for j, edge in swap.edges.items():
+            self.edges[j] += edge
+            accounting.bytes_sent += edge.bytes_sent
+            accounting.bytes_received += edge.bytes_received
+        return received | {self.node: codes}
+
+    def consensus(self) -> dict[str, torch.Tensor]:
+        """The average of all nodes' models as a state dict, floating-point buffers included. All ranks must call it."""
+        return consensus.average(self.model, self.neighbours.comm)
+
+    def consensus_distance(self) -> float:
+        """√(1/n Σ_i ‖x_i − x̄‖²): how far the nodes are from their average. All ranks must call it."""
+        return consensus.distance(self.rows.parameters, self.neighbours.comm)
+
+    def config(self) -> dict[str, Any]:
+        """What all nodes must agree on, as plain values."""
+        return {
+            "laconic": __version__,
+            "member": self.name,
+            "topology": repr(self.topology),
+            "quantizer": repr(self.codec.quantizer),
+            "coder": repr(self.codec.coder),
+            "order": self.order,
+            "seed": self.seed,
+            "step": self.n_steps,
+            **{f"policy.{name}": value for name, value in asdict(self.policy).items()},
+            **{f"shape of {name}": list(p.shape) for name, p in self.rows.parameters.items()},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this node must keep to go on bit for bit, besides the model's and the optimizer's own states.
+
+        Step count and seed, and the estimates of itself and its neighbours, by node and parameter.
+        """
+        return state.save(self.rows, self.n_steps, self.seed, self.node, self.mixing.size, self.estimates, self._own)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what this node has saved; load the model's and the optimizer's states, too."""
+        state.check(saved, self.rows, self.node, self.mixing.size, self.mixing.tracked(self.node))
+        self.n_steps, self.seed, self._agreed = int(saved["step"]), int(saved["seed"]), False
+        self.estimates = {int(j): self.rows.from_named(values) for j, values in saved["estimates"].items()}
+        self._own = self.rows.from_named(saved["own"]) if saved["own"] else []
+
+    def close(self) -> None:
+        """Give back the channel to the neighbours."""
+        self.neighbours.close()

@@ -1,0 +1,254 @@
+"""Decentralised training over ranks: replicas agree, so does simulation, resume is bit-exact, failures have names."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from models import batch, network, sgd, weights
+
+import laconic
+from laconic import DCDPSGD, DPSGD, ECDPSGD, NUQSGD, RANS, Codec, Complete, Policy, Ring, SimulatedGraph, Star
+from laconic.exchange import Communicator, Neighbours
+from laconic.exchange.neighbours import Swap
+
+FINE = NUQSGD(bits=4, bucket_size=256)
+SMALL = Policy(min_values=100, group_values=1000)
+MEMBERS = {
+    "dpsgd": (DPSGD, {}),
+    "dcd": (DCDPSGD, {"codec": FINE}),
+    "dcd-rans": (DCDPSGD, {"codec": Codec(FINE, RANS())}),
+    "ecd": (ECDPSGD, {"codec": FINE}),
+    "ecd-elias": (ECDPSGD, {"codec": Codec(FINE, laconic.Elias())}),
+    "ecd-paper": (ECDPSGD, {"codec": FINE, "reference": "zero"}),
+    "ecd-atc": (ECDPSGD, {"codec": FINE, "order": "adapt_then_combine"}),
+    "ecd-warm": (ECDPSGD, {"codec": FINE, "policy": Policy(min_values=100, warmup_steps=2)}),
+}
+TOPOLOGIES = {"ring": Ring(), "star": Star(), "complete": Complete()}
+
+
+def make(group, member, topology, net):
+    kind, options = MEMBERS[member]
+    return kind(net, sgd(net), TOPOLOGIES[topology], **{"group": group, "policy": SMALL, **options})
+
+
+def steps(node, chosen, rank):
+    for step in chosen:
+        x, y = batch(rank, step)
+        node.zero_grad()
+        torch.nn.functional.cross_entropy(node.model(x), y).backward()
+        node.step()
+
+
+def train_node(group, member, topology):
+    """Weights, estimates, bytes an edge, average and distance of one rank."""
+    rank = torch.distributed.get_rank(group)
+    node = make(group, member, topology, network(seed=rank))  # different models: the first exchange tells them
+    steps(node, range(6), rank)
+    edges = {j: (edge.bytes_sent, edge.bytes_received) for j, edge in node.edges.items()}
+    found = weights(node.model), node.estimates, edges, node.consensus(), node.consensus_distance()
+    node.close()
+    return found
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("member", MEMBERS)
+def test_replicas_agree_and_simulation_is_the_same(pool, member, topology):
+    """Laws 6 and 7; and what goes out on an edge at one end comes in at the other."""
+    size = 4
+    ranks = pool.run(train_node, size, member=member, topology=topology)
+    kind, options = MEMBERS[member]
+    nets = [network(seed=node) for node in range(size)]
+    graph = SimulatedGraph(
+        kind,
+        nets,
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        TOPOLOGIES[topology],
+        **{"policy": SMALL, **options},
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the ranks: sums of gradients then run in the same order
+    try:
+        for step in range(6):
+            graph.zero_grad()
+            for node, net in enumerate(nets):
+                x, y = batch(node, step)
+                torch.nn.functional.cross_entropy(net(x), y).backward()
+            graph.step()
+    finally:
+        torch.set_num_threads(threads)
+    for rank, (model, estimates, edges, consensus, distance) in enumerate(ranks):
+        assert torch.equal(model, weights(nets[rank]))
+        assert sorted(edges) == TOPOLOGIES[topology].mixing(size).neighbours(rank)
+        for j, rows in estimates.items():
+            assert all(torch.equal(a, b) for a, b in zip(rows, ranks[j][1][j], strict=True))
+            if j != rank:
+                assert edges[j] == ranks[j][2][rank][::-1]
+                assert edges[j][0] > 0
+        for name, value in graph.consensus().items():
+            assert torch.allclose(consensus[name], value, atol=1e-6)
+        assert distance == pytest.approx(graph.consensus_distance(), rel=1e-3, abs=1e-6)
+
+
+def train_alone(group, member):
+    assert Communicator.over(group).size == 1
+    net = network()
+    node = make(group, member, "ring", net)
+    steps(node, range(3), 0)
+    return weights(net), node.consensus_distance()
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_one_rank_is_ordinary(pool, member):
+    model, distance = pool.run(train_alone, 1, member=member)[0]
+    assert torch.isfinite(model).all()
+    assert distance == 0.0
+
+
+def checkpoint(node) -> dict:
+    buffer = io.BytesIO()
+    state = {"model": node.model.state_dict(), "optimizer": node.optimizer.state_dict(), "node": node.state_dict()}
+    torch.save(state, buffer)
+    return torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+
+
+def interrupted(group, member):
+    """Twelve steps without a stop; and six, a checkpoint, a new model, six more; and the same without our state."""
+    rank = torch.distributed.get_rank(group)
+    whole = make(group, member, "ring", network(seed=rank))
+    steps(whole, range(12), rank)
+
+    first = make(group, member, "ring", network(seed=rank))
+    steps(first, range(6), rank)
+    saved = checkpoint(first)
+    found = [weights(whole.model)]
+    for remembers in (True, False):
+        node = make(group, member, "ring", network(seed=99))
+        node.model.load_state_dict(saved["model"])
+        node.optimizer.load_state_dict(saved["optimizer"])
+        if remembers:
+            node.load_state_dict(saved["node"])
+        steps(node, range(6, 12), rank)
+        found.append(weights(node.model))
+        node.close()
+    whole.close()
+    first.close()
+    return found
+
+
+@pytest.mark.parametrize("member", [m for m in MEMBERS if m != "dpsgd"])
+def test_resume_is_bit_exact(pool, member):
+    """Law 9; D-PSGD's estimates are the models, so that it has nothing to forget."""
+    for whole, resumed, forgetful in pool.run(interrupted, 3, member=member):
+        assert torch.equal(whole, resumed)
+        assert not torch.equal(whole, forgetful)
+
+
+def disagree(group, field):
+    rank = torch.distributed.get_rank(group)
+    options = {"codec": FINE, "seed": 0, "policy": SMALL, "group": group}
+    topology = Ring()
+    if field == "seed":
+        options["seed"] = rank % 2
+    elif field == "bits":
+        options["codec"] = NUQSGD(bits=8 if rank == 1 else 4, bucket_size=256)
+    elif field == "topology":
+        topology = Star() if rank == 1 else Ring()
+    net = network()
+    steps(ECDPSGD(net, sgd(net), topology, **options), range(1), rank)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("seed", "seed is 0 on rank 0 and 1 on rank 1"),
+        ("bits", "quantizer is 'NUQSGD(bits=4"),
+        ("topology", "topology is 'Ring()' on rank 0 and 'Star(hub=0)' on rank 1"),
+    ],
+)
+def test_ranks_that_disagree_are_told(pool, field, said):
+    for good, result in pool.outcomes(disagree, 3, field=field):
+        assert not good
+        kind, message, _ = result
+        assert kind == "Disagreement"
+        assert said in message
+
+
+def oversized(group):
+    """Rank 1 announces a code longer than its codec can make."""
+    place = Neighbours.open(Ring(), group)
+    try:
+        place.announce([10**6 if place.rank == 1 else 10], [100], Swap(place, torch.device("cpu")))
+    except laconic.CorruptPayload as error:
+        return str(error)
+    return None
+
+
+def test_a_neighbour_s_lengths_are_not_trusted(pool):
+    told = pool.run(oversized, 2)[0]
+    assert "edge 0–1: rank 1 announces codes of [1000000] bytes" in told
+
+
+SCRIPT = """
+import json, os, sys, time
+from datetime import timedelta
+sys.path.insert(0, {here!r})
+import torch, torch.distributed as dist
+rank, size, store, way = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", f"file://{{store}}", timedelta(seconds=60), size, rank)
+from test_decentralised import FINE, SMALL, steps
+from models import network, sgd
+from laconic import ECDPSGD, Ring
+net = network()
+node = ECDPSGD(net, sgd(net), Ring(), FINE, policy=SMALL, timeout=timedelta(seconds=6))
+steps(node, range(3), rank)
+if rank == 1:
+    if way == "dies":
+        os._exit(17)
+    sys.stdin.read()  # answers nobody, and ends with the test
+    os._exit(17)
+try:
+    steps(node, range(3, 6), rank)
+except Exception as error:
+    print(json.dumps({{"error": type(error).__name__, "text": str(error)}}), flush=True)
+    sys.stdin.read()  # its own end must not be what the others notice
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["dies", "hangs"])
+def test_a_neighbour_that_disappears_is_named_by_its_edge(tmp_path, way):
+    script = tmp_path / "rank.py"
+    here = Path(__file__).parent
+    script.write_text(SCRIPT.format(here=str(here)))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), "4", str(tmp_path / "store"), way],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(4)
+    ]
+    try:
+        told = {rank: json.loads(ranks[rank].stdout.readline()) for rank in (0, 2)}
+    finally:
+        for process in ranks:
+            process.stdin.close()
+        deadline = time.monotonic() + 60
+        for process in ranks:
+            process.wait(timeout=max(1, deadline - time.monotonic()))
+            process.stdout.close()
+    assert ranks[1].returncode == 17
+    for rank, edge in ((0, "0–1"), (2, "1–2")):
+        assert told[rank]["error"] == "ExchangeFailed"
+        assert f"on rank {rank} of 4, on edge {edge}: rank 1 stopped" in told[rank]["text"]
+        assert "within 6 s" in told[rank]["text"]
