@@ -1,17 +1,21 @@
 """What every kernel backend offers, and the choice among backends.
 
-A backend is a module: `kernels.reference` (plain torch, the specification), `kernels.cpu` (Numba).
+A backend is a module: `kernels.reference` (plain torch, the specification), `kernels.cpu` (Numba), `kernels.gpu`
+(Triton).
 """
 
 import importlib
-from typing import Protocol, cast
+import importlib.util
+import os
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 
 from laconic.errors import BackendUnavailable
 from laconic.kernels.grid import Grid, Norm
 
-BACKENDS = ("auto", "reference", "cpu")
+BACKENDS = ("auto", "reference", "cpu", "gpu")
 
 Blocks = tuple[torch.Tensor, torch.Tensor]
 """A coded stream: words per block (int32, n_blocks) and the blocks' 32-bit words one after another (int32)."""
@@ -89,15 +93,51 @@ class Backend(Protocol):
         """Symbols and the index of the first corrupt block, or -1."""
 
 
+@runtime_checkable
+class FeedbackBackend(Protocol):
+    """A backend that also rounds, packs and updates an error memory in one pass over memory."""
+
+    def quantize_pack_feedback(
+        self,
+        v: torch.Tensor,
+        memory: torch.Tensor,
+        norm: Norm,
+        grid: Grid,
+        bucket_size: int,
+        key: int,
+        norms_out: torch.Tensor,
+        data_out: torch.Tensor,
+    ) -> None:
+        """`quantize_pack` of v + memory; memory (n,) float32 = what of it was not sent, where the norm is finite."""
+
+
 def select(name: str, device: torch.device) -> Backend:
     """The backend called `name`; `auto` takes the fastest for `device`. A backend asked for by name never falls back.
 
-    Rule of `auto`: Numba on the CPU, plain torch elsewhere.
+    Rule of `auto`: Numba on the CPU, Triton on a GPU where it is installed, plain torch elsewhere.
     """
     if name not in BACKENDS:
         raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
     if name == "auto":
-        name = "cpu" if device.type == "cpu" else "reference"
+        name = "cpu" if device.type == "cpu" else "gpu" if device.type == "cuda" and _has_triton() else "reference"
     if name == "cpu" and device.type != "cpu":
         raise BackendUnavailable(f"backend 'cpu' needs tensors on the CPU, these are on {device}; use 'auto'")
+    if name == "gpu":
+        _require_gpu(device)
     return cast(Backend, importlib.import_module(f"laconic.kernels.{name}"))
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _require_gpu(device: torch.device) -> None:
+    if not _has_triton():
+        raise BackendUnavailable("backend 'gpu' needs Triton, which comes with CUDA builds of torch; use 'auto'")
+    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET", "0") == "1"
+    if device.type != "cuda" and not interpreted:
+        raise BackendUnavailable(
+            f"backend 'gpu' needs tensors on a CUDA GPU, these are on {device}; use 'auto', "
+            "or set TRITON_INTERPRET=1 to run its kernels on the CPU, slowly"
+        )

@@ -1,0 +1,36 @@
+"""Triton kernels: compiled at first use, one program a bucket, no host synchronisation.
+
+Fixed-width symbols only. The variable-length coders (Elias, Huffman, rANS) and their histogram are those of
+`kernels.reference`, on whatever device the symbols are: no measurement shows yet that on a GPU entropy coding saves
+more time on the wire than it takes. `FixedWidth` is the coder to use there.
+
+On tensors of the CPU these kernels run under `TRITON_INTERPRET=1` only, slowly, for tests.
+"""
+
+from laconic.kernels.gpu.decode import dequantize, unpack, unpack_dequantize
+from laconic.kernels.gpu.encode import pack, quantize, quantize_pack, quantize_pack_feedback
+from laconic.kernels.gpu.norms import norms
+from laconic.kernels.gpu.scaling import scale
+from laconic.kernels.reference.elias import elias_decode, elias_encode
+from laconic.kernels.reference.histogram import histogram
+from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
+from laconic.kernels.reference.rans import rans_decode, rans_encode
+
+__all__ = [
+    "dequantize",
+    "elias_decode",
+    "elias_encode",
+    "histogram",
+    "huffman_decode",
+    "huffman_encode",
+    "norms",
+    "pack",
+    "quantize",
+    "quantize_pack",
+    "quantize_pack_feedback",
+    "rans_decode",
+    "rans_encode",
+    "scale",
+    "unpack",
+    "unpack_dequantize",
+]

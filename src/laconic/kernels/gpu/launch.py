@@ -1,0 +1,92 @@
+"""What every launcher needs: tuned sizes, the device, the number of programs, a grid's levels in device memory."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+
+import torch
+import triton
+
+from laconic.kernels.grid import Grid
+from laconic.kernels.layout import field_widths, n_buckets
+
+TUNING = {
+    "pack_values_a_thread": 32,
+    "pack_max_warps": 16,
+    "pack_stages": 1,
+    "sum_values_a_thread": 16,
+    "sum_warps": 4,
+    "sum_stages": 1,
+    "held": 16384,
+    "tile": 1024,
+    "tile_warps": 4,
+    "programs": 2048,
+}
+"""Sizes that change speed and nothing else; `benchmarks/sweep_kernels.py` tries others.
+
+pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
+sum_*     `unpack_dequantize`: values a thread adds up, warps a program
+held      largest bucket that a program holds in registers
+tile*     values and warps of a step through a bucket that is not held
+programs  enough to fill a GPU: fewer buckets than this are shared by several programs
+"""
+
+FLAGS = {"enable_fp_fusion": False}
+"""Each float operation is rounded on its own, as in the specification."""
+
+MAX_PAYLOADS = 8
+"""Payloads that one launch adds up, half as many for widths of several components, which need more registers. More
+payloads take several launches, in the same order of additions."""
+
+
+def on(device: torch.device) -> AbstractContextManager[object]:
+    """Launch on the device the tensors are on."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def bucket_parts(n: int, bucket_size: int, tile: int) -> tuple[int, int]:
+    """Number of buckets of n > 0 values, and how many programs share one: each gets a tile at least."""
+    count = n_buckets(n, bucket_size)
+    tiles = -(-min(n, bucket_size) // tile)
+    return count, max(1, min(tiles, TUNING["programs"] // count))
+
+
+def n_rows(bits: int) -> int:
+    """Rows that a packed bucket is cut into: symbols that share a byte lie a row apart.
+
+    >>> n_rows(4), n_rows(6), n_rows(8)
+    (2, 4, 1)
+    """
+    return 8 // field_widths(bits)[-1]
+
+
+def is_held(bucket_size: int, bits: int, data: torch.Tensor) -> bool:
+    """Whether a program can hold a bucket and read or write its symbols as 32-bit words."""
+    whole = bucket_size % (4 * n_rows(bits)) == 0 and bucket_size <= TUNING["held"]
+    apart = data.dim() > 1 and len(data) > 1 and data.stride(0) % 4 != 0
+    return whole and not apart and data.data_ptr() % 4 == 0
+
+
+def tile_for(n_warps: int, bucket_size: int) -> int:
+    """Values of a step through a short bucket: 8 a thread of the program that would hold a whole one."""
+    return max(8, min(256 * n_warps, next_power_of_two(bucket_size)))
+
+
+def signed(key: int) -> int:
+    """The int64 with the same 64 bits."""
+    return key - 2**64 if key >= 2**63 else key
+
+
+def power_of_two(n: int, most: int) -> int:
+    """The largest power of two that is neither above n nor above `most`, and 1 at least."""
+    return max(1, min(1 << max(0, n).bit_length() >> 1, most))
+
+
+@lru_cache(maxsize=64)
+def levels_on(grid: Grid, device: torch.device) -> torch.Tensor:
+    """The grid's levels in the memory of a device; one zero for a grid that has none."""
+    return torch.tensor(grid.levels or (0.0,), dtype=torch.float32, device=device)
+
+
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return int(triton.next_power_of_2(n))

@@ -1,0 +1,62 @@
+"""Operations that NVIDIA's machines have in one instruction and Triton has no name for, each beside its definition.
+
+The definition is what runs under the interpreter and on other machines; the tests compare both with the reference.
+"""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+
+PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") != "1")
+
+
+@triton.jit
+def carry(above, fixed, random):
+    """above + ((fixed + the upper 23 random bits) >> 23), for uint32 numbers.
+
+    As the upper half of above * 2**32 + random + fixed * 2**9: one multiply-add of 32-bit numbers to 64 bits.
+    """
+    if PTX:
+        found = tl.inline_asm_elementwise(
+            "{.reg .b64 t; mov.b64 t, {$3, $1}; mad.wide.u32 t, $2, 512, t; mov.b64 {_, $0}, t;}",
+            "=r,r,r,r",
+            [above, fixed, random],
+            dtype=tl.uint32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        found = above + ((fixed + (random >> 9)) >> 23)
+    return found
+
+
+@triton.jit
+def saturate(a, b):
+    """min(a * b, 1), for numbers that are not negative; 0 or 1 for NaN."""
+    if PTX:
+        found = tl.inline_asm_elementwise(
+            "mul.rn.sat.f32 $0, $1, $2;", "=f,f,f", [a, b], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        found = tl.minimum(a * b, 1.0)
+    return found
+
+
+@triton.jit
+def from_halves(pair):
+    """The float16 numbers in the lower and the upper half of uint32 words, as float32."""
+    if PTX:
+        low, high = tl.inline_asm_elementwise(
+            "{.reg .b16 l, h; mov.b32 {l, h}, $2; cvt.f32.f16 $0, l; cvt.f32.f16 $1, h;}",
+            "=f,=f,r",
+            [pair],
+            dtype=(tl.float32, tl.float32),
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        low = (pair & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        high = (pair >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    return low, high

@@ -1,0 +1,136 @@
+"""Rounding to a grid and back inside Triton kernels; `reference/rounding.py` is the specification.
+
+Every float operation is one IEEE operation of the specification, so kernels that call these are launched with
+`enable_fp_fusion=False`: a multiply-add in one rounding would be another number.
+
+A value leaves `carry` as level + bias. For POWER the bias is that of the float's exponent, and it is taken off a whole
+word of symbols at once.
+"""
+
+import triton
+import triton.language as tl
+
+from laconic.kernels.gpu.ptx import carry, saturate
+from laconic.kernels.gpu.random import hash32
+from laconic.kernels.grid import Rounding
+
+POWER, UNIFORM = tl.constexpr(int(Rounding.POWER)), tl.constexpr(int(Rounding.UNIFORM))
+TABLE, SIGN = tl.constexpr(int(Rounding.TABLE)), tl.constexpr(int(Rounding.SIGN))
+INFINITY = tl.constexpr(float("inf"))
+
+
+@triton.jit
+def reciprocal(norm):
+    """What the values of a bucket share: (keep, guard, inverse).
+
+    keep     all ones, or 0 where the norm is zero or not finite and so every symbol is 0
+    guard    a power of two that brings the norm near 1 where its reciprocal would leave the range of float32
+    inverse  1 / (norm * guard)
+    """
+    usable = (norm > 0.0) & (norm < INFINITY)
+    guard = tl.where(norm < 2.0**-62, 2.0**64, tl.where(norm > 2.0**62, 2.0**-64, 1.0))
+    keep = tl.where(usable, 0xFFFFFFFF, 0).to(tl.uint32)
+    return keep, guard, tl.div_rn(1.0, tl.where(usable, norm * guard, 1.0))
+
+
+@triton.jit
+def _fixed_power(r, BITS: tl.constexpr):
+    smallest: tl.constexpr = 2.0 ** (2 - (1 << (BITS - 1)))
+    return (r + tl.maximum(r, smallest)).to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def _fixed_uniform(a, inverse, BITS: tl.constexpr):
+    top: tl.constexpr = ((1 << (BITS - 1)) - 1) * 2.0**23
+    return tl.minimum(a * (inverse * top), top).to(tl.int32).to(tl.uint32)
+
+
+@triton.jit
+def _search(r, levels_ptr, BITS: tl.constexpr):
+    """Index of the largest level that is not above r, the top one excepted."""
+    low = tl.zeros_like(r).to(tl.int32)
+    for i in tl.static_range(BITS - 1):
+        higher = low + (1 << (BITS - 2 - i))
+        low = tl.where(tl.load(levels_ptr + higher) <= r, higher, low)
+    return tl.minimum(low, (1 << (BITS - 1)) - 2)
+
+
+@triton.jit
+def _level_table(r, random, levels_ptr, BITS: tl.constexpr):
+    low = _search(r, levels_ptr, BITS)
+    below = tl.load(levels_ptr + low)
+    gap = tl.load(levels_ptr + low + 1) - below
+    uniform = (random >> 8).to(tl.int32).to(tl.float32) * (2.0**-24)
+    return tl.where(uniform * gap < r - below, low + 1, low).to(tl.uint32)
+
+
+@triton.jit
+def draw(x, offset, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: tl.constexpr):
+    """(fixed, random), uint32, of values x (float32) at offsets (uint32) in a bucket; `carry` makes level + bias of it.
+
+    CHECKED  whether a value may pass the norm by far, as in `quantize` with any norms; not where the norm is x's own
+    """
+    _, guard, inverse, k0, k1, levels_ptr = rule
+    if ROUNDING == SIGN:
+        fixed = (x < 0.0).to(tl.uint32) << 23
+        random = fixed * 0
+    else:
+        a = tl.abs(x) * guard
+        if CHECKED:
+            a = tl.where(a < INFINITY, a, 0.0)
+        random = hash32(offset, k0, k1)
+        if ROUNDING == UNIFORM:
+            fixed = _fixed_uniform(a, inverse, BITS)
+        elif ROUNDING == POWER:
+            fixed = _fixed_power(saturate(a, inverse), BITS)
+        else:
+            fixed = _level_table(saturate(a, inverse), random, levels_ptr, BITS) << 23
+            random = random * 0
+    return fixed, random
+
+
+@triton.jit
+def bias(ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """What `carry` adds to a level: the exponent of the smallest one."""
+    found: tl.constexpr = 129 - (1 << (BITS - 1)) if ROUNDING == POWER else 0
+    return tl.full((), found, tl.uint32)
+
+
+@triton.jit
+def symbol(x, drawn, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """Symbols (uint32) of values x, given what was drawn for them: sign bit, then level; zero has no sign."""
+    fixed, random = drawn
+    level = carry(fixed * 0, fixed, random)
+    if ROUNDING != SIGN:
+        level -= bias(ROUNDING, BITS)
+        level = tl.where((x < 0.0) & (level > 0), level + (1 << (BITS - 1)), level)
+    return level & rule[0]
+
+
+@triton.jit
+def unit(scale, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """What a level is multiplied with in a bucket with this scale, the norm or a multiple of it."""
+    if ROUNDING == UNIFORM:
+        scale = tl.div_rn(scale, ((1 << (BITS - 1)) - 1) * 1.0)
+    return scale
+
+
+@triton.jit
+def value(symbol, unit, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """(+ or -) level * unit, float32, of symbols (uint32).
+
+    POWER: level << 23 is the bit pattern of 2**(level - 127), and of 0 for level 0; two exact powers of two away from
+    the level's own value.
+    """
+    if ROUNDING == SIGN:
+        found = tl.where(symbol > 0, -unit, unit)
+    else:
+        level = symbol & ((1 << (BITS - 1)) - 1)
+        if ROUNDING == POWER:
+            magnitude = (level << 23).to(tl.float32, bitcast=True) * (2.0 ** (128 - (1 << (BITS - 1)))) * unit
+        elif ROUNDING == UNIFORM:
+            magnitude = level.to(tl.int32).to(tl.float32) * unit
+        else:
+            magnitude = tl.load(levels_ptr + level) * unit
+        found = tl.where(symbol > level, -magnitude, magnitude)
+    return found

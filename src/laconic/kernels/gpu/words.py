@@ -1,0 +1,188 @@
+"""A held bucket: symbols as 32-bit words, four bytes of packed symbols each.
+
+A bucket of n symbols is cut into R = 8 / (narrowest component) rows of S = n / R values, S a multiple of 4: symbols
+that share a byte lie a row apart, and a word holds places 4j to 4j + 3 of each of its rows. So a thread loads four
+neighbours of every row (16 bytes of float32), and stores one word. Between, those four are tensors of their own:
+value (row r, byte b) is number 4 r + b of a tuple.
+"""
+
+import triton
+import triton.language as tl
+
+from laconic.kernels.gpu.norms import load_all
+from laconic.kernels.gpu.ptx import carry, from_halves
+from laconic.kernels.gpu.rounding import POWER, SIGN, UNIFORM, bias, draw, symbol, value
+
+
+@triton.jit
+def split_bytes(row, W: tl.constexpr):
+    """(4 W,) neighbours to four tensors (W,)."""
+    even, odd = tl.split(tl.reshape(row, (W, 2, 2)))
+    byte_0, byte_2 = tl.split(even)
+    byte_1, byte_3 = tl.split(odd)
+    return byte_0, byte_1, byte_2, byte_3
+
+
+@triton.jit
+def join_bytes(byte_0, byte_1, byte_2, byte_3, W: tl.constexpr):
+    """Four tensors (W,) to (4 W,) neighbours."""
+    return tl.reshape(tl.join(tl.join(byte_0, byte_2), tl.join(byte_1, byte_3)), (4 * W,))
+
+
+@triton.jit
+def _repeat(BITS: tl.constexpr):
+    """1 in every field of `BITS` bits of a word, for BITS that divide 8."""
+    return 0xFFFFFFFF // ((1 << BITS) - 1)
+
+
+@triton.jit
+def _draw(x, K: tl.constexpr, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    offset = (tl.arange(0, W) * 4).to(tl.uint32) + (K // 4 * S + K % 4)
+    return draw(x[K], offset, rule, ROUNDING, BITS, False)
+
+
+@triton.jit
+def _one_field(x, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """Words (W,) of a bucket's values, for a width that divides 8.
+
+    Levels are shifted in one after another, bytes from the last to the first and rows within a byte likewise, and the
+    bias comes off all symbols of a word at once. So are the signs, each with what lies below it in the float, which is
+    masked at the end. Zeros get no sign: adding ones to a level carries into the sign's bit if and only if the level is
+    not zero.
+    """
+    R: tl.constexpr = 8 // BITS
+    word = tl.zeros((W,), tl.uint32)
+    sign = tl.zeros((W,), tl.uint32)
+    for k in tl.static_range(4 * R):
+        fixed, random = _draw(x, (R - 1 - k % R) * 4 + 3 - k // R, rule, S, W, ROUNDING, BITS)
+        word = carry(word << BITS, fixed, random)
+        below = x[(R - 1 - k % R) * 4 + 3 - k // R].to(tl.uint32, bitcast=True) >> (32 - BITS)
+        sign = (sign << BITS) | below
+    if ROUNDING != SIGN:
+        levels = _repeat(BITS) * ((1 << (BITS - 1)) - 1)
+        word -= bias(ROUNDING, BITS) * _repeat(BITS)
+        word |= sign & (word + levels) & (_repeat(BITS) << (BITS - 1))
+    return word & rule[0]
+
+
+@triton.jit
+def _store_field(words_ptr, symbols, mask, WIDTH: tl.constexpr, S: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits: as many rows of words as the narrowest one goes into it."""
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    narrow: tl.constexpr = BITS & -BITS
+    n_rows: tl.constexpr = WIDTH // narrow
+    for q in tl.static_range(n_rows):
+        word = symbols[0] * 0
+        for k in tl.static_range(8 // WIDTH):
+            for b in tl.static_range(4):
+                part = (symbols[4 * (k * n_rows + q) + b] >> wider) & ((1 << WIDTH) - 1)
+                word |= part << (8 * b + k * WIDTH)
+        tl.store(words_ptr + (wider // narrow + q) * (S // 4), word, mask=mask)
+
+
+@triton.jit
+def symbols_of(x, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """The symbols (uint32) of a bucket's values, as many tensors."""
+    found = ()
+    for k in tl.static_range(len(x)):
+        found += (symbol(x[k], _draw(x, k, rule, S, W, ROUNDING, BITS), rule, ROUNDING, BITS),)
+    return found
+
+
+@triton.jit
+def store_words(data_ptr, x, rule, mask, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """Round a held bucket and pack it to data_ptr, component by component."""
+    words_ptr = data_ptr.to(tl.pointer_type(tl.uint32)) + tl.arange(0, W)
+    if 8 % BITS == 0:
+        tl.store(words_ptr, _one_field(x, rule, S, W, ROUNDING, BITS), mask=mask)
+    else:
+        symbols = symbols_of(x, rule, S, W, ROUNDING, BITS)
+        for c in tl.static_range(3):
+            if BITS & (4 >> c):
+                _store_field(words_ptr, symbols, mask, 4 >> c, S, BITS)
+
+
+@triton.jit
+def load_words(data_ptr, j, mask, S: tl.constexpr, BITS: tl.constexpr):
+    """The words at places j of a held bucket: as many as its narrowest component goes into `BITS`."""
+    words = ()
+    for q in tl.static_range(BITS // (BITS & -BITS)):
+        words += (load_all(data_ptr.to(tl.pointer_type(tl.uint32)) + (j + q * (S // 4)), mask),)
+    return words
+
+
+@triton.jit
+def _halves(word, unit, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr):
+    """The values (+ or -) level * unit of the symbols at bits POSITION and POSITION + 16 of each word.
+
+    Both at once become float16 bit patterns, the level where its value is a power of two off: in the exponent for
+    POWER, as a subnormal for UNIFORM. From there every step is exact but the last product. Operations a value: 1 shift,
+    1 logical, 1 conversion, 1 product (SAFE: `unit` holds the power of two already) or 2.
+    """
+    target: tl.constexpr = 10 if ROUNDING == POWER else 0
+    levels: tl.constexpr = (((1 << (BITS - 1)) - 1) << target) * 0x00010001
+    placed = word << (target - POSITION) if target >= POSITION else word >> (POSITION - target)
+    pair = ((word << (16 - BITS - POSITION)) & 0x80008000) | (placed & levels)
+    low, high = from_halves(pair)
+    if not SAFE:
+        low, high = low * half_scale(ROUNDING, BITS), high * half_scale(ROUNDING, BITS)
+    return low * unit, high * unit
+
+
+@triton.jit
+def half_scale(ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """The power of two between what `_halves` makes of a level and the level's value; 1 where it is not used."""
+    if ROUNDING == UNIFORM and 8 % BITS == 0:
+        found = 2.0**24
+    elif ROUNDING == POWER and (BITS == 2 or BITS == 4):
+        found = 2.0 ** (16 - (1 << (BITS - 1)))
+    else:
+        found = 1.0
+    return found
+
+
+@triton.jit
+def _flip(word, unit, POSITION: tl.constexpr):
+    """unit or -unit, by the bit at POSITION of each word: 1 shift, 1 logical operation."""
+    flipped = ((word << (31 - POSITION)) & 0x80000000) ^ unit.to(tl.uint32, bitcast=True)
+    return flipped.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _component(words, ROW: tl.constexpr, BYTE: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits of the symbols in byte BYTE and row ROW, where it lies in the symbol."""
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    narrow: tl.constexpr = BITS & -BITS
+    n_rows: tl.constexpr = WIDTH // narrow
+    word = words[wider // narrow + ROW % n_rows]
+    return ((word >> (8 * BYTE + ROW // n_rows * WIDTH)) & ((1 << WIDTH) - 1)) << wider
+
+
+@triton.jit
+def _field(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
+    """The symbols in byte BYTE and row ROW of each place, put together from their components."""
+    found = words[0] * 0
+    for c in tl.static_range(4):
+        if BITS & (8 >> c):
+            found |= _component(words, ROW, BYTE, 8 >> c, BITS)
+    return found
+
+
+@triton.jit
+def row_values(
+    words, unit, levels_ptr, ROW: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr
+):
+    """The values of bytes 0 to 3 of each place in row ROW; SAFE: `unit` is multiplied by `half_scale` already."""
+    if ROUNDING == SIGN:
+        found = ()
+        for b in tl.static_range(4):
+            found += (_flip(words[0], unit, 8 * b + ROW),)
+    elif (ROUNDING == UNIFORM and 8 % BITS == 0) or (ROUNDING == POWER and (BITS == 2 or BITS == 4)):
+        a, c = _halves(words[0], unit, ROW * BITS, ROUNDING, BITS, SAFE)
+        b, d = _halves(words[0], unit, ROW * BITS + 8, ROUNDING, BITS, SAFE)
+        found = (a, b, c, d)
+    else:
+        found = ()
+        for b in tl.static_range(4):
+            found += (value(_field(words, ROW, b, BITS), unit, levels_ptr, ROUNDING, BITS),)
+    return found

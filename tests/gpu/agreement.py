@@ -1,0 +1,218 @@
+"""Law 5 for Triton kernels: what must hold between `gpu` and `reference`, on whatever device the kernels run.
+
+`python agreement.py` runs every check under Triton's interpreter, at small sizes, and prints one line for each; the
+environment must say TRITON_INTERPRET=1. `test_on_cuda.py` runs the same checks on a GPU, at large sizes too.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
+
+from members import BUCKETED, inputs, same_bits
+
+from laconic import NUQSGD, QSGD, QSGDInf, Sign, Stream
+from laconic.kernels import select
+from laconic.kernels.layout import n_buckets, packed_bytes
+
+CPU = torch.device("cpu")
+REFERENCE = select("reference", CPU)
+KEY = Stream(seed=5, rank=2, step=9, tensor="layer.weight").key
+FEW = [NUQSGD(bits=4), NUQSGD(bits=8), NUQSGD(bits=3, p=0.7), QSGD(bits=3), QSGDInf(bits=8), Sign()]
+
+HELD = (75, 32)
+"""Two buckets that a program holds, and a short last one."""
+ODD = [(23, 10), (31, 32), (1, 8), (32, 32), (9, 1), (44, 24)]
+"""A bucket no word fits; a short bucket; one value; one bucket; buckets of one; a held one that is no power of two."""
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def gpu(device):
+    return select("gpu", torch.device(device))
+
+
+def reference_payload(quantizer, v, bucket_size, key=KEY, norms=None):
+    """Norms, symbols and bytes of the specification, on the CPU."""
+    norms = REFERENCE.norms(v, bucket_size, quantizer.norm) if norms is None else norms
+    symbols = REFERENCE.quantize(v, norms, quantizer.grid, bucket_size, key)
+    return norms, symbols, REFERENCE.pack(symbols, quantizer.bits, bucket_size)
+
+
+def gpu_payload(device, quantizer, v, bucket_size, key=KEY, memory=None):
+    """Norms and bytes of the fused kernel, back on the CPU; every byte was written, for it began as another."""
+    n, bits = v.numel(), quantizer.bits
+    norms = torch.full((n_buckets(n, bucket_size),), -7.0, device=device)
+    data = torch.full((packed_bytes(n, bits, bucket_size),), 0xA5, dtype=torch.uint8, device=device)
+    rule = (quantizer.norm, quantizer.grid, bucket_size, key, norms, data)
+    if memory is None:
+        gpu(device).quantize_pack(v.to(device), *rule)
+    else:
+        gpu(device).quantize_pack_feedback(v.to(device), memory, *rule)
+    return norms.cpu(), data.cpu()
+
+
+def fused(device, quantizer, n, bucket_size, dtype, v=None):
+    """The bytes are those of the reference given the kernel's norms, and the norms are its own to the last place."""
+    v = inputs(n)["heavy tail"].to(dtype) if v is None else v
+    norms, data = gpu_payload(device, quantizer, v, bucket_size)
+    expected = REFERENCE.norms(v, bucket_size, quantizer.norm)
+    assert torch.allclose(norms, expected, rtol=2.0**-23, atol=0.0, equal_nan=True), "norms"
+    assert same_bits(norms[~torch.isfinite(norms)], expected[~torch.isfinite(norms)]), "non-finite norms"
+    assert torch.equal(data, reference_payload(quantizer, v, bucket_size, norms=norms)[2]), "bytes"
+    return norms, data
+
+
+def sums(device, quantizer, n, bucket_size, n_payloads, v=None):
+    """Adding up payloads gives the reference's values, bit for bit, written or added to what is there."""
+    v = inputs(n)["normal"] if v is None else v
+    rows = [reference_payload(quantizer, v, bucket_size, KEY + p) for p in range(n_payloads)]
+    norms, data = torch.stack([row[0] for row in rows]), torch.stack([row[2] for row in rows])
+    apart = torch.zeros(n_payloads, -(-data.shape[1] // 4) * 4 + 8, dtype=torch.uint8, device=device)
+    apart[:, : data.shape[1]] = data.to(device)
+    for accumulate in (False, True):
+        ours, theirs = torch.full((n,), 0.7), torch.full((n,), 0.7, device=device)
+        rule = (quantizer.grid, bucket_size)
+        REFERENCE.unpack_dequantize(data, norms, *rule, ours, 1 / 3, accumulate)
+        gpu(device).unpack_dequantize(apart[:, : data.shape[1]], norms.to(device), *rule, theirs, 1 / 3, accumulate)
+        assert torch.equal(theirs.cpu().nan_to_num(7.0), ours.nan_to_num(7.0)), f"values, accumulate={accumulate}"
+
+
+def steps(device, quantizer, n, bucket_size, dtype):
+    """The kernels that do one step each agree with the reference one by one."""
+    v, kernels, grid = inputs(n)["normal"].to(dtype), gpu(device), quantizer.grid
+    norms, symbols, data = reference_payload(quantizer, v, bucket_size)
+    there = kernels.norms(v.to(device), bucket_size, quantizer.norm).cpu()
+    assert torch.allclose(there, norms, rtol=2.0**-23, atol=0.0, equal_nan=True), "norms"
+    found = kernels.quantize(v.to(device), norms.to(device), grid, bucket_size, KEY)
+    assert torch.equal(found.cpu(), symbols), "symbols"
+    assert torch.equal(kernels.pack(found, grid.bits, bucket_size).cpu(), data), "bytes"
+    assert torch.equal(kernels.unpack(data.to(device), n, grid.bits, bucket_size).cpu(), symbols), "unpacked"
+    values = kernels.dequantize(found, norms.to(device), grid, bucket_size).cpu()
+    assert torch.equal(values, REFERENCE.dequantize(symbols, norms, grid, bucket_size)), "values"
+
+
+def wrong_norms(device, quantizer):
+    """`quantize` follows the reference even where values pass the norm they are given."""
+    v, norms = inputs(40)["heavy tail"], torch.tensor([1e-42, 1.0, 1e30, torch.inf, 0.0])
+    v[3], v[12] = torch.inf, torch.nan
+    ours = REFERENCE.quantize(v, norms, quantizer.grid, 8, KEY)
+    theirs = gpu(device).quantize(v.to(device), norms.to(device), quantizer.grid, 8, KEY)
+    assert torch.equal(theirs.cpu(), ours)
+
+
+def nasty(device, quantizer, bucket_size=32):
+    """Zeros, spikes, subnormal and huge values; infinity and NaN mark their bucket, with the reference's bits."""
+    table = inputs(bucket_size + 5)
+    for bad in (torch.inf, -torch.inf, torch.nan):
+        v = table["normal"].clone()
+        v[1] = v[-1] = bad
+        table[str(bad)] = v
+    table["overflow"] = torch.full_like(table["zeros"], 3e38)
+    for name, v in table.items():
+        try:
+            fused(device, quantizer, v.numel(), bucket_size, v.dtype, v)
+            sums(device, quantizer, v.numel(), bucket_size, 1, v)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def feedback(device, quantizer, n, bucket_size, dtype=torch.float32):
+    """Sent + memory' == input + memory, with the reference's bits; a non-finite bucket leaves its memory alone."""
+    v, memory = inputs(n)["normal"].to(dtype), torch.zeros(n, device=device)
+    for step in range(2):
+        before = memory.cpu()
+        given = v.clone()
+        if step and n:
+            given[0] = torch.nan
+        total = given.float() + before
+        norms, data = gpu_payload(device, quantizer, given, bucket_size, KEY + step, memory)
+        _, symbols, expected = reference_payload(quantizer, total, bucket_size, KEY + step, norms)
+        assert torch.equal(data, expected), "bytes"
+        sent = REFERENCE.dequantize(symbols, norms, quantizer.grid, bucket_size)
+        finite = torch.isfinite(norms).repeat_interleave(bucket_size)[:n]
+        assert torch.equal(memory.cpu(), torch.where(finite, total - sent, before)), "memory"
+
+
+def scaling(device, n):
+    """out = weight * values and out += weight * values, one rounding after another."""
+    for dtype in (torch.float32, torch.bfloat16):
+        for accumulate in (False, True):
+            values = inputs(n)["normal"].to(dtype)
+            ours, theirs = torch.full((n,), 0.7), torch.full((n,), 0.7, device=device)
+            REFERENCE.scale(values, ours, 1 / 3, accumulate)
+            gpu(device).scale(values.to(device), theirs, 1 / 3, accumulate)
+            assert torch.equal(theirs.cpu(), ours)
+
+
+def large_buckets(device, quantizer):
+    """Buckets shared by several programs, whose norms are put together from parts."""
+    from laconic.kernels.gpu.launch import TUNING as tuning
+
+    before = dict(tuning)
+    tuning.update(held=16, tile=32, programs=8)
+    try:
+        steps(device, quantizer, 150, 128, torch.float32)
+        fused(device, quantizer, 150, 128, torch.float32)
+        feedback(device, quantizer, 150, 128)
+        sums(device, quantizer, 150, 128, 1)
+    finally:
+        tuning.update(before)
+
+
+def checks():
+    """Name to check, for the interpreter: every member on held buckets, and in turn on odd sizes and other types."""
+    found = {}
+    for i, q in enumerate(BUCKETED):
+        n, bucket_size = ODD[i % len(ODD)]
+        found[f"fused {q} {HELD}"] = (fused, q, *HELD, DTYPES[i % len(DTYPES)])
+        found[f"fused {q} {(n, bucket_size)}"] = (fused, q, n, bucket_size, DTYPES[-i % len(DTYPES)])
+        found[f"sums {q} {HELD}"] = (sums, q, *HELD, 2)
+        found[f"sums {q} {(n, bucket_size)}"] = (sums, q, n, bucket_size, 1)
+    for i, q in enumerate(FEW):
+        found[f"steps {q}"] = (steps, q, 23, 10, DTYPES[i % len(DTYPES)])
+        found[f"wrong norms {q}"] = (wrong_norms, q)
+        found[f"feedback {q} held"] = (feedback, q, 43, 32)
+        found[f"feedback {q} loose"] = (feedback, q, 12, 10, torch.bfloat16)
+    for q in FEW[::2]:
+        found[f"nasty {q}"] = (nasty, q)
+    found["more payloads than a launch takes"] = (sums, NUQSGD(bits=2), 20, 16, 9)
+    found["no values"] = (sums, Sign(), 0, 8, 2)
+    found["nothing to send"] = (fused, NUQSGD(bits=4), 0, 8, torch.float32)
+    found["scaling"] = (scaling, 1001)
+    for q in (NUQSGD(bits=3), Sign()):
+        found[f"large buckets {q}"] = (large_buckets, q)
+    return found
+
+
+def once_a_launch():
+    """Triton's interpreter patches `tl` again at every call of a device function of ours; once a launch is enough."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    usual = InterpretedFunction.__call__
+
+    def call(self, *args, **kwargs):
+        ours = self.fn.__module__.startswith("laconic.")
+        return self.rewrite()(*args, **kwargs) if ours else usual(self, *args, **kwargs)
+
+    InterpretedFunction.__call__ = call
+
+
+def main():
+    """Run every check; one line each."""
+    once_a_launch()
+    for name, (check, *arguments) in checks().items():
+        try:
+            with np.errstate(all="ignore"):
+                check("cpu", *arguments)
+            outcome = "ok"
+        except Exception:  # noqa: BLE001 (each check is a test of its own)
+            outcome = traceback.format_exc().replace("\n", " | ")
+        print(f"{name}\t{outcome}", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
