@@ -92,6 +92,17 @@ def test_ddp_trains_every_way():
         assert (row.bytes_sent is None) == row.contender.startswith("DDP")
 
 
+def test_more_seeds_are_more_trials():
+    once, twice = (
+        bench.ddp_rows(DDPOptions(batch_size=4, codecs=["nuqsgd-4/512"], seeds=seeds, **TINY)) for seeds in (1, 2)
+    )
+    assert [row.contender for row in twice] == ["DDP fp32", "DDP bf16 hook", "nuqsgd-4/512"]
+    assert [row.n_seeds for row in twice] == [2, 2, 2]
+    assert [row.n for row in twice] == [row.n for row in once]
+    assert all(two.loss != one.loss for one, two in zip(once, twice, strict=True))
+    assert twice[2].bytes_sent == once[2].bytes_sent
+
+
 @pytest.mark.parametrize("size", [1, 10_000, 2**22, 2**26])
 def test_the_network_is_as_large_as_asked(size):
     width = DDPOptions(size=size).width

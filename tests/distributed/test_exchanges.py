@@ -12,6 +12,7 @@ CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "ef-sign", "ef-nuqsgd"]
 MEMBERS = [("all_reduce", "fp32", "fixed"), ("all_reduce", "bf16", "fixed"), ("nothing", "fp32", "fixed")]
 MEMBERS += [(exchange, codec, "fixed") for exchange in ("all_gather", "scatter_reduce") for codec in CODECS]
 MEMBERS += [(exchange, "nuqsgd", coder) for exchange in ("all_gather", "scatter_reduce") for coder in ("rans", "elias")]
+MEMBERS += [("auto", "nuqsgd", "fixed")]
 SIZES = [0, 1, 5, 300, 3001]
 
 
@@ -140,9 +141,11 @@ def test_auto_explains_itself():
     nuq, sign = laconic.codec("nuqsgd"), laconic.codec("ef-sign")
     assert by_name("auto", laconic.codec("fp32"), 8).name == "all_reduce"
     assert by_name("auto", nuq, 2).name == "all_gather"
-    assert by_name("auto", nuq, 4).name == "scatter_reduce"
     assert by_name("auto", sign, 4).name == "all_gather"
-    assert by_name("auto", sign, 64).name == "scatter_reduce"
+    for codec, size in ((nuq, 4), (sign, 64)):
+        way = by_name("auto", codec, size)
+        assert way.choose(codec, 2**20, size).name == "scatter_reduce"
+        assert way.choose(codec, 1000, size).name == "all_gather"
 
 
 def test_bad_arguments():

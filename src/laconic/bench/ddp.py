@@ -24,6 +24,7 @@ WAYS: dict[str, tuple[str, Way]] = {
     "DDP PowerSGD hook": ("powersgd", Way("powersgd")),
     "bf16": ("bf16", Way("laconic", "bf16")),
     "nuqsgd-4": ("nuqsgd", Way("laconic", "nuqsgd", options={"bits": 4})),
+    "nuqsgd-4/512": ("nuqsgd", Way("laconic", "nuqsgd", options={"bits": 4, "bucket_size": 512})),
     "nuqsgd-4-rans": ("nuqsgd", Way("laconic", "nuqsgd", "rans", options={"bits": 4})),
     "qsgdinf-8": ("qsgdinf", Way("laconic", "qsgdinf", options={"bits": 8})),
     "ef-sign": ("ef-sign", Way("laconic", "ef-sign")),
@@ -43,6 +44,7 @@ class DDPOptions:
     size        least number of parameters of the perceptron
     batch_size  samples a rank and step
     repeats     timed steps
+    seeds       how many times to do it all, with other weights, batches and random numbers: one loss is mostly luck
     codecs      names of schemes or codecs to run besides the baselines; None for all
     """
 
@@ -52,10 +54,11 @@ class DDPOptions:
     size: int = 2**22
     batch_size: int = 16
     repeats: int = 30
+    seeds: int = 1
     codecs: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "batch_size", "repeats"):
+        for name in ("size", "batch_size", "repeats", "seeds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         require_known([self.problem], PROBLEMS, "problem")
@@ -65,7 +68,7 @@ class DDPOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return self.repeats + WARMUP_STEPS
+        return self.seeds * (self.repeats + WARMUP_STEPS)
 
     @property
     def width(self) -> int:
@@ -85,6 +88,7 @@ class DDPRow:
     seconds               of one step, forward to update: the slowest rank's
     speedup_over_fp32     seconds of a step of DDP as it is over its own, step by step
     speedup_over_bf16     the same for DDP with PyTorch's bf16 hook
+    n_seeds               how many trials these are the seconds of; the rest are means
     loss                  on the training set after all steps
     loss_over_fp32        that over the loss of DDP as it is: 1.02 is 2 % worse
     bytes_sent            a step, by the rank that sends most; None where laconic did not send
@@ -106,6 +110,7 @@ class DDPRow:
     encode_seconds: float | None = None
     wire_seconds: float | None = None
     decode_seconds: float | None = None
+    n_seeds: int = 1
 
 
 def ways(only: Sequence[str] | None) -> dict[str, Way]:
@@ -130,6 +135,7 @@ def ddp_rows(options: DDPOptions, tell: Callable[[str], None] = lambda label: No
         "problem_name": options.problem,
         "width": options.width,
         "batch_size": options.batch_size,
+        "seeds": options.seeds,
     }
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
     if results is None:
@@ -175,6 +181,7 @@ def _row(
         encode_seconds=most("encode_seconds"),
         wire_seconds=most("wire_seconds"),
         decode_seconds=most("decode_seconds"),
+        n_seeds=options.seeds,
     )
 
 

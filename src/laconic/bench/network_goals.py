@@ -41,7 +41,7 @@ def _loss(row: NetworkRow) -> Spread:
 
 
 SR, RANS, AG = "nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce", "nuqsgd-4 all_gather"
-FIXED = "nuqsgd-4"
+FIXED, SMALL_BUCKETS = "nuqsgd-4", "nuqsgd-4/512"
 
 EXCHANGE_GOALS = (
     NetworkGoal("1 Gbit/s: nuqsgd-4 scatter_reduce over fp32", 10**9, (SR,), _fp32, 3.5, 6.0),
@@ -54,6 +54,11 @@ DDP_GOALS = (
     NetworkGoal("1 Gbit/s: step of nuqsgd-4 over fp32", 10**9, (FIXED,), _fp32, 2.5, 4.0),
     NetworkGoal("1 Gbit/s: step of nuqsgd-4 over the bf16 hook", 10**9, (FIXED,), _bf16, 1.5, 2.5),
     NetworkGoal("1 Gbit/s: loss of nuqsgd-4 ÷ fp32", 10**9, (FIXED,), _loss, 1.02, 1.005, smaller_is_better=True),
+    NetworkGoal("1 Gbit/s: step of nuqsgd-4/512 over fp32", 10**9, (SMALL_BUCKETS,), _fp32, 2.5, 4.0),
+    NetworkGoal("1 Gbit/s: step of nuqsgd-4/512 over the bf16 hook", 10**9, (SMALL_BUCKETS,), _bf16, 1.5, 2.5),
+    NetworkGoal(
+        "1 Gbit/s: loss of nuqsgd-4/512 ÷ fp32", 10**9, (SMALL_BUCKETS,), _loss, 1.02, 1.005, smaller_is_better=True
+    ),
 )
 
 
@@ -66,7 +71,7 @@ def network_outcomes(rows: Sequence[NetworkRow]) -> list[Outcome]:
     for goal in DDP_GOALS if isinstance(rows[0], DDPRow) else EXCHANGE_GOALS:
         values = [goal.value(row) for row in rows if row.contender in goal.contenders]
         if goal.rate == rate and values:
-            best = max(values, key=lambda value: value.median)
+            best = (min if goal.smaller_is_better else max)(values, key=lambda value: value.median)
             found.append(Outcome(goal.name, best, goal.floor, goal.aim, _verdict(goal, best.median)))
     return found
 

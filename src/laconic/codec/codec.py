@@ -2,20 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
 
+from laconic.codec.frame import Frame
 from laconic.codec.header import HEADER_BYTES, Header, to_float32
-from laconic.codec.payload import Payload
+from laconic.codec.payload import Payload, side_by_side
 from laconic.coders import Coder, FixedWidth, Shape
 from laconic.coders.blocks import aligned
 from laconic.errors import CorruptPayload
-from laconic.kernels import BACKENDS, Backend, Stream, select
+from laconic.kernels import BACKENDS, Backend, Stream
+from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
 from laconic.quantizers.base import flat
 
 NORM_BYTES = 4
+MAX_FRAMES = 1024
+"""That a codec remembers; it meets as many sizes as a model has groups and chunks."""
+select = lru_cache(maxsize=64)(_select)
+"""The backend by name and device; asked for with every payload, and finding a module takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Codec:
     quantizer: Quantizer
     coder: Coder = field(default_factory=FixedWidth)
     backend: str = "auto"
+    _fused: bool = field(init=False, compare=False, repr=False, default=False)
+    _frames: dict[int, Frame] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.quantizer, Quantizer):
@@ -50,6 +59,8 @@ class Codec:
             )
         if self.backend not in BACKENDS:
             raise ValueError(f"unknown backend {self.backend!r}; choose one of {', '.join(BACKENDS)}")
+        fused = isinstance(self.quantizer.core, Bucketed) and isinstance(self.coder, FixedWidth)
+        object.__setattr__(self, "_fused", fused)  # whether one kernel does both quantizer's and coder's work
 
     @property
     def fixed_size(self) -> bool:
@@ -58,7 +69,18 @@ class Codec:
 
     def max_bytes(self, n: int) -> int:
         """Most bytes a payload of n values can take; exact where `fixed_size`."""
+        if self.fixed_size:
+            return self.frame(n).n_bytes
         return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) + self.coder.max_bytes(self._shape(n))
+
+    def frame(self, n: int) -> Frame:
+        """Where things lie in a payload of n values; only where `fixed_size`."""
+        found = self._frames.get(n)
+        if found is None:
+            if len(self._frames) >= MAX_FRAMES:
+                self._frames.clear()
+            found = self._frames[n] = self._framed(n, self.coder.max_bytes(self._shape(n)))
+        return found
 
     def new_memory(self, v: torch.Tensor) -> torch.Tensor:
         """The error memory to pass to each `encode` of values like `v`; empty where the quantizer keeps none."""
@@ -69,14 +91,22 @@ class Codec:
         v: torch.Tensor,
         stream: Stream = Stream(),  # noqa: B008
         memory: torch.Tensor | None = None,
+        *,
+        out: torch.Tensor | None = None,
     ) -> Payload:
-        """Values of any shape to a payload on the same device; `memory` is updated in place."""
+        """Values of any shape to a payload on the same device.
+
+        memory  error memory, updated in place
+        out     if given, a row of `max_bytes(n)` uint8 that becomes the payload; only where `fixed_size`
+        """
+        if out is not None and not self.fixed_size:
+            raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
         v = self.quantizer.recall(flat(v), memory)
         backend = select(self.backend, v.device)
-        if isinstance(self.quantizer.core, Identity):
-            payload = self._encode_raw(v, self.quantizer.core)
-        elif self._fused:
-            payload = self._encode_fused(v, stream, backend)
+        if self._fused:
+            payload = self._encode_fused(v, stream, backend, out)
+        elif isinstance(self.quantizer.core, Identity):
+            payload = self._encode_raw(v, self.quantizer.core, out)
         else:
             payload = self._encode_in_steps(v, stream, backend)
         if self.quantizer is not self.quantizer.core:
@@ -91,18 +121,18 @@ class Codec:
         out  if given, a contiguous row of float32 that the values are written to; returned
         """
         if out is None:
-            n = self._checked_header(payload, n).n
+            n = self._checked(payload, n)
             out = torch.empty(n, dtype=torch.float32, device=payload.data.device)
         else:
             _require_row(out)
-            self._checked_header(payload, out.numel())
+            self._checked(payload, out.numel())
         self._decode_into(payload.data, out, 1.0, accumulate=False)
         return out
 
     def decode_add(self, payload: Payload, out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
         """out += weight * values, without a copy of the values. `out` is (n,) float32 and contiguous; returned."""
         _require_row(out)
-        self._checked_header(payload, out.numel())
+        self._checked(payload, out.numel())
         self._decode_into(payload.data, out, weight, accumulate=True)
         return out
 
@@ -113,7 +143,7 @@ class Codec:
         """
         _require_row(out)
         for payload in payloads:
-            self._checked_header(payload, out.numel())
+            self._checked(payload, out.numel())
         if self._fused and payloads and out.numel():
             self._decode_rows(payloads, out, weight)
             return out
@@ -121,11 +151,6 @@ class Codec:
         for payload in payloads:
             self._decode_into(payload.data, out, weight, accumulate=True)
         return out
-
-    @property
-    def _fused(self) -> bool:
-        """Whether one kernel does both quantizer's and coder's work."""
-        return isinstance(self.quantizer.core, Bucketed) and isinstance(self.coder, FixedWidth)
 
     def _shape(self, n: int) -> Shape:
         return Shape(n, self.quantizer.bits, self.quantizer.bucket_size)
@@ -142,24 +167,21 @@ class Codec:
         p = to_float32(getattr(core, "p", 0.0))
         return Header(core.wire_id, core.bits, self.coder.wire_id, core.bucket_size, p, n, coded_bytes)
 
-    def _new_data(self, n: int, coded_bytes: int, device: torch.device) -> torch.Tensor:
-        header = bytearray(self._header(n, coded_bytes).to_bytes())
-        n_bytes = HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) + coded_bytes
-        data = torch.empty(n_bytes, dtype=torch.uint8, device=device)
-        data[:HEADER_BYTES] = torch.frombuffer(header, dtype=torch.uint8).to(device)
-        return data
+    def _framed(self, n: int, coded_bytes: int) -> Frame:
+        first_coded = HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n)
+        return Frame(self._header(n, coded_bytes).to_bytes(), first_coded, first_coded + coded_bytes)
 
-    def _encode_raw(self, v: torch.Tensor, identity: Identity) -> Payload:
-        n = v.numel()
-        data = self._new_data(n, self.coder.max_bytes(self._shape(n)), v.device)
-        self._coded(data, n).view(identity.wire_dtype).copy_(v)
+    def _encode_raw(self, v: torch.Tensor, identity: Identity, out: torch.Tensor | None) -> Payload:
+        frame = self.frame(v.numel())
+        data = frame.new(v.device, out)
+        frame.coded(data).view(identity.wire_dtype).copy_(v)
         return Payload(data)
 
-    def _encode_fused(self, v: torch.Tensor, stream: Stream, backend: Backend) -> Payload:
+    def _encode_fused(self, v: torch.Tensor, stream: Stream, backend: Backend, out: torch.Tensor | None) -> Payload:
         core: Any = self.quantizer.core
-        n = v.numel()
-        data = self._new_data(n, self.coder.max_bytes(self._shape(n)), v.device)
-        norms, coded = self._norms(data, n), self._coded(data, n)
+        frame = self.frame(v.numel())
+        data = frame.new(v.device, out)
+        norms, coded = frame.norms(data), frame.coded(data)
         backend.quantize_pack(v, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
         return Payload(data)
 
@@ -167,9 +189,10 @@ class Codec:
         n = v.numel()
         quantized = self.quantizer.core.quantize(v, stream, backend=self.backend)
         coded = self.coder.encode(quantized.symbols, self._shape(n), backend)
-        data = self._new_data(n, coded.numel(), v.device)
-        self._norms(data, n).copy_(quantized.norms)
-        self._coded(data, n).copy_(coded)
+        frame = self._framed(n, coded.numel())
+        data = frame.new(v.device)
+        frame.norms(data).copy_(quantized.norms)
+        frame.coded(data).copy_(coded)
         return Payload(data)
 
     def _decode_into(self, data: torch.Tensor, out: torch.Tensor, weight: float, *, accumulate: bool) -> None:
@@ -178,11 +201,11 @@ class Codec:
         n, backend = out.numel(), select(self.backend, data.device)
         data = aligned(data)
         norms, coded = self._norms(data, n), self._coded(data, n)
-        if isinstance(core, Identity):
-            backend.scale(coded.view(core.wire_dtype), out, weight, accumulate)
-            return
         if self._fused:
             backend.unpack_dequantize(coded[None], norms[None], core.grid, core.bucket_size, out, weight, accumulate)
+            return
+        if isinstance(core, Identity):
+            backend.scale(coded.view(core.wire_dtype), out, weight, accumulate)
             return
         symbols = self.coder.decode(coded, self._shape(n), backend)
         values = core.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
@@ -194,15 +217,20 @@ class Codec:
     def _decode_rows(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
         """out = weight * sum of values, in one kernel: the payloads side by side, each at a whole number of words."""
         core: Any = self.quantizer.core
-        n, n_bytes = out.numel(), payloads[0].n_bytes
-        rows = torch.empty(len(payloads), -(-n_bytes // NORM_BYTES) * NORM_BYTES, dtype=torch.uint8, device=out.device)
-        for row, payload in zip(rows, payloads, strict=True):
-            row[:n_bytes] = payload.data
-        first_norm, n_norms = HEADER_BYTES // NORM_BYTES, self.quantizer.n_norms(n)
-        norms = rows.view(torch.float32)[:, first_norm : first_norm + n_norms]
-        coded = rows[:, HEADER_BYTES + NORM_BYTES * n_norms : n_bytes]
+        frame = self.frame(out.numel())
+        rows = side_by_side([payload.data for payload in payloads], NORM_BYTES)
+        norms = rows.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : frame.first_coded // NORM_BYTES]
+        coded = rows[:, frame.first_coded : frame.n_bytes]
         backend = select(self.backend, out.device)
         backend.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, False)
+
+    def _checked(self, payload: Payload, n: int | None) -> int:
+        """The number of values, after the header was compared with this codec: at once where only one is right."""
+        if n is not None and self.fixed_size:
+            frame = self.frame(n)
+            if payload.n_bytes == frame.n_bytes and payload.header_bytes == frame.header:
+                return n
+        return self._checked_header(payload, n).n
 
     def _checked_header(self, payload: Payload, n: int | None) -> Header:
         """The header, after every field was compared with this codec and every length with the data."""

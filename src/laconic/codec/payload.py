@@ -1,5 +1,6 @@
 """A payload: one contiguous run of bytes, ready for a collective, a socket or a file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,9 +29,16 @@ class Payload:
             )
 
     @property
+    def header_bytes(self) -> bytes:
+        """The header as it came, which may be anything."""
+        data = self.data if self.data.is_cpu else self.data[:HEADER_BYTES].cpu()
+        head: bytes = data.numpy()[:HEADER_BYTES].tobytes()
+        return head
+
+    @property
     def header(self) -> Header:
         """The parsed header, or `CorruptPayload`."""
-        return Header.from_bytes(self.data[:HEADER_BYTES].cpu().numpy().tobytes())
+        return Header.from_bytes(self.header_bytes)
 
     @property
     def n_bytes(self) -> int:
@@ -50,3 +58,32 @@ class Payload:
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> "Payload":
         """The inverse of `to_bytes`; the contents are checked when decoded."""
         return cls(torch.frombuffer(bytearray(data), dtype=torch.uint8) if len(data) else torch.empty(0).byte())
+
+
+def side_by_side(rows: Sequence[torch.Tensor], word_bytes: int) -> torch.Tensor:
+    """Equally long rows of bytes as the rows of one matrix, filled up to whole words; as they lie where that can be.
+
+    It can where they are rows of one matrix already, as an exchange receives them.
+
+    >>> matrix = torch.arange(24, dtype=torch.uint8).view(3, 8)
+    >>> side_by_side([row[:7] for row in matrix], 4).data_ptr() == matrix.data_ptr()
+    True
+    >>> side_by_side([matrix[0, :7], matrix[2, :7]], 4).shape
+    torch.Size([2, 8])
+    """
+    first, n_bytes = rows[0], rows[0].numel()
+    width = -(-n_bytes // word_bytes) * word_bytes
+    memory, places = first.untyped_storage(), [row.data_ptr() for row in rows]
+    distance = places[1] - places[0] if len(rows) > 1 else width
+    in_place = (
+        places[0] % word_bytes == first.storage_offset() % word_bytes == distance % word_bytes == 0
+        and distance >= width
+        and places == list(range(places[0], places[0] + len(rows) * distance, distance))
+        and places[-1] + width <= memory.data_ptr() + memory.nbytes()  # all within the first one's memory
+    )
+    if in_place:
+        return first.as_strided((len(rows), width), (distance, 1))
+    matrix = torch.empty(len(rows), width, dtype=torch.uint8, device=first.device)
+    for target, row in zip(matrix, rows, strict=True):
+        target[:n_bytes] = row
+    return matrix

@@ -26,10 +26,13 @@ class AllGather(Exchange):
     def phases(self, task: Task, comm: Communicator) -> Phases:
         accounting = Accounting(n_exchanges=1, n_values=task.v.numel())
         with accounting.timed("encode"):
-            stream = replace(task.stream, rank=comm.rank)
-            payload = encode(task, 0, task.v.numel(), stream, accounting)
-            lengths = [payload.n_bytes] * comm.size if task.codec.fixed_size else None
-            inbox = comm.all_to_all([payload.data] * comm.size, lengths, phase=0)
+            n, stream = task.v.numel(), replace(task.stream, rank=comm.rank)
+            lengths = [task.codec.max_bytes(n)] * comm.size if task.codec.fixed_size else None
+            outbox = comm.outbox(lengths, task.v.device, phase=0)
+            payload = encode(task, 0, n, stream, accounting, outbox.own_room(task.v.device))
+            for r in comm.sending_order:
+                outbox.send(r, payload.data)
+            inbox = outbox.close()
         yield
         with accounting.timed("wire"):
             codes = inbox.wait()

@@ -8,11 +8,13 @@ from laconic.exchange.base import Task
 from laconic.kernels import Stream
 
 
-def encode(task: Task, first: int, last: int, stream: Stream, accounting: Accounting) -> Payload:
-    """Values [first, last) of the task as a payload; the memory's part is updated in place."""
+def encode(
+    task: Task, first: int, last: int, stream: Stream, accounting: Accounting, out: torch.Tensor | None = None
+) -> Payload:
+    """Values [first, last) of the task as a payload, in `out` if given; the memory's part is updated in place."""
     v = task.v.reshape(-1)[first:last]
     memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
-    payload = task.codec.encode(v, stream, memory)
+    payload = task.codec.encode(v, stream, memory, out=out)
     if task.measure_error:
         measure_error(v, task.codec.decode(payload), accounting)
     return payload

@@ -14,6 +14,7 @@ import torch
 
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.threads import yielding_threads
 
 N_PHASES = 3
 
@@ -63,8 +64,9 @@ class Pipeline:
             threading.Thread(target=self._run, args=(phase,), name=f"laconic-phase-{phase}", daemon=True)
             for phase in range(n_threads)
         ]
-        for thread in self._threads:
-            thread.start()
+        with yielding_threads():
+            for thread in self._threads:
+                thread.start()
 
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""

@@ -42,7 +42,7 @@ class ScatterReduce(Exchange):
             return self.second
         core = codec.quantizer.core
         if core.unbiased or core.wire_id == 0:
-            return replace(codec, quantizer=core)
+            return codec if core is codec.quantizer else replace(codec, quantizer=core)
         return replace(codec, quantizer=replace(RESERVE, bucket_size=core.bucket_size))
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
@@ -56,7 +56,8 @@ class ScatterReduce(Exchange):
             outbox = comm.outbox(expected, task.v.device, phase=0)
             for r in comm.sending_order:
                 at = stream.at(tensor=f"{stream.tensor}/{r}")
-                code = encode(task, cuts[r], cuts[r + 1], at, accounting).data
+                room = outbox.own_room(task.v.device) if r == comm.rank else None
+                code = encode(task, cuts[r], cuts[r + 1], at, accounting, room).data
                 accounting.bytes_sent += len(code) if r != comm.rank else 0
                 outbox.send(r, code)
             inbox = outbox.close()

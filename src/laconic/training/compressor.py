@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 import torch
 
 from laconic.codec import Codec
-from laconic.exchange import Accounting, AllReduce, Communicator, Exchange, Handle, Pipeline, Task
+from laconic.exchange import (
+    Accounting,
+    AllGather,
+    AllReduce,
+    BySize,
+    Communicator,
+    Exchange,
+    Handle,
+    Nothing,
+    Pipeline,
+    Task,
+)
 from laconic.kernels import Stream
 from laconic.quantizers import Identity
 from laconic.training.groups import Group
@@ -44,12 +55,19 @@ class Compressor:
     last: Accounting = field(default_factory=Accounting)
     _pipeline: Pipeline | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
+    _views: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
 
     def flat(self, group: Group) -> torch.Tensor:
         """The buffer that a group's gradients are gathered in; the same at every step."""
         if group.index not in self._flat:
             self._flat[group.index] = torch.zeros(group.n_values, dtype=torch.float32, device=self.device)
         return self._flat[group.index]
+
+    def views(self, group: Group) -> dict[str, torch.Tensor]:
+        """The parts of that buffer by parameter, in the parameters' shapes."""
+        if group.index not in self._views:
+            self._views[group.index] = group.views(self.flat(group))
+        return self._views[group.index]
 
     def memory_of(self, group: Group) -> torch.Tensor | None:
         """The error memory of a group, made at first need."""
@@ -63,9 +81,16 @@ class Compressor:
         """How this group's values are averaged at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
         if not group.compressed or self.step < self.policy.warmup_steps:
-            return (AllReduce() if self.exchange.name != "nothing" else self.exchange), Task(v, PLAIN, stream, out=v)
+            return self._plain_exchange, Task(v, PLAIN, stream, out=v)
         measure = self.error_every > 0 and self.step % self.error_every == 0
         return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure, out=v)
+
+    @property
+    def _plain_exchange(self) -> Exchange:
+        """How float32 goes: not at all, in one round if it is little and on the CPU, or by the group's all-reduce."""
+        if isinstance(self.exchange, Nothing):
+            return self.exchange
+        return BySize(AllGather(), AllReduce()) if self.device.type == "cpu" else AllReduce()
 
     def start(self, group: Group, v: torch.Tensor) -> Handle:
         """Begin to average a group's values; groups must be started in the same order on every rank."""

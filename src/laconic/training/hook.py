@@ -82,7 +82,7 @@ def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore
             state.values[group.index] = gradient.view(-1)
         else:
             state.values[group.index] = compressor.flat(group)
-            group.views(state.values[group.index])[name].copy_(gradient.view(parameter.shape))
+            compressor.views(group)[name].copy_(gradient.view(parameter.shape))
             state.targets[name] = gradient
         state.missing[group.index] -= 1
     while len(state.handles) < len(compressor.groups) and state.missing[len(state.handles)] == 0:
@@ -98,11 +98,11 @@ def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
 def _finish(state: HookState) -> None:
     compressor, step = state.compressor, Accounting()
     for group, handle in zip(compressor.groups, state.handles, strict=True):
-        exchanged = handle.wait()
-        for name in set(group.names) & state.targets.keys():
-            target = state.targets[name]
-            target.copy_(group.views(exchanged.value)[name].view(target.shape))
-        step += exchanged.accounting
+        step += handle.wait().accounting
+        for name in group.names:
+            if name in state.targets:
+                target = state.targets[name]
+                target.copy_(compressor.views(group)[name].view(target.shape))
     for future, buffer in state.futures:
         future.set_result(buffer)
     compressor.finish_step(step)

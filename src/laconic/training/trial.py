@@ -57,46 +57,62 @@ def trial_on_rank(
     problem_name: str,
     width: int,
     batch_size: int,
+    seeds: int = 1,
 ) -> dict[str, dict[str, Any]]:
     """For each way: seconds of each timed step, training loss at the end, bytes sent a step, a digest of the weights.
 
-    Step t of all ways comes before step t + 1 of any, on the same batches, from the same initial weights.
+    Step t of all ways comes before step t + 1 of any, on the same batches, from the same initial weights. All of it is
+    done `seeds` times, each with other weights, batches and random numbers: seconds of all, means of the rest.
     """
-    comm = Communicator.over()
     task = problem(problem_name, width)
-    x, y = task.x, task.y
-    lanes = {label: _lane(Way(**way), task) for label, way in ways.items()}
+    chosen = {label: Way(**way) for label, way in ways.items()}
+    found = []
+    for seed in range(seeds):
+        lanes = {label: _lane(way, task, seed) for label, way in chosen.items()}
+        _run(tell, lanes, task, seed, (steps, warmup_steps), batch_size)
+        found.append({label: _look(lane, task) for label, lane in lanes.items()})
+        for lane in lanes.values():
+            if lane.compressor is not None:
+                lane.compressor.close()
+    return {label: _merged([looks[label] for looks in found]) for label in ways}
+
+
+def _run(
+    tell: Callable[[str], None],
+    lanes: dict[str, _Lane],
+    task: Problem,
+    seed: int,
+    counts: tuple[int, int],
+    batch_size: int,
+) -> None:
+    """All steps of all lanes; `counts` are those of timed and of first steps."""
+    comm, (steps, warmup_steps) = Communicator.over(), counts
     for step in range(warmup_steps + steps):
-        tell(f"step {step + 1} of {warmup_steps + steps}")
-        rows = _rows(len(x), step, comm, batch_size)
+        tell(f"seed {seed + 1}, step {step + 1} of {warmup_steps + steps}")
+        rows = _rows(len(task.x), seed, step, comm, batch_size)
         for lane in lanes.values():
             if step == warmup_steps and lane.compressor is not None:
                 lane.compressor.totals = Accounting()  # the first steps compile kernels
             comm.all_reduce(torch.zeros(1))()
             start = time.perf_counter()
-            _step(lane, x[rows], y[rows])
+            _step(lane, task.x[rows], task.y[rows])
             if step >= warmup_steps:
                 lane.seconds.append(time.perf_counter() - start)
-    found = {label: _look(lane, x[comm.rank :: comm.size], y[comm.rank :: comm.size]) for label, lane in lanes.items()}
-    for lane in lanes.values():
-        if lane.compressor is not None:
-            lane.compressor.close()
-    return found
 
 
-def _lane(way: Way, task: Problem) -> _Lane:
+def _lane(way: Way, task: Problem, seed: int) -> _Lane:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         network = task.network()
     model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if way.hook == "powersgd" else None)
-    compressor = _attach(model, way)
+    compressor = _attach(model, way, seed)
     return _Lane(model, torch.optim.SGD(model.parameters(), lr=task.learning_rate, momentum=0.9), compressor)
 
 
-def _attach(model: DistributedDataParallel, way: Way) -> Compressor | None:
+def _attach(model: DistributedDataParallel, way: Way, seed: int) -> Compressor | None:
     if way.hook == "laconic":
         codec = make_codec(way.scheme, way.coder, **way.options)
-        return compress(model, codec, exchange=way.exchange, error_every=0)
+        return compress(model, codec, exchange=way.exchange, seed=seed, error_every=0)
     if way.hook == "bf16":
         model.register_comm_hook(None, _bf16)
     elif way.hook == "powersgd":
@@ -113,9 +129,9 @@ def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
     return future
 
 
-def _rows(n: int, step: int, comm: Communicator, batch_size: int) -> torch.Tensor:
+def _rows(n: int, seed: int, step: int, comm: Communicator, batch_size: int) -> torch.Tensor:
     """The samples of this rank's batch: a random draw, the same for every way."""
-    generator = torch.Generator().manual_seed(1 + step * comm.size + comm.rank)
+    generator = torch.Generator().manual_seed((seed << 32) + 1 + step * comm.size + comm.rank)
     return torch.randint(n, (batch_size,), generator=generator)
 
 
@@ -126,8 +142,10 @@ def _step(lane: _Lane, x: torch.Tensor, y: torch.Tensor) -> None:
     lane.optimizer.step()
 
 
-def _look(lane: _Lane, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+def _look(lane: _Lane, task: Problem) -> dict[str, Any]:
     """What to compare across ranks and ways; this rank's share of the training loss."""
+    comm = Communicator.over()
+    x, y = task.x[comm.rank :: comm.size], task.y[comm.rank :: comm.size]
     with torch.no_grad():
         loss = float(torch.nn.functional.cross_entropy(lane.model.module(x), y))
     digest = hashlib.blake2b(digest_size=16)
@@ -139,3 +157,13 @@ def _look(lane: _Lane, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
         return seen
     counted = ("bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
     return seen | {name: getattr(lane.compressor.totals, name) / len(lane.seconds) for name in counted}
+
+
+def _merged(looks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was seen with each seed, in one."""
+    means = {key: sum(look[key] for look in looks) / len(looks) for key in looks[0] if key not in ("seconds", "digest")}
+    return means | {
+        "seconds": [seconds for look in looks for seconds in look["seconds"]],
+        "digest": " ".join(look["digest"] for look in looks),
+        "n_parameters": looks[0]["n_parameters"],
+    }

@@ -1,0 +1,44 @@
+"""One process group, seen from one of its ranks."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from laconic.errors import ExchangeFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Where messages of one phase travel.
+
+    group       whose order of messages is the same on all ranks
+    rank, size  this rank's place in it
+    is_gloo     whether it is Gloo, which takes messages from the CPU only; NCCL takes them from the GPU only
+    """
+
+    group: dist.ProcessGroup
+    rank: int
+    size: int
+    is_gloo: bool
+
+    @classmethod
+    def of(cls, group: dist.ProcessGroup, rank: int, size: int) -> "Channel":
+        """The group as it is."""
+        return cls(group, rank, size, is_gloo=dist.get_backend(group) == "gloo")
+
+    def wire_device(self, device: torch.device) -> torch.device:
+        """Where messages must lie to be sent, for tensors on `device`."""
+        return torch.device("cpu") if self.is_gloo else device
+
+    def wait(self, work: dist.Work | None) -> None:
+        """Until the work is done; `ExchangeFailed` if it fails."""
+        try:
+            if work is not None:
+                work.wait()
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise ExchangeFailed(
+                f"exchange failed on rank {self.rank} of {self.size}: "
+                f"another rank stopped, or did not answer in time ({reason})"
+            ) from error
