@@ -3,6 +3,7 @@
 from laconic.glm.automatic import auto_eta0, auto_s
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 from laconic.glm.families import Bernoulli, Family, Gaussian, Multinomial, Poisson
+from laconic.glm.model import Model
 from laconic.glm.penalty import Penalty
 from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
 from laconic.glm.problem import Problem
@@ -24,6 +25,7 @@ __all__ = [
     "Family",
     "Gaussian",
     "InverseScaling",
+    "Model",
     "Multinomial",
     "Outcome",
     "Penalty",

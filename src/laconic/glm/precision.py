@@ -21,7 +21,8 @@ class Precision:
     margin           margin vector v = Y x, each rank's part and the sum
     gram_operand     operands of the Gram product Y Yᵀ
     gram_accumulate  its accumulator
-    gram_wire        what the AllReduce carries: a format, or a `Codec` for the Gram matrix
+    gram_wire        what the AllReduce carries: a format, which then rounds the margins in the same message too, or
+                     a `Codec` for the Gram matrix alone
     recurrence       inner correction: G, its coefficients and the corrected margins
     residual         link function and residual
     update           operands of the product Yᵀp

@@ -47,8 +47,8 @@ class Diverged(LaconicError, ArithmeticError):
 class Solution:
     """The end of a fit: where it stands, why it ended, what was said over the network.
 
-    history     one row an epoch: epoch, iteration, loss, validation_loss (where rows were held back), eta, seconds,
-                bytes_sent, messages
+    history     one row an epoch: epoch, iteration, loss (mean by weight), objective (what is minimised, each row at the
+                iterate that met it), validation_loss (where rows were held back), eta, seconds, bytes_sent, messages
     accounting  of all sums over ranks
     messages    how many there were
     ran         what did the work, such as "sgd, compiled"
