@@ -344,8 +344,9 @@ def test_history_has_a_row_an_epoch():
     assert seconds == sorted(seconds)
     for row in solution.history:
         assert row["eta"] == pytest.approx(0.05 * (1 + math.cos(math.pi * (row["iteration"] - 1) / 69)))
-    last = case.settings().penalty.value(solution.state.weights.x)
-    assert solution.history[-1]["objective"] == pytest.approx(solution.history[-1]["loss"] + last)
+    last, mean_weight = solution.history[-1], float(case.problem().weights_as(torch.float64).mean())
+    penalty = case.settings().penalty.value(solution.state.weights.x)
+    assert last["objective"] == pytest.approx(last["loss"] * mean_weight + penalty)  # (1/m) Σ w φ + penalty
 
 
 def test_the_loss_of_an_epoch_is_that_of_each_row_when_it_was_met():
