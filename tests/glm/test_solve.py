@@ -468,3 +468,9 @@ def test_how_an_epoch_is_cut_does_not_matter(monkeypatch, case, solver):
             )
         losses = [[row["loss"] for row in state.history] for state in (other, states[0])]
         assert losses[0] == pytest.approx(losses[1], rel=1e-13)
+
+
+def test_an_offset_may_be_a_column():
+    problem, settings = Case("poisson", offset=True).problem(), Case("poisson", offset=True).settings()
+    column = replace(problem, offset=problem.offset.reshape(-1, 1))
+    assert torch.equal(solve(problem, settings).state.coef, solve(column, settings).state.coef)

@@ -46,7 +46,8 @@ def _start(problem: Problem) -> torch.Tensor:
     if problem.offset is not None:
         if problem.family.name != "poisson":
             return torch.zeros(problem.n_outputs, dtype=torch.float64)
-        w, y = w * problem.offset[rows].double().exp(), y / problem.offset[rows].double().exp()
+        exposure = problem.offset_as(torch.float64)[rows, 0].exp()
+        w, y = w * exposure, y / exposure
     if float(w.sum()) == 0:
         raise ValueError("all sample weights are zero")
     return problem.family.start(problem.family.target_mean(y, w))
