@@ -44,11 +44,6 @@ class Columns(ABC):
     def device(self) -> torch.device:
         """Where it lies."""
 
-    @property
-    @abstractmethod
-    def n_bytes(self) -> int:
-        """Bytes it takes."""
-
     @abstractmethod
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> Rows:
         """Some rows, in any order, widened."""

@@ -54,9 +54,7 @@ class DenseRows(Rows):
 
 
 def _narrow_product(a: torch.Tensor, b: torch.Tensor, accumulate: Format) -> torch.Tensor:
-    """a bᵀ with an accumulator of another precision than the operands' type."""
-    if accumulate.dtype == torch.float64:
-        return (a.double() @ b.double().T).to(a.dtype)
+    """a bᵀ with an accumulator of fewer bits than the operands' type."""
     total = torch.zeros(len(a), len(b), dtype=a.dtype, device=a.device)
     for first in range(0, a.shape[1], ACCUMULATOR_COLUMNS):
         part = slice(first, first + ACCUMULATOR_COLUMNS)
@@ -76,10 +74,6 @@ class DenseColumns(Columns):
     @property
     def device(self) -> torch.device:
         return self.X.device
-
-    @property
-    def n_bytes(self) -> int:
-        return self.m * self.n * self.X.element_size()
 
     @property
     def compiled(self) -> bool:

@@ -67,10 +67,6 @@ class SparseColumns(Columns):
         return self.matrix[0].device
 
     @property
-    def n_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for t in self.matrix)
-
-    @property
     def compiled(self) -> bool:
         return self.matrix[0].dtype != torch.float16 and self.n > 0
 

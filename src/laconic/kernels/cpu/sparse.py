@@ -82,7 +82,7 @@ def _batch_grams(values, columns, begins, row, out):
 
 
 @njit(nogil=True, cache=True)
-def _dense_step(x, u, average, eta, l2, l1, mu, mix):
+def _dense_step(x, u, average, eta, l1, mix):
     """Everything of a step that touches all weights; the gradient is in u (with momentum) or already taken off x."""
     for c in range(x.shape[0]):
         for f in range(x.shape[1]):
@@ -139,7 +139,7 @@ def _sgd(
                 for c in range(n_outputs):
                     into[c, columns[i]] += factor * r[k, c] * widen(values[i])
         if dense:
-            _dense_step(x, u, average, eta, of(l2), of(l1), of(mu), part)
+            _dense_step(x, u, average, eta, of(l1), part)
         step_intercept(r[:n_rows], g, b, ub, ab, eta, of(mu), part, fitted, averages)
     for c in range(n_outputs):
         for f in range(x.shape[1]):
