@@ -1,0 +1,27 @@
+"""The planner: what every option would cost, term by term, and which one to take."""
+
+from laconic.planner.cluster import Cluster, CodecRates, Link, SolverRates
+from laconic.planner.default import DEFAULT
+from laconic.planner.glm import GlmJob, GlmOption, Impossible
+from laconic.planner.network import NetworkJob, NetworkOption
+from laconic.planner.plan import Plan, best_s, from_json, plan
+from laconic.planner.terms import Cost, Term
+
+__all__ = [
+    "DEFAULT",
+    "Cluster",
+    "CodecRates",
+    "Cost",
+    "GlmJob",
+    "GlmOption",
+    "Impossible",
+    "Link",
+    "NetworkJob",
+    "NetworkOption",
+    "Plan",
+    "SolverRates",
+    "Term",
+    "best_s",
+    "from_json",
+    "plan",
+]

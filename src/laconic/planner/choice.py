@@ -1,0 +1,115 @@
+"""Which option to take, and at which rate of the link another becomes the better one. Pure formulas."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from laconic.planner import glm, network
+from laconic.planner.cluster import Cluster
+from laconic.planner.terms import Cost
+
+Job = glm.GlmJob | network.NetworkJob
+Option = glm.GlmOption | network.NetworkOption
+
+SAME = 1.03
+"""Options within 3 % of the fastest count as fast, for predictions are no better; of those the plainest is taken."""
+PAYS = 1.10
+"""Compression adds variance, and so must be predicted to be 10 % faster than bfloat16 all-reduce to be recommended."""
+SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
+"""Bits a second between which crossovers are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """The rate of the links, in bits a second, below (or else above) which saying less pays."""
+
+    bits_per_second: float
+    below: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An option, its predicted cost, and what a rank must hold."""
+
+    option: Option
+    cost: Cost
+    memory_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """Of one iteration, or step."""
+        return self.cost.seconds
+
+
+def choices(job: Job, cluster: Cluster, s: int | None = None) -> list[Choice]:
+    """All options that can be run, the plainest first; `Impossible` if there is none."""
+    if isinstance(job, glm.GlmJob):
+        ways = glm.options(job, cluster, s)
+        ways = [*ways, *(way for way in baselines(job) if isinstance(way, glm.GlmOption) and way not in ways)]
+        memory = [glm.counts(job, way, cluster.n_ranks).memory_bytes for way in ways]
+        return [Choice(w, glm.cost(job, w, cluster), m) for w, m in zip(ways, memory, strict=True)]
+    plain = network.options(job, cluster)
+    return [Choice(w, network.cost(job, w, cluster), network.memory_bytes(job, w, cluster)) for w in plain]
+
+
+def baselines(job: Job) -> tuple[Option, Option]:
+    """What everybody has: float32, and bfloat16."""
+    if isinstance(job, glm.GlmJob):
+        return glm.GlmOption("sgd", "fp32"), glm.GlmOption("sgd", "C")
+    return network.NETWORK_OPTIONS[0], network.NETWORK_OPTIONS[1]
+
+
+def recommend(job: Job, found: Sequence[Choice], s: int | None = None) -> Choice:
+    """1. leave out what the job does not allow; 2. codecs must beat bfloat16 all-reduce by 10 %; 3. of those within 3 %
+    of the fastest that is left, take the plainest."""
+    allowed = [choice for choice in found if _allowed(job, choice.option, s)]
+    if isinstance(job, network.NetworkJob):
+        wide = min(choice.seconds for choice in found if not is_compressed(choice.option))
+        allowed = [c for c in allowed if not is_compressed(c.option) or c.seconds * PAYS <= wide]
+    fastest = min(choice.seconds for choice in allowed)
+    return next(choice for choice in allowed if choice.seconds <= SAME * fastest)
+
+
+def is_compressed(option: Option) -> bool:
+    """Whether it says less: fewer bits, or fewer messages."""
+    return option.compressed if isinstance(option, network.NetworkOption) else option.s > 1
+
+
+def _allowed(job: Job, option: Option, s: int | None) -> bool:
+    if isinstance(job, network.NetworkJob) or isinstance(option, network.NetworkOption):
+        return True
+    return glm.LOSS_GAPS[option.recipe] <= job.loss_gap and (s is None or option.s == s)
+
+
+def crossover(job: Job, cluster: Cluster) -> Crossover | None:
+    """The rate of the links at which saying less begins or ceases to pay.
+
+    None where it pays at every rate, or at none. Only the rate is changed; latency and the machine's rates stay. Fewer
+    bits pay below a rate; fewer messages, which carry more bytes, pay above one, where latency is what counts.
+    """
+    gain = _gain(job, cluster)
+    low, high = SLOWEST_LINK, FASTEST_LINK
+    below = gain(low) > 1
+    if below == (gain(high) > 1):
+        return None
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if (gain(middle) > 1) == below else (low, middle)
+    return Crossover(low, below)
+
+
+def _gain(job: Job, cluster: Cluster) -> Callable[[float], float]:
+    """By rate: the best time of those that say all, over the best of those that say less."""
+
+    def gain(bits_per_second: float) -> float:
+        found = choices(job, cluster.what_if(bits_per_second=bits_per_second))
+        less = [choice.seconds for choice in found if is_compressed(choice.option)]
+        plain = [choice.seconds for choice in found if not is_compressed(choice.option)]
+        margin = PAYS if isinstance(job, network.NetworkJob) else 1.0
+        return min(plain) / (margin * min(less)) if less else 0.0
+
+    return gain
+
+
+def pays_anywhere(job: Job, cluster: Cluster) -> bool:
+    """Whether saying less pays on the slowest of links; where there is no crossover, it then does on all."""
+    return _gain(job, cluster)(SLOWEST_LINK) > 1

@@ -1,0 +1,164 @@
+"""What predictions are made from: links, and rates of a machine. Numbers only; no torch."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+ALGORITHMS = ("ring", "tree", "best")
+"""How an all-reduce goes: Gloo's is a ring; NCCL takes the better of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Between two ranks: a message of B bytes takes α + β B.
+
+    alpha_seconds     α, the latency of one message
+    seconds_per_byte  β, the inverse of the bandwidth
+    """
+
+    alpha_seconds: float
+    seconds_per_byte: float
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_seconds", "seconds_per_byte"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} of a link must be a number of at least 0, got {value}")
+
+    @property
+    def bits_per_second(self) -> float:
+        """The bandwidth.
+
+        >>> Link(0.0, 0.5).bits_per_second
+        16.0
+        """
+        return 8 / self.seconds_per_byte if self.seconds_per_byte else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class SolverRates:
+    """γ of a solver in one precision, as our own code runs on one rank while all others run too.
+
+    iteration_seconds  of an outer iteration, whatever its size: interpreter, launches, allocation
+    step_seconds       of each of its s inner steps
+    row_seconds        of each sampled row: index, target, link function
+    gather_seconds     of each stored value of a sampled row: read, widen
+    gemv_seconds       of a flop of Y x and Yᵀ r
+    gemm_seconds       of a flop of the Gram product Y Yᵀ
+    pair_seconds       of each entry of the Gram triangle: pack, copy, recurrence
+    """
+
+    iteration_seconds: float
+    step_seconds: float
+    row_seconds: float
+    gather_seconds: float
+    gemv_seconds: float
+    gemm_seconds: float
+    pair_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CodecRates:
+    """γ of a codec on one rank while all others run too.
+
+    bits             a value on the wire, norms and headers included
+    call_seconds     of one call of encode or decode, whatever its size
+    quantize_seconds of a value, to symbols packed at fixed width; for fp32 and bf16, to divide and cast it
+    code_seconds     of a value, by an entropy coder on top of that
+    decode_seconds   of a value, unpacked and added; for bf16, to cast it back
+    uncode_seconds   of a value, by an entropy decoder on top of that
+    """
+
+    bits: float
+    call_seconds: float
+    quantize_seconds: float
+    code_seconds: float
+    decode_seconds: float
+    uncode_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Ranks, what joins them and how fast each works.
+
+    n_ranks       P
+    all_reduce    a step of the process group's all-reduce in float32
+    narrow        the same in bfloat16, whose sums cost more a byte on CPUs
+    all_to_all    messages between pairs, by which codes travel
+    solvers       by "solver recipe", such as "ca_sgd C"
+    codecs        by name, such as "nuqsgd-4"
+    algorithm     of the all-reduce: "ring", "tree" or "best", the cheaper of both
+    memory_bytes  a rank may use; None where unknown
+    """
+
+    n_ranks: int
+    all_reduce: Link
+    narrow: Link
+    all_to_all: Link
+    solvers: Mapping[str, SolverRates] = field(default_factory=dict)
+    codecs: Mapping[str, CodecRates] = field(default_factory=dict)
+    algorithm: str = "ring"
+    memory_bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_ranks < 1:
+            raise ValueError(f"a cluster has at least 1 rank, got {self.n_ranks}")
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"unknown all-reduce {self.algorithm!r}; choose one of {', '.join(ALGORITHMS)}")
+
+    def what_if(
+        self,
+        n_ranks: int | None = None,
+        bits_per_second: float | None = None,
+        alpha_seconds: float | None = None,
+        algorithm: str | None = None,
+    ) -> "Cluster":
+        """The same machines, elsewhere: another number of ranks, links of exactly this rate and latency.
+
+        >>> here = Cluster(4, Link(1e-3, 1e-9), Link(1e-3, 1e-9), Link(1e-3, 1e-9))
+        >>> here.what_if(64, 25e9, 20e-6).all_reduce
+        Link(alpha_seconds=2e-05, seconds_per_byte=3.2e-10)
+        """
+        if bits_per_second is not None and not bits_per_second > 0:
+            raise ValueError(f"a link's rate must be above 0 bit/s, got {bits_per_second}")
+        if n_ranks is not None and n_ranks > 1 and self.n_ranks == 1:
+            raise ValueError(
+                f"rates taken on 1 rank say nothing of {n_ranks}: SGD runs other code there; calibrate with --ranks 2"
+            )
+
+        def moved(link: Link) -> Link:
+            beta = link.seconds_per_byte if bits_per_second is None else 8 / bits_per_second
+            return Link(link.alpha_seconds if alpha_seconds is None else alpha_seconds, beta)
+
+        return replace(
+            self,
+            n_ranks=n_ranks or self.n_ranks,
+            algorithm=algorithm or self.algorithm,
+            all_reduce=moved(self.all_reduce),
+            narrow=moved(self.narrow),
+            all_to_all=moved(self.all_to_all),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Cluster":
+        """The inverse of `to_json`; a `ValueError` says what is missing."""
+        try:
+            return cls(
+                n_ranks=int(values["n_ranks"]),
+                **{name: Link(**values[name]) for name in LINKS},
+                solvers={name: SolverRates(**rates) for name, rates in values["solvers"].items()},
+                codecs={name: CodecRates(**rates) for name, rates in values["codecs"].items()},
+                algorithm=values["algorithm"],
+                memory_bytes=values["memory_bytes"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            needed = ", ".join(f.name for f in fields(cls))
+            raise ValueError(f"not a cluster as laconic plan writes it ({error}); it has {needed}") from error
+
+
+LINKS = ("all_reduce", "narrow", "all_to_all")

@@ -1,0 +1,188 @@
+"""SGD and CA-SGD over blocks of columns: counts, and the time they predict. Pure formulas.
+
+m rows, n columns of which a share `density` is not zero, P ranks with n_p = density · n / P values of a row each,
+batches of b rows, s iterations that share a message, k = s b sampled rows, C outputs, T = b² s (s − 1) / 2 entries of
+the strictly lower block triangle of the Gram matrix:
+
+                    SGD (s = 1)      CA-SGD, s iterations
+    gather          b n_p            k n_p                     values
+    GEMV            4 C b n_p        8 C k n_p                 flops: Y x and Yᵀ r; CA-SGD carries three vectors back
+    GEMM            –                2 T n_p                   flops
+    pairs           –                T C                       entries met by the recurrence
+    AllReduce       w C b            w (C k + T)               bytes of w a number
+    messages        1                1                         all-reduces
+
+In orders, an iteration of CA-SGD costs s times the flops and s times the words of SGD's Gram-free iteration, b² s / b,
+and 1 / s of its messages, as published (Devarakonda and Demmel, arXiv 2011.08281).
+"""
+
+from dataclasses import dataclass
+
+from laconic.planner.cluster import Cluster
+from laconic.planner.collectives import all_reduce
+from laconic.planner.terms import Cost, Term
+
+FAMILIES = ("logistic", "linear", "poisson", "multinomial")
+WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
+"""Of a number in the AllReduce, by recipe."""
+DATA_BYTES = {"fp32": 4, "C": 2, "D": 2}
+LOSS_GAPS = {"fp32": 0.0, "C": 0.005, "D": 0.02}
+"""Of the loss above float32 SGD's: what the paper allows C, and what we allow D, of which it says that it is more."""
+WORK_BYTES = 4
+"""Arithmetic runs in float32."""
+
+
+class Impossible(ValueError):
+    """What was asked for cannot be run at all; the message says why and what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlmJob:
+    """A generalised linear model to fit.
+
+    n_rows, n_features  m and n
+    density             share of the entries that are not zero
+    family              logistic, linear, poisson or multinomial
+    n_outputs           C, columns of the margins: classes of a multinomial model, otherwise 1
+    batch_size          b
+    loss_gap            how far above float32 SGD's the loss may end, relatively; recipes that may exceed it are out
+    """
+
+    n_rows: int
+    n_features: int
+    density: float = 1.0
+    family: str = "logistic"
+    n_outputs: int = 1
+    batch_size: int = 32
+    loss_gap: float = 0.005
+
+    def __post_init__(self) -> None:
+        for name in ("n_rows", "n_features", "n_outputs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise Impossible(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.density <= 1:
+            raise Impossible(f"density must be above 0 and at most 1, got {self.density}")
+        if self.family not in FAMILIES:
+            raise Impossible(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
+        if self.batch_size > self.n_rows:
+            raise Impossible(f"a batch of {self.batch_size} rows does not fit into {self.n_rows}; lower the batch size")
+        if self.loss_gap < 0:
+            raise Impossible(f"loss_gap must not be negative, got {self.loss_gap}")
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch, which no block of CA-SGD crosses."""
+        return -(-self.n_rows // self.batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class GlmOption:
+    """A way to fit it.
+
+    overlap  whether the next Gram matrix is made and summed while this block's recurrence runs; our solver does not yet
+    """
+
+    solver: str
+    recipe: str
+    s: int = 1
+    overlap: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name in tables.
+
+        >>> GlmOption("ca_sgd", "C", 32).label, GlmOption("sgd", "fp32").label
+        ('ca_sgd C s=32', 'sgd fp32')
+        """
+        name = f"{self.solver} {self.recipe}" + (f" s={self.s}" if self.solver == "ca_sgd" else "")
+        return f"{name}, overlapped" if self.overlap else name
+
+    @property
+    def rates_name(self) -> str:
+        """Whose rates these are."""
+        return f"{self.solver} {self.recipe}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of s iterations, on one rank; `memory_bytes` is what a rank must hold."""
+
+    rows: int
+    values: float
+    gemv_flops: float
+    gemm_flops: float
+    pairs: int
+    words: int
+    messages: int
+    memory_bytes: float
+
+
+def counts(job: GlmJob, option: GlmOption, n_ranks: int) -> Counts:
+    """The table of this module's docstring.
+
+    >>> counts(GlmJob(1000, 100, batch_size=2), GlmOption("ca_sgd", "fp32", s=4), n_ranks=2).words
+    32
+    """
+    C, b, s = job.n_outputs, job.batch_size, option.s
+    n_p = job.density * job.n_features / n_ranks
+    k, T = s * b, b * b * s * (s - 1) // 2
+    vectors = 2 if option.solver == "sgd" else 4
+    index_bytes = 4 if job.density < 1 else 0
+    data = job.n_rows * n_p * (DATA_BYTES[option.recipe] + index_bytes)
+    work = WORK_BYTES * (k * n_p + 2 * T + 4 * C * job.n_features / n_ranks + C * k) + 8 * job.n_rows
+    return Counts(k, k * n_p, 2 * vectors * C * k * n_p, 2 * T * n_p, T * C, C * k + T, 1, data + work)
+
+
+def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
+    """The time of s iterations, term by term.
+
+    With overlap, messages and the Gram product hide behind the other: max(work, wire) instead of work + wire.
+    """
+    if option.s > job.batches:
+        raise Impossible(
+            f"s = {option.s} iterations are more than the {job.batches} of an epoch of {job.n_rows} rows in batches of "
+            f"{job.batch_size}; lower s to {job.batches} or the batch size"
+        )
+    try:
+        r = cluster.solvers[option.rates_name]
+    except KeyError:
+        known = ", ".join(cluster.solvers) or "none"
+        raise Impossible(f"there are no rates of {option.rates_name}, only of: {known}; calibrate again") from None
+    c = counts(job, option, cluster.n_ranks)
+    terms = (
+        Term("outer iteration", 1, "time", r.iteration_seconds),
+        Term("inner steps", option.s, "steps", r.step_seconds),
+        Term("rows", c.rows, "rows", r.row_seconds),
+        Term("gather", c.values, "values", r.gather_seconds),
+        Term("GEMV", c.gemv_flops, "flops", r.gemv_seconds),
+        Term("GEMM", c.gemm_flops, "flops", r.gemm_seconds),
+        Term("Gram entries", c.pairs, "entries", r.pair_seconds),
+        *all_reduce(c.words * WIRE_BYTES[option.recipe], cluster.all_reduce, cluster.n_ranks, cluster.algorithm),
+    )
+    plain = Cost(terms, option.s)
+    return Cost(terms, option.s, min(plain.work_seconds, plain.wire_seconds)) if option.overlap else plain
+
+
+def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[str, ...] = ()) -> list[GlmOption]:
+    """What there is to choose from: SGD, and CA-SGD with s = 1, 2, 4, … up to 256 or an epoch, in every recipe allowed.
+
+    s  only this many iterations a message; 1 is SGD
+    """
+    allowed = recipes or tuple(name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap)
+    blocks = [s] if s else [2**i for i in range(9) if 2**i <= job.batches]
+    ways = [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
+    ways += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
+    fitting = [way for way in ways if fits(job, way, cluster)]
+    if not fitting:
+        least = min(counts(job, way, cluster.n_ranks).memory_bytes for way in ways)
+        raise Impossible(
+            f"a rank would need {least / 1e9:.3g} GB and has {(cluster.memory_bytes or 0) / 1e9:.3g} GB: "
+            "a batch of this problem does not fit; use more ranks, a smaller batch or a smaller s"
+        )
+    return fitting
+
+
+def fits(job: GlmJob, option: GlmOption, cluster: Cluster) -> bool:
+    """Whether a rank's memory holds its columns and a block."""
+    need = counts(job, option, cluster.n_ranks).memory_bytes
+    return cluster.memory_bytes is None or need <= cluster.memory_bytes

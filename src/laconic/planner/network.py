@@ -1,0 +1,113 @@
+"""Data-parallel training of a network: the time of one step with each codec and exchange. Pure formulas.
+
+A step is the rest of the work, backward, and the exchange of n gradients. Encoding and decoding run on the device that
+backward runs on and so add up; messages pass while backward computes earlier layers, all but those of the last group:
+
+    step = work + codec + max(wire − (1 − 1/g) backward, 0)      with g groups of gradients
+"""
+
+from dataclasses import dataclass
+
+from laconic.planner.cluster import Cluster
+from laconic.planner.collectives import all_gather, reduced, scatter_reduce
+from laconic.planner.glm import Impossible
+from laconic.planner.terms import Cost, Term
+
+GROUP_VALUES = 2**20
+"""Gradients that are exchanged together: `Policy.group_values`."""
+BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkJob:
+    """A network to train.
+
+    n_parameters      n, values exchanged a step
+    backward_seconds  of one backward pass on a rank
+    other_seconds     forward pass, optimizer and reading, a step
+    """
+
+    n_parameters: int
+    backward_seconds: float = 0.0
+    other_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.n_parameters < 1:
+            raise Impossible(f"a network has at least 1 parameter, got {self.n_parameters}")
+        for name in ("backward_seconds", "other_seconds"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise Impossible(f"{name} must be a number of at least 0, got {getattr(self, name)}")
+
+    @property
+    def groups(self) -> int:
+        """g."""
+        return max(1, self.n_parameters // GROUP_VALUES)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOption:
+    """How gradients are averaged; `loss` orders codecs by what they lose."""
+
+    codec: str
+    exchange: str
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return f"{self.codec} {self.exchange}"
+
+    @property
+    def compressed(self) -> bool:
+        """Whether fewer bits than bfloat16's go over the wire."""
+        return self.codec not in ("fp32", "bf16")
+
+
+NETWORK_OPTIONS = (
+    NetworkOption("fp32", "all_reduce"),
+    NetworkOption("bf16", "all_reduce"),
+    NetworkOption("nuqsgd-8", "all_gather"),
+    NetworkOption("nuqsgd-8", "scatter_reduce"),
+    NetworkOption("nuqsgd-4", "all_gather"),
+    NetworkOption("nuqsgd-4", "scatter_reduce"),
+    NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
+)
+"""From the one that loses least."""
+
+
+def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
+    """The time of a step, term by term."""
+    try:
+        codec = cluster.codecs[option.codec]
+    except KeyError:
+        known = ", ".join(cluster.codecs) or "none"
+        raise Impossible(f"there are no rates of {option.codec}, only of: {known}; calibrate again") from None
+    n = job.n_parameters
+    if option.exchange == "all_reduce":
+        messages = reduced(n, codec, cluster, narrow=option.codec == "bf16")
+    else:
+        messages = (all_gather if option.exchange == "all_gather" else scatter_reduce)(n, codec, cluster)
+    terms = (
+        Term("backward", 1, "time", job.backward_seconds),
+        Term("forward and update", 1, "time", job.other_seconds),
+        *messages,
+    )
+    wire = Cost(terms).wire_seconds
+    return Cost(terms, 1, min(wire, (1 - 1 / job.groups) * job.backward_seconds))
+
+
+def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> float:
+    """Parameters, gradients, and the codes that are there at once."""
+    codes = cluster.n_ranks if option.exchange == "all_gather" else 2
+    return 2 * BYTES * job.n_parameters + codes * job.n_parameters * cluster.codecs[option.codec].bits / 8
+
+
+def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
+    """What there is to choose from, where its codec was measured and memory suffices."""
+    known = [way for way in NETWORK_OPTIONS if way.codec in cluster.codecs]
+    limit = cluster.memory_bytes or float("inf")
+    fitting = [way for way in known if memory_bytes(job, way, cluster) <= limit]
+    if not fitting:
+        raise Impossible(
+            f"{job.n_parameters} parameters with their gradients do not fit into the {limit / 1e9:.3g} GB of a rank"
+        )
+    return fitting

@@ -1,0 +1,184 @@
+"""A plan: every option with its predicted time, the one to take, and why."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from laconic.planner import choice as c
+from laconic.planner.cluster import Cluster
+from laconic.planner.glm import GlmJob, GlmOption
+from laconic.planner.glm import cost as glm_cost
+from laconic.planner.network import NetworkJob, NetworkOption
+from laconic.planner.terms import duration
+
+VERSION = 1
+JOBS: dict[str, type[GlmJob] | type[NetworkJob]] = {"glm": GlmJob, "network": NetworkJob}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is predicted for a job on a cluster.
+
+    choices      every option
+    recommended  the one to take
+    fp32, bf16   what everybody has
+    crossover    rate of the links at which saying less begins to pay; None where there is no such rate
+    s            iterations that were asked to share a message; None for any number
+    """
+
+    job: c.Job
+    cluster: Cluster
+    choices: tuple[c.Choice, ...]
+    recommended: c.Choice
+    fp32: c.Choice
+    bf16: c.Choice
+    crossover: c.Crossover | None
+    s: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """ "glm" or "network"."""
+        return "glm" if isinstance(self.job, GlmJob) else "network"
+
+    @property
+    def compresses(self) -> bool:
+        """Whether saying less is recommended."""
+        return c.is_compressed(self.recommended.option)
+
+    @property
+    def speedup_over_fp32(self) -> float:
+        """Of the recommended option."""
+        return self.fp32.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
+
+    @property
+    def speedup_over_bf16(self) -> float:
+        """Of the recommended option."""
+        return self.bf16.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
+
+    def verdict(self) -> str:
+        """What to do, in a sentence."""
+        option, unit = self.recommended.option, "an iteration" if self.kind == "glm" else "a step"
+        if isinstance(option, NetworkOption):
+            what = f"use {option.codec} by {option.exchange}"
+            advice = what if self.compresses else f"do not compress: {what}"
+        else:
+            advice = f"{option.solver} in recipe {option.recipe}"
+            advice = f"use {advice}, s = {option.s}" if option.s > 1 else f"a message every iteration: use {advice}"
+        return (
+            f"{advice}; {duration(self.recommended.seconds)} {unit}, {self.speedup_over_fp32:.2f}× the speed of fp32, "
+            f"{self.speedup_over_bf16:.2f}× that of bf16"
+        )
+
+    def crossing(self) -> str:
+        """From which link on it pays, in a sentence."""
+        less, pay = ("compression", "pays") if self.kind == "network" else ("fewer messages", "pay")
+        if self.cluster.n_ranks == 1:
+            return "one rank sends nothing"
+        if self.crossover is not None:
+            side = "below" if self.crossover.below else "above"
+            return f"{side} {rate(self.crossover.bits_per_second)} {less} {pay}"
+        always = c.pays_anywhere(self.job, self.cluster)
+        why = ": each message's latency is what it saves" if always and self.kind == "glm" else ""
+        return f"{less} {pay} at {'every' if always else 'no'} rate of the link{why}"
+
+    def explain(self) -> str:
+        """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
+        shown = [("recommended", self.recommended), ("fp32", self.fp32), ("bf16", self.bf16)]
+        parts = [self.verdict(), self.crossing(), ""]
+        seen: set[str] = set()
+        for name, choice in shown:
+            if choice.option.label not in seen:
+                seen.add(choice.option.label)
+                parts += [f"{name}: {choice.option.label}", *(f"  {line}" for line in choice.cost.lines()), ""]
+        order = sorted(self.choices, key=lambda choice: choice.seconds)
+        parts.append("all options, by predicted time")
+        parts += [
+            f"  {choice.option.label:26} {duration(choice.seconds):>9}  {choice.memory_bytes / 1e9:.3g} GB a rank"
+            for choice in order
+        ]
+        return "\n".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; `from_json` needs the job and the cluster only, and works the rest out again."""
+        return {
+            "laconic_plan": VERSION,
+            "kind": self.kind,
+            "job": asdict(self.job),
+            "cluster": self.cluster.to_json(),
+            "s": self.s,
+            "recommended": self.recommended.option.label,
+            "compresses": self.compresses,
+            "seconds": self.recommended.seconds,
+            "speedup_over_fp32": self.speedup_over_fp32,
+            "speedup_over_bf16": self.speedup_over_bf16,
+            "crossover": None if self.crossover is None else asdict(self.crossover),
+            "verdict": self.verdict(),
+            "crossing": self.crossing(),
+            "options": [_choice_json(choice) for choice in self.choices],
+        }
+
+
+def plan(job: c.Job, cluster: Cluster, s: int | None = None) -> Plan:
+    """Predict every option of a job on a cluster and recommend one; `Impossible` where there is none.
+
+    >>> from laconic.planner import DEFAULT, GlmJob
+    >>> plan(GlmJob(400_000, 2000, batch_size=8), DEFAULT).recommended.option.solver
+    'ca_sgd'
+    """
+    found = c.choices(job, cluster, s)
+    by_label = {choice.option.label: choice for choice in found}
+    fp32, bf16 = (by_label[option.label] for option in c.baselines(job))
+    crossing = c.crossover(job, cluster) if cluster.n_ranks > 1 else None
+    return Plan(job, cluster, tuple(found), c.recommend(job, found, s), fp32, bf16, crossing, s)
+
+
+def from_json(values: Mapping[str, Any]) -> Plan:
+    """A plan as `to_json` wrote it, worked out anew."""
+    if not isinstance(values, Mapping) or values.get("laconic_plan") != VERSION:
+        raise ValueError(f"not a plan of version {VERSION}; write one with laconic plan --output plan.json")
+    try:
+        job = JOBS[values["kind"]](**values["job"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the plan's job cannot be read: {error}") from error
+    return plan(job, Cluster.from_json(values["cluster"]), values.get("s"))
+
+
+def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = 256) -> int:
+    """The s of CA-SGD with the least predicted time, a power of two; 1 where SGD is faster.
+
+    Of those within 3 % of the fastest the smallest, which rounds least.
+    """
+    blocks = [2**i for i in range(most.bit_length()) if 2**i <= min(most, job.batches)]
+    found = [c.Choice(way, glm_cost(job, way, cluster), 0.0) for way in _ways(recipe, blocks)]
+    fastest = min(choice.seconds for choice in found)
+    chosen = next(choice for choice in found if choice.seconds <= c.SAME * fastest).option
+    return chosen.s if isinstance(chosen, GlmOption) else 1
+
+
+def _ways(recipe: str, blocks: list[int]) -> list[GlmOption]:
+    plain = [GlmOption("sgd", recipe)] if recipe != "D" else []
+    return plain + [GlmOption("ca_sgd", recipe, block) for block in blocks]
+
+
+def _choice_json(choice: c.Choice) -> dict[str, Any]:
+    return {
+        "label": choice.option.label,
+        **asdict(choice.option),
+        "seconds": choice.seconds,
+        "work_seconds": choice.cost.work_seconds,
+        "wire_seconds": choice.cost.wire_seconds,
+        "hidden_seconds": choice.cost.hidden,
+        "iterations": choice.cost.iterations,
+        "memory_bytes": choice.memory_bytes,
+        "terms": [{**asdict(term), "seconds": term.seconds} for term in choice.cost.terms],
+    }
+
+
+def rate(bits_per_second: float) -> str:
+    """A link's rate as people say it.
+
+    >>> rate(3.14e9), rate(2e7), rate(1.2e12)
+    ('3.1 Gbit/s', '20 Mbit/s', '1200 Gbit/s')
+    """
+    value, unit = (bits_per_second / 1e9, "Gbit/s") if bits_per_second >= 1e9 else (bits_per_second / 1e6, "Mbit/s")
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}"

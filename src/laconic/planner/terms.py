@@ -1,0 +1,102 @@
+"""A predicted time as a sum of products that a reader can redo by hand."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+WIRE, WORK = "wire", "work"
+"""What a term is spent on: waiting for the network, or this rank's own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """count · seconds_each.
+
+    name          what is done
+    count         how often
+    unit          of the count, such as "flops" or "bytes"
+    seconds_each  of one of them
+    kind          WORK or WIRE
+    """
+
+    name: str
+    count: float
+    unit: str
+    seconds_each: float
+    kind: str = WORK
+
+    @property
+    def seconds(self) -> float:
+        """What it adds.
+
+        >>> Term("copy", 1000.0, "values", 0.5).seconds
+        500.0
+        """
+        return self.count * self.seconds_each
+
+    def __str__(self) -> str:
+        """The product with its numbers.
+
+        >>> str(Term("AllReduce, volume", 1_000_000, "bytes", 8e-9, WIRE))
+        'AllReduce, volume            1,000,000 bytes      × 8 ns       = 8 ms'
+        """
+        count = f"{self.count:,.6g} {self.unit}" if self.count < 1e6 else f"{self.count:,.0f} {self.unit}"
+        return f"{self.name:28} {count:20} × {duration(self.seconds_each):10} = {duration(self.seconds)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Terms of `iterations` iterations together.
+
+    hidden  seconds of wire time that pass while the rank works, and so cost nothing
+    """
+
+    terms: tuple[Term, ...]
+    iterations: int = 1
+    hidden: float = 0.0
+
+    @property
+    def work_seconds(self) -> float:
+        """This rank's own work, all iterations."""
+        return sum(term.seconds for term in self.terms if term.kind == WORK)
+
+    @property
+    def wire_seconds(self) -> float:
+        """The network, all iterations."""
+        return sum(term.seconds for term in self.terms if term.kind == WIRE)
+
+    @property
+    def seconds(self) -> float:
+        """Of one iteration: (work + wire − hidden) / iterations.
+
+        >>> Cost((Term("a", 2, "x", 3.0), Term("b", 1, "y", 4.0, WIRE)), iterations=5).seconds
+        2.0
+        """
+        return (self.work_seconds + self.wire_seconds - self.hidden) / self.iterations
+
+    def lines(self) -> list[str]:
+        """The arithmetic, one term a line, and the sum."""
+        shown = [str(term) for term in self.terms if term.seconds]
+        if self.hidden:
+            shown.append(f"{'hidden behind work':28} {'':20}   {'':10} = −{duration(self.hidden)}")
+        total = self.work_seconds + self.wire_seconds - self.hidden
+        if self.iterations == 1:
+            return [*shown, f"{'sum, one iteration':63}= {duration(total)}"]
+        rule = f"sum {duration(total)} ÷ {self.iterations} iterations"
+        return [*shown, f"{rule:63}= {duration(self.seconds)}"]
+
+
+def total(terms: Iterable[Term]) -> float:
+    """Seconds of all terms."""
+    return sum(term.seconds for term in terms)
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit, three digits.
+
+    >>> duration(0.00412), duration(2.5e-9), duration(75.0), duration(0.0), duration(3e-14)
+    ('4.12 ms', '2.5 ns', '75 s', '0 s', '3e-05 ns')
+    """
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= scale or seconds == 0:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

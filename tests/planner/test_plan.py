@@ -1,0 +1,113 @@
+"""Recommendations: what a link decides, what is explained, and what survives a file."""
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import laconic.planner as planner
+from laconic.planner import DEFAULT, Cluster, GlmJob, Link, NetworkJob, best_s, from_json, plan
+
+NETWORK, GLM = NetworkJob(25_000_000, 0.05), GlmJob(400_000, 2000, batch_size=8)
+PURE = ("terms", "cluster", "collectives", "glm", "network", "choice", "plan", "default")
+
+
+def at(bits_per_second, n_ranks=4, alpha=50e-6):
+    return DEFAULT.what_if(n_ranks, bits_per_second, alpha)
+
+
+def test_compression_pays_on_slow_links_only_and_the_crossover_says_where():
+    slow, fast = plan(NETWORK, at(1e8)), plan(NETWORK, at(4e11))
+    assert slow.compresses
+    assert not fast.compresses
+    assert fast.verdict().startswith("do not compress: use ")
+    edge = slow.crossover
+    assert edge.below
+    assert edge == fast.crossover
+    assert plan(NETWORK, at(edge.bits_per_second * 0.99)).compresses
+    assert not plan(NETWORK, at(edge.bits_per_second * 1.01)).compresses
+    assert slow.crossing().startswith("below ")
+
+
+def test_fewer_messages_pay_where_latency_counts():
+    near, far = (best_s(GLM, at(1e10, alpha=alpha)) for alpha in (1e-6, 1e-2))
+    assert near < far
+    chosen = plan(GLM, at(1e10, alpha=1e-2))
+    assert chosen.recommended.option.s == far
+    assert chosen.speedup_over_fp32 > 10
+
+
+def test_no_recommendation_is_slower_than_another_allowed_option():
+    for rate in (1e7, 1e9, 1e11):
+        for job in (NETWORK, GLM, replace(GLM, loss_gap=0.0)):
+            found = plan(job, at(rate))
+            allowed = [c for c in found.choices if getattr(c.option, "recipe", "") not in ("C", "D")]
+            assert found.recommended.seconds <= 1.1 * min(c.seconds for c in allowed)
+
+
+def test_recipes_that_may_lose_too_much_are_left_out():
+    recipes = [{c.option.recipe for c in plan(replace(GLM, loss_gap=gap), DEFAULT).choices} for gap in (0.0, 0.005, 1)]
+    assert recipes == [{"fp32", "C"}, {"fp32", "C"}, {"fp32", "C", "D"}]  # C stays as the bf16 baseline
+    assert plan(replace(GLM, loss_gap=0.0), DEFAULT).recommended.option.recipe == "fp32"
+
+
+@pytest.mark.parametrize("job", [NETWORK, GLM], ids=["network", "glm"])
+def test_every_number_of_the_explanation_can_be_redone(job):
+    found = plan(job, at(1e9))
+    text = found.explain()
+    for term in found.recommended.cost.terms:
+        if term.seconds:
+            assert str(term) in text
+            assert term.count * term.seconds_each == term.seconds
+    assert all(choice.option.label in text for choice in found.choices)
+    for choice in found.choices:
+        parts = sum(term.seconds for term in choice.cost.terms) - choice.cost.hidden
+        assert parts / choice.cost.iterations == pytest.approx(choice.seconds)
+
+
+@pytest.mark.parametrize("job", [NETWORK, GLM], ids=["network", "glm"])
+def test_a_plan_survives_a_file(job):
+    found = plan(job, at(1e9))
+    again = from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
+    assert again == found
+
+
+def test_ten_thousand_ranks_on_paper():
+    found = plan(NETWORK, replace(at(25e9, 10_000, 20e-6), algorithm="best"))
+    assert found.recommended.seconds > 0
+    assert "all_gather" not in found.recommended.option.label
+
+
+def test_one_rank_has_no_crossover():
+    found = plan(NETWORK, replace(DEFAULT, n_ranks=1))
+    assert found.recommended.option.codec == "fp32"
+    assert found.crossing() == "one rank sends nothing"
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: from_json({}), "not a plan of version 1"),
+        (lambda: from_json({"laconic_plan": 1, "kind": "x"}), "job cannot be read"),
+        (lambda: Cluster.from_json({"n_ranks": 2}), "not a cluster"),
+        (lambda: Cluster(0, Link(0, 0), Link(0, 0), Link(0, 0)), "at least 1 rank"),
+        (lambda: Link(float("nan"), 0.0), "alpha_seconds"),
+        (lambda: replace(DEFAULT, algorithm="star"), "unknown all-reduce 'star'"),
+        (lambda: replace(DEFAULT, n_ranks=1).what_if(64), "calibrate with --ranks 2"),
+        (lambda: DEFAULT.what_if(bits_per_second=0.0), "above 0"),
+    ],
+)
+def test_mistakes_are_told(ask, said):
+    with pytest.raises(ValueError, match=said):
+        ask()
+
+
+def test_the_formulas_need_no_torch():
+    folder = Path(planner.__file__).parent
+    for name in PURE:
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
+            found = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [m for m in found if m.split(".")[0] in ("torch", "numpy", "numba", "scipy")], name
