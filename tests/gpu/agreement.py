@@ -1,11 +1,15 @@
 """Law 5 for Triton kernels: what must hold between `gpu` and `reference`, on whatever device the kernels run.
 
-`python agreement.py` runs every check under Triton's interpreter, at small sizes, and prints one line for each; the
-environment must say TRITON_INTERPRET=1. `test_on_cuda.py` runs the same checks on a GPU, at large sizes too.
+`python agreement.py cpu 0 1` runs the checks of `interpreted` under Triton's interpreter, at small sizes, and prints a
+line for each; the environment must say TRITON_INTERPRET=1. `python agreement.py cuda 3 8` runs every eighth check of
+`compiled`, from number 3 on, on a GPU: compiling takes most of the time, so several such processes share the table.
 """
 
+import os
+import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 
 from members import BUCKETED, inputs, same_bits
 
-from laconic import NUQSGD, QSGD, QSGDInf, Sign, Stream
+from laconic import NUQSGD, QSGD, Codec, ErrorFeedback, QSGDInf, Sign, Stream
 from laconic.kernels import select
 from laconic.kernels.layout import n_buckets, packed_bytes
 
@@ -137,6 +141,21 @@ def feedback(device, quantizer, n, bucket_size, dtype=torch.float32):
         assert torch.equal(memory.cpu(), torch.where(finite, total - sent, before)), "memory"
 
 
+def codec_feedback(device, quantizer, n, bucket_size):
+    """A codec with error feedback writes the reference's bytes and leaves the reference's memory, in one kernel."""
+    scheme = ErrorFeedback(replace(quantizer, bucket_size=bucket_size))
+    ours, theirs = Codec(scheme, backend="reference"), Codec(scheme, backend="gpu")
+    v, memories = inputs(n)["normal"], (torch.zeros(n), torch.zeros(n, device=device))
+    room = torch.empty(-(-theirs.max_bytes(n) // 4) * 4, dtype=torch.uint8, device=device)[: theirs.max_bytes(n)]
+    for step in range(3):
+        given = v.clone()
+        given[: step // 2] = torch.inf
+        expected = ours.encode(given, Stream(step=step), memories[0]).data
+        found = theirs.encode(given.to(device), Stream(step=step), memories[1], out=room).data
+        assert torch.equal(found.cpu(), expected), "bytes"
+        assert torch.equal(memories[1].cpu(), memories[0]), "memory"
+
+
 def scaling(device, n):
     """out = weight * values and out += weight * values, one rounding after another."""
     for dtype in (torch.float32, torch.bfloat16):
@@ -163,20 +182,15 @@ def large_buckets(device, quantizer):
         tuning.update(before)
 
 
-def checks():
-    """Name to check, for the interpreter: every member on held buckets, and in turn on odd sizes and other types."""
+def special():
+    """Name to check, for any device: the kernels of one step each, feedback, nasty values, shared buckets."""
     found = {}
-    for i, q in enumerate(BUCKETED):
-        n, bucket_size = ODD[i % len(ODD)]
-        found[f"fused {q} {HELD}"] = (fused, q, *HELD, DTYPES[i % len(DTYPES)])
-        found[f"fused {q} {(n, bucket_size)}"] = (fused, q, n, bucket_size, DTYPES[-i % len(DTYPES)])
-        found[f"sums {q} {HELD}"] = (sums, q, *HELD, 2)
-        found[f"sums {q} {(n, bucket_size)}"] = (sums, q, n, bucket_size, 1)
     for i, q in enumerate(FEW):
         found[f"steps {q}"] = (steps, q, 23, 10, DTYPES[i % len(DTYPES)])
         found[f"wrong norms {q}"] = (wrong_norms, q)
         found[f"feedback {q} held"] = (feedback, q, 43, 32)
         found[f"feedback {q} loose"] = (feedback, q, 12, 10, torch.bfloat16)
+        found[f"codec with feedback {q}"] = (codec_feedback, q, 43, 32)
     for q in FEW[::2]:
         found[f"nasty {q}"] = (nasty, q)
     found["more payloads than a launch takes"] = (sums, NUQSGD(bits=2), 20, 16, 9)
@@ -186,6 +200,68 @@ def checks():
     for q in (NUQSGD(bits=3), Sign()):
         found[f"large buckets {q}"] = (large_buckets, q)
     return found
+
+
+def interpreted():
+    """For the interpreter: also every member on held buckets, and in turn on odd sizes and other types."""
+    found = {}
+    for i, q in enumerate(BUCKETED):
+        n, bucket_size = ODD[i % len(ODD)]
+        found[f"fused {q} {HELD}"] = (fused, q, *HELD, DTYPES[i % len(DTYPES)])
+        found[f"fused {q} {(n, bucket_size)}"] = (fused, q, n, bucket_size, DTYPES[-i % len(DTYPES)])
+        found[f"sums {q} {HELD}"] = (sums, q, *HELD, 2)
+        found[f"sums {q} {(n, bucket_size)}"] = (sums, q, n, bucket_size, 1)
+    return found | special()
+
+
+def odd_sizes(device, quantizer, dtype):
+    """Short, whole and few: all of them by the kernel that `every` compiled for float32."""
+    for n in (20_001, 8191, 8192, 1, 0):
+        fused(device, quantizer, n, 8192, dtype)
+
+
+def every(device, quantizer):
+    """One width of one scheme, at sizes that fill the machine."""
+    n, bucket_size = 2**19 + 4321, 8192
+    fused(device, quantizer, n, bucket_size, torch.float32)
+    sums(device, quantizer, n, bucket_size, 3)
+
+
+def compiled():
+    """For a GPU: every scheme and width in the default bucket, then types, sizes and buckets for a few of them."""
+    found = {f"every {q}": (every, q) for q in BUCKETED}
+    for i, q in enumerate(FEW):
+        found[f"odd sizes {q} float32"] = (odd_sizes, q, torch.float32)
+        found[f"odd sizes {q} {DTYPES[1 + i % 3]}"] = (odd_sizes, q, DTYPES[1 + i % 3])
+        found[f"large feedback {q}"] = (feedback, q, 2**18 + 77, 8192)
+        found[f"large codec with feedback {q}"] = (codec_feedback, q, 2**18 + 77, 8192)
+    for dtype in DTYPES[1:]:
+        found[f"odd sizes {FEW[0]} {dtype}"] = (odd_sizes, FEW[0], dtype)
+    for n, bucket_size in ((2**20, 1024), (300_001, 100), (2**20 + 1, 2**20), (100_000, 12_288)):
+        found[f"buckets of {bucket_size}"] = (fused, FEW[0], n, bucket_size, torch.float32)
+        found[f"sums in buckets of {bucket_size}"] = (sums, FEW[0], n, bucket_size, 3)
+    found["eleven payloads"] = (sums, FEW[0], 2**18 + 7, 8192, 11)
+    found["sums in large buckets of 3 bits"] = (sums, FEW[2], 2**18 + 7, 2**16, 3)
+    return found | special()
+
+
+TABLES = {"cpu": interpreted, "cuda": compiled}
+
+
+def run(device, parts=1):
+    """The outcome of every check of a device's table by its name, by as many processes."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1" if device == "cpu" else "0"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, __file__, device, str(part), str(parts)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for part in range(parts)
+    ]
+    lines = [line for process in processes for line in process.communicate()[0].splitlines()]
+    return dict(line.split("\t", 1) for line in lines)
 
 
 def once_a_launch():
@@ -201,13 +277,14 @@ def once_a_launch():
     InterpretedFunction.__call__ = call
 
 
-def main():
-    """Run every check; one line each."""
-    once_a_launch()
-    for name, (check, *arguments) in checks().items():
+def main(device, part, parts):
+    """Run a part of a device's table; one line a check."""
+    if device == "cpu":
+        once_a_launch()
+    for name, (check, *arguments) in list(TABLES[device]().items())[part::parts]:
         try:
             with np.errstate(all="ignore"):
-                check("cpu", *arguments)
+                check(device, *arguments)
             outcome = "ok"
         except Exception:  # noqa: BLE001 (each check is a test of its own)
             outcome = traceback.format_exc().replace("\n", " | ")
@@ -215,4 +292,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

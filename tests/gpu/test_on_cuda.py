@@ -1,66 +1,32 @@
 """Law 5 on a real GPU: every width and type, sizes that fill the machine, and the interpreter's special cases."""
 
+import os
+
 import pytest
 import torch
-from agreement import BUCKETED, DTYPES, FEW, checks, feedback, fused, gpu, gpu_payload, steps, sums
+from agreement import compiled, gpu, gpu_payload, run
 
-from laconic import NUQSGD, Codec, ErrorFeedback, Sign, Stream
+from laconic import NUQSGD, RANS, Codec, ErrorFeedback, Payload, Sign, Stream
 from laconic.kernels import select
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-
-CASES = checks()
-OTHER_BUCKETS = [(2**20, 1024), (300_001, 100), (2**20 + 1, 2**20), (100_000, 12_288)]
-
-
-@pytest.mark.parametrize("quantizer", BUCKETED, ids=repr)
-def test_every_scheme_and_width(quantizer):
-    n, bucket_size = 2**20 + 4321, 8192
-    fused("cuda", quantizer, n, bucket_size, torch.float32)
-    sums("cuda", quantizer, n, bucket_size, 3)
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.timeout(900),
+]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("quantizer", FEW, ids=repr)
-def test_every_type_and_odd_sizes(quantizer, dtype):
-    for n, bucket_size in ((20_001, 8192), (8191, 8192), (8192, 8192), (1, 8192), (0, 8192), (23, 10)):
-        fused("cuda", quantizer, n, bucket_size, dtype)
+@pytest.fixture(scope="module")
+def outcomes():
+    return run("cuda", parts=max(1, min(12, (os.cpu_count() or 1) - 2)))
 
 
-@pytest.mark.parametrize(("n", "bucket_size"), OTHER_BUCKETS)
-@pytest.mark.parametrize("quantizer", FEW[::2], ids=repr)
-def test_other_buckets(quantizer, n, bucket_size):
-    fused("cuda", quantizer, n, bucket_size, torch.float32)
-    sums("cuda", quantizer, n, bucket_size, 3)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("fused", "sums"))])
-def test_the_interpreters_table(name):
-    check, *arguments = CASES[name]
-    check("cuda", *arguments)
-
-
-@pytest.mark.parametrize("quantizer", FEW, ids=repr)
-def test_large_steps_and_feedback(quantizer):
-    steps("cuda", quantizer, 2**20 + 77, 8192, torch.bfloat16)
-    feedback("cuda", quantizer, 2**20 + 77, 8192)
-    sums("cuda", quantizer, 2**18 + 7, 8192, 11)
+@pytest.mark.parametrize("name", compiled())
+def test_kernels_agree_with_the_reference(name, outcomes):
+    assert outcomes.get(name, "its process ended before it") == "ok"
 
 
 def test_auto_is_triton_on_a_gpu():
     assert select("auto", torch.device("cuda")).__name__ == "laconic.kernels.gpu"
-
-
-@pytest.mark.parametrize("quantizer", [NUQSGD(bits=4), ErrorFeedback(Sign())], ids=repr)
-def test_a_codec_on_the_gpu_writes_the_references_bytes(quantizer):
-    v = torch.randn(50_001)
-    payloads = []
-    for device, backend in (("cuda", "auto"), ("cpu", "reference")):
-        codec, x = Codec(quantizer, backend=backend), v.to(device)
-        memory = codec.new_memory(x)
-        codec.encode(x, Stream(seed=1), memory)
-        payloads.append(codec.encode(x, Stream(seed=2), memory).data.cpu())
-    assert torch.equal(*payloads)
 
 
 def test_the_same_each_time():
@@ -71,7 +37,7 @@ def test_the_same_each_time():
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-def test_nothing_waits_for_the_gpu():
+def test_no_kernel_makes_the_host_wait():
     q, v = NUQSGD(bits=4), torch.randn(2**20, device="cuda")
     norms = torch.empty(128, device="cuda")
     data = torch.empty(2**19, dtype=torch.uint8, device="cuda")
@@ -83,3 +49,29 @@ def test_nothing_waits_for_the_gpu():
             kernels.unpack_dequantize(data[None], norms[None], q.grid, 8192, v, 0.5, False)
         finally:
             torch.cuda.set_sync_debug_mode(0)
+
+
+@pytest.mark.parametrize("quantizer", [NUQSGD(bits=4), ErrorFeedback(Sign())], ids=repr)
+def test_no_codec_makes_the_host_wait_or_asks_for_memory(quantizer):
+    """Into memory that is there, from a sender who is trusted: 50 001 values, whose bytes fill no whole word."""
+    codec, v = Codec(quantizer), torch.randn(50_001, device="cuda")
+    memory, out = codec.new_memory(v), torch.empty_like(v)
+    n_bytes = codec.max_bytes(v.numel())
+    rows = torch.empty(2, -(-n_bytes // 64) * 64, dtype=torch.uint8, device="cuda")
+    allocated = []
+    for step in range(4):
+        torch.cuda.set_sync_debug_mode(2 if step > 1 else 0)
+        try:
+            for row in rows:
+                codec.encode(v, Stream(step=step), memory, out=row[:n_bytes])
+            codec.decode_sum([Payload(row[:n_bytes], trusted=True) for row in rows], out, 0.5)
+        finally:
+            torch.cuda.set_sync_debug_mode(0)
+        allocated.append(torch.cuda.memory_stats()["allocation.all.allocated"])
+    assert allocated[1:] == [allocated[1]] * 3
+
+
+def test_a_coded_stream_on_the_gpu_decodes_on_the_cpu():
+    codec, v = Codec(NUQSGD(bits=4), RANS()), torch.randn(501)
+    payload = codec.encode(v.cuda(), Stream(seed=1))
+    assert torch.equal(codec.decode(payload).cpu(), codec.decode(codec.encode(v, Stream(seed=1))))

@@ -13,7 +13,7 @@ from laconic.codec.payload import Payload, side_by_side
 from laconic.coders import Coder, FixedWidth, Shape
 from laconic.coders.blocks import aligned
 from laconic.errors import CorruptPayload
-from laconic.kernels import BACKENDS, Backend, Stream
+from laconic.kernels import BACKENDS, Backend, FeedbackBackend, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
 from laconic.quantizers.base import flat
@@ -23,6 +23,13 @@ MAX_FRAMES = 1024
 """That a codec remembers; it meets as many sizes as a model has groups and chunks."""
 select = lru_cache(maxsize=64)(_select)
 """The backend by name and device; asked for with every payload, and finding a module takes a while."""
+
+
+@lru_cache(maxsize=64)
+def feedback_kernels(name: str, device: torch.device) -> FeedbackBackend | None:
+    """The same backend where it updates an error memory in the pass that rounds and packs, otherwise None."""
+    backend = _select(name, device)
+    return backend if isinstance(backend, FeedbackBackend) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Codec:
     coder: Coder = field(default_factory=FixedWidth)
     backend: str = "auto"
     _fused: bool = field(init=False, compare=False, repr=False, default=False)
+    _remembers: bool = field(init=False, compare=False, repr=False, default=False)
     _frames: dict[int, Frame] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,6 +69,7 @@ class Codec:
             raise ValueError(f"unknown backend {self.backend!r}; choose one of {', '.join(BACKENDS)}")
         fused = isinstance(self.quantizer.core, Bucketed) and isinstance(self.coder, FixedWidth)
         object.__setattr__(self, "_fused", fused)  # whether one kernel does both quantizer's and coder's work
+        object.__setattr__(self, "_remembers", self.quantizer is not self.quantizer.core)
 
     @property
     def fixed_size(self) -> bool:
@@ -101,6 +110,10 @@ class Codec:
         """
         if out is not None and not self.fixed_size:
             raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
+        if self._remembers and self._fused:
+            kernels = feedback_kernels(self.backend, v.device)
+            if kernels is not None:
+                return self._encode_feedback(flat(v), stream, kernels, memory, out)
         v = self.quantizer.recall(flat(v), memory)
         backend = select(self.backend, v.device)
         if self._fused:
@@ -109,7 +122,7 @@ class Codec:
             payload = self._encode_raw(v, self.quantizer.core, out)
         else:
             payload = self._encode_in_steps(v, stream, backend)
-        if self.quantizer is not self.quantizer.core:
+        if self._remembers:
             self._decode_into(payload.data, v, -1.0, accumulate=True)
             self.quantizer.remember(memory, v, self._norms(payload.data, v.numel()))
         return payload
@@ -185,6 +198,23 @@ class Codec:
         backend.quantize_pack(v, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
         return Payload(data)
 
+    def _encode_feedback(
+        self,
+        v: torch.Tensor,
+        stream: Stream,
+        kernels: FeedbackBackend,
+        memory: torch.Tensor | None,
+        out: torch.Tensor | None,
+    ) -> Payload:
+        """`_encode_fused` of v + memory, and the memory updated, in one pass."""
+        core: Any = self.quantizer.core
+        kept = self.quantizer.require_memory(v, memory)
+        frame = self.frame(v.numel())
+        data = frame.new(v.device, out)
+        norms, coded = frame.norms(data), frame.coded(data)
+        kernels.quantize_pack_feedback(v, kept, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
+        return Payload(data)
+
     def _encode_in_steps(self, v: torch.Tensor, stream: Stream, backend: Backend) -> Payload:
         n = v.numel()
         quantized = self.quantizer.core.quantize(v, stream, backend=self.backend)
@@ -228,7 +258,7 @@ class Codec:
         """The number of values, after the header was compared with this codec: at once where only one is right."""
         if n is not None and self.fixed_size:
             frame = self.frame(n)
-            if payload.n_bytes == frame.n_bytes and payload.header_bytes == frame.header:
+            if payload.n_bytes == frame.n_bytes and (payload.trusted or payload.header_bytes == frame.header):
                 return n
         return self._checked_header(payload, n).n
 

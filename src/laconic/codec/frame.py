@@ -54,7 +54,7 @@ class Frame:
         return data[self.first_coded :]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _row(header: bytes, device: torch.device) -> torch.Tensor:
-    """The header as a tensor, to be copied from only."""
+    """The header as a tensor, to be copied from only: sent to a GPU once, since sending makes the host wait."""
     return torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device)

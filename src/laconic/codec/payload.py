@@ -11,7 +11,13 @@ from laconic.errors import CorruptPayload
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Encoded values. `data` is (n_bytes,) uint8 and holds everything: header, norms, coded symbols.
+    """Encoded values.
+
+    data     (n_bytes,) uint8; holds everything: header, norms, coded symbols
+    trusted  whether whoever sent it is known to use the same codec for as many values, so that a decoder of codes of
+             fixed size need not read the header. That saves little on the CPU; on a GPU, reading it makes the host wait
+             for all work queued there. Lengths are compared nevertheless: a wrong header could make for wrong values,
+             never for a read out of bounds.
 
     >>> from laconic import Codec, NUQSGD
     >>> import torch
@@ -21,6 +27,7 @@ class Payload:
     """
 
     data: torch.Tensor
+    trusted: bool = False
 
     def __post_init__(self) -> None:
         if self.data.dtype != torch.uint8 or self.data.dim() != 1:

@@ -71,6 +71,10 @@ class Quantizer(ABC):
         """The state to pass along with values like `v`: empty, unless the quantizer remembers its error."""
         return torch.empty(0, dtype=torch.float32, device=v.device)
 
+    def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
+        """The memory, if it is one for `v`; otherwise a `ValueError` says what it must be."""
+        return self.new_memory(v) if memory is None else memory
+
     def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
         """What to quantize in the place of `v`, given the memory."""
         return v

@@ -76,8 +76,7 @@ class ErrorFeedback(Quantizer):
         """Zeros, one a value."""
         return torch.zeros(v.numel(), dtype=torch.float32, device=v.device)
 
-    def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
-        """v + e."""
+    def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
         if memory is None:
             raise ValueError("ErrorFeedback needs its memory: pass memory=quantizer.new_memory(v), the same each step")
         if memory.shape != (v.numel(),) or memory.dtype != torch.float32 or memory.device != v.device:
@@ -85,18 +84,24 @@ class ErrorFeedback(Quantizer):
                 f"memory must be float32 of shape ({v.numel()},) on {v.device}, "
                 f"got {memory.dtype} of shape {tuple(memory.shape)} on {memory.device}"
             )
-        return flat(v).float() + memory
+        if not memory.is_contiguous():
+            raise ValueError(f"memory must be contiguous, got strides {memory.stride()}; pass memory.contiguous()")
+        return memory
+
+    def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
+        """v + e."""
+        return flat(v).float() + self.require_memory(v, memory)
 
     def remember(self, memory: torch.Tensor | None, unsent: torch.Tensor, norms: torch.Tensor) -> None:
         """e ← unsent, except in buckets with a non-finite norm."""
         if memory is None:
             raise ValueError("ErrorFeedback needs its memory")
         finite = torch.isfinite(norms) if norms.numel() else torch.isfinite(unsent)
-        if bool(finite.all()):
+        if finite.is_cpu and bool(finite.all()):  # on a GPU, asking would make the host wait
             memory.copy_(unsent)
         else:
-            width = self.bucket_size if norms.numel() else 1
-            keep = finite.repeat_interleave(width)[: memory.numel()]
+            width = min(self.bucket_size, memory.numel()) if norms.numel() else 1
+            keep = finite.repeat_interleave(width, output_size=finite.numel() * width)[: memory.numel()]
             memory.copy_(torch.where(keep, unsent, memory))
 
     def quantize(
