@@ -4,8 +4,10 @@ from laconic.exchange.accounting import Accounting
 from laconic.exchange.all_gather import AllGather
 from laconic.exchange.all_reduce import AllReduce
 from laconic.exchange.base import Exchange, Exchanged, Task
+from laconic.exchange.buffers import Buffers, KeptBuffers
 from laconic.exchange.by_size import BySize
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.lockstep import Lockstep, pipeline_for
 from laconic.exchange.names import EXCHANGES, by_name
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.nothing import Nothing
@@ -20,6 +22,7 @@ __all__ = [
     "Accounting",
     "AllGather",
     "AllReduce",
+    "Buffers",
     "BySize",
     "Communicator",
     "Complete",
@@ -28,6 +31,8 @@ __all__ = [
     "Exchanged",
     "Exponential",
     "Handle",
+    "KeptBuffers",
+    "Lockstep",
     "Mixing",
     "Neighbours",
     "Nothing",
@@ -40,4 +45,5 @@ __all__ = [
     "Torus",
     "average_in_pieces",
     "by_name",
+    "pipeline_for",
 ]

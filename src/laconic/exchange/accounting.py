@@ -3,6 +3,8 @@
 import time
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(slots=True)
 class Accounting:
@@ -16,7 +18,9 @@ class Accounting:
     wire_seconds     time spent waiting for other ranks
     decode_seconds   time in decoding and summing
     error            ‖sent − v‖² where it was measured, and
-    energy           ‖v‖² of the same values
+    energy           ‖v‖² of the same values; on a GPU both are numbers that lie there
+
+    Seconds are the host's. Where a GPU does the work, they are what it takes to queue it.
 
     >>> total = Accounting(); total += Accounting(n_values=4, bytes_sent=2); total.ratio
     8.0
@@ -29,8 +33,8 @@ class Accounting:
     encode_seconds: float = 0.0
     wire_seconds: float = 0.0
     decode_seconds: float = 0.0
-    error: float = 0.0
-    energy: float = 0.0
+    error: float | torch.Tensor = 0.0
+    energy: float | torch.Tensor = 0.0
 
     @property
     def ratio(self) -> float:
@@ -40,11 +44,14 @@ class Accounting:
     @property
     def nmse(self) -> float:
         """Normalised error ‖sent − v‖² / ‖v‖² of this rank's own message; NaN where it was not measured."""
-        return self.error / self.energy if self.energy else float("nan")
+        energy = float(self.energy)
+        return float(self.error) / energy if energy else float("nan")
 
     def __iadd__(self, other: "Accounting") -> "Accounting":
         for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            more = getattr(other, name)
+            if isinstance(more, torch.Tensor) or more:  # nothing is queued on a GPU to add nothing
+                setattr(self, name, getattr(self, name) + more)
         return self
 
     def timed(self, phase: str) -> "_Timed":

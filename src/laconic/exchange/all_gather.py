@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from laconic.codec import Codec, Payload
+from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.encoding import encode
+from laconic.exchange.encoding import encode, received
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class AllGather(Exchange):
         with accounting.timed("encode"):
             n, stream = task.v.numel(), replace(task.stream, rank=comm.rank)
             lengths = [task.codec.max_bytes(n)] * comm.size if task.codec.fixed_size else None
-            outbox = comm.outbox(lengths, task.v.device, phase=0)
-            payload = encode(task, 0, n, stream, accounting, outbox.own_room(task.v.device))
+            outbox = comm.shared_outbox(lengths, task.v.device, phase=0, buffers=task.buffers)
+            payload = encode(task, 0, n, stream, accounting, outbox.room(comm.rank))
             for r in comm.sending_order:
                 outbox.send(r, payload.data)
             inbox = outbox.close()
@@ -39,7 +39,7 @@ class AllGather(Exchange):
         accounting.bytes_sent += payload.n_bytes * (comm.size - 1)
         accounting.bytes_received += sum(len(code) for code in codes) - len(codes[comm.rank])
         with accounting.timed("decode"):
-            average = task.codec.decode_sum([Payload(code) for code in codes], task.target(), weight=1.0 / comm.size)
+            average = task.codec.decode_sum([received(code) for code in codes], task.target(), weight=1.0 / comm.size)
         return Exchanged(average, accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

@@ -37,10 +37,14 @@ class AllReduce(Exchange):
         with accounting.timed("encode"):
             dtype = _DTYPES[getattr(task.codec.quantizer, "dtype", "fp32")]
             average = task.target()
-            wire = average if dtype == torch.float32 else torch.empty_like(average, dtype=dtype)
+            wire = average
+            if dtype != torch.float32:
+                wire = task.buffers.empty("reduced", average.numel(), dtype, average.device)
             if task.measure_error:
                 measure_error(task.v, task.v.detach().reshape(-1).to(dtype).float(), accounting)
-            wire.copy_(task.v.detach().reshape(-1)).div_(comm.size)
+            if wire.data_ptr() != task.v.data_ptr():
+                wire.copy_(task.v.detach().reshape(-1))
+            wire.div_(comm.size)
             wait = comm.all_reduce(wire)
         yield
         with accounting.timed("wire"):

@@ -9,6 +9,7 @@ import torch
 
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
+from laconic.exchange.buffers import NEW, Buffers
 from laconic.exchange.communicator import Communicator
 from laconic.kernels import Stream
 
@@ -30,6 +31,7 @@ class Task:
     stream  where its random numbers come from; `rank` is filled in
     memory  error memory of this rank, updated in place
     out     where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
+    buffers where memory for messages comes from
     """
 
     v: torch.Tensor
@@ -38,6 +40,7 @@ class Task:
     memory: torch.Tensor | None = None
     measure_error: bool = False
     out: torch.Tensor | None = None
+    buffers: Buffers = NEW
 
     def target(self) -> torch.Tensor:
         """Where the average goes; call it once. Fresh memory costs more than the decoding that fills it."""

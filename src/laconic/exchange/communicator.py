@@ -1,14 +1,16 @@
 """Ranks that can talk to each other, or one that talks to itself."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 
 import torch
 import torch.distributed as dist
 
+from laconic.exchange.buffers import NEW, Buffers
 from laconic.exchange.channel import Channel
+from laconic.exchange.collective import SharedOutbox, SpreadOutbox
 from laconic.exchange.inbox import Inbox, Wait
 from laconic.exchange.outbox import CollectedOutbox, LoneOutbox, Outbox, PairwiseOutbox
 from laconic.exchange.threads import yielding_threads
@@ -25,7 +27,7 @@ class Communicator:
     and phase one of the next may run in either order, so exchanges can be pipelined (see `Pipeline`).
 
     rank, size  this rank's place in the group; 0 of 1 without a process group
-    channels    process groups over the same ranks; empty without a process group
+    channels    process groups over the same ranks; empty for a rank alone, which needs none
     owned       whether the channels were made by `open`, for `close` to give back
     """
 
@@ -44,7 +46,7 @@ class Communicator:
         if not dist.is_initialized():
             return cls()
         chosen = dist.group.WORLD if group is None else group
-        if chosen is None:
+        if chosen is None or dist.get_world_size(chosen) == 1:
             return cls()
         return cls(dist.get_rank(chosen), dist.get_world_size(chosen), (chosen,))
 
@@ -54,8 +56,9 @@ class Communicator:
     ) -> "Communicator":
         """A communicator of its own over the ranks of `group`. Every rank of the group must call this.
 
-        Over all ranks there are, it has new channels, apart from everything else that uses the group. Over a part of
-        them, it has the group itself as its one channel: torch cannot make a new group there without the other ranks.
+        Over all ranks there are, it has new channels, apart from everything else that uses the group: one over NCCL,
+        where groups that are busy at the same time may wait for each other, otherwise `n_channels`. Over a part of the
+        ranks, it has the group itself as its one channel: torch cannot make a new group there without the others.
         """
         base = cls.over(group)
         if base.size == 1:
@@ -63,6 +66,7 @@ class Communicator:
         if base.size < dist.get_world_size():
             return base
         ranks = list(range(base.size))
+        n_channels = 1 if dist.get_backend(base.channels[0]) == "nccl" else n_channels
         with yielding_threads():
             channels = tuple(dist.new_group(ranks, timeout=timeout) for _ in range(n_channels))
         for channel in channels:
@@ -73,6 +77,15 @@ class Communicator:
         """Give back the channels that `open` made."""
         for channel in self.channels if self.owned else ():
             dist.destroy_process_group(channel)
+
+    @property
+    def is_gloo(self) -> bool:
+        """Whether messages go over Gloo: from the CPU, whose threads wait for them. NCCL queues them on the GPU."""
+        return bool(self.channels) and self._wire(0).is_gloo
+
+    def one_channel(self) -> "Communicator":
+        """The same with the first channel for all phases, so that all messages go in one order."""
+        return self if len(self.channels) < 2 else replace(self, channels=self.channels[:1], owned=False, _wires={})
 
     def channel(self, phase: int) -> dist.ProcessGroup:
         """The channel for a phase; the last one serves all later phases."""
@@ -93,27 +106,56 @@ class Communicator:
         """Ranks in the order to send to them: the next one first, oneself last; so none is everybody's first."""
         return [(self.rank + i) % self.size for i in range(1, self.size + 1)]
 
-    def outbox(self, lengths: list[int] | None, device: torch.device, *, phase: int) -> Outbox:
+    def outbox(
+        self,
+        lengths: list[int] | None,
+        device: torch.device,
+        *,
+        phase: int,
+        sending: list[int] | None = None,
+        buffers: Buffers = NEW,
+    ) -> Outbox:
         """Begin an all-to-all whose messages are sent one by one, each as soon as it is made.
 
         lengths  bytes to be received from each rank; None where only the sender knows
+        sending  bytes to be sent to each rank, where they are known
+        buffers  where memory for the messages comes from
         """
-        tag = next(self._tags[min(phase, len(self._tags) - 1)])
-        if self.size == 1:
-            return LoneOutbox(device)
+        tag = self._tag(phase)
+        if not self.channels:
+            return LoneOutbox(lengths, device, buffers, str(phase))
         channel = self._wire(phase)
         if lengths is not None and channel.is_gloo:
-            return PairwiseOutbox(channel, lengths, device, tag)
+            return PairwiseOutbox(channel, lengths, device, tag, buffers, str(phase))
+        if lengths is not None and sending is not None:
+            return SpreadOutbox(channel, sending, lengths, device, buffers, str(phase))
         return CollectedOutbox(channel, lengths, device)
+
+    def shared_outbox(
+        self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW
+    ) -> Outbox:
+        """The same where every rank gets the same message: `send` it to each, `room` is one for all."""
+        if lengths is None or not self.channels or self._wire(phase).is_gloo:
+            return self.outbox(lengths, device, phase=phase, buffers=buffers)
+        self._tag(phase)
+        return SharedOutbox(self._wire(phase), lengths, device, buffers, str(phase))
+
+    def _tag(self, phase: int) -> int:
+        return next(self._tags[min(phase, len(self._tags) - 1)])
 
     def _wire(self, phase: int) -> Channel:
         if phase not in self._wires:
             self._wires[phase] = Channel.of(self.channel(phase), self.rank, self.size)
         return self._wires[phase]
 
+    @property
+    def stays_on_device(self) -> bool:
+        """Whether messages wait for each other on the GPU, not on the host (NCCL)."""
+        return self.size > 1 and not self._wire(0).is_gloo
+
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
         """Sum `v` over the ranks, in place; returns at once."""
-        if self.size == 1:
+        if not self.channels:
             return lambda: None
         channel = self._wire(phase)
         work = dist.all_reduce(v, group=channel.group, async_op=True)

@@ -1,4 +1,4 @@
-"""Encoding with its accounting, shared by the exchanges."""
+"""Encoding and decoding with what exchanges know of them, shared by the exchanges."""
 
 import torch
 
@@ -16,12 +16,22 @@ def encode(
     memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
     payload = task.codec.encode(v, stream, memory, out=out)
     if task.measure_error:
-        measure_error(v, task.codec.decode(payload), accounting)
+        sent = task.codec.decode(Payload(payload.data, trusted=True), last - first)
+        measure_error(v, sent, accounting)
     return payload
 
 
+def received(code: torch.Tensor) -> Payload:
+    """A message as a payload. On a GPU its header is not read, for the host would wait for it.
+
+    This rank fixed the message's length, and `laconic.compress` compares the ranks' codecs before the first exchange.
+    """
+    return Payload(code, trusted=code.is_cuda)
+
+
 def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -> None:
-    """Add ‖sent − v‖² and ‖v‖² to the accounting."""
+    """Add ‖sent − v‖² and ‖v‖² to the accounting; on a GPU they stay there until somebody asks for them."""
     v = v.detach().double().reshape(-1)
-    accounting.error += float((sent.double() - v).square().sum())
-    accounting.energy += float(v.square().sum())
+    error, energy = (sent.double() - v).square().sum(), v.square().sum()
+    accounting.error += error if v.is_cuda else float(error)
+    accounting.energy += energy if v.is_cuda else float(energy)

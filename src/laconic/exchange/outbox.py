@@ -5,11 +5,13 @@ from abc import ABC, abstractmethod
 import torch
 import torch.distributed as dist
 
+from laconic.exchange.buffers import Buffers
 from laconic.exchange.channel import Channel
 from laconic.exchange.inbox import Inbox, Wait
 
 ROW_BYTES = 64
 """Received messages begin at multiples of it."""
+CPU = torch.device("cpu")
 
 
 class Outbox(ABC):
@@ -23,17 +25,23 @@ class Outbox(ABC):
     def close(self) -> Inbox:
         """All messages are sent: where the others' arrive."""
 
-    def own_room(self, device: torch.device) -> torch.Tensor | None:
-        """Where on `device` to write the message to oneself, to save a copy; None if it may lie anywhere."""
+    def room(self, rank: int) -> torch.Tensor | None:
+        """Where to write the message to a rank, to save a copy; None if it may lie anywhere."""
         return None
 
 
 class LoneOutbox(Outbox):
     """One rank that talks to itself."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, lengths: list[int] | None, device: torch.device, buffers: Buffers, purpose: str) -> None:
+        self.lengths, self.device, self.buffers, self.purpose = lengths, device, buffers, purpose
         self.messages: list[torch.Tensor] = []
+
+    def room(self, rank: int) -> torch.Tensor | None:
+        if self.lengths is None:
+            return None
+        length = self.lengths[0]
+        return self.buffers.empty(f"own {self.purpose}", whole_row(length), torch.uint8, self.device)[:length]
 
     def send(self, rank: int, message: torch.Tensor) -> None:
         self.messages.append(message)
@@ -43,7 +51,7 @@ class LoneOutbox(Outbox):
 
 
 class CollectedOutbox(Outbox):
-    """Messages are kept until all are there, and go in one collective: for NCCL, and where lengths are not known."""
+    """Messages are kept until all are there, and go in one collective: where lengths are not known."""
 
     def __init__(self, channel: Channel, lengths: list[int] | None, device: torch.device) -> None:
         self.channel, self.lengths, self.device = channel, lengths, device
@@ -72,34 +80,52 @@ class CollectedOutbox(Outbox):
 class PairwiseOutbox(Outbox):
     """Messages go out one by one, so that the first is on the wire while the next is made: for Gloo.
 
-    Those that come in lie in the rows of one matrix, own one included, so that one kernel can read them all.
+    Those that come in lie in the rows of one matrix, own one included, so that one kernel can read them all. Gloo takes
+    messages from the CPU only: those on a GPU go by way of pinned memory, and a copy's end is waited for.
     """
 
-    def __init__(self, channel: Channel, lengths: list[int], device: torch.device, tag: int) -> None:
-        self.channel, self.device, self.tag = channel, device, tag
-        width = -(-max(lengths) // ROW_BYTES) * ROW_BYTES
-        rows = torch.empty(channel.size, width, dtype=torch.uint8)
-        self.received = [row[:length] for row, length in zip(rows.unbind(), lengths, strict=True)]
+    def __init__(
+        self, channel: Channel, lengths: list[int], device: torch.device, tag: int, buffers: Buffers, purpose: str
+    ) -> None:
+        self.channel, self.device, self.tag, self.buffers, self.purpose = channel, device, tag, buffers, purpose
+        self.received = self._rows(lengths, CPU)
+        self.places = self.received if device.type == "cpu" else self._rows(lengths, device)
         self.arrivals = {
             rank: channel.group.recv([self.received[rank]], rank, tag)
             for rank in range(channel.size)
             if rank != channel.rank
         }
         self.departures: list[tuple[dist.Work, torch.Tensor]] = []
+        self._copied: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def own_room(self, device: torch.device) -> torch.Tensor | None:
-        return self.received[self.channel.rank] if device.type == "cpu" else None
+    def _rows(self, lengths: list[int], device: torch.device) -> list[torch.Tensor]:
+        size, width = len(lengths), whole_row(max(lengths))
+        pinned = device.type == "cpu" != self.device.type
+        rows = self.buffers.empty(f"received {self.purpose}", size * width, torch.uint8, device, pinned=pinned)
+        return [row[:length] for row, length in zip(rows.view(size, width).unbind(), lengths, strict=True)]
+
+    def room(self, rank: int) -> torch.Tensor | None:
+        return self.places[rank] if rank == self.channel.rank else None
 
     def send(self, rank: int, message: torch.Tensor) -> None:
         if rank == self.channel.rank:
-            self.received[rank] = message
+            self.received[rank] = self.places[rank] = message
             return
-        message = message.cpu()
+        message = message if message.is_cpu else self._on_host(rank, message)
         self.departures.append((self.channel.group.send([message], rank, self.tag), message))
+
+    def _on_host(self, rank: int, message: torch.Tensor) -> torch.Tensor:
+        """A copy in pinned memory, one for all ranks that get the same message one after another."""
+        if self._copied is None or self._copied[0] is not message:
+            purpose = f"sent {self.purpose} to {rank}"
+            host = self.buffers.empty(purpose, len(message), torch.uint8, CPU, pinned=True)
+            self._copied = (message, host.copy_(message))
+        return self._copied[1]
 
     def close(self) -> Inbox:
         arrivals = [self._arrival(rank) for rank in range(self.channel.size)]
-        return Inbox(self.received, arrivals, self.device, self._sent)
+        places = None if self.places is self.received else self.places
+        return Inbox(self.received, arrivals, self.device, self._sent, places)
 
     def _arrival(self, rank: int) -> Wait:
         return lambda: self.channel.wait(self.arrivals.get(rank))
@@ -107,3 +133,12 @@ class PairwiseOutbox(Outbox):
     def _sent(self) -> None:
         for work, _ in self.departures:
             self.channel.wait(work)
+
+
+def whole_row(n_bytes: int) -> int:
+    """Bytes of the row that a message of so many lies in.
+
+    >>> whole_row(1), whole_row(64), whole_row(65)
+    (64, 64, 128)
+    """
+    return -(-n_bytes // ROW_BYTES) * ROW_BYTES

@@ -7,6 +7,7 @@ import torch
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Task
+from laconic.exchange.lockstep import Lockstep
 from laconic.exchange.pipeline import Pipeline
 from laconic.kernels import Stream
 
@@ -15,7 +16,7 @@ PIECE_VALUES = 2**22
 
 
 def average_in_pieces(
-    pipeline: Pipeline,
+    pipeline: Pipeline | Lockstep,
     exchange: Exchange,
     v: torch.Tensor,
     codec: Codec,

@@ -8,41 +8,69 @@ which takes one exchange after another through all its phases.
 
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.side import Side
 from laconic.exchange.threads import yielding_threads
 
 N_PHASES = 3
+CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
 class Handle:
-    """An exchange under way."""
+    """An exchange under way.
 
-    phases: Phases | None = None
+    side    where its work is queued, on a GPU
+    finish  carries it to its end, where no thread does
+    """
+
+    phases: Phases | None
+    side: Side
+    finish: "Callable[[Handle], None] | None" = None
     _done: threading.Event = field(default_factory=threading.Event)
     _result: Exchanged | None = None
     _error: BaseException | None = None
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether all phases have run, so that `wait` would return at once."""
         return self._done.is_set()
 
     def wait(self) -> Exchanged:
-        """The result, once it is there; an error of the exchange is raised here."""
+        """The result, once it is there; an error of the exchange is raised here.
+
+        On a GPU "there" means: for whatever the caller queues from now on, on its current stream.
+        """
+        if self.finish is not None:
+            self.finish(self)
         self._done.wait()
+        self.side.join()
         if self._error is not None:
             raise self._error
         if self._result is None:
             raise RuntimeError("the exchange ended without a result")
         return self._result
 
-    def finish(self, result: Exchanged | None, error: BaseException | None) -> None:
-        """Set the outcome, once."""
+    def advance(self, earlier: BaseException | None) -> BaseException | None:
+        """Run the next phase, or fail with an `earlier` error; returns the error it failed with."""
+        try:
+            if earlier is not None:
+                raise earlier
+            if self.phases is not None:
+                next(self.phases)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            self._end(None, error)
+            return error
+        return None
+
+    def _end(self, result: Exchanged | None, error: BaseException | None) -> None:
         self._result, self._error, self.phases = result, error, None
         self._done.set()
 
@@ -51,15 +79,17 @@ class Pipeline:
     """Threads that carry exchanges through their phases.
 
     After the first error every later exchange fails with it: the ranks no longer agree on what comes next.
+
+    comm    the ranks
+    device  where the tensors are; on a GPU all phases are queued on one stream beside the caller's
     """
 
-    def __init__(self, comm: Communicator) -> None:
-        self.comm = comm
+    def __init__(self, comm: Communicator, device: torch.device = CPU) -> None:
+        self.comm, self.side = comm, Side(device)
         n_threads = N_PHASES if comm.size == 1 or len(comm.channels) > 1 else 1
         self._queues: list[queue.SimpleQueue[Handle | None]] = [queue.SimpleQueue() for _ in range(n_threads)]
         self._error: BaseException | None = None
         self._n_threads = torch.get_num_threads()
-        self._cuda_device = torch.cuda.current_device() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
         self._threads = [
             threading.Thread(target=self._run, args=(phase,), name=f"laconic-phase-{phase}", daemon=True)
             for phase in range(n_threads)
@@ -70,7 +100,8 @@ class Pipeline:
 
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
-        handle = Handle(exchange.phases(task, self.comm))
+        handle = Handle(self.side.carry(exchange.phases(task, self.comm)), self.side)
+        self.side.follow()
         self._queues[0].put(handle)
         return handle
 
@@ -82,8 +113,6 @@ class Pipeline:
 
     def _run(self, phase: int) -> None:
         torch.set_num_threads(self._n_threads)
-        if self._cuda_device is not None:
-            torch.cuda.set_device(self._cuda_device)
         while True:
             handle = self._queues[phase].get()
             last = phase + 1 == len(self._queues)
@@ -97,13 +126,6 @@ class Pipeline:
                 return
 
     def _advance(self, handle: Handle) -> None:
-        try:
-            if self._error is not None:
-                raise self._error
-            if handle.phases is not None:
-                next(handle.phases)
-        except StopIteration as end:
-            handle.finish(end.value, None)
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+        error = handle.advance(self._error)
+        if error is not None:
             self._error = self._error or error
-            handle.finish(None, error)

@@ -1,16 +1,17 @@
 """scatter_reduce: each rank averages one chunk and sends the average to all."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
 
 import torch
 
-from laconic.codec import Codec, Payload
+from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.encoding import encode
+from laconic.exchange.encoding import encode, received
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import QSGDInf
 
@@ -38,12 +39,7 @@ class ScatterReduce(Exchange):
 
     def second_codec(self, codec: Codec) -> Codec:
         """The codec of the averages, given that of the values."""
-        if self.second is not None:
-            return self.second
-        core = codec.quantizer.core
-        if core.unbiased or core.wire_id == 0:
-            return codec if core is codec.quantizer else replace(codec, quantizer=core)
-        return replace(codec, quantizer=replace(RESERVE, bucket_size=core.bucket_size))
+        return _second(codec) if self.second is None else self.second
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
         n, second = task.v.numel(), self.second_codec(task.codec)
@@ -52,12 +48,12 @@ class ScatterReduce(Exchange):
         accounting = Accounting(n_exchanges=1, n_values=n)
         with accounting.timed("encode"):
             stream = replace(task.stream, rank=comm.rank)
-            expected = [task.codec.max_bytes(sizes[comm.rank])] * comm.size if task.codec.fixed_size else None
-            outbox = comm.outbox(expected, task.v.device, phase=0)
+            sending = [task.codec.max_bytes(m) for m in sizes] if task.codec.fixed_size else None
+            expected = [sending[comm.rank]] * comm.size if sending else None
+            outbox = comm.outbox(expected, task.v.device, phase=0, sending=sending, buffers=task.buffers)
             for r in comm.sending_order:
                 at = stream.at(tensor=f"{stream.tensor}/{r}")
-                room = outbox.own_room(task.v.device) if r == comm.rank else None
-                code = encode(task, cuts[r], cuts[r + 1], at, accounting, room).data
+                code = encode(task, cuts[r], cuts[r + 1], at, accounting, outbox.room(r)).data
                 accounting.bytes_sent += len(code) if r != comm.rank else 0
                 outbox.send(r, code)
             inbox = outbox.close()
@@ -66,13 +62,17 @@ class ScatterReduce(Exchange):
             codes = inbox.wait()
         accounting.bytes_received += sum(len(code) for code in codes) - len(codes[comm.rank])
         with accounting.timed("decode"):
-            own = torch.empty(cuts[comm.rank + 1] - cuts[comm.rank], dtype=torch.float32, device=task.v.device)
-            task.codec.decode_sum([Payload(code) for code in codes], own, weight=1.0 / comm.size)
+            own = task.buffers.empty("average", sizes[comm.rank], torch.float32, task.v.device)
+            task.codec.decode_sum([received(code) for code in codes], own, weight=1.0 / comm.size)
         with accounting.timed("encode"):
-            code = second.encode(own, stream.at(tensor=f"{stream.tensor}/average")).data
-            accounting.bytes_sent += len(code) * (comm.size - 1)
             expected = [second.max_bytes(m) for m in sizes] if second.fixed_size else None
-            inbox = comm.all_to_all([code] * comm.size, expected, phase=1)
+            outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
+            at = stream.at(tensor=f"{stream.tensor}/average")
+            code = second.encode(own, at, out=outbox.room(comm.rank)).data
+            accounting.bytes_sent += len(code) * (comm.size - 1)
+            for r in comm.sending_order:
+                outbox.send(r, code)
+            inbox = outbox.close()
         yield
         average = task.target()
         for r in reversed(comm.sending_order):  # own first, then those that sent to this rank first
@@ -80,7 +80,7 @@ class ScatterReduce(Exchange):
                 code = inbox.receive(r)
             accounting.bytes_received += len(code) if r != comm.rank else 0
             with accounting.timed("decode"):
-                second.decode(Payload(code), out=average[cuts[r] : cuts[r + 1]])
+                second.decode(received(code), out=average[cuts[r] : cuts[r + 1]])
         with accounting.timed("wire"):
             inbox.sent()
         return Exchanged(average, accounting)
@@ -95,6 +95,15 @@ class ScatterReduce(Exchange):
         """ω₁ / P + ω₂ (1 + ω₁ / P): the second quantisation sees the average and the first one's error."""
         first = codec.quantizer.variance_bound(n) / size
         return first + self.second_codec(codec).quantizer.variance_bound(n) * (1 + first)
+
+
+@lru_cache(maxsize=64)
+def _second(codec: Codec) -> Codec:
+    """Kept, since a codec remembers the frames of its payloads."""
+    core = codec.quantizer.core
+    if core.unbiased or core.wire_id == 0:
+        return codec if core is codec.quantizer else replace(codec, quantizer=core)
+    return replace(codec, quantizer=replace(RESERVE, bucket_size=core.bucket_size))
 
 
 def chunk_cuts(n: int, bucket_size: int, size: int) -> list[int]:

@@ -13,9 +13,12 @@ from laconic.exchange import (
     Communicator,
     Exchange,
     Handle,
+    KeptBuffers,
+    Lockstep,
     Nothing,
     Pipeline,
     Task,
+    pipeline_for,
 )
 from laconic.kernels import Stream
 from laconic.quantizers import Identity
@@ -53,9 +56,10 @@ class Compressor:
     memory: dict[int, torch.Tensor] = field(default_factory=dict)
     totals: Accounting = field(default_factory=Accounting)
     last: Accounting = field(default_factory=Accounting)
-    _pipeline: Pipeline | None = None
+    _pipeline: Pipeline | Lockstep | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
     _views: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    _buffers: dict[int, KeptBuffers] = field(default_factory=dict)
 
     def flat(self, group: Group) -> torch.Tensor:
         """The buffer that a group's gradients are gathered in; the same at every step."""
@@ -80,10 +84,11 @@ class Compressor:
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
         """How this group's values are averaged at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
+        buffers = self._buffers.setdefault(group.index, KeptBuffers())
         if not group.compressed or self.step < self.policy.warmup_steps:
-            return self._plain_exchange, Task(v, PLAIN, stream, out=v)
+            return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
         measure = self.error_every > 0 and self.step % self.error_every == 0
-        return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure, out=v)
+        return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure, v, buffers)
 
     @property
     def _plain_exchange(self) -> Exchange:
@@ -95,7 +100,7 @@ class Compressor:
     def start(self, group: Group, v: torch.Tensor) -> Handle:
         """Begin to average a group's values; groups must be started in the same order on every rank."""
         if self._pipeline is None:
-            self._pipeline = Pipeline(self.comm)
+            self._pipeline = pipeline_for(self.comm, self.device)
         return self._pipeline.start(*self.task(group, v))
 
     def finish_step(self, accounting: Accounting) -> None:

@@ -20,11 +20,13 @@ class HookState:
     targets     gradients to be replaced by their average, by parameter
     values      what is averaged, in place, by group
     missing     how many parameters of each group have not come yet
+    devices     GPUs whose streams wait for a future when DDP does; None on the CPU
     """
 
     compressor: Compressor
     names: dict[int, str]
     config: dict[str, object]
+    devices: list[int | str | torch.device] | None = None
     agreed: bool = False
     group_of: dict[str, int] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
@@ -34,6 +36,8 @@ class HookState:
     futures: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        device = self.compressor.device
+        self.devices = [device] if device.type == "cuda" else None
         self.group_of = {name: group.index for group in self.compressor.groups for name in group.names}
         self.reset()
 
@@ -54,9 +58,10 @@ def average_gradients(
     3. start every group that is now complete, in the groups' order;
     4. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
 
-    DDP waits for the futures only after its last bucket, so nothing is lost by completing them all there.
+    DDP waits for the futures only after its last bucket, so nothing is lost by completing them all there. On a GPU
+    "wait" means that the current stream does; over NCCL the host queues everything and goes on.
     """
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=state.devices)
     state.futures.append((future, bucket.buffer()))
     try:
         if not state.agreed:
