@@ -90,6 +90,7 @@ class Cluster:
     codecs        by name, such as "nuqsgd-4"
     algorithm     of the all-reduce: "ring", "tree" or "best", the cheaper of both
     memory_bytes  a rank may use; None where unknown
+    sync_seconds  that a blocking all-reduce costs beyond its messages: waiting for the rank that comes last
     """
 
     n_ranks: int
@@ -100,6 +101,7 @@ class Cluster:
     codecs: Mapping[str, CodecRates] = field(default_factory=dict)
     algorithm: str = "ring"
     memory_bytes: float | None = None
+    sync_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_ranks < 1:
@@ -115,6 +117,8 @@ class Cluster:
         algorithm: str | None = None,
     ) -> "Cluster":
         """The same machines, elsewhere: another number of ranks, links of exactly this rate and latency.
+
+        A latency that is given stands for all waiting, so that `sync_seconds` is then 0.
 
         >>> here = Cluster(4, Link(1e-3, 1e-9), Link(1e-3, 1e-9), Link(1e-3, 1e-9))
         >>> here.what_if(64, 25e9, 20e-6).all_reduce
@@ -135,6 +139,7 @@ class Cluster:
             self,
             n_ranks=n_ranks or self.n_ranks,
             algorithm=algorithm or self.algorithm,
+            sync_seconds=self.sync_seconds if alpha_seconds is None else 0.0,
             all_reduce=moved(self.all_reduce),
             narrow=moved(self.narrow),
             all_to_all=moved(self.all_to_all),
@@ -155,6 +160,7 @@ class Cluster:
                 codecs={name: CodecRates(**rates) for name, rates in values["codecs"].items()},
                 algorithm=values["algorithm"],
                 memory_bytes=values["memory_bytes"],
+                sync_seconds=float(values["sync_seconds"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             needed = ", ".join(f.name for f in fields(cls))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from laconic.planner.cluster import Cluster
 from laconic.planner.collectives import all_reduce
-from laconic.planner.terms import Cost, Term
+from laconic.planner.terms import WIRE, Cost, Term
 
 FAMILIES = ("logistic", "linear", "poisson", "multinomial")
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
@@ -158,6 +158,7 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
         Term("GEMM", c.gemm_flops, "flops", r.gemm_seconds),
         Term("Gram entries", c.pairs, "entries", r.pair_seconds),
         *all_reduce(c.words * WIRE_BYTES[option.recipe], cluster.all_reduce, cluster.n_ranks, cluster.algorithm),
+        Term("waiting for the last rank", int(cluster.n_ranks > 1), "message", cluster.sync_seconds, WIRE),
     )
     plain = Cost(terms, option.s)
     return Cost(terms, option.s, min(plain.work_seconds, plain.wire_seconds)) if option.overlap else plain

@@ -1,0 +1,115 @@
+"""What each rank does in the suite `plan`: calibrate, then run every option of every problem, in turn."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from laconic.bench.glm_contenders import Contender
+from laconic.bench.plan_lane import Lane, Noise
+from laconic.bench.plan_rank import calibrate
+from laconic.exchange import Communicator, Pipeline, average_in_pieces, by_name
+from laconic.kernels import Stream
+from laconic.planner import GlmOption, NetworkOption
+from laconic.planner.codecs import PLAIN, make_codec
+from laconic.planner.timing import Clock
+
+NOISE_VALUES = 2**23
+MOST_ROWS, LEAST_ROWS = 2**15, 2**10
+
+
+@dataclass(slots=True)
+class _Runner:
+    """One option: what to call, how many iterations that is, how often a round calls it, and what was seen."""
+
+    run: Callable[[], object]
+    iterations: int
+    calls: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+
+def plan_on_rank(
+    tell: Callable[[str], None],
+    *,
+    machine: Mapping[str, Any],
+    glm: Sequence[Mapping[str, Any]],
+    network: Sequence[Mapping[str, Any]],
+    rounds: int,
+    round_seconds: float,
+) -> dict[str, Any]:
+    """The calibration, and for each problem the seconds of each option's rounds, the slowest rank's.
+
+    glm      {"n": columns, "b": batch size, "options": [{"solver", "recipe", "s"}]}
+    network  {"n": values, "options": [{"codec", "exchange"}]}
+    """
+    comm = Communicator.open()
+    clock = Clock(comm, torch.device("cpu"))
+    tell("calibration")
+    found = calibrate(comm, machine)
+    measured = []
+    for problem in glm:
+        tell(f"{problem['n']} columns, batches of {problem['b']}")
+        measured.append(_measure(clock, _glm_runners(comm, problem), rounds, round_seconds))
+    pipeline = Pipeline(comm)
+    for problem in network:
+        tell(f"{problem['n']} gradients")
+        measured.append(_measure(clock, _network_runners(pipeline, problem), rounds, round_seconds))
+    pipeline.close()
+    comm.close()
+    return {"calibration": found.to_json(), "measured": measured}
+
+
+def _measure(clock: Clock, runners: Mapping[str, _Runner], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Seconds of an iteration in each round; options take turns, so that a busy minute hits all of them."""
+    for runner in runners.values():
+        runner.run()
+        first = clock.slowest([_time(clock, runner)])[0]
+        runner.calls = max(1, min(200, round(seconds / max(first * runner.iterations, 1e-9))))
+    for _ in range(rounds):
+        for runner in runners.values():
+            clock.comm.all_reduce(torch.zeros(1))()
+            runner.seconds.append(_time(clock, runner))
+    return {name: clock.slowest(runner.seconds) for name, runner in runners.items()}
+
+
+def _time(clock: Clock, runner: _Runner) -> float:
+    start = time.perf_counter()
+    for _ in range(runner.calls):
+        runner.run()
+    return (time.perf_counter() - start) / (runner.calls * runner.iterations)
+
+
+def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _Runner]:
+    n_p = max(1, problem["n"] // comm.size)
+    noise = Noise.of(max(LEAST_ROWS, min(MOST_ROWS, NOISE_VALUES // n_p)), n_p)
+    runners = {}
+    for values in problem["options"]:
+        option = GlmOption(**values)
+        lane = Lane.of(Contender(option.solver, option.recipe, option.s), noise, problem["b"], comm)
+        runners[option.label] = _Runner(lane.run, lane.iterations)
+    return runners
+
+
+def _network_runners(pipeline: Pipeline, problem: Mapping[str, Any]) -> dict[str, _Runner]:
+    v = torch.randn(problem["n"], generator=torch.Generator().manual_seed(pipeline.comm.rank))
+    options = [NetworkOption(**values) for values in problem["options"]]
+    return {option.label: _Runner(_exchange(pipeline, v, option), 1) for option in options}
+
+
+def _exchange(pipeline: Pipeline, v: torch.Tensor, option: NetworkOption) -> Callable[[], object]:
+    out, comm = v.clone(), pipeline.comm
+    if option.exchange == "all_reduce":
+        wire = torch.empty_like(v, dtype=PLAIN[option.codec])
+
+        def reduce() -> None:
+            wire.copy_(v).div_(comm.size)
+            comm.all_reduce(wire)()
+            if wire.dtype != out.dtype:
+                out.copy_(wire)
+
+        return reduce
+    codec = make_codec(option.codec)
+    exchange = by_name(option.exchange, codec, comm.size)
+    return lambda: average_in_pieces(pipeline, exchange, v, codec, Stream(step=0), out=out)

@@ -1,0 +1,78 @@
+"""A cluster as it was measured, with what it was measured on and how well; kept in a file."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from laconic.errors import LaconicError
+from laconic.planner.cluster import Cluster
+
+VERSION = 1
+
+
+class CalibrationFailed(LaconicError):
+    """The machine or its network could not be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured.
+
+    cluster    links and rates
+    machine    what it was measured on: processor, cores, versions
+    device     "cpu" or "cuda"
+    backend    of the process group
+    noise      by quantity, (80th − 20th percentile) / median of its timings, the worst of them
+    residuals  by quantity, how far the fitted formula is from each timing, relatively: the worst of them
+    seconds    that it took
+    """
+
+    cluster: Cluster
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+    backend: str = "gloo"
+    noise: Mapping[str, float] = field(default_factory=dict)
+    residuals: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"laconic_calibration": VERSION, **asdict(self), "cluster": self.cluster.to_json()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Calibration":
+        """The inverse of `to_json`; also reads the calibration inside a plan."""
+        if isinstance(values, Mapping) and isinstance(values.get("calibration"), Mapping):
+            values = values["calibration"]
+        if not isinstance(values, Mapping) or values.get("laconic_calibration") != VERSION:
+            raise ValueError(f"not a calibration of version {VERSION}; write one with laconic plan --save FILE.json")
+        known = {name: values[name] for name in cls.__slots__ if name in values and name != "cluster"}
+        return cls(Cluster.from_json(values.get("cluster", {})), **known)
+
+    def save(self, path: Path) -> None:
+        """Beside its place first, then renamed: there is never half a file."""
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            part.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> "Calibration":
+        """From a file that `save`, or laconic plan, has written."""
+        try:
+            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def lines(self) -> list[str]:
+        """How well it was measured, for people."""
+        noisy = max(self.noise.values(), default=0.0)
+        off = max((abs(x) for x in self.residuals.values()), default=0.0)
+        said = [f"calibrated in {self.seconds:.1f} s; timings spread by up to {100 * noisy:.0f} %, "]
+        said[0] += f"the formulas are off by up to {100 * off:.0f} % from them"
+        return said
