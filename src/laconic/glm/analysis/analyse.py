@@ -1,0 +1,138 @@
+"""The nine terms of a problem: bounds and measurements over several outer iterations."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from statistics import median
+
+from laconic.glm.analysis.bounds import DOUBLE, term_bound, why_infinite
+from laconic.glm.analysis.devices import Device, counts
+from laconic.glm.analysis.measured import measured_term, measured_total
+from laconic.glm.analysis.propagation import Propagation, propagate
+from laconic.glm.analysis.rounding import largest
+from laconic.glm.analysis.sample import Sample
+from laconic.glm.analysis.trajectory import Trajectory, follow
+from laconic.glm.precision import KNOBS, RECIPES, Precision
+from laconic.kernels.formats import format_named
+
+NOTHING = 1e-11
+"""Terms below this are float64's own rounding: the numbers were numbers of the format already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One knob in one format, relative to the movement of the weights in an outer iteration.
+
+    bound     the largest of all blocks, and
+    measured  the same; infinite where a number left the format's range
+    ratio     median over blocks of bound ÷ measured; None where nothing was rounded
+    holds     whether every block's measurement lies under its bound
+    share     of the measured terms of this format
+    note      why there is no bound
+    """
+
+    knob: str
+    format: str
+    bound: float
+    measured: float
+    ratio: float | None
+    holds: bool
+    share: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """All that was found.
+
+    terms     a row a knob and format
+    samples   the outer iterations it was found at, and
+    paths     how they go without rounding
+    touched   numbers that each knob touches in an outer iteration
+    floor     error of the recipe fp32: that of float32 arithmetic, whatever the knobs
+    exact     error that float64 itself may make
+    """
+
+    terms: tuple[Term, ...]
+    samples: tuple[Sample, ...]
+    paths: tuple[Trajectory, ...]
+    touched: dict[str, int]
+    floor: float
+    exact: float
+
+    def term(self, knob: str, name: str) -> Term:
+        """The row of a knob and a format."""
+        return next(term for term in self.terms if (term.knob, term.format) == (knob, name))
+
+    def total(self, precision: Precision) -> float:
+        """The measured error of a recipe in the arithmetic it runs in, at the worst of the blocks."""
+        pairs = zip(self.samples, self.paths, strict=True)
+        return max(measured_total(sample, precision, path.movement) for sample, path in pairs)
+
+    def predicted(self, precision: Precision) -> float:
+        """The sum of the measured terms of the knobs below fp32, and the floor.
+
+        Gram operands that the stored data fits into are not rounded again, so that their term is left out.
+        """
+        if precision == RECIPES["fp64"]:
+            return self.exact
+        lowered = [knob for knob in KNOBS if precision.format(knob).precision < 24]
+        if precision.format("gram_operand").holds(precision.format("data")) and "gram_operand" in lowered:
+            lowered.remove("gram_operand")
+        return self.floor + sum(self.term(knob, precision.format(knob).name).measured for knob in lowered)
+
+
+def analyse(samples: Sequence[Sample], device: Device, tell: Callable[[str], None] = lambda said: None) -> Analysis:
+    """Bound and measure every knob in every format that a device has for it."""
+    paths = [follow(sample) for sample in samples]
+    moving = [(sample, path) for sample, path in zip(samples, paths, strict=True) if path.movement > 0]
+    if not moving:
+        raise ValueError("the weights do not move: every gradient is zero, so there is nothing to analyse")
+    found: dict[tuple[str, str], list[tuple[float, float, str]]] = {}
+    for number, (sample, path) in enumerate(moving):
+        maps = propagate(path)
+        for knob in KNOBS:
+            tell(f"block {number + 1}: {knob}")
+            for name in device.formats(knob):
+                found.setdefault((knob, name), []).append(_block(maps, sample, knob, name))
+    terms = _shared([_term(knob, name, rows) for (knob, name), rows in found.items()])
+    floor = max(measured_total(sample, RECIPES["fp32"], path.movement) for sample, path in moving)
+    exact = max(DOUBLE * (1 + path.size / path.movement) for _, path in moving)
+    kept = tuple(zip(*moving, strict=True))
+    return Analysis(tuple(terms), kept[0], kept[1], counts(moving[0][0]), floor, exact)
+
+
+def _block(maps: Propagation, sample: Sample, knob: str, name: str) -> tuple[float, float, str]:
+    """Bound, measurement, and a word where there is no bound."""
+    fmt, movement = format_named(name), maps.path.movement
+    limit = float("inf")
+    if knob != "gram_accumulate":
+        limit = term_bound(maps, knob, fmt)
+    elif bool((sample.Y.abs() <= largest(fmt)).all()):
+        own = propagate(follow(sample, fmt))
+        limit = term_bound(own, knob, fmt) * own.path.movement / movement
+    note = "" if isfinite(limit) else why_infinite(maps.path, knob, fmt)
+    return limit, measured_term(sample, knob, name, movement), note
+
+
+def _term(knob: str, name: str, rows: list[tuple[float, float, str]]) -> Term:
+    ratios = [limit / value for limit, value, _ in rows if isfinite(limit) and value > NOTHING]
+    return Term(
+        knob,
+        name,
+        bound=max(limit for limit, _, _ in rows),
+        measured=max(value for _, value, _ in rows),
+        ratio=median(ratios) if ratios else None,
+        holds=all(value <= limit for limit, value, _ in rows),
+        note=next((note for _, _, note in rows if note), ""),
+    )
+
+
+def _shared(terms: list[Term]) -> list[Term]:
+    """With each term's share of its format."""
+    result = []
+    for term in terms:
+        total = sum(other.measured for other in terms if other.format == term.format)
+        share = term.measured / total if 0 < total < float("inf") else 0.0
+        result.append(replace(term, share=share))
+    return result

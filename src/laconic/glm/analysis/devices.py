@@ -1,0 +1,70 @@
+"""Which formats a machine has for which knob, and what they cost there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from laconic.glm.analysis.sample import Sample
+from laconic.glm.precision import KNOBS
+
+STORED = ("fp32", "bf16", "fp16")
+BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 3.0, "bf16": 2.0, "fp16": 2.0, "fp8-e4m3": 1.0, "fp8-e5m2": 1.0}
+"""Cost of a number. tf32 takes four bytes; that its products are faster than fp32's counts for one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Formats by knob, most precise first; what multiplies (operands) may have more than what stores.
+
+    operands      of the Gram product and of the update
+    accumulators  of the Gram product
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    accumulators: tuple[str, ...]
+
+    def formats(self, knob: str) -> tuple[str, ...]:
+        """What a knob can be set to, besides fp64."""
+        if knob in ("gram_operand", "update"):
+            return self.operands
+        return self.accumulators if knob == "gram_accumulate" else STORED
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        Device("cpu", STORED, STORED),
+        Device("cuda-ampere", ("fp32", "tf32", "fp16", "bf16"), ("fp32", "fp16")),
+        Device("cuda-hopper", ("fp32", "tf32", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2"), ("fp32", "fp16")),
+    )
+}
+"""A CPU computes in float32 and stores, sends and widens the shorter formats; tensor cores multiply them."""
+
+
+def device_named(name: str) -> Device:
+    """A device by name; `ValueError` lists them."""
+    if name not in DEVICES:
+        raise ValueError(f"unknown device {name!r}; choose one of {', '.join(DEVICES)}")
+    return DEVICES[name]
+
+
+def counts(sample: Sample) -> dict[str, int]:
+    """How many numbers each knob touches in one outer iteration: what its bytes are multiplied by."""
+    (k, n), n_outputs = sample.Y.shape, sample.x.shape[0]
+    triangle = int((sample.cuts[1:] - sample.cuts[:-1]) @ sample.cuts[:-1])
+    return {
+        "data": k * n,
+        "margin": k * n_outputs,
+        "gram_operand": k * n,
+        "gram_accumulate": triangle,
+        "gram_wire": triangle + k * n_outputs,
+        "recurrence": triangle + k * n_outputs,
+        "residual": k * n_outputs,
+        "update": k * (n + n_outputs),
+        "weights": n_outputs * (n + sample.idle.shape[1]),
+    }
+
+
+def cost(chosen: Mapping[str, str], touched: Mapping[str, int]) -> float:
+    """Bytes of an outer iteration, counting every knob's numbers once: an order of recipes, not a time."""
+    return sum(BYTES[chosen[knob]] * touched[knob] for knob in KNOBS)
