@@ -106,14 +106,15 @@ def make_task(given: dict[str, Any]) -> "Task":
         test=None if given["test"] is None else str(given["test"]),
         solver=None if given["solver"] == AUTO else given["solver"],
         s=None if given["s"] == AUTO else whole_number()(given["s"]),
-        eta0=None if given["eta0"] == AUTO else _positive("--eta0", given["eta0"]),
+        eta0=None if given["eta0"] == AUTO else positive("--eta0", given["eta0"]),
         tol=None if given["tol"] < 0 else given["tol"],
         checkpoint=None if given["checkpoint"] is None else str(given["checkpoint"]),
         **{name: given[name] for name in same},
     )
 
 
-def _positive(name: str, text: str) -> float:
+def positive(name: str, text: str) -> float:
+    """A number above zero, as an option that may also be auto has it."""
     try:
         value = float(text)
     except ValueError:

@@ -1,0 +1,206 @@
+"""`laconic analyze DATA`."""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from laconic.cli import fit_options as o
+from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.fit import AUTO, positive
+from laconic.cli.numbers import whole_number
+from laconic.cli.progress import progress
+
+if TYPE_CHECKING:
+    from laconic.glm import Settings
+    from laconic.glm.analysis import Analysis, Choice
+    from laconic.glm.job.prepared import Prepared
+
+TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""Asked of every problem, unless the user asks for one."""
+PLOTS = (".svg", ".html", ".json")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What there is to show."""
+
+    options: dict[str, Any]
+    data: "Prepared"
+    settings: "Settings"
+    analysis: "Analysis"
+    choices: "tuple[Choice, ...]"
+
+
+def analyze(
+    data: Annotated[
+        Path, typer.Argument(help="LIBSVM, CSV, Parquet, .npy, .npz, or a store made by `laconic convert`.")
+    ],
+    family: Annotated[
+        str | None,
+        typer.Option(help="logistic, multinomial, linear or poisson; by default logistic where y has two values."),
+    ] = None,
+    target: o.Target = None,
+    weight: o.Weight = None,
+    offset: o.Offset = None,
+    exposure: o.Exposure = None,
+    one_hot: o.OneHot = None,
+    drop: o.Drop = None,
+    dense: o.Dense = False,
+    n_features: o.NFeatures = None,
+    standardize: Annotated[
+        bool,
+        typer.Option("--standardize", help="Columns of mean 0 and variance 1 (a sparse X is not centred)."),
+    ] = False,
+    tolerance: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER", help="Largest error of an outer iteration, as a share of its step."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Whose formats: cpu, cuda-ampere or cuda-hopper.")] = "cpu",
+    ranks: Annotated[int, typer.Option(parser=whole_number(most=1024), help="Ranks that would share the columns.")] = 4,
+    s: Annotated[str, typer.Option(metavar="N", help="Iterations that share a message, or auto.")] = AUTO,
+    batch_size: Annotated[int, typer.Option(parser=whole_number(), help="Rows of a batch.")] = 32,
+    alpha: Annotated[float, typer.Option(help="Strength of the squared penalty.")] = 1e-4,
+    intercept: Annotated[bool, typer.Option(help="Whether there is an intercept.")] = True,
+    eta0: Annotated[str, typer.Option(metavar="NUMBER", help="Step size, or auto.")] = AUTO,
+    blocks: Annotated[int, typer.Option(parser=whole_number(), help="Outer iterations to look at.")] = 5,
+    seed: Annotated[int, typer.Option(parser=whole_number(least=0), help="Of the order of the rows.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Bar plot (.svg, .html) or report (.json).")
+    ] = None,
+    as_json: o.AsJson = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Say what each of the nine precision knobs costs on this data, and which recipe meets a tolerance.
+
+    Runs one epoch in float64 and looks at some outer iterations on the way: bounds, measurements, and the cheapest
+    recipe. docs/precision.md derives the bounds.
+    """
+    given = dict(locals())
+    from laconic import bench
+
+    with ExitStack() as stack:
+        with bad_input():
+            file = stack.enter_context(bench.replacing(output)) if output and _checked(output) else None
+        begin = stack.enter_context(progress(1 + 9 * blocks, quiet=quiet))
+        found = find(given, begin)
+        report = make_report(found) if as_json or (output and output.suffix == ".json") else {}
+        if file and output:
+            file.write(_written(found, report, output.suffix))
+    if as_json:
+        typer.echo(json.dumps(report, indent=2, allow_nan=False))
+        return
+    from laconic.cli import analyze_text
+
+    analyze_text.show(found)
+
+
+def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
+    """Read the file, analyse it, and choose recipes."""
+    from laconic.exchange import Communicator
+    from laconic.glm import recipe
+    from laconic.glm.analysis import analyse, choose, device_named, samples
+    from laconic.glm.job.prepared import prepare
+    from laconic.glm.ranks import together
+
+    comm = Communicator.over()
+    with bad_input():
+        machine, asked = device_named(given["device"]), _tolerance(given["tolerance"])
+        task = _task(given)
+        settings = task.settings(given["ranks"])
+    begin("one epoch in float64")
+    with o.reading(), together(comm):
+        data = prepare(task, comm, recipe("fp64"))
+    settings = task.for_problem(settings, data.problem, comm)
+    taken, settings = samples(
+        data.problem, settings, n_ranks=given["ranks"], n_blocks=given["blocks"], smaller=task.eta0 is None
+    )
+    with bad_input():
+        analysis = analyse(taken, machine, begin)
+        wanted = [t for t in TOLERANCES if t >= analysis.exact] if asked is None else [asked]
+        choices = tuple(choose(analysis, machine, tolerance) for tolerance in wanted)
+    options = {name: value for name, value in given.items() if name not in ("output", "as_json", "quiet", "data")}
+    return Found({"data": given["data"].name, **options}, data, settings, analysis, choices)
+
+
+def _task(given: dict[str, Any]) -> Any:
+    from laconic.glm.job import Source, Task
+
+    source = Source(
+        str(given["data"]),
+        **{name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")},
+        one_hot=o.names(given["one_hot"]),
+        drop=o.names(given["drop"]),
+    )
+    return Task(
+        data=source,
+        output="",
+        solver="ca_sgd",
+        learning_rate="constant",
+        s=None if given["s"] == AUTO else whole_number()(given["s"]),
+        eta0=None if given["eta0"] == AUTO else positive("--eta0", given["eta0"]),
+        **{name: given[name] for name in ("family", "standardize", "batch_size", "alpha", "intercept", "seed")},
+    )
+
+
+def _tolerance(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise BadInput(
+            f"--tolerance must be a number between 0 and 1 (at 1 the error is as large as the step), got {text!r}"
+        )
+    return value
+
+
+def _checked(output: Path) -> bool:
+    if output.suffix not in PLOTS:
+        raise ValueError(
+            f"{output}: a plot is {PLOTS[0]} or {PLOTS[1]}, a report {PLOTS[2]}; give one of these endings"
+        )
+    return True
+
+
+def make_report(found: Found) -> dict[str, Any]:
+    """All of it as JSON values."""
+    from laconic import bench
+    from laconic.bench.environment import Environment
+    from laconic.glm.analysis import document
+
+    analysis = found.analysis
+    report = bench.document(
+        "analyze",
+        analysis.terms,
+        Environment.here(),
+        options=found.options,
+        n_rows=found.data.problem.columns.m,
+        n_features=found.data.n_features,
+        family=found.data.family,
+        s=found.settings.s,
+        eta0=found.settings.schedule.eta0,
+        blocks=[document.block(path) for path in analysis.paths],
+        fp32_floor=analysis.floor,
+        fp64_floor=analysis.exact,
+        recipes=document.recipes(analysis),
+        choices=[document.choice(choice) for choice in found.choices],
+    )
+    plain: dict[str, Any] = document.plain(report)
+    return plain
+
+
+def _written(found: Found, report: dict[str, Any], suffix: str) -> str:
+    if suffix == ".json":
+        return json.dumps(report, indent=2, allow_nan=False) + "\n"
+    from laconic.cli.analyze_text import figures
+    from laconic.report import page
+
+    drawn = figures(found)
+    return page("laconic analyze", drawn) if suffix == ".html" else drawn[0]
