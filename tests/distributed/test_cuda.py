@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nccl_checks
 import pytest
 import torch
 from models import network, sgd, weights
@@ -64,27 +65,15 @@ def test_gpu_gradients_over_gloo(pool, codec, size):
     assert all(torch.equal(ranks[0], other) for other in ranks)
 
 
-NCCL = """
-import sys
-sys.path.insert(0, {here!r})
-import torch, torch.distributed as dist
-dist.init_process_group("nccl", f"file://{{sys.argv[1]}}", rank=0, world_size=1)
-torch.cuda.set_device(0)
-from test_cuda import on_gpu
-print(bool(torch.isfinite(on_gpu(None, "nuqsgd")).all()))
-from laconic.exchange import Communicator, ScatterReduce
-import laconic
-comm = Communicator(0, 1, (dist.group.WORLD,))
-text = [torch.arange(7, dtype=torch.uint8, device="cuda")]
-print(torch.equal(comm.all_to_all(text, None, phase=0).wait()[0], text[0]))
-dist.destroy_process_group()
-"""
+@pytest.fixture(scope="module")
+def nccl_outcomes(tmp_path_factory):
+    """One process for all checks: NCCL and compiled kernels take a while to begin with."""
+    script, store = Path(__file__).with_name("nccl_checks.py"), tmp_path_factory.mktemp("nccl") / "store"
+    run = subprocess.run([sys.executable, str(script), str(store)], stdout=subprocess.PIPE, text=True)
+    return dict(line.split("\t", 1) for line in run.stdout.splitlines() if "\t" in line)
 
 
-def test_gpu_gradients_over_nccl(tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(NCCL.format(here=str(Path(__file__).parent)))
-    run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "store")], capture_output=True, text=True, timeout=100
-    )
-    assert run.stdout.split() == ["True", "True"], run.stderr
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", nccl_checks.checks())
+def test_over_nccl(name, nccl_outcomes):
+    assert nccl_outcomes.get(name, "its process ended before it") == "ok"

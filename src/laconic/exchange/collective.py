@@ -14,6 +14,8 @@ from laconic.exchange.channel import Channel
 from laconic.exchange.inbox import Inbox, Wait
 from laconic.exchange.outbox import Outbox, whole_row
 
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the newer name of the same
+
 
 class SpreadOutbox(Outbox):
     """A message for each rank, as one all-to-all.
@@ -75,7 +77,7 @@ class SharedOutbox(Outbox):
         _put(message, self.messages[self.channel.rank])
 
     def close(self) -> Inbox:
-        work = dist.all_gather_into_tensor(self.received, self.own, group=self.channel.group, async_op=True)
+        work = _all_gather(self.received, self.own, group=self.channel.group, async_op=True)
         return Inbox(self.messages, _arrivals(self.channel, work), self.device)
 
 

@@ -38,7 +38,7 @@ class Lockstep:
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
         handle = Handle(exchange.phases(task, self.comm), self.side, self._finish)
-        self.side.follow()
+        self.side.follow(task.v, task.memory, task.out)
         with self.side.current():
             self._advance([handle, *self._under_way])
         self._under_way = [h for h in (*self._under_way, handle) if not h.done()]

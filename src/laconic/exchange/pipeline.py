@@ -49,11 +49,11 @@ class Handle:
         if self.finish is not None:
             self.finish(self)
         self._done.wait()
-        self.side.join()
         if self._error is not None:
             raise self._error
         if self._result is None:
             raise RuntimeError("the exchange ended without a result")
+        self.side.join(self._result.value)
         return self._result
 
     def advance(self, earlier: BaseException | None) -> BaseException | None:
@@ -101,7 +101,7 @@ class Pipeline:
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
         handle = Handle(self.side.carry(exchange.phases(task, self.comm)), self.side)
-        self.side.follow()
+        self.side.follow(task.v, task.memory, task.out)
         self._queues[0].put(handle)
         return handle
 

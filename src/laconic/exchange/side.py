@@ -10,8 +10,8 @@ from laconic.exchange.base import Exchanged, Phases
 class Side:
     """A CUDA stream of the exchange's own; on the CPU it stands for nothing, and every method does nothing.
 
-    No method makes the host wait. What an exchange reads and writes is safe as long as the caller goes through
-    `follow` before it and `join` after it: memory freed after `join` is used again in the caller's order only.
+    No method makes the host wait. Tensors that pass from one stream to the other are recorded, so that their memory,
+    should somebody let go of them early, is not used again before both streams are done with it.
 
     device  where the tensors are
 
@@ -21,17 +21,23 @@ class Side:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.stream = _new_stream(device) if device.type == "cuda" else None
 
-    def follow(self) -> None:
-        """What is queued here from now on waits for all that the caller has queued."""
+    def follow(self, *given: torch.Tensor | None) -> None:
+        """What is queued here from now on waits for all that the caller has queued, and uses the tensors given."""
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
+            for tensor in given:
+                if tensor is not None:
+                    tensor.record_stream(self.stream)
 
-    def join(self) -> None:
-        """What the caller queues from now on waits for all that is queued here."""
+    def join(self, *taken: torch.Tensor) -> None:
+        """What the caller queues from now on waits for all that is queued here, and uses the tensors taken."""
         if self.stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self.stream)
+            current = torch.cuda.current_stream(self.device)
+            current.wait_stream(self.stream)
+            for tensor in taken:
+                tensor.record_stream(current)
 
     def current(self) -> AbstractContextManager[object]:
         """Queue here what the block queues."""
@@ -50,3 +56,8 @@ class Side:
                     result: Exchanged = end.value
                     return result
             yield
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
+    """Of high priority: what it queues is little, and other ranks wait for it."""
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
