@@ -15,11 +15,12 @@ from laconic.kernels.gpu.launch import (
     n_rows,
     next_power_of_two,
     on,
+    sum_sizes,
     tile_for,
 )
 from laconic.kernels.gpu.norms import load_all
-from laconic.kernels.gpu.rounding import INFINITY, unit, value
-from laconic.kernels.gpu.words import half_scale, join_bytes, load_words, row_values, split_bytes
+from laconic.kernels.gpu.rounding import unit, value
+from laconic.kernels.gpu.words import add_row, half_scale, is_safe, join_bytes, load_words, row_values, split_bytes
 from laconic.kernels.grid import Grid
 from laconic.kernels.layout import field_widths, n_buckets, packed_bucket_bytes
 
@@ -39,14 +40,14 @@ def _sum_row(
     SAFE: tl.constexpr,
 ):
     """The values of one row, payload after payload."""
-    v0, v1, v2, v3 = row_values(words[0], units[0], levels_ptr, ROW, ROUNDING, BITS, SAFE)
     if ACCUMULATE:
-        r0, r1, r2, r3 = split_bytes(load_all(row_ptr, mask), W)
-        v0, v1, v2, v3 = r0 + v0, r1 + v1, r2 + v2, r3 + v3
+        total = split_bytes(load_all(row_ptr, mask), W)
+        total = add_row(total, words[0], units[0], levels_ptr, ROW, ROUNDING, BITS, SAFE)
+    else:
+        total = row_values(words[0], units[0], levels_ptr, ROW, ROUNDING, BITS, SAFE)
     for p in tl.static_range(1, len(words)):
-        a0, a1, a2, a3 = row_values(words[p], units[p], levels_ptr, ROW, ROUNDING, BITS, SAFE)
-        v0, v1, v2, v3 = v0 + a0, v1 + a1, v2 + a2, v3 + a3
-    tl.store(row_ptr, join_bytes(v0, v1, v2, v3, W), mask=mask)
+        total = add_row(total, words[p], units[p], levels_ptr, ROW, ROUNDING, BITS, SAFE)
+    tl.store(row_ptr, join_bytes(total[0], total[1], total[2], total[3], W), mask=mask)
 
 
 @triton.jit
@@ -81,7 +82,7 @@ def _held_part(
     for p in tl.static_range(PAYLOADS):
         units += (unit(tl.load(norm_ptr + p * norm_row.to(tl.int64)) * weight, ROUNDING, BITS),)
         scaled += (units[p] * half_scale(ROUNDING, BITS),)
-        safe = safe & (tl.abs(scaled[p]) < INFINITY)
+        safe = safe & is_safe(scaled[p], ROUNDING)
     for r in tl.static_range(R):
         row_ptr = out_ptr + (r * S + i)
         if safe:
@@ -151,8 +152,9 @@ def _unpack_dequantize_kernel(
     Bytes a value: P bits / 8 read, 4 written, 4 more read to accumulate. At 4 bits and a bandwidth B the floor is
     (4 + P / 2) n / B seconds: 0.28, 0.37 and 0.50 ms for 2^28 values at 4.3 TB/s and P = 1, 4, 8.
 
-    Operations a value and payload, as compiled for an H200 at 2 and 4 bits, and UNIFORM at 8: 5 (`words._halves`, and
-    the sum), and 1 that is a thread's own; the machine can issue 7 in the time of each of eight payloads of 4 bits.
+    Operations a value and payload at 2 and 4 bits, and UNIFORM at 8: 5 (`words._halves`, and the sum), 4 where product
+    and sum are one (`words.add_row`), and 1 that is a thread's own. An H200 can issue 7 in the time of each of eight
+    payloads of 4 bits, and 5 of 2 bits.
     """
     bucket = (tl.program_id(0) // PARTS).to(tl.int64)
     part = tl.program_id(0) % PARTS
@@ -268,10 +270,11 @@ def _launch_held(
 ) -> None:
     rows = n_rows(grid.bits)
     row_words = bucket_size // (4 * rows)
-    a_thread = max(1, TUNING["sum_values_a_thread"] // (4 * rows))
-    words = min(next_power_of_two(row_words), 32 * TUNING["sum_warps"] * a_thread)
+    values_a_thread, most_warps = sum_sizes(len(data))
+    a_thread = max(1, values_a_thread // (4 * rows))
+    words = min(next_power_of_two(row_words), 32 * most_warps * a_thread)
     parts = -(-row_words // words)
-    warps = min(TUNING["sum_warps"], max(1, words // 32))
+    warps = min(most_warps, max(1, words // 32))
     with on(out.device):
         _unpack_dequantize_kernel[(n_buckets(out.numel(), bucket_size) * parts,)](
             data,

@@ -13,8 +13,10 @@ TUNING = {
     "pack_values_a_thread": 32,
     "pack_max_warps": 16,
     "pack_stages": 1,
-    "sum_values_a_thread": 16,
-    "sum_warps": 4,
+    "sum_few_values_a_thread": 8,
+    "sum_few_warps": 8,
+    "sum_values_a_thread": 32,
+    "sum_warps": 2,
     "sum_stages": 1,
     "held": 16384,
     "tile": 1024,
@@ -24,7 +26,7 @@ TUNING = {
 """Sizes that change speed and nothing else; `benchmarks/sweep_kernels.py` tries others.
 
 pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
-sum_*     `unpack_dequantize`: values a thread adds up, warps a program
+sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW
 held      largest bucket that a program holds in registers
 tile*     values and warps of a step through a bucket that is not held
 programs  enough to fill a GPU: fewer buckets than this are shared by several programs
@@ -36,6 +38,15 @@ FLAGS = {"enable_fp_fusion": False}
 MAX_PAYLOADS = 8
 """Payloads that one launch adds up, half as many for widths of several components, which need more registers. More
 payloads take several launches, in the same order of additions."""
+
+FEW = 4
+"""Payloads from which on a sum is bound by what it reads, and wants more values a thread; below, by what it writes."""
+
+
+def sum_sizes(n_payloads: int) -> tuple[int, int]:
+    """Values a thread and warps a program of a sum over so many payloads."""
+    kind = "sum_few" if n_payloads < FEW else "sum"
+    return TUNING[f"{kind}_values_a_thread"], TUNING[f"{kind}_warps"]
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:

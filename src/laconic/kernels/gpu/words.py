@@ -11,7 +11,7 @@ import triton.language as tl
 
 from laconic.kernels.gpu.norms import load_all
 from laconic.kernels.gpu.ptx import carry, from_halves
-from laconic.kernels.gpu.rounding import POWER, SIGN, UNIFORM, bias, draw, symbol, value
+from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, symbol, value
 
 
 @triton.jit
@@ -112,21 +112,42 @@ def load_words(data_ptr, j, mask, S: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def _halves(word, unit, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr):
-    """The values (+ or -) level * unit of the symbols at bits POSITION and POSITION + 16 of each word.
+def _factors(word, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """The levels, signed and a power of two off, of the symbols at bits POSITION and POSITION + 16 of each word.
 
-    Both at once become float16 bit patterns, the level where its value is a power of two off: in the exponent for
-    POWER, as a subnormal for UNIFORM. From there every step is exact but the last product. Operations a value: 1 shift,
-    1 logical, 1 conversion, 1 product (SAFE: `unit` holds the power of two already) or 2.
+    Both at once become float16 bit patterns, the level in the exponent for POWER, as a subnormal for UNIFORM. Every
+    step is exact. Operations a value: 1 shift, 1 logical, 1 conversion.
     """
     target: tl.constexpr = 10 if ROUNDING == POWER else 0
     levels: tl.constexpr = (((1 << (BITS - 1)) - 1) << target) * 0x00010001
     placed = word << (target - POSITION) if target >= POSITION else word >> (POSITION - target)
     pair = ((word << (16 - BITS - POSITION)) & 0x80008000) | (placed & levels)
-    low, high = from_halves(pair)
+    return from_halves(pair)
+
+
+@triton.jit
+def _halves(word, unit, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr):
+    """The values (+ or -) level * unit of the symbols at bits POSITION and POSITION + 16 of each word.
+
+    Only the last product rounds. Operations a value: 3 (`_factors`) and 1 product (SAFE: `unit` holds the power of two
+    already) or 2.
+    """
+    low, high = _factors(word, POSITION, ROUNDING, BITS)
     if not SAFE:
         low, high = low * half_scale(ROUNDING, BITS), high * half_scale(ROUNDING, BITS)
     return low * unit, high * unit
+
+
+@triton.jit
+def is_safe(scaled, ROUNDING: tl.constexpr):
+    """Whether the power of two may be in the unit: it is finite, and for POWER no level times it is subnormal.
+
+    So products with powers of two are exact, and `add_row` may round product and sum in one.
+    """
+    safe = tl.abs(scaled) < INFINITY
+    if ROUNDING == POWER:
+        safe = safe & ((tl.abs(scaled) >= 2.0**-112) | (scaled == 0.0))
+    return safe
 
 
 @triton.jit
@@ -185,4 +206,28 @@ def row_values(
         found = ()
         for b in tl.static_range(4):
             found += (value(_field(words, ROW, b, BITS), unit, levels_ptr, ROUNDING, BITS),)
+    return found
+
+
+@triton.jit
+def add_row(
+    total, words, unit, levels_ptr, ROW: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr
+):
+    """`total`, four tensors, and the `row_values` together.
+
+    At 2 bits a level is 0 or 1, and for POWER a power of two: where the products are exact (SAFE), a fused multiply-add
+    rounds as the sum alone does.
+    """
+    if SAFE and ((ROUNDING == UNIFORM and BITS == 2) or (ROUNDING == POWER and (BITS == 2 or BITS == 4))):
+        a, c = _factors(words[0], ROW * BITS, ROUNDING, BITS)
+        b, d = _factors(words[0], ROW * BITS + 8, ROUNDING, BITS)
+        found = (
+            tl.fma(a, unit, total[0]),
+            tl.fma(b, unit, total[1]),
+            tl.fma(c, unit, total[2]),
+            tl.fma(d, unit, total[3]),
+        )
+    else:
+        v0, v1, v2, v3 = row_values(words, unit, levels_ptr, ROW, ROUNDING, BITS, SAFE)
+        found = (total[0] + v0, total[1] + v1, total[2] + v2, total[3] + v3)
     return found
