@@ -15,10 +15,18 @@ import torch
 from laconic.bench import document
 from laconic.bench import kernels as suite
 from laconic.bench.kernel_goals import kernel_outcomes
-from laconic.kernels.gpu.launch import TUNING
+from laconic.kernels.gpu.launch import FEW, TUNING
 
 PACK = {"pack_values_a_thread": (16, 32, 64), "pack_max_warps": (4, 8, 16)}
-SUM = {"sum_values_a_thread": (8, 16, 32), "sum_warps": (2, 4, 8)}
+SUM = {"values_a_thread": (8, 16, 32), "warps": (2, 4, 8)}
+
+
+def grid_of(contender: suite.Contender) -> dict[str, tuple[int, ...]]:
+    """The sizes that concern a contender."""
+    if contender.operation == suite.PACK:
+        return PACK
+    kind = "sum_few" if contender.n_payloads < FEW else "sum"
+    return {f"{kind}_{name}": values for name, values in SUM.items()}
 
 
 def configurations(grid: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
@@ -48,7 +56,7 @@ def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) 
             if contender.label not in labels or (contender.n_payloads and contender.n_payloads not in payloads):
                 continue
             best = None
-            for changed in configurations(PACK if contender.operation == suite.PACK else SUM):
+            for changed in configurations(grid_of(contender)):
                 TUNING.update(changed)
                 try:
                     contender.call()
@@ -66,14 +74,14 @@ def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) 
             say(f"best: {contender.label} {contender.operation} {contender.n_payloads} {best}")
 
 
-def whole_suite(options: suite.KernelOptions, path: Path) -> None:
+def whole_suite(options: suite.KernelOptions, path: Path, commit: str | None) -> None:
     rows = suite.kernel_rows(options)
     for row in rows:
         say(line(row, ""))
     outcomes = kernel_outcomes(rows)
     for outcome in outcomes:
         say(f"{outcome.verdict:7} {outcome.value.median:.3f} {outcome.floor} {outcome.aim} {outcome.name}")
-    made = document("kernels", rows, suite.GPUEnvironment.here(options.device))
+    made = document("kernels", rows, suite.GPUEnvironment.here(options.device, commit))
     path.write_text(json.dumps(made, indent=2, allow_nan=False) + "\n")
 
 
@@ -85,10 +93,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=2**28)
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--suite", type=Path, metavar="FILE.json", help="run the whole suite, and write its rows here")
+    parser.add_argument("--commit", help="commit of this copy, where it has no history of its own")
     parser.add_argument("--no-sweep", action="store_true")
     arguments = parser.parse_args()
     if arguments.suite:
-        whole_suite(suite.KernelOptions(size=arguments.size, repeats=arguments.repeats), arguments.suite)
+        options = suite.KernelOptions(size=arguments.size, repeats=arguments.repeats)
+        whole_suite(options, arguments.suite, arguments.commit)
     torch.cuda.empty_cache()
     if not arguments.no_sweep:
         options = suite.KernelOptions(

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from laconic.bench.environment import Environment
 from laconic.bench.kernel_goals import kernel_outcomes
 from laconic.bench.kernels import COPY, PACK, SUM, KernelOptions, KernelRow, n_parts
 from laconic.bench.protocol import Spread
@@ -43,9 +44,15 @@ def test_goals():
 def test_json(capsys):
     options = KernelOptions(size=100_000, bucket_size=1024, repeats=2, schemes=["nuqsgd", "sign"])
     command = ["--size", "100000", "--bucket-size", "1024", "--repeats", "2", "--schemes", "nuqsgd,sign"]
-    assert main(["bench", "kernels", *command, "--json"]) == 0
+    assert main(["bench", "kernels", *command, "--commit", "abc", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["suite"] == "kernels"
     assert len(document["rows"]) == n_parts(options)
     assert {r["operation"] for r in document["rows"]} == {COPY, PACK, SUM}
     assert all(r["environment"]["gpu"] and r["seconds"]["median"] > 0 for r in document["rows"])
+    assert {r["environment"]["commit"] for r in document["rows"]} == {"abc"}
+
+
+def test_a_commit_that_is_given_is_written_down():
+    assert Environment.here("abc").commit == "abc"
+    assert Environment.here().commit != "abc"

@@ -22,7 +22,8 @@ MEASURED = ("src", "pyproject.toml")
 class Environment:
     """Machine, versions, commit and date of a run.
 
-    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere
+    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Or what
+            whoever started the run says it is, where the sources were copied without their history
     """
 
     cpu: str
@@ -38,8 +39,8 @@ class Environment:
     date: str
 
     @classmethod
-    def here(cls) -> "Environment":
-        """This machine, now."""
+    def here(cls, given: str | None = None) -> "Environment":
+        """This machine, now; with the commit given, if any."""
         return cls(
             cpu=cpu_model(),
             n_cores=n_cores(),
@@ -50,7 +51,7 @@ class Environment:
             numba=version("numba"),
             numpy=version("numpy"),
             laconic=__version__,
-            commit=commit(),
+            commit=given or commit(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 

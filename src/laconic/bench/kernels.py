@@ -76,8 +76,8 @@ class GPUEnvironment:
     date: str
 
     @classmethod
-    def here(cls, device: str) -> "GPUEnvironment":
-        """This machine, now."""
+    def here(cls, device: str, given: str | None = None) -> "GPUEnvironment":
+        """This machine, now; with the commit given, if any."""
         return cls(
             gpu=torch.cuda.get_device_name(device),
             cuda=torch.version.cuda,
@@ -85,7 +85,7 @@ class GPUEnvironment:
             torch=version("torch"),
             triton=version("triton"),
             laconic=__version__,
-            commit=commit(),
+            commit=given or commit(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 

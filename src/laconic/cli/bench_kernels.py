@@ -26,6 +26,10 @@ def kernels(
     schemes: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Only these: nuqsgd, qsgd, qsgdinf, sign.")
     ] = None,
+    commit: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer."),
+    ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the rows here as JSON, too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -48,7 +52,7 @@ def kernels(
                 schemes=suite.NAMES if schemes is None else [s.strip() for s in schemes.split(",") if s.strip()],
             )
             file = stack.enter_context(bench.replacing(output)) if output else None
-        environment = suite.GPUEnvironment.here(device)
+        environment = suite.GPUEnvironment.here(device, commit)
         begin = stack.enter_context(progress(suite.n_parts(options), quiet=quiet))
         rows = suite.kernel_rows(options, begin)
         outcomes = kernel_goals.kernel_outcomes(rows)
