@@ -182,7 +182,7 @@ def _rows(
 ) -> list[PlanRow]:
     """Options that were measured, with their prediction; the recommendation is among those."""
     found = [choice for choice in made.choices if choice.option.label in measured]
-    chosen = recommend(problem.job, found).option.label
+    chosen = recommend(problem.job, found, made.cluster).option.label
     return [
         PlanRow(
             kind=problem.kind,

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 
 import torch
 
-from laconic.exchange import Pipeline, ScatterReduce, average_in_pieces
+from laconic.exchange import Pipeline, ScatterReduce, average_in_pieces, by_name
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.codecs import PLAIN, make_codec, measure_codec, scaled
 from laconic.planner.links import QUICK_SIZES, SIZES, fit_link, merge, sample_link
-from laconic.planner.network import NetworkJob, NetworkOption, cost
+from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
+from laconic.planner.terms import Cost
 from laconic.planner.timing import Clock, Timing
 
 CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans")
@@ -19,6 +21,9 @@ DEVICES = ("cpu", "cuda")
 EXCHANGED = 2**20
 """Values of the exchange that settles a codec's rates."""
 LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
+CHECKED = (*NETWORK_OPTIONS[:2], NetworkOption("nuqsgd-4", "all_gather"))
+CHECKED_VALUES = 2**18
+"""Exchanges of fewer values that show how far predictions are off."""
 
 Tell = Callable[[str], None]
 
@@ -33,15 +38,24 @@ class Findings:
     residuals: dict[str, float] = field(default_factory=dict)
 
     def note(self, name: str, timings: list[Timing], residuals: tuple[float, ...] = ()) -> None:
-        """Keep the worst spread and the worst residual."""
-        self.noise[name] = max((timing.noise for timing in timings), default=0.0)
+        """Keep the spread, of several timings the median of theirs, and the worst residual."""
+        self.noise[name] = median(timing.noise for timing in timings) if timings else 0.0
         if residuals:
             self.residuals[name] = max(residuals, key=abs)
 
     def cluster(self, n_ranks: int, memory_bytes: float | None = None) -> Cluster:
         """As far as it is known; solvers are measured elsewhere."""
         a, b, c = (self.links[name] for name in LINKS)
-        return Cluster(n_ranks, a, b, c, codecs=dict(self.codecs), memory_bytes=memory_bytes)
+        return Cluster(
+            n_ranks, a, b, c, codecs=dict(self.codecs), memory_bytes=memory_bytes, uncertainty=self.uncertainty
+        )
+
+    @property
+    def uncertainty(self) -> float:
+        """The larger of two medians: half of what timings of messages spread by, and what checks are off by."""
+        spreads = [self.noise[name] / 2 for name in LINKS if name in self.noise]
+        checks = [abs(self.residuals[way.label]) for way in CHECKED if way.label in self.residuals]
+        return max(median(x) if x else 0.0 for x in (spreads, checks))
 
 
 def find_device(name: str) -> torch.device:
@@ -87,22 +101,29 @@ def told(names: Sequence[str], tell: Tell, what: str) -> Iterator[str]:
 
 
 def _settle(clock: Clock, found: Findings) -> None:
-    """Scale each codec's rates so that a real exchange takes as long as predicted.
+    """Scale each codec's rates so that a real exchange takes as long as predicted, then check other exchanges.
 
     Beside the threads of an exchange, a codec gets less of a core and of the memory than by itself.
     """
     pipeline = Pipeline(clock.comm)
-    v = torch.randn(EXCHANGED, generator=torch.Generator().manual_seed(clock.comm.rank)).to(clock.device)
-    out = torch.empty_like(v)
-    for name, rates in found.codecs.items():
-        if name in PLAIN:
-            continue
-        codec = make_codec(name)
-        run = partial(average_in_pieces, pipeline, ScatterReduce(), v, codec, out=out)
-        timing = clock.time(run, rounds=3)
-        way = NetworkOption(name, ScatterReduce.name)
-        predicted = cost(NetworkJob(EXCHANGED), way, found.cluster(clock.comm.size))
-        factor = (timing.median - predicted.wire_seconds) / predicted.work_seconds
-        found.codecs[name] = scaled(rates, min(max(factor, LEAST_FACTOR), MOST_FACTOR))
-        found.note(f"{name} scatter_reduce", [timing], (predicted.seconds / timing.median - 1,))
+    for name, rates in list(found.codecs.items()):
+        if name not in PLAIN:
+            way = NetworkOption(name, ScatterReduce.name)
+            seconds, predicted = _try(pipeline, clock, found, way, EXCHANGED)
+            factor = (seconds - predicted.wire_seconds) / predicted.work_seconds
+            found.codecs[name] = scaled(rates, min(max(factor, LEAST_FACTOR), MOST_FACTOR))
+    for way in CHECKED:
+        _try(pipeline, clock, found, way, CHECKED_VALUES)
     pipeline.close()
+
+
+def _try(pipeline: Pipeline, clock: Clock, found: Findings, way: NetworkOption, n: int) -> tuple[float, Cost]:
+    """Seconds of a real exchange of n values, and what they were predicted to be."""
+    v = torch.randn(n, generator=torch.Generator().manual_seed(clock.comm.rank)).to(clock.device)
+    codec = make_codec(way.codec)
+    exchange = by_name(way.exchange, codec, clock.comm.size)
+    run = partial(average_in_pieces, pipeline, exchange, v, codec, out=torch.empty_like(v))
+    timing = clock.time(run, rounds=3)
+    predicted = cost(NetworkJob(n), way, found.cluster(clock.comm.size))
+    found.note(way.label, [timing], (predicted.seconds / timing.median - 1,))
+    return timing.median, predicted

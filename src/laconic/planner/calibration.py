@@ -11,6 +11,8 @@ from laconic.errors import LaconicError
 from laconic.planner.cluster import Cluster
 
 VERSION = 1
+NOISY = 50.0
+"""Percent of spread above which people are warned."""
 
 
 class CalibrationFailed(LaconicError):
@@ -25,8 +27,8 @@ class Calibration:
     machine    what it was measured on: processor, cores, versions
     device     "cpu" or "cuda"
     backend    of the process group
-    noise      by quantity, (80th − 20th percentile) / median of its timings, the worst of them
-    residuals  by quantity, how far the fitted formula is from each timing, relatively: the worst of them
+    noise      by quantity, (80th − 20th percentile) / median of its timings; of several, the median
+    residuals  by quantity, how far the fitted formula is from its timings, relatively: the worst of them
     seconds    that it took
     """
 
@@ -71,8 +73,10 @@ class Calibration:
 
     def lines(self) -> list[str]:
         """How well it was measured, for people."""
-        noisy = max(self.noise.values(), default=0.0)
-        off = max((abs(x) for x in self.residuals.values()), default=0.0)
-        said = [f"calibrated in {self.seconds:.1f} s; timings spread by up to {100 * noisy:.0f} %, "]
-        said[0] += f"the formulas are off by up to {100 * off:.0f} % from them"
-        return said
+        spread, off = sorted(self.noise.values()), sorted(map(abs, self.residuals.values()))
+        middle = [100 * x[len(x) // 2] if x else 0.0 for x in (spread, off)]
+        said = f"calibrated in {self.seconds:.1f} s; timings spread by {middle[0]:.0f} %, median over what was timed"
+        if spread and middle[0] > NOISY:
+            worst = max(self.noise, key=lambda name: self.noise[name])
+            said += f" ({worst} most): the machine is busy, mistrust this"
+        return [said, f"the formulas are off by {middle[1]:.0f} % from those timings, median of the worst of each"]

@@ -12,8 +12,9 @@ Option = glm.GlmOption | network.NetworkOption
 
 SAME = 1.03
 """Options within 3 % of the fastest count as fast, for predictions are no better; of those the plainest is taken."""
-PAYS = 1.10
-"""Compression adds variance, and so must be predicted to be 10 % faster than bfloat16 all-reduce to be recommended."""
+PAYS, MOST_PAYS = 1.10, 1.5
+"""Compression adds variance, and so must be predicted to be 10 % faster than what everybody has to be recommended; more
+where the calibration cannot tell as little as 10 % apart."""
 SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
 """Bits a second between which crossovers are looked for."""
 
@@ -58,13 +59,23 @@ def baselines(job: Job) -> tuple[Option, Option]:
     return network.NETWORK_OPTIONS[0], network.NETWORK_OPTIONS[1]
 
 
-def recommend(job: Job, found: Sequence[Choice], s: int | None = None) -> Choice:
-    """1. leave out what the job does not allow; 2. codecs must beat bfloat16 all-reduce by 10 %; 3. of those within 3 %
-    of the fastest that is left, take the plainest."""
+def margin(cluster: Cluster) -> float:
+    """How much faster compression must be predicted to be.
+
+    >>> from laconic.planner import DEFAULT
+    >>> margin(DEFAULT)
+    1.1
+    """
+    return min(MOST_PAYS, max(PAYS, 1 + cluster.uncertainty))
+
+
+def recommend(job: Job, found: Sequence[Choice], cluster: Cluster, s: int | None = None) -> Choice:
+    """1. leave out what the job does not allow; 2. codecs must beat float32 and bfloat16 all-reduce by the margin;
+    3. of those within 3 % of the fastest that is left, take the plainest."""
     allowed = [choice for choice in found if _allowed(job, choice.option, s)]
     if isinstance(job, network.NetworkJob):
         wide = min(choice.seconds for choice in found if not is_compressed(choice.option))
-        allowed = [c for c in allowed if not is_compressed(c.option) or c.seconds * PAYS <= wide]
+        allowed = [c for c in allowed if not is_compressed(c.option) or c.seconds * margin(cluster) <= wide]
     fastest = min(choice.seconds for choice in allowed)
     return next(choice for choice in allowed if choice.seconds <= SAME * fastest)
 
@@ -104,8 +115,8 @@ def _gain(job: Job, cluster: Cluster) -> Callable[[float], float]:
         found = choices(job, cluster.what_if(bits_per_second=bits_per_second))
         less = [choice.seconds for choice in found if is_compressed(choice.option)]
         plain = [choice.seconds for choice in found if not is_compressed(choice.option)]
-        margin = PAYS if isinstance(job, network.NetworkJob) else 1.0
-        return min(plain) / (margin * min(less)) if less else 0.0
+        needed = margin(cluster) if isinstance(job, network.NetworkJob) else 1.0
+        return min(plain) / (needed * min(less)) if less else 0.0
 
     return gain
 

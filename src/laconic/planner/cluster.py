@@ -90,6 +90,8 @@ class Cluster:
     codecs        by name, such as "nuqsgd-4"
     algorithm     of the all-reduce: "ring", "tree" or "best", the cheaper of both
     memory_bytes  a rank may use; None where unknown
+    uncertainty   how far predictions may be off, relatively: what the timings themselves spread by, and the formulas
+                  are off by; 0 where nothing was measured
     sync_seconds  that a blocking all-reduce costs beyond its messages: waiting for the rank that comes last
     """
 
@@ -102,6 +104,7 @@ class Cluster:
     algorithm: str = "ring"
     memory_bytes: float | None = None
     sync_seconds: float = 0.0
+    uncertainty: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_ranks < 1:
@@ -161,6 +164,7 @@ class Cluster:
                 algorithm=values["algorithm"],
                 memory_bytes=values["memory_bytes"],
                 sync_seconds=float(values["sync_seconds"]),
+                uncertainty=float(values["uncertainty"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             needed = ", ".join(f.name for f in fields(cls))

@@ -129,7 +129,7 @@ def plan(job: c.Job, cluster: Cluster, s: int | None = None) -> Plan:
     by_label = {choice.option.label: choice for choice in found}
     fp32, bf16 = (by_label[option.label] for option in c.baselines(job))
     crossing = c.crossover(job, cluster) if cluster.n_ranks > 1 else None
-    return Plan(job, cluster, tuple(found), c.recommend(job, found, s), fp32, bf16, crossing, s)
+    return Plan(job, cluster, tuple(found), c.recommend(job, found, cluster, s), fp32, bf16, crossing, s)
 
 
 def from_json(values: Mapping[str, Any]) -> Plan:

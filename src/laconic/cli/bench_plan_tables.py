@@ -1,0 +1,62 @@
+"""The tables of `laconic bench plan`."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from laconic.bench.environment import Environment
+from laconic.bench.goals import Outcome
+from laconic.bench.plan import PlanRow, Regret
+from laconic.bench.plan_goals import SETTING
+from laconic.cli.bench_tables import goals
+from laconic.planner.terms import duration
+from laconic.report import Column, table
+
+
+def page(
+    rows: Sequence[PlanRow], found: Sequence[Regret], outcomes: Sequence[Outcome], environment: Environment
+) -> Iterator[RenderableType]:
+    """All that a person is shown."""
+    here = environment
+    yield (
+        f"{here.cpu}, {here.n_cores} cores; python {here.python}, torch {here.torch}, numba {here.numba}, "
+        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}\n"
+    )
+    yield recommendations(found)
+    yield ""
+    yield errors(rows)
+    yield ""
+    yield goals(outcomes, SETTING)
+
+
+def recommendations(found: Sequence[Regret]) -> RenderableType:
+    """One line a problem and network."""
+    columns: list[Column[Regret]] = [
+        Column("ranks", lambda r: str(r.ranks)),
+        Column("link", lambda r: r.rate or "loopback", "left"),
+        Column("problem", lambda r: r.problem, "left"),
+        Column("recommended", lambda r: r.recommended, "left"),
+        Column("fastest", lambda r: r.best, "left"),
+        Column("regret", lambda r: f"{r.regret:.2f}"),
+    ]
+    return table(
+        "Recommendations",
+        columns,
+        found,
+        "regret: time of what is recommended over that of the fastest option, both measured.",
+    )
+
+
+def errors(rows: Sequence[PlanRow]) -> RenderableType:
+    """The worst predictions."""
+    worst = sorted(rows, key=lambda row: -abs(row.error))[:12]
+    columns: list[Column[PlanRow]] = [
+        Column("ranks", lambda r: str(r.ranks)),
+        Column("link", lambda r: r.rate or "loopback", "left"),
+        Column("problem", lambda r: r.problem, "left"),
+        Column("option", lambda r: r.option, "left"),
+        Column("predicted", lambda r: duration(r.predicted)),
+        Column("measured", lambda r: duration(r.measured.median)),
+        Column("error", lambda r: f"{100 * r.error:+.0f} %"),
+    ]
+    return table(f"The worst of {len(rows)} predictions", columns, worst)

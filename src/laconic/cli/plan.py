@@ -1,0 +1,225 @@
+"""`laconic plan`: what every option would cost here, or elsewhere, and which one to take."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.numbers import whole_number
+from laconic.cli.plan_numbers import duration, link_rate
+from laconic.cli.progress import progress
+
+if TYPE_CHECKING:
+    from laconic.planner import Cluster, GlmJob, NetworkJob, Plan
+    from laconic.planner.calibration import Calibration
+
+TYPICAL = "typical"
+
+
+def plan(
+    rows: Annotated[int | None, typer.Option(parser=whole_number(), help="Rows of a model's data.")] = None,
+    features: Annotated[int | None, typer.Option(parser=whole_number(), help="Columns of a model's data.")] = None,
+    density: Annotated[float, typer.Option(help="Share of the entries that are not zero.")] = 1.0,
+    family: Annotated[str, typer.Option(help="logistic, linear, poisson or multinomial.")] = "logistic",
+    outputs: Annotated[int, typer.Option(parser=whole_number(), help="Classes of a multinomial model.")] = 1,
+    batch_size: Annotated[int, typer.Option(parser=whole_number(), help="Rows of a batch.")] = 32,
+    s: Annotated[
+        int | None, typer.Option("--s", parser=whole_number(), help="Only this many iterations a message; 1 is SGD.")
+    ] = None,
+    loss_gap: Annotated[
+        float, typer.Option(help="How far above fp32 SGD's the loss may end: 0.005 allows recipe C, 0.02 D too.")
+    ] = 0.005,
+    parameters: Annotated[int | None, typer.Option(parser=whole_number(), help="Parameters of a network.")] = None,
+    backward: Annotated[float, typer.Option(parser=duration, help="A backward pass of it, such as 80ms.")] = 0.0,
+    other: Annotated[float, typer.Option(parser=duration, help="The rest of a step: forward, update.")] = 0.0,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number(), help="Ranks to start here, 4 if not given; from a file, ranks to plan for."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda: what to measure.")] = "cpu",
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FILE|typical", help="Do not measure: use this file, or typical rates.")
+    ] = None,
+    given: Annotated[
+        Path | None, typer.Option("--from", metavar="PLAN.json", help="Do not measure: what if this plan's were …")
+    ] = None,
+    link: Annotated[
+        float | None, typer.Option(parser=link_rate, help="… on links of this rate, such as 25gbit.")
+    ] = None,
+    latency: Annotated[float | None, typer.Option(parser=duration, help="… and this latency, such as 20us.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="… whose all-reduce is a ring, a tree, or the best of both.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every term of the arithmetic.")] = False,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Draw time against s and the link: .html, or .svg.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="Write the plan.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the calibration.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON instead of text.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Predict the time of every option, recommend one, and say why; also when that is not to compress.
+
+    For a model, give --rows and --features; for a network, --parameters. Measures the ranks of this machine, or those
+    of torchrun, for some seconds; with --from or --calibration measures nothing.
+    """
+    asked = {
+        k: v for k, v in locals().items() if k in ("rows", "features", "density", "family", "outputs", "batch_size")
+    }
+    asked |= {"loss_gap": loss_gap, "parameters": parameters, "backward": backward, "other": other}
+    first = os.environ.get("RANK", "0") == "0"
+    with bad_input():
+        _check_files(chart, output, save)
+        job, cluster, s = _from(given, asked, s)
+        found = None if cluster is not None or calibration == TYPICAL else _load(calibration)
+    if cluster is None and found is None and calibration != TYPICAL:
+        found = _measured(ranks, device, quiet=quiet or not first)
+        if found is None:
+            return
+        ranks = None
+    with bad_input():
+        made = _plan(job, _cluster(cluster, found), s, (ranks, link, latency, algorithm))
+        document = _document(made, found)
+        _write(made, document, found, chart, output, save)
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    elif explain:
+        typer.echo(made.explain())
+    else:
+        _show(made, found)
+
+
+def _from(
+    given: Path | None, asked: dict[str, Any], s: int | None
+) -> "tuple[GlmJob | NetworkJob, Cluster | None, int | None]":
+    """The job, and where it comes from a plan that plan's cluster; what is asked for beside it comes first."""
+    from laconic.planner import GlmJob, NetworkJob, from_json
+
+    model = asked["rows"] is not None or asked["features"] is not None
+    old = None
+    if given is not None:
+        try:
+            old = from_json(json.loads(given.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise BadInput(f"cannot read {given}: {error.strerror}") from error
+        except ValueError as error:
+            raise BadInput(f"{given}: {error}") from error
+        if not model and asked["parameters"] is None:
+            return old.job, old.cluster, s or old.s
+    if model and asked["parameters"] is not None:
+        raise BadInput("give --rows and --features for a model, or --parameters for a network, not both")
+    if asked["parameters"] is not None:
+        return NetworkJob(asked["parameters"], asked["backward"], asked["other"]), old.cluster if old else None, s
+    if asked["rows"] is None or asked["features"] is None:
+        raise BadInput("say what to plan: --rows and --features of a model's data, or --parameters of a network")
+    job = GlmJob(
+        asked["rows"],
+        asked["features"],
+        asked["density"],
+        asked["family"],
+        asked["outputs"],
+        asked["batch_size"],
+        asked["loss_gap"],
+    )
+    if s is not None and s > job.batches:
+        raise BadInput(
+            f"--s {s} is more than the {job.batches} batches of an epoch ({job.n_rows} rows in batches of "
+            f"{job.batch_size}); lower it to {job.batches}"
+        )
+    return job, old.cluster if old else None, s
+
+
+def _load(path: str | None) -> "Calibration | None":
+    from laconic.planner.calibration import Calibration
+
+    if path is None:
+        return None
+    try:
+        return Calibration.load(Path(path))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+
+
+def _measured(ranks: int | None, device: str, *, quiet: bool) -> "Calibration | None":
+    from laconic.bench.plan_calibrate import N_PARTS, calibrate_here
+    from laconic.bench.ranks import n_ranks
+
+    with bad_input():
+        size = n_ranks(ranks, None)
+    with progress(N_PARTS, quiet=quiet) as begin, bad_input():
+        return calibrate_here(size, device, begin)
+
+
+def _cluster(cluster: "Cluster | None", found: "Calibration | None") -> "Cluster":
+    from laconic.planner import DEFAULT
+
+    return cluster or (found.cluster if found is not None else DEFAULT)
+
+
+def _plan(
+    job: "GlmJob | NetworkJob", cluster: "Cluster", s: int | None, elsewhere: tuple[Any, Any, Any, Any]
+) -> "Plan":
+    from laconic.planner import plan as make
+
+    ranks, link, latency, algorithm = elsewhere
+    return make(job, cluster.what_if(ranks, link, latency, algorithm), s)
+
+
+def _document(made: "Plan", found: "Calibration | None") -> dict[str, Any]:
+    document = made.to_json()
+    if found is not None:
+        document["calibration"] = found.to_json()
+    return document
+
+
+def _check_files(chart: Path | None, output: Path | None, save: Path | None) -> None:
+    from laconic.cli.plan_tables import CHARTS
+
+    if chart is not None and chart.suffix not in CHARTS:
+        raise BadInput(
+            f"charts are written as {' or '.join(CHARTS)}, not {chart.suffix or 'without an ending'}: {chart}"
+        )
+    for path in (chart, output, save):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BadInput(f"cannot write {path}: there is no folder {path.parent}")
+
+
+def _write(
+    made: "Plan",
+    document: dict[str, Any],
+    found: "Calibration | None",
+    chart: Path | None,
+    output: Path | None,
+    save: Path | None,
+) -> None:
+    from laconic.bench.document import replacing
+    from laconic.cli.plan_tables import draw
+
+    if save is not None:
+        if found is None:
+            raise BadInput(
+                "--save writes what was measured, and nothing was; leave out --from and --calibration typical"
+            )
+        found.save(save)
+    if output is not None:
+        with replacing(output) as file:
+            file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    if chart is not None:
+        with replacing(chart) as file:
+            file.write(draw(made, chart))
+
+
+def _show(made: "Plan", found: "Calibration | None") -> None:
+    from rich.console import Console
+
+    from laconic.cli.plan_tables import shown
+
+    console = Console(highlight=False)
+    for part in shown(made, found):
+        console.print(part)

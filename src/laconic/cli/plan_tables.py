@@ -1,0 +1,90 @@
+"""What `laconic plan` shows: one table, two sentences, and charts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from laconic.planner import Plan
+from laconic.planner.calibration import Calibration
+from laconic.planner.choice import Choice
+from laconic.planner.curves import Curves, against_rate, against_s
+from laconic.planner.plan import rate
+from laconic.planner.terms import duration
+from laconic.report import Column, table
+from laconic.report.lines import Chart, Curve, page, svg
+
+SHOWN = 12
+CHARTS = (".html", ".svg")
+
+
+def shown(made: Plan, calibration: Calibration | None) -> Iterator[RenderableType]:
+    """All that a person is shown."""
+    cluster, link = made.cluster, made.cluster.all_reduce
+    if cluster.n_ranks == 1:
+        yield "1 rank"
+    else:
+        bandwidth = rate(link.bits_per_second) if link.seconds_per_byte else "no limit to the bandwidth"
+        yield f"{cluster.n_ranks} ranks; all-reduce: latency {duration(link.alpha_seconds)} a message, {bandwidth}"
+    if calibration is not None:
+        yield "\n".join(calibration.lines())
+    yield ""
+    yield options(made)
+    yield ""
+    yield made.verdict()
+    yield made.crossing()
+
+
+def options(made: Plan) -> RenderableType:
+    """The fastest options and the baselines, one a line."""
+    order = sorted(made.choices, key=lambda choice: choice.seconds)
+    kept = [c for c in order[:SHOWN] if c is not None]
+    kept += [c for c in (made.recommended, made.fp32, made.bf16) if c.option not in [k.option for k in kept]]
+    columns: list[Column[Choice]] = [
+        Column("", lambda c: "→" if c.option == made.recommended.option else " ", "left"),
+        Column("option", lambda c: c.option.label, "left"),
+        Column("predicted", lambda c: duration(c.seconds)),
+        Column("work", lambda c: duration(c.cost.work_seconds / c.cost.iterations)),
+        Column("wire", lambda c: duration(c.cost.wire_seconds / c.cost.iterations)),
+        Column("× fp32", lambda c: f"{made.fp32.seconds / c.seconds:.2f}" if c.seconds else "–"),
+        Column("× bf16", lambda c: f"{made.bf16.seconds / c.seconds:.2f}" if c.seconds else "–"),
+        Column("MB a rank", lambda c: f"{c.memory_bytes / 1e6:.0f}"),
+    ]
+    unit = "an iteration" if made.kind == "glm" else "a step"
+    more = len(made.choices) - len(kept)
+    return table(
+        f"Predicted time of {unit}",
+        columns,
+        kept,
+        f"work: this rank's own; wire: messages, some of which may pass behind the work. {more} more are in --json."
+        if more > 0
+        else "work: this rank's own; wire: messages, some of which may pass behind the work.",
+    )
+
+
+def charts(made: Plan) -> list[Chart]:
+    """Time against s, where there is one, and against the rate of the links."""
+    unit = "an iteration" if made.kind == "glm" else "a step"
+    found, by_s, n_ranks = [], against_s(made), made.cluster.n_ranks
+    if by_s:
+        mark = (float(getattr(made.recommended.option, "s", 1)), made.recommended.seconds)
+        title, axis = f"Time of {unit} against s, {n_ranks} ranks", "s, iterations that share a message"
+        found.append(Chart(title, axis, "time", _curves(by_s), y_text=duration, mark=mark))
+    if n_ranks > 1:
+        title, axis = f"Time of {unit} against the link, {n_ranks} ranks", "rate of the links"
+        found.append(Chart(title, axis, "time", _curves(against_rate(made)), x_text=rate, y_text=duration))
+    return found
+
+
+def draw(made: Plan, path: Path) -> str:
+    """The charts as one HTML page with the explanation, or as one SVG."""
+    found = charts(made)
+    if not found:
+        raise ValueError("one rank sends nothing, so that there is nothing to draw")
+    if path.suffix == ".html":
+        return page("A plan by laconic", made.explain(), found)
+    return svg(found[0])
+
+
+def _curves(found: Curves) -> list[Curve]:
+    return [Curve(name, xs, ys) for name, (xs, ys) in found.items()]
