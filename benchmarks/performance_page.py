@@ -59,6 +59,24 @@ def codec() -> str:
     return table(headings, rows) + "\n\n" + origin("codec")
 
 
+LINKS = {"1 Gbit/s": 0.125, "10 Gbit/s": 1.25, "25 Gbit/s": 3.125, "100 Gbit/s": 12.5, "NVLink, 450 GB/s": 450.0}
+"""In GB/s: how fast a rank can send."""
+
+
+def entropy() -> str:
+    """From which speed on entropy coding saves time: that at which a value's coding takes as long as its saved bits."""
+    rows = {(row["contender"], row["operation"]): row for row in load("codec")["rows"] if row["via"] == "coder"}
+    parts = []
+    for scheme in ("nuqsgd-4", "qsgdinf-8"):
+        encode, decode = (rows[f"rans on {scheme}", operation] for operation in ("encode", "decode"))
+        fixed, coded = float(scheme.split("-")[1]), encode["bits_per_coordinate"]
+        here = 1 / (1 / encode["values_per_second"] + 1 / decode["values_per_second"])
+        saved = f"{number(fixed)} → {number(coded)} bits, −{100 * (1 - coded / fixed):.0f} %"
+        break_even = [number(8 * gb / (fixed - coded)) for gb in LINKS.values()]
+        parts.append([f"rans on {scheme}", saved, number(here / 1e9), *break_even])
+    return table(["coder", "bits a value", "one core, 10⁹ values/s", *LINKS], parts)
+
+
 def exchange(rate: str) -> str:
     name = f"exchange-{rate}"
     rows = [
@@ -173,6 +191,7 @@ def glm_race(name: str, made: dict) -> list[str]:
 SECTIONS = {
     "codec goals": lambda: goals("codec"),
     "codec": codec,
+    "entropy": entropy,
     "network goals": lambda: goals(
         "exchange-1gbit", "exchange-100mbit", "exchange-20mbit", "exchange-unlimited", "ddp-1gbit"
     ),

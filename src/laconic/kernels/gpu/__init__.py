@@ -1,8 +1,8 @@
 """Triton kernels: compiled at first use, one program a bucket, no host synchronisation.
 
 Fixed-width symbols only. The variable-length coders (Elias, Huffman, rANS) and their histogram are those of
-`kernels.reference`, on whatever device the symbols are: no measurement shows yet that on a GPU entropy coding saves
-more time on the wire than it takes. `FixedWidth` is the coder to use there.
+`kernels.reference`, on whatever device the symbols are, and slow; docs/performance.md says how fast a coder would have
+to be. `FixedWidth` is the one to use there.
 
 On tensors of the CPU these kernels run under `TRITON_INTERPRET=1` only, slowly, for tests.
 """
