@@ -56,12 +56,48 @@ def _search(r, levels_ptr, BITS: tl.constexpr):
 
 
 @triton.jit
+def _halve(s, low, below, above, pivot, STEP: tl.constexpr):
+    """One step of a search: to the upper half of the levels if `pivot` is not above s."""
+    higher = pivot <= s
+    return tl.where(higher, low + STEP, low), tl.where(higher, pivot, below), tl.where(higher, above, pivot)
+
+
+@triton.jit
+def _search_few(r, levels_ptr, BITS: tl.constexpr):
+    """(index, level, next level) of r among at most 8 levels, all of them in registers: no load depends on a value.
+
+    The first level is 0 and the last 1, which the search takes to be above every r.
+    """
+    s = tl.minimum(r, 1.0 - 2.0**-24)
+    low = tl.zeros_like(r).to(tl.int32)
+    below = tl.zeros_like(r)
+    above = below + 1.0
+    if BITS == 3:
+        low, below, above = _halve(s, low, below, above, tl.load(levels_ptr + 2) + below, 2)
+        pivot = tl.where(low > 0, 1.0, tl.load(levels_ptr + 1))
+        low, below, above = _halve(s, low, below, above, pivot, 1)
+    elif BITS == 4:
+        low, below, above = _halve(s, low, below, above, tl.load(levels_ptr + 4) + below, 4)
+        upper = low > 0
+        pivot = tl.where(upper, tl.load(levels_ptr + 6), tl.load(levels_ptr + 2))
+        first = tl.where(upper, tl.load(levels_ptr + 5), tl.load(levels_ptr + 1))
+        third = tl.where(upper, 1.0, tl.load(levels_ptr + 3))
+        last = tl.where(pivot <= s, third, first)
+        low, below, above = _halve(s, low, below, above, pivot, 2)
+        low, below, above = _halve(s, low, below, above, last, 1)
+    return low, below, above
+
+
+@triton.jit
 def _level_table(r, random, levels_ptr, BITS: tl.constexpr):
-    low = _search(r, levels_ptr, BITS)
-    below = tl.load(levels_ptr + low)
-    gap = tl.load(levels_ptr + low + 1) - below
+    if BITS <= 4:
+        low, below, above = _search_few(r, levels_ptr, BITS)
+    else:
+        low = _search(r, levels_ptr, BITS)
+        below = tl.load(levels_ptr + low)
+        above = tl.load(levels_ptr + low + 1)
     uniform = (random >> 8).to(tl.int32).to(tl.float32) * (2.0**-24)
-    return tl.where(uniform * gap < r - below, low + 1, low).to(tl.uint32)
+    return tl.where(uniform * (above - below) < r - below, low + 1, low).to(tl.uint32)
 
 
 @triton.jit
