@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from glm.tables import FAMILIES, Case, plain, vectors
 from laconic.glm import KNOBS, RECIPES, Constant, Precision, Problem, State, begin, recipe, solve
 from laconic.glm.analysis import Sample, take_sample
-from laconic.glm.analysis.bounds import term_bound
+from laconic.glm.analysis.bounds import bound, term_bound
+from laconic.glm.analysis.disturbance import Disturbance
 from laconic.glm.analysis.iteration import outer_iteration
 from laconic.glm.analysis.links import LINKS, link_of
 from laconic.glm.analysis.measured import measured_term
@@ -250,3 +251,21 @@ def test_an_analysis_that_would_not_fit_is_refused():
     assert sample.Y.shape[0] * 3 > LARGEST
     with pytest.raises(ValueError, match=f"outputs is 6336, and an analysis takes at most {LARGEST}: lower s"):
         propagate(follow(sample))
+
+
+class Shift(Disturbance):
+    """Margins moved by up to one: far beyond first order."""
+
+    def margin(self, j, before, moved):
+        return torch.ones_like(before)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+def test_bounds_hold_beyond_first_order(family):
+    """One row alone, so that no sum of bounds hides that the curvature counts."""
+    sample = random_sample(family, 3, 1, 1, 0.1)
+    exact, shifted = (outer_iteration(a, recipe("fp64")) for a in (sample, replace(sample, offset=sample.offset + 1)))
+    limit = bound(maps_of(sample), Shift(maps_of(sample).path, FORMATS["bf16"]))
+    moved = float((shifted - exact).norm()) / maps_of(sample).path.movement
+    assert moved <= limit * (1 + 1e-12)
+    assert moved > limit / (3 if family == "bernoulli" else 1.001)

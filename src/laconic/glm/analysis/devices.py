@@ -9,36 +9,48 @@ from laconic.glm.precision import KNOBS
 STORED = ("fp32", "bf16", "fp16")
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 3.0, "bf16": 2.0, "fp16": 2.0, "fp8-e4m3": 1.0, "fp8-e5m2": 1.0}
 """Cost of a number. tf32 takes four bytes; that its products are faster than fp32's counts for one of them."""
+MOVED = ("data", "margin", "gram_operand", "gram_wire")
+"""Knobs of what is stored or sent; the others are arithmetic on the rank itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Formats by knob, most precise first; what multiplies (operands) may have more than what stores.
+    """Where which format pays.
 
-    operands      of the Gram product and of the update
+    operands      formats of the Gram product's and the update's operands, most precise first
     accumulators  of the Gram product
+    arithmetic    of what is computed or kept on the rank: the recurrence, the residual, the weights
     """
 
     name: str
     operands: tuple[str, ...]
     accumulators: tuple[str, ...]
+    arithmetic: tuple[str, ...]
 
     def formats(self, knob: str) -> tuple[str, ...]:
-        """What a knob can be set to, besides fp64."""
-        if knob in ("gram_operand", "update"):
+        """What a knob can be set to, besides fp64, so that something is gained."""
+        if knob == "gram_accumulate":
+            return self.accumulators
+        if knob == "gram_operand":
             return self.operands
-        return self.accumulators if knob == "gram_accumulate" else STORED
+        if knob == "update":
+            return self.operands if len(self.arithmetic) > 1 else self.arithmetic
+        return STORED if knob in MOVED else self.arithmetic
+
+    def analysed(self, knob: str) -> tuple[str, ...]:
+        """What a knob's term is worked out for: the same, and the formats that every knob is compared in."""
+        return tuple(dict.fromkeys((*STORED, *self.formats(knob))))
 
 
 DEVICES = {
     device.name: device
     for device in (
-        Device("cpu", STORED, STORED),
-        Device("cuda-ampere", ("fp32", "tf32", "fp16", "bf16"), ("fp32", "fp16")),
-        Device("cuda-hopper", ("fp32", "tf32", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2"), ("fp32", "fp16")),
+        Device("cpu", STORED, ("fp32",), ("fp32",)),
+        Device("cuda-ampere", ("fp32", "tf32", "fp16", "bf16"), ("fp32", "fp16"), STORED),
+        Device("cuda-hopper", ("fp32", "tf32", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2"), ("fp32", "fp16"), STORED),
     )
 }
-"""A CPU computes in float32 and stores, sends and widens the shorter formats; tensor cores multiply them."""
+"""A CPU computes in float32: shorter formats save memory and messages there, and arithmetic in them saves nothing."""
 
 
 def device_named(name: str) -> Device:

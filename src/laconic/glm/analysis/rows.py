@@ -26,8 +26,9 @@ class Rows(Disturbance):
 
     def margin(self, j: int, before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
         J, kappa = self.sample.batch(j), self.path.decay(j).abs()[:, None]
-        second = self.cross[J, : len(kappa)] @ (kappa * moved)
-        return self.B[J] @ self.met(j).abs().T + second + self.drift * vector_norm(self.B[J], dim=1, keepdim=True)
+        second: torch.Tensor = self.cross[J, : len(kappa)] @ (kappa * moved)
+        second = second + self.drift * vector_norm(self.B[J], dim=1, keepdim=True)
+        return second + self.B[J] @ self.met(j).abs().T
 
     def inject(self, j: int, moved: torch.Tensor) -> float:
         J = self.sample.batch(j)

@@ -17,6 +17,7 @@ from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, together
 from laconic.glm.estimators.inputs import Inputs, check_width
 from laconic.glm.estimators.parameters import Run, check_parameters, precision_for, settings_for
+from laconic.glm.estimators.precision import choose_recipe
 from laconic.glm.estimators.reading import Given, cut_columns, may_differ, read_inputs, type_of
 from laconic.glm.estimators.saved import Saved, begin_epoch, begin_run
 from laconic.glm.estimators.telling import Telling
@@ -80,6 +81,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         problem = self._problem(columns, whole, seed, going_on=going_on, partial=partial)
         run = self._run(saved, seed, partial=partial)
         settings = settings_for(self, problem, precision, run, comm)
+        problem, settings = choose_recipe(self, problem, settings, comm, going_on=saved is not None)
         first = cuts[comm.rank]
 
         def start() -> State:

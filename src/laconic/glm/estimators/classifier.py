@@ -32,11 +32,12 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
                                                               every s iterations
     learning_rate, eta0, power_t, momentum, average           its steps
     max_iter, tol, n_iter_no_change, early_stopping, validation_fraction    when to stop
-    recipe         precision: "auto" (that of X), "fp32", "C", "D", "fp64", or a `Precision`
+    recipe         precision: "fp32", "C", "D", "fp64", a `Precision`, "auto:1e-3" (the cheapest that errs by no more
+                   than that share of a step), or "auto" (float64 for such an X; see docs/glm.md)
     random_state, warm_start, verbose, callbacks
 
     Fitted: coef_ (1, n) or (K, n), intercept_ (1,) or (K,), classes_, n_iter_, t_, history_, converged_, outcome_,
-    ran_, s_, eta0_, n_features_in_, feature_names_in_.
+    ran_, s_, eta0_, recipe_ and recipe_explained_, n_features_in_, feature_names_in_.
 
     >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
     >>> model = CASGDClassifier(alpha=0.1, random_state=0).fit(X, ["no", "no", "yes", "yes"])

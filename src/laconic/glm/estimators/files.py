@@ -9,6 +9,7 @@ from laconic.data.partition import column_cuts
 from laconic.data.read import describe, format_of, read, stream
 from laconic.data.table import DTYPES, Table
 from laconic.exchange import Communicator
+from laconic.glm.estimators.parameters import is_auto
 from laconic.glm.precision import Precision, recipe
 
 Roles = dict[str, Any]
@@ -26,7 +27,7 @@ def read_block(path: Any, roles: Roles, chosen: "str | Precision", comm: Communi
 
     chosen  the recipe: a dense file is read in the format that it stores data in
     """
-    dtype = None if chosen == "auto" or recipe(chosen).data not in DTYPES else recipe(chosen).data
+    dtype = None if is_auto(chosen) or recipe(chosen).data not in DTYPES else recipe(chosen).data
     if comm is None or comm.size == 1:
         return read(path, **roles, dtype=dtype)
     cuts = column_cuts(stream(path, **roles).n_features, comm.size)

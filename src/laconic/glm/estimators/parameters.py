@@ -69,16 +69,43 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
         _whole("average", estimator.average, 0, hint=", True or False")
     if not estimator.shuffle and estimator.sampling == "replacement":
         raise ValueError('shuffle=False takes rows as they come; it cannot be combined with sampling="replacement"')
-    if not (isinstance(estimator.recipe, str) and estimator.recipe == "auto"):
+    if not is_auto(estimator.recipe):
         if not isinstance(estimator.recipe, (str, Precision)):
             raise TypeError(f"recipe must be a name or a Precision, got {estimator.recipe!r}")
         if isinstance(estimator.recipe, str) and estimator.recipe not in RECIPES:
             known = ", ".join(map(repr, ("auto", *RECIPES)))
             raise ValueError(f"unknown recipe {estimator.recipe!r}; choose one of {known}, or pass a Precision")
+    elif estimator.recipe != "auto":
+        tolerance_of(estimator.recipe)
+
+
+def is_auto(chosen: "str | Precision") -> bool:
+    """Whether a recipe is ours to choose: "auto", or "auto:" and a tolerance."""
+    return isinstance(chosen, str) and (chosen == "auto" or chosen.startswith("auto:"))
+
+
+def tolerance_of(chosen: str) -> float | None:
+    """What "auto:1e-3" asks for; None for "auto" alone.
+
+    >>> tolerance_of("auto:1e-3"), tolerance_of("auto")
+    (0.001, None)
+    """
+    if chosen == "auto":
+        return None
+    try:
+        tolerance = float(chosen.removeprefix("auto:"))
+    except ValueError:
+        tolerance = 0.0
+    if not 0 < tolerance < 1:
+        raise ValueError(
+            f"recipe={chosen!r}: after 'auto:' comes the largest error of an outer iteration as a share of its step, "
+            "between 0 and 1, such as 'auto:1e-3'"
+        )
+    return tolerance
 
 
 def precision_for(chosen: "str | Precision", dtype: torch.dtype) -> Precision:
-    """The recipe asked for; "auto" keeps what X came in.
+    """The recipe asked for; one that is ours to choose begins with what X came in.
 
     float64 is computed with in float64, as scikit-learn does; bfloat16 stays so in memory, and everything else is
     float32.
@@ -86,7 +113,7 @@ def precision_for(chosen: "str | Precision", dtype: torch.dtype) -> Precision:
     >>> precision_for("auto", torch.float64).short_name(), precision_for("auto", torch.bfloat16).short_name()
     ('fp64', 'fp32 data=bf16')
     """
-    if isinstance(chosen, Precision) or chosen != "auto":
+    if isinstance(chosen, Precision) or not is_auto(chosen):
         return recipe(chosen)
     if dtype == torch.bfloat16:
         return replace(recipe("fp32"), data="bf16")

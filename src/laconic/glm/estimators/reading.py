@@ -21,6 +21,7 @@ from laconic.glm.estimators.inputs import (
     is_path,
     to_columns,
 )
+from laconic.glm.estimators.parameters import is_auto
 from laconic.glm.estimators.training_set import join_rows
 from laconic.glm.repartition import repartition
 
@@ -55,7 +56,7 @@ def read_inputs(
         n = estimator.n_features_in_
     else:
         least = 0 if rows == "partitioned" and comm.size > 1 else 1
-        wide = isinstance(estimator.recipe, str) and estimator.recipe in ("auto", "fp64")
+        wide = is_auto(estimator.recipe) or estimator.recipe == "fp64"
         X = check_matrix(estimator, X, reset=reset, wide=wide, least_rows=least)
         n = X.shape[1]
     m = X.shape[0]

@@ -29,8 +29,8 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
     loss           "squared_error" or "poisson", whose offset is log(exposure)
     All others are those of `CASGDClassifier`, which see; there is no class_weight.
 
-    Fitted: coef_ (n,), intercept_ (1,), n_iter_, t_, history_, converged_, outcome_, ran_, s_, eta0_, n_features_in_,
-    feature_names_in_.
+    Fitted: coef_ (n,), intercept_ (1,), n_iter_, t_, history_, converged_, outcome_, ran_, s_, eta0_, recipe_,
+    recipe_explained_, n_features_in_, feature_names_in_.
 
     >>> X = np.arange(6.0).reshape(-1, 1) - 2.5
     >>> model = CASGDRegressor(alpha=0, tol=1e-9, random_state=0).fit(X, 2 * X[:, 0] + 1)
