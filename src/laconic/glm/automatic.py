@@ -1,6 +1,5 @@
 """Defaults that depend on the problem: the step size, and how many iterations share a message."""
 
-import numpy as np
 import torch
 
 from laconic.exchange import Communicator
@@ -8,23 +7,29 @@ from laconic.glm.problem import Problem
 from laconic.glm.sampling import Sampling
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.wire import Wire
+from laconic.planner import DEFAULT, GlmJob, best_s
 
 SAMPLED_BATCHES = 16
 LARGEST_SAMPLE = 128
 """Rows looked at of a larger batch; fewer rows make the estimate larger, so the step smaller."""
-LARGEST_GRAM = 512
-"""Rows of a block beyond which its Gram matrix costs more than the messages it saves, on most machines and networks."""
+TYPICAL_FEATURES, TYPICAL_ROWS = 1000, 2**30
+"""Of data about which nothing is known: columns on all ranks, and rows, of which an epoch has enough for any s."""
+LARGEST_S = 64
 
 
-def auto_s(batch_size: int, n_ranks: int) -> int:
-    """How many iterations share a message: 1 in one process, else the largest power of two with s · b ≤ 512.
+def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES) -> int:
+    """How many iterations share a message: 1 in one process, else what the planner's cost model says for typical rates.
+
+    The rates are constants (`planner.DEFAULT`), not measured: s must be the same on all ranks, and after a restart.
+    `laconic plan` measures, and tells the s to give instead.
 
     >>> auto_s(32, 1), auto_s(32, 4), auto_s(8, 4), auto_s(4096, 4)
     (1, 16, 64, 1)
     """
     if n_ranks == 1:
         return 1
-    return int(2 ** np.floor(np.log2(max(1, LARGEST_GRAM // batch_size))))
+    job = GlmJob(max(TYPICAL_ROWS, batch_size), max(1, n_features), batch_size=batch_size)
+    return best_s(job, DEFAULT.what_if(n_ranks), most=LARGEST_S)
 
 
 def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float:

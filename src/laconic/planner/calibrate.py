@@ -18,7 +18,7 @@ from laconic.planner.timing import Clock, Timing
 CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans")
 QUICK_CODECS = CODECS[:-1]
 DEVICES = ("cpu", "cuda")
-EXCHANGED = 2**20
+EXCHANGED, QUICK_EXCHANGED = 2**20, 2**17
 """Values of the exchange that settles a codec's rates."""
 LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
 CHECKED = (*NETWORK_OPTIONS[:2], NetworkOption("nuqsgd-4", "all_gather"))
@@ -89,7 +89,7 @@ def measure(clock: Clock, *, quick: bool = False, tell: Tell = lambda label: Non
         found.note(name, list(samples[name].values()), fitted.residuals)
     if clock.comm.size > 1:
         tell("exchanges")
-        _settle(clock, found)
+        _settle(clock, found, quick=quick)
     return found
 
 
@@ -100,7 +100,7 @@ def told(names: Sequence[str], tell: Tell, what: str) -> Iterator[str]:
         yield name
 
 
-def _settle(clock: Clock, found: Findings) -> None:
+def _settle(clock: Clock, found: Findings, *, quick: bool) -> None:
     """Scale each codec's rates so that a real exchange takes as long as predicted, then check other exchanges.
 
     Beside the threads of an exchange, a codec gets less of a core and of the memory than by itself.
@@ -109,10 +109,10 @@ def _settle(clock: Clock, found: Findings) -> None:
     for name, rates in list(found.codecs.items()):
         if name not in PLAIN:
             way = NetworkOption(name, ScatterReduce.name)
-            seconds, predicted = _try(pipeline, clock, found, way, EXCHANGED)
+            seconds, predicted = _try(pipeline, clock, found, way, QUICK_EXCHANGED if quick else EXCHANGED)
             factor = (seconds - predicted.wire_seconds) / predicted.work_seconds
             found.codecs[name] = scaled(rates, min(max(factor, LEAST_FACTOR), MOST_FACTOR))
-    for way in CHECKED:
+    for way in () if quick else CHECKED:
         _try(pipeline, clock, found, way, CHECKED_VALUES)
     pipeline.close()
 

@@ -1,4 +1,5 @@
-"""Rates to plan with where nothing was measured: of the order of a server's core and 10-Gbit Ethernet.
+"""Rates to plan with where nothing was measured: of the order of a server's core and Gloo over 10-Gbit
+Ethernet.
 
 Every automatic choice that must be the same on all ranks and in every run is made from these. `laconic plan` measures
 better ones.
@@ -6,9 +7,9 @@ better ones.
 
 from laconic.planner.cluster import Cluster, CodecRates, Link, SolverRates
 
-_LINK = Link(alpha_seconds=50e-6, seconds_per_byte=0.8e-9)
-_SGD = SolverRates(200e-6, 0.0, 0.1e-6, 0.4e-9, 0.25e-9, 0.0, 0.0)
-_CA_SGD = SolverRates(400e-6, 1e-6, 0.5e-6, 0.4e-9, 0.25e-9, 0.04e-9, 3e-9)
+_LINK = Link(alpha_seconds=100e-6, seconds_per_byte=0.8e-9)
+_SGD = SolverRates(300e-6, 0.0, 0.4e-6, 0.3e-9, 0.25e-9, 0.0, 0.0)
+_CA_SGD = SolverRates(450e-6, 1e-6, 0.4e-6, 0.3e-9, 0.25e-9, 0.015e-9, 0.5e-9)
 
 DEFAULT = Cluster(
     n_ranks=4,

@@ -11,7 +11,6 @@ from laconic.exchange import Communicator
 
 ROUNDS = 5
 ROUND_SECONDS = 0.02
-"""A round repeats short calls for about so long."""
 MOST_CALLS = 200
 LONG_SECONDS = 0.03
 """A call that takes longer is timed twice only."""
@@ -53,11 +52,13 @@ class Clock:
 
     device          whose work must be done before the clock is read
     budget_seconds  after which every call is timed twice only
+    round_seconds   of a round, which repeats short calls
     """
 
     comm: Communicator
     device: torch.device
     budget_seconds: float = 7.0
+    round_seconds: float = ROUND_SECONDS
     began: float = field(default_factory=time.perf_counter)
 
     def now(self) -> float:
@@ -66,10 +67,11 @@ class Clock:
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
-    def time(self, run: Callable[[], object], rounds: int = ROUNDS, seconds: float = ROUND_SECONDS) -> Timing:
+    def time(self, run: Callable[[], object], rounds: int = ROUNDS, seconds: float | None = None) -> Timing:
         """Of `run`, which all ranks call as often; collective, and the same on all of them."""
         run()
         first, spent = self.slowest([self._round(run, 1), time.perf_counter() - self.began])
+        seconds = self.round_seconds if seconds is None else seconds
         calls = int(np.clip(seconds / max(first, 1e-9), 1, MOST_CALLS))
         own = []
         for _ in range(rounds if first < LONG_SECONDS and spent < self.budget_seconds else 2):

@@ -21,6 +21,7 @@ from laconic.exchange import (
     pipeline_for,
 )
 from laconic.kernels import Stream
+from laconic.planner import Plan
 from laconic.quantizers import Identity
 from laconic.training.groups import Group
 from laconic.training.policy import Policy
@@ -42,6 +43,7 @@ class Compressor:
     memory      error memory of each compressed group, on this rank
     totals      accounting summed over all steps; `last` is that of the last step
     error_every measure the quantisation error every so many steps; 0 never
+    plan        why this codec and this exchange, where they were chosen by codec="auto"
     """
 
     groups: list[Group]
@@ -56,6 +58,7 @@ class Compressor:
     memory: dict[int, torch.Tensor] = field(default_factory=dict)
     totals: Accounting = field(default_factory=Accounting)
     last: Accounting = field(default_factory=Accounting)
+    plan: Plan | None = None
     _pipeline: Pipeline | Lockstep | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
     _views: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)

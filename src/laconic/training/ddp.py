@@ -13,6 +13,7 @@ from laconic.codec import Codec, codec_for
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
 from laconic.quantizers import Quantizer
+from laconic.training.automatic import choose
 from laconic.training.compressor import Compressor
 from laconic.training.groups import Group, make_groups
 from laconic.training.hook import HookState, average_gradients
@@ -34,7 +35,9 @@ def compress(
     """Send this model's gradients compressed from now on. Call it on every rank, once, before the first step.
 
     model        a model wrapped in DistributedDataParallel
-    codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, or a scheme's name
+    codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a scheme's name, or "auto": link and device are
+                 measured for a second or two, and of 4 and 8 bits, bfloat16 and float32 that is taken which is
+                 predicted to be fastest, with the exchange for it; `compress(...).plan.explain()` says why
     exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
                  "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`
     policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
@@ -54,14 +57,21 @@ def compress(
         raise ValueError("this model is compressed already; call compress() once")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {seed}")
-    chosen, policy = codec_for(codec), policy or Policy()
+    automatic = isinstance(codec, str) and codec == "auto"
+    if automatic and exchange != "auto":
+        raise ValueError(f"codec='auto' chooses the exchange, too; leave exchange={exchange!r} out, or name a codec")
+    policy = policy or Policy()
     parameters = list(model.module.named_parameters())
     groups = make_groups(parameters, policy)
-    size = torch.distributed.get_world_size(model.process_group)
-    largest = max((group.n_values for group in groups if group.compressed), default=1)
-    way = exchange_by_name(exchange, chosen, size, largest)
+    size, device, made = torch.distributed.get_world_size(model.process_group), parameters[0][1].device, None
+    if not automatic:
+        chosen = codec_for(codec)
+        largest = max((group.n_values for group in groups if group.compressed), default=1)
+        way = exchange_by_name(exchange, chosen, size, largest)
     comm = Communicator.open(model.process_group, timeout=timeout)
-    compressor = Compressor(groups, chosen, way, policy, comm, parameters[0][1].device, seed, error_every)
+    if automatic:
+        chosen, way, made = choose(comm, groups, device)
+    compressor = Compressor(groups, chosen, way, policy, comm, device, seed, error_every, plan=made)
     names = {id(p): name for name, p in parameters}
     config = _config(chosen, way, policy, seed, groups)
     model.register_comm_hook(HookState(compressor, names, config), average_gradients)

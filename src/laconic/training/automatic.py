@@ -1,0 +1,42 @@
+"""codec="auto": what the ranks' own link and device say about compression."""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from laconic.codec import Codec
+from laconic.exchange import Communicator, Exchange
+from laconic.exchange import by_name as exchange_by_name
+from laconic.planner import Plan, plan
+from laconic.planner.calibrate import measure
+from laconic.planner.cluster import Cluster, CodecRates, Link
+from laconic.planner.codecs import make_codec
+from laconic.planner.network import NetworkJob
+from laconic.planner.timing import Clock
+from laconic.training.groups import Group
+
+NOWHERE = Link(0.0, 0.0)
+ALONE = Cluster(
+    1,
+    NOWHERE,
+    NOWHERE,
+    NOWHERE,
+    codecs={"fp32": CodecRates(32.0, 0.0, 0.0, 0.0, 0.0, 0.0), "bf16": CodecRates(16.0, 0.0, 0.0, 0.0, 0.0, 0.0)},
+)
+log = logging.getLogger("laconic")
+
+
+def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) -> tuple[Codec, Exchange, Plan]:
+    """Measure for a second or two, plan, and take what is recommended: NUQSGD at 4 or 8 bits, bfloat16 or float32.
+
+    All ranks call this together. The slowest rank's times count, on every rank, so that all of them choose alike.
+    """
+    n = max(1, sum(group.n_values for group in groups if group.compressed))
+    found = measure(Clock(comm, device, budget_seconds=0.0, round_seconds=0.005), quick=True) if comm.size > 1 else None
+    made = plan(NetworkJob(n), ALONE if found is None else found.cluster(comm.size))
+    option = made.recommended.option
+    codec = make_codec(getattr(option, "codec", "fp32"))
+    if comm.rank == 0:
+        log.info("codec='auto': %s; %s", made.verdict(), made.crossing())
+    return codec, exchange_by_name(getattr(option, "exchange", "auto"), codec, comm.size, n), made
