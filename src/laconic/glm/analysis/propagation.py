@@ -16,8 +16,10 @@ import torch
 
 from laconic.glm.analysis.trajectory import Trajectory
 
-LARGEST = 6144
-"""k C beyond which the matrices of an analysis no longer fit where one would run it."""
+LARGEST = 4096
+"""k C beyond which an analysis would take too long."""
+SQUARED = 1024
+"""k C up to which spectral norms are worked out closely."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,22 +77,31 @@ def propagate(path: Trajectory) -> Propagation:
             f"s × batch size × outputs is {k * n_outputs}, and an analysis takes at most {LARGEST}: "
             "lower s or the batch size"
         )
-    K, D = _coupling(path), _diagonal(path.hessian)
-    if n_outputs > 1:
-        K = torch.kron(K, torch.eye(n_outputs, dtype=K.dtype))
+    K, D = _coupling(path), path.hessian
     identity = torch.eye(k * n_outputs, dtype=K.dtype)
-    M = torch.linalg.solve_triangular(identity + D @ K, identity, upper=False, unitriangular=True)
-    KM = K @ M
+    start = identity + _times_blocks(D, _times_rows(K, identity, n_outputs))
+    M = torch.linalg.solve_triangular(start, identity, upper=False, unitriangular=True)
+    KM = _times_rows(K, M, n_outputs)
     d = path.decay(path.sample.n_batches)
     W = d[:, None] * path.products * d
     if path.sample.fitted:
         W = W + path.c[:, None] * path.c
-    if n_outputs > 1:
-        W = torch.kron(W, torch.eye(n_outputs, dtype=K.dtype))
-    S = M.T @ W @ M
+    S = M.T @ _times_rows(W, M, n_outputs)
+    on_margins = identity - _times_blocks(D, KM.T.contiguous()).T  # D is symmetric
+    forms = Quadratic.of(_times_blocks(D, _times_blocks(D, S).T.contiguous())), Quadratic.of(S)
     norms = (path.gram.diagonal() + float(path.sample.fitted)).clamp(min=0).sqrt()[:, None]
-    forms = Quadratic.of(D.T @ S @ D), Quadratic.of(S)
-    return Propagation(path, (identity - KM @ D).abs(), KM.abs(), _growth(path), norms, *forms)
+    return Propagation(path, on_margins.abs(), KM.abs(), _growth(path), norms, *forms)
+
+
+def _times_rows(A: torch.Tensor, X: torch.Tensor, n_outputs: int) -> torch.Tensor:
+    """(A ⊗ I) X for A (k, k) and X (k C, ·): the same for every output."""
+    return (A @ X.reshape(len(A), -1)).view(len(A) * n_outputs, -1)
+
+
+def _times_blocks(D: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+    """diag(D) X for blocks D (k, C, C) and X (k C, ·)."""
+    k, n_outputs, _ = D.shape
+    return (D @ X.view(k, n_outputs, -1)).view(k * n_outputs, -1)
 
 
 def _growth(path: Trajectory) -> torch.Tensor:
@@ -106,15 +117,6 @@ def _growth(path: Trajectory) -> torch.Tensor:
     return torch.tensor(result, dtype=torch.float64)
 
 
-def _diagonal(blocks: torch.Tensor) -> torch.Tensor:
-    """Blocks (k, C, C) on the diagonal of a matrix (k C, k C)."""
-    k, n_outputs, _ = blocks.shape
-    result = blocks.new_zeros(k, n_outputs, k, n_outputs)
-    index = torch.arange(k)
-    result[index, :, index, :] = blocks
-    return result.view(k * n_outputs, k * n_outputs)
-
-
 def _coupling(path: Trajectory) -> torch.Tensor:
     """K, (k, k)."""
     K = torch.zeros_like(path.gram)
@@ -128,9 +130,11 @@ def _coupling(path: Trajectory) -> torch.Tensor:
 
 
 def _spectral(S: torch.Tensor) -> float:
-    """Not less than ‖S‖₂, and near it: ‖S²‖_F^½."""
+    """Not less than ‖S‖₂, and near it: ‖S²‖_F^½, or ‖S‖_F where the square would take long."""
     scale = float(S.abs().max()) if S.numel() else 0.0
     if scale == 0 or scale != scale:
         return 0.0
     T = S / scale
+    if len(S) > SQUARED:
+        return scale * float(T.norm())
     return scale * math.sqrt(float((T @ T).norm()))
