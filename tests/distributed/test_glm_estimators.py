@@ -217,5 +217,5 @@ def test_the_guide_s_script_under_torchrun(tmp_path):
     assert run.returncode == 0, run.stderr
     (one,), two = first.stdout.splitlines(), run.stdout.splitlines()
     assert one.startswith("sgd, compiled, ")
-    assert [line for line in two if line.startswith("ca_sgd s=16, ")] == two
+    assert [line for line in two if line.startswith("ca_sgd s=8, ")] == two
     assert {line.split("; ")[1] for line in two} == {one.split("; ")[1]}

@@ -1,0 +1,135 @@
+"""`laconic plan`: from typical rates, from files and from a short measurement; what cannot be is told in one line."""
+
+import json
+import re
+
+import pytest
+
+from laconic.cli import main
+
+MODEL = ["plan", "--rows", "400000", "--features", "2000", "--batch-size", "8"]
+NETWORK = ["plan", "--parameters", "25000000", "--backward", "80ms"]
+TYPICAL = ["--calibration", "typical"]
+
+
+def planned(capsys, *arguments):
+    assert main([*arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    return json.loads(out)
+
+
+def test_a_network_on_a_slow_and_on_a_fast_link(capsys):
+    slow = planned(capsys, *NETWORK, *TYPICAL, "--ranks", "16", "--link", "1gbit")
+    fast = planned(capsys, *NETWORK, *TYPICAL, "--ranks", "16", "--link", "400gbit")
+    assert slow["compresses"]
+    assert not fast["compresses"]
+    assert fast["verdict"].startswith("do not compress")
+    assert re.match(r"below [\d.]+ Gbit/s compression pays", slow["crossing"])
+    assert slow["cluster"]["n_ranks"] == 16
+
+
+def test_what_if_from_a_plan(capsys, tmp_path):
+    file = tmp_path / "plan.json"
+    here = planned(capsys, *MODEL, *TYPICAL, "--output", str(file))
+    assert json.loads(file.read_text()) == here
+    there = planned(capsys, "plan", "--from", str(file), "--ranks", "64", "--link", "25gbit", "--latency", "20us")
+    assert there["job"] == here["job"]
+    assert there["cluster"]["all_reduce"] == {"alpha_seconds": 2e-05, "seconds_per_byte": 3.2e-10}
+    paper = planned(capsys, "plan", "--from", str(file), "--ranks", "10000", "--algorithm", "best")
+    assert paper["cluster"]["n_ranks"] == 10_000
+    other = planned(capsys, *NETWORK, "--from", str(file))
+    assert other["kind"] == "network"
+
+
+@pytest.mark.parametrize("command", [MODEL, NETWORK], ids=["model", "network"])
+def test_tables_explanation_and_charts(command, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
+    page, picture = tmp_path / "chart.html", tmp_path / "chart.svg"
+    assert main([*command, *TYPICAL, "--chart", str(page)]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    assert "→" in out
+    assert "× fp32" in out
+    assert main([*command, *TYPICAL, "--explain", "--chart", str(picture)]) == 0
+    explained = capsys.readouterr().out
+    assert "messages" in explained
+    assert "all options, by predicted time" in explained
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "prefers-color-scheme:dark" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert picture.read_text().startswith("<svg")
+    assert text.count("<svg") == (2 if command is MODEL else 1)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A calibration of two ranks, once for all tests."""
+    folder = tmp_path_factory.mktemp("plan")
+    command = [*MODEL, "--ranks", "2", "--quiet", "--save", str(folder / "c.json"), "--output", str(folder / "p.json")]
+    assert main(command) == 0
+    return folder
+
+
+def test_measured_here_and_kept(measured, capsys):
+    capsys.readouterr()
+    kept = json.loads((measured / "c.json").read_text())
+    assert kept["laconic_calibration"] == 1
+    assert kept["machine"]["torch"]
+    assert kept["cluster"]["n_ranks"] == 2
+    assert kept["noise"].keys() >= {"all_reduce", "all_to_all", "nuqsgd-4", "ca_sgd C"}
+    assert kept["seconds"] > 0
+    assert all(rates["iteration_seconds"] >= 0 for rates in kept["cluster"]["solvers"].values())
+    again = planned(capsys, *MODEL, "--calibration", str(measured / "c.json"))
+    first = json.loads((measured / "p.json").read_text())
+    assert again == first
+    assert not list(measured.glob("*.part"))
+    inside = planned(capsys, *NETWORK, "--calibration", str(measured / "p.json"))
+    assert inside["cluster"] == first["cluster"]
+
+
+WRONG = {
+    "nothing": (["plan"], "say what to plan"),
+    "half a model": (["plan", "--rows", "10"], "say what to plan"),
+    "both": ([*MODEL, "--parameters", "10"], "not both"),
+    "s above an epoch": ([*MODEL, *TYPICAL, "--s", "100000"], "more than the 50000 batches of an epoch"),
+    "batch above the rows": (["plan", "--rows", "5", "--features", "2"], "a batch of 32 rows does not fit into 5"),
+    "family": ([*MODEL, "--family", "gamma"], "unknown family 'gamma'"),
+    "density": ([*MODEL, "--density", "2"], "density"),
+    "device": ([*MODEL, "--device", "tpu"], "unknown device 'tpu'; choose one of cpu, cuda"),
+    "too many ranks": ([*MODEL, "--ranks", "1000"], "from 1 to 64 ranks can be started here"),
+    "link": ([*MODEL, *TYPICAL, "--link", "fast"], "such as 25gbit"),
+    "latency": ([*MODEL, *TYPICAL, "--latency", "soon"], "such as 20us"),
+    "algorithm": ([*MODEL, *TYPICAL, "--algorithm", "star"], "unknown all-reduce 'star'"),
+    "png": ([*MODEL, *TYPICAL, "--chart", "x.png"], "written as .html or .svg, not .png"),
+    "no folder": ([*MODEL, *TYPICAL, "--output", "/nowhere/plan.json"], "/nowhere"),
+    "nothing to save": ([*MODEL, *TYPICAL, "--save", "c.json"], "nothing was"),
+    "no calibration": ([*MODEL, "--calibration", "missing.json"], "cannot read missing.json"),
+    "no plan": (["plan", "--from", "missing.json"], "cannot read missing.json"),
+    "not a plan": (["plan", "--from", "wrong.json"], "not a plan of version 1"),
+    "not a calibration": ([*MODEL, "--calibration", "wrong.json"], "not a calibration of version 1"),
+    "not json": (["plan", "--from", "text.json"], "text.json"),
+    "does not fit": ([*MODEL, "--calibration", "small.json"], "does not fit; use more ranks"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys, monkeypatch, tmp_path):
+    from dataclasses import replace
+
+    from laconic.planner import DEFAULT
+    from laconic.planner.calibration import Calibration
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.json").write_text("{}")
+    (tmp_path / "text.json").write_text("not JSON")
+    Calibration(replace(DEFAULT, memory_bytes=1e6)).save(tmp_path / "small.json")
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("laconic: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not list(tmp_path.glob("*.part"))

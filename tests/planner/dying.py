@@ -1,0 +1,12 @@
+"""Ranks of which one is gone before it has measured anything."""
+
+import os
+
+from laconic.bench.plan_rank import calibrate_on_rank
+from laconic.exchange import Communicator
+
+
+def die(tell, **arguments):
+    if Communicator.over().rank == 1:
+        os._exit(3)
+    return calibrate_on_rank(tell, **arguments)

@@ -1,0 +1,106 @@
+"""Calibration: fits find the rates they were made from, files are whole or not there, a dead rank is told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laconic.bench.plan_calibrate import calibrate_here
+from laconic.exchange import Communicator
+from laconic.planner import DEFAULT, Link
+from laconic.planner.calibrate import Findings, find_device, measure
+from laconic.planner.calibration import Calibration, CalibrationFailed
+from laconic.planner.codecs import scaled
+from laconic.planner.collectives import all_reduce, all_to_all
+from laconic.planner.fit import fit
+from laconic.planner.links import SIZES, fit_link, merge
+from laconic.planner.terms import total
+from laconic.planner.timing import Clock, Timing
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("n_ranks", [2, 4, 9])
+def test_a_link_is_found_from_its_times(name, n_ranks):
+    link = Link(3e-4, 5e-9)
+    way = all_reduce if name == "all_reduce" else lambda n, link, ranks: all_to_all("", n, link, ranks)
+    samples = {size: Timing((total(way(size, link, n_ranks)),)) for size in SIZES}
+    found, fitted = fit_link(name, samples, n_ranks)
+    assert found.alpha_seconds == pytest.approx(link.alpha_seconds, rel=1e-4)
+    assert found.seconds_per_byte == pytest.approx(link.seconds_per_byte, rel=1e-4)
+    assert max(map(abs, fitted.residuals)) < 1e-4
+
+
+def test_a_fit_is_deaf_to_an_outlier_and_knows_no_negative_rates():
+    x = np.array([1.0, 10, 100, 1000, 10_000, 100_000])
+    t = 1e-3 + 1e-7 * x
+    t[2] *= 5
+    assert fit([[1, value] for value in x], t).coefficients == pytest.approx((1e-3, 1e-7), rel=0.15)
+    falling = fit([[1, value] for value in x], 1e-3 / x**0.1)
+    assert min(falling.coefficients) >= 0
+
+
+def test_samples_of_two_occasions_are_one():
+    a, b = {8: Timing((1.0, 3.0)), 64: Timing((9.0,))}, {8: Timing((2.0,))}
+    assert merge(a, b)[8].median == 2.0
+    assert list(merge(a, b)) == [8]
+
+
+def test_one_rank_measures_no_link():
+    found = measure(Clock(Communicator(), torch.device("cpu"), budget_seconds=0.0, round_seconds=1e-3), quick=True)
+    assert all(link == Link(0.0, 0.0) for link in found.links.values())
+    assert set(found.codecs) == {"fp32", "bf16", "nuqsgd-8", "nuqsgd-4"}
+    assert [found.codecs[name].bits for name in ("fp32", "bf16")] == [32.0, 16.0]
+    assert 4 < found.codecs["nuqsgd-4"].bits < 4.1
+
+
+def test_a_slower_codec_has_the_same_bits():
+    rates = DEFAULT.codecs["nuqsgd-4"]
+    twice = scaled(rates, 2.0)
+    assert twice.bits == rates.bits
+    assert twice.quantize_seconds == 2 * rates.quantize_seconds
+    assert twice.call_seconds == 2 * rates.call_seconds
+
+
+def test_uncertainty_is_what_spreads_or_what_is_off():
+    found = Findings(noise={"all_reduce": 0.2, "narrow": 0.4, "all_to_all": 0.6})
+    assert found.uncertainty == pytest.approx(0.2)
+    found.residuals |= {"fp32 all_reduce": -0.5, "bf16 all_reduce": 0.1, "nuqsgd-4 all_gather": 0.3}
+    assert found.uncertainty == pytest.approx(0.3)
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path):
+    path = tmp_path / "c.json"
+    one = Calibration(DEFAULT, {"cpu": "x"}, noise={"all_reduce": 0.5}, residuals={"all_reduce": -0.1}, seconds=3.0)
+    one.save(path)
+    assert Calibration.load(path) == one
+    assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
+    assert "calibrated in 3.0 s" in one.lines()[0]
+    path.write_text(json.dumps({"laconic_calibration": 1}))
+    with pytest.raises(ValueError, match=r"c\.json: not a cluster"):
+        Calibration.load(path)
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "c.json"
+    Calibration(DEFAULT).save(path)
+    before = path.read_text()
+    with pytest.raises(ValueError, match="JSON"):
+        Calibration(replace(DEFAULT, memory_bytes=float("inf"))).save(path)
+    assert path.read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_a_dead_rank_is_one_clear_error(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with pytest.raises(CalibrationFailed, match=r"^calibration failed: rank \d ended with exit status \d") as failed:
+        calibrate_here(2, function="dying:die")
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(("name", "said"), [("tpu", "unknown device 'tpu'"), ("", "unknown device")])
+def test_unknown_devices(name, said):
+    with pytest.raises(ValueError, match=said):
+        find_device(name)
