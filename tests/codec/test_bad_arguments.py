@@ -36,6 +36,11 @@ CASES = [
         r"memory must be float32 of shape \(3,\) on cpu, got torch.float32 of shape \(2,\)",
     ),
     (
+        lambda: Codec(ErrorFeedback(Sign())).encode(V, memory=torch.zeros(6)[::2]),
+        ValueError,
+        r"memory must be contiguous, got strides \(2,\)",
+    ),
+    (
         lambda: Codec(NUQSGD()).decode_add(Codec(NUQSGD()).encode(V), V.half()),
         ValueError,
         "out must be a contiguous row of float32, got torch.float16",

@@ -106,6 +106,22 @@ def test_the_error_names_the_field():
         four.decode(Payload.from_bytes(Header(1, 4, 0, 8192, 0.5, 0, 0, version=2).to_bytes()))
 
 
+def test_a_trusted_payload_is_measured_and_not_read():
+    """Codes of fixed size only: where lengths come with the code, the header has to be read."""
+    for name in ("nuqsgd fixed", "bf16"):
+        member = ALL[name]
+        data = member.encode(V).data.clone()
+        expected = member.decode(Payload(data), 1000)
+        data[:HEADER_BYTES] = 0
+        assert torch.equal(member.decode(Payload(data, trusted=True), 1000), expected)
+        assert torch.equal(member.decode_sum([Payload(data, trusted=True)], torch.empty(1000)), expected)
+        for payload in (Payload(data), Payload(data[:-1], trusted=True)):
+            with pytest.raises(CorruptPayload):
+                member.decode(payload, 1000)
+    with pytest.raises(CorruptPayload):
+        ALL["nuqsgd rans"].decode(Payload(torch.zeros(500, dtype=torch.uint8), trusted=True), 1000)
+
+
 def test_unaligned_bytes_decode():
     for member in ALL.values():
         payload = member.encode(V)
