@@ -22,8 +22,8 @@ MEASURED = ("src", "pyproject.toml")
 class Environment:
     """Machine, versions, commit and date of a run.
 
-    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Or what
-            whoever started the run says it is, where the sources were copied without their history
+    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Or
+            what whoever started the run says it is, where the sources were copied without their history
     """
 
     cpu: str
