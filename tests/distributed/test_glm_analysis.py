@@ -1,8 +1,10 @@
 """The analysis over ranks: what it emulates is what ranks do, and all of them find the same recipe."""
 
+import numpy as np
 import torch
 
 from glm.tables import Case, N, vectors
+from laconic import CASGDClassifier
 from laconic.exchange import Communicator
 from laconic.glm import Precision, begin, recipe, solve
 from laconic.glm.analysis import take_sample
@@ -49,3 +51,22 @@ def test_ranks_find_one_recipe(pool):
         loose, tight = (pool.run(found, 2, case=case, tolerance=t)[0][0] for t in (0.3, 1e-9))
         assert loose.data in ("bf16", "fp16")
         assert tight == recipe("fp64")
+
+
+def estimated(group, X, y):
+    comm = Communicator.over(group)
+    model = CASGDClassifier(recipe="auto:0.1", s=4, batch_size=8, max_iter=2, tol=None, random_state=0)
+    model.fit(X, y, comm=comm)
+    model.partial_fit(X, y, comm=comm)
+    return model.recipe_, model.recipe_explained_, model.coef_
+
+
+def test_an_estimator_on_ranks_finds_one_recipe_and_keeps_it(pool):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 7)).astype(np.float32)
+    answers = pool.run(estimated, 2, X=X, y=(X[:, 0] + rng.logistic(size=300) > 0).astype(int))
+    (first, why, coef), (second, also, other) = answers
+    assert first == second
+    assert why == also
+    assert first.gram_wire in ("bf16", "fp16")
+    assert np.array_equal(coef, other)
