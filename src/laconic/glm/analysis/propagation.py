@@ -36,15 +36,22 @@ class Quadratic:
         return cls(S, S.abs(), _spectral(S))
 
     def worst(self, beta: torch.Tensor) -> float:
-        """The least of three bounds: βᵀ |S| β, ‖S‖ ‖β‖², and k C ‖diag β S diag β‖."""
+        """The least of three bounds on the square: βᵀ |S| β, ‖S‖ ‖β‖², and ‖T⁻¹ S T⁻¹‖ ‖T β‖².
+
+        The last holds for every diagonal T; with T² = diag(√S_kk / β_k) it is exact where S has rank one.
+        """
         beta = beta.reshape(-1)
         if not bool(torch.isfinite(beta).all()):
             return float("inf")
         square = min(float(beta @ self.size @ beta), self.top * float(beta @ beta))
-        used = beta > 0
+        own = self.S.diagonal().clamp(min=0).sqrt()
+        used = (beta > 0) & (own > 1e-9 * own.max())
+        rest = torch.where(used, 0.0, beta)
         if bool(used.any()):
-            scaled = beta[used, None] * self.S[used][:, used] * beta[used]
-            square = min(square, int(used.sum()) * _spectral(scaled))
+            t = (beta[used] / own[used]).sqrt()
+            scaled = _spectral(t[:, None] * self.S[used][:, used] * t) * float((beta * own)[used].sum())
+            apart = math.sqrt(max(0.0, float(rest @ self.size @ rest)))  # what hardly counts, by itself
+            square = min(square, (math.sqrt(scaled) + apart) ** 2)
         return math.sqrt(max(0.0, square))
 
 
@@ -130,11 +137,13 @@ def _coupling(path: Trajectory) -> torch.Tensor:
 
 
 def _spectral(S: torch.Tensor) -> float:
-    """Not less than ‖S‖₂, and near it: ‖S²‖_F^½, or ‖S‖_F where the square would take long."""
+    """Not less than ‖S‖₂, and near it: ‖S⁴‖_F^¼, or ‖S‖_F where powers would take long."""
     scale = float(S.abs().max()) if S.numel() else 0.0
     if scale == 0 or scale != scale:
         return 0.0
     T = S / scale
     if len(S) > SQUARED:
         return scale * float(T.norm())
-    return scale * math.sqrt(float((T @ T).norm()))
+    T = T @ T
+    size = float(T.norm())
+    return scale * math.sqrt(size * math.sqrt(float((T / size @ (T / size)).norm())))

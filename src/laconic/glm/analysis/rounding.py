@@ -55,12 +55,13 @@ def summed(parts: torch.Tensor, fmt: Format) -> torch.Tensor:
     """A bound on the error of a sum over ranks that is carried in a format, in whatever order it adds.
 
     Each of the P parts is rounded once, and then P − 1 additions round a partial sum, which is no larger than the sum
-    of what is added to it so far.
+    of the positive parts or that of the negative ones.
 
     parts  (P, ...) of each rank
     """
     first = known(parts, fmt)
-    error, total = first.sum(0), (parts.abs() + first).sum(0)
+    error = first.sum(0)
+    total = torch.maximum(parts.clamp(min=0).sum(0), (-parts).clamp(min=0).sum(0)) + error
     for _ in range(len(parts) - 1):
         step = half_ulp(total, fmt)
         error, total = error + step, total + step
