@@ -42,6 +42,8 @@ def bound(maps: Propagation, knob: Disturbance) -> float:
         if not bool(torch.isfinite(moved[J]).all()) or not isfinite(state):
             return float("inf")
     own = state + knob.update(moved)
+    if maps.carry is not None:
+        own = min(own, knob.arrived(maps.carry))
     slack = DOUBLE * (path.size + path.movement)
     return (maps.margin.worst(zeta) + maps.residual.worst(rho + q) + own + slack) / path.movement
 

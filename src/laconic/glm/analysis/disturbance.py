@@ -38,6 +38,10 @@ class Disturbance:
         """‖·‖ of what batch j adds to the weights that later batches see; `moved` as above, its own included."""
         return 0.0
 
+    def arrived(self, carry: torch.Tensor) -> float:
+        """‖·‖ of what all that was injected comes to at the end, `update` included, by the matrices that carry it."""
+        return float("inf")
+
     def update(self, moved: torch.Tensor) -> float:
         """‖·‖ of what is added to the new weights themselves; `moved` is (k, C), of all batches."""
         return 0.0

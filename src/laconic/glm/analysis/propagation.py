@@ -18,6 +18,8 @@ from laconic.glm.analysis.trajectory import Trajectory
 
 LARGEST = 4096
 """k C beyond which an analysis would take too long."""
+CARRIED = 256
+"""Columns up to which changes of the weights are followed as matrices."""
 SQUARED = 1024
 """k C up to which spectral norms are worked out closely."""
 
@@ -61,6 +63,8 @@ class Propagation:
 
     on_margins    (k C, k C) |I − K M D|: bounds on ζ to bounds on δz
     on_residuals  (k C, k C) |K M|: bounds on ρ to bounds on δz
+    carry         (s, n', n') what becomes until the end of a change of the weights by batch j, the intercept last:
+                  Π_{t>j} (ρ I − c Y_tᵀ D_t Y_t); None where that would be large
     growth        (s,) the most by which a batch enlarges a change of the weights, ‖ρ I − c Y_jᵀ D_j Y_j‖
     row_norms     (k, 1) ‖Y_k‖, the intercept's 1 included
     margin        the squared change of the weights as a form in ζ
@@ -70,6 +74,7 @@ class Propagation:
     path: Trajectory
     on_margins: torch.Tensor
     on_residuals: torch.Tensor
+    carry: torch.Tensor | None
     growth: torch.Tensor
     row_norms: torch.Tensor
     margin: Quadratic
@@ -97,7 +102,7 @@ def propagate(path: Trajectory) -> Propagation:
     on_margins = identity - _times_blocks(D, KM.T.contiguous()).T  # D is symmetric
     forms = Quadratic.of(_times_blocks(D, _times_blocks(D, S).T.contiguous())), Quadratic.of(S)
     norms = (path.gram.diagonal() + float(path.sample.fitted)).clamp(min=0).sqrt()[:, None]
-    return Propagation(path, on_margins.abs(), KM.abs(), _growth(path), norms, *forms)
+    return Propagation(path, on_margins.abs(), KM.abs(), _carry(path), _growth(path), norms, *forms)
 
 
 def _times_rows(A: torch.Tensor, X: torch.Tensor, n_outputs: int) -> torch.Tensor:
@@ -109,6 +114,21 @@ def _times_blocks(D: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
     """diag(D) X for blocks D (k, C, C) and X (k C, ·)."""
     k, n_outputs, _ = D.shape
     return (D @ X.view(k, n_outputs, -1)).view(k * n_outputs, -1)
+
+
+def _carry(path: Trajectory) -> torch.Tensor | None:
+    sample, n = path.sample, path.sample.Y.shape[1]
+    if path.z.shape[1] > 1 or n > CARRIED:
+        return None
+    Y = torch.cat([sample.Y, sample.Y.new_ones(len(sample.Y), int(sample.fitted))], 1)
+    phi, result = torch.eye(Y.shape[1], dtype=Y.dtype), []
+    for j in reversed(range(sample.n_batches)):
+        result.append(phi)
+        J, shrink = sample.batch(j), torch.ones(Y.shape[1], dtype=Y.dtype)
+        shrink[:n] = path.rho[j]
+        steep = path.c[J] * path.hessian[J, 0, 0]
+        phi = phi * shrink - (phi @ Y[J].T) * steep @ Y[J]
+    return torch.stack(result[::-1])
 
 
 def _growth(path: Trajectory) -> torch.Tensor:

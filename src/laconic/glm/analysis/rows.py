@@ -18,6 +18,7 @@ class Rows(Disturbance):
     def __init__(self, path: Trajectory, fmt: Format) -> None:
         super().__init__(path, fmt)
         self.B, self.drift = known(self.sample.Y, fmt), 0.0
+        self.left: list[torch.Tensor] = []
         self.cross = self.B @ self.sample.Y.abs().T
 
     def met(self, j: int) -> torch.Tensor:
@@ -33,7 +34,8 @@ class Rows(Disturbance):
     def inject(self, j: int, moved: torch.Tensor) -> float:
         J = self.sample.batch(j)
         p = self.path.c[J, None] * (self.path.r[J].abs() + moved[J])
-        added = float((p.T @ self.B[J]).norm())
+        self.left.append(p.T @ self.B[J])
+        added = float(self.left[-1].norm())
         self.drift = float(self.path.rho[j].abs()) * self.drift + added
         return added
 
@@ -43,6 +45,13 @@ class Rows(Disturbance):
 
 class Data(Rows):
     """The stored matrix."""
+
+    def arrived(self, carry: torch.Tensor) -> float:
+        n = self.B.shape[1]
+        total = torch.zeros(carry.shape[1], dtype=carry.dtype)
+        for phi, left in zip(carry, self.left, strict=True):
+            total += phi[:, :n].abs() @ left[0]
+        return float(total.norm())
 
 
 class GramOperand(Rows):
@@ -54,6 +63,15 @@ class GramOperand(Rows):
 
     def update(self, moved: torch.Tensor) -> float:
         return self.drift
+
+    def arrived(self, carry: torch.Tensor) -> float:
+        """Of each batch what was carried, less what is taken off: nearly nothing where steps are small."""
+        n, total = self.B.shape[1], torch.zeros(carry.shape[1], dtype=carry.dtype)
+        rest = torch.flip(torch.cumprod(torch.flip(self.path.rho, [0]), 0), [0])
+        later = torch.cat([rest[1:], rest.new_ones(1)])
+        for phi, left, shrink in zip(carry, self.left, later, strict=True):
+            total += (phi[:, :n] - shrink * torch.eye(len(phi), n, dtype=phi.dtype)).abs() @ left[0]
+        return float(total.norm())
 
 
 class GramEntries(Disturbance):
