@@ -181,6 +181,6 @@ def objective(problem: Problem, settings: Settings, state: State, comm: Communic
     z = wire.all_reduce(problem.columns.margins(state.coef.double())) + state.intercept.double()
     if problem.offset is not None:
         z = z + problem.offset_as(torch.float64)
-    penalty = wire.all_reduce(torch.tensor([settings.penalty.value(state.coef)], dtype=torch.float64))
+    penalty = wire.all_reduce(z.new_tensor([settings.penalty.value(state.coef)]))
     half = problem.family.deviance(z, problem.y.double()) / 2
     return float((problem.weights_as(torch.float64) * half).mean() + penalty)

@@ -10,10 +10,9 @@ import torch
 from laconic.bench.glm_contenders import Contender
 from laconic.bench.plan_lane import Lane, Noise
 from laconic.bench.plan_rank import calibrate
-from laconic.exchange import Communicator, Pipeline, average_in_pieces, by_name
-from laconic.kernels import Stream
+from laconic.exchange import Communicator, Pipeline
 from laconic.planner import GlmOption, NetworkOption
-from laconic.planner.codecs import PLAIN, make_codec
+from laconic.planner.calibrate import exchange_call
 from laconic.planner.timing import Clock
 
 NOISE_VALUES = 2**23
@@ -55,7 +54,7 @@ def plan_on_rank(
     pipeline = Pipeline(comm)
     for problem in network:
         tell(f"{problem['n']} gradients")
-        measured.append(_measure(clock, _network_runners(pipeline, problem), rounds, round_seconds))
+        measured.append(_measure(clock, _network_runners(pipeline, clock, problem), rounds, round_seconds))
     pipeline.close()
     comm.close()
     return {"calibration": found.to_json(), "measured": measured}
@@ -92,24 +91,7 @@ def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _R
     return runners
 
 
-def _network_runners(pipeline: Pipeline, problem: Mapping[str, Any]) -> dict[str, _Runner]:
-    v = torch.randn(problem["n"], generator=torch.Generator().manual_seed(pipeline.comm.rank))
+def _network_runners(pipeline: Pipeline, clock: Clock, problem: Mapping[str, Any]) -> dict[str, _Runner]:
     options = [NetworkOption(**values) for values in problem["options"]]
-    return {option.label: _Runner(_exchange(pipeline, v, option), 1) for option in options}
-
-
-def _exchange(pipeline: Pipeline, v: torch.Tensor, option: NetworkOption) -> Callable[[], object]:
-    out, comm = v.clone(), pipeline.comm
-    if option.exchange == "all_reduce":
-        wire = torch.empty_like(v, dtype=PLAIN[option.codec])
-
-        def reduce() -> None:
-            wire.copy_(v).div_(comm.size)
-            comm.all_reduce(wire)()
-            if wire.dtype != out.dtype:
-                out.copy_(wire)
-
-        return reduce
-    codec = make_codec(option.codec)
-    exchange = by_name(option.exchange, codec, comm.size)
-    return lambda: average_in_pieces(pipeline, exchange, v, codec, Stream(step=0), out=out)
+    calls = {option.label: exchange_call(pipeline, option, problem["n"], clock.device) for option in options}
+    return {label: _Runner(call, 1) for label, call in calls.items()}

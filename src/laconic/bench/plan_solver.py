@@ -1,6 +1,6 @@
 """Rates of our solvers: a handful of small outer iterations, timed on all ranks at once, and a fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -9,9 +9,9 @@ import torch
 from laconic.bench.glm_contenders import Contender
 from laconic.bench.plan_lane import Lane, Noise
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
-from laconic.planner.calibrate import Findings, Tell
+from laconic.planner.calibrate import Findings, Tell, told
 from laconic.planner.fit import fit
-from laconic.planner.glm import cost, counts
+from laconic.planner.glm import Counts, cost, counts
 from laconic.planner.timing import Clock, Timing
 
 N_NARROW, N_WIDE = 8, 512
@@ -24,7 +24,8 @@ CA_SIZES = (
     (N_WIDE, 32, 8),
 )
 """(n_p, b, s) of what is timed."""
-WAYS = (("sgd", "fp32"), ("sgd", "C"), ("ca_sgd", "fp32"), ("ca_sgd", "C"), ("ca_sgd", "D"))
+WAYS = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
+"""Recipes of each solver."""
 TALKING = (("sgd", "fp32", 1), ("sgd", "C", 1), ("ca_sgd", "fp32", 8), ("ca_sgd", "C", 16), ("ca_sgd", "fp32", 32))
 """(solver, recipe, s) of real iterations."""
 GATHER_ROWS = 256
@@ -32,24 +33,25 @@ GATHER_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """One size, the counts of its outer iteration, and its time."""
+    """One size of one recipe, the counts of its outer iteration, and its time."""
 
-    features: list[float]
+    recipe: str
+    counts: Counts
+    s: int
     timing: Timing
 
 
 def measure_solvers(clock: Clock, found: Findings, tell: Tell = lambda label: None) -> dict[str, SolverRates]:
     """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`."""
     noise = {n: Noise.of(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
-    rates = {}
-    for solver, recipe in WAYS:
-        name = f"{solver} {recipe}"
-        tell(f"solver: {name}")
-        sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
-        samples = [_sample(clock, GlmOption(solver, recipe, s), noise[n], n, b) for n, b, s in sizes]
-        fitted = fit([sample.features for sample in samples], [sample.timing.median for sample in samples])
-        found.note(name, [sample.timing for sample in samples], fitted.residuals)
-        rates[name] = _rates(fitted.coefficients, _gather_seconds(clock, noise[N_WIDE], recipe), solver)
+    rates: dict[str, SolverRates] = {}
+    for solver, recipes in WAYS.items():
+        samples = []
+        for recipe in told(recipes, tell, f"solver: {solver}"):
+            sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
+            samples += [_sample(clock, GlmOption(solver, recipe, s), noise[n], n, b) for n, b, s in sizes]
+        gathers = {recipe: _gather_seconds(clock, noise[N_WIDE], recipe) for recipe in recipes}
+        rates |= _fitted(solver, samples, gathers, found)
     return rates
 
 
@@ -70,13 +72,8 @@ def measure_sync(clock: Clock, cluster: Cluster, found: Findings) -> float:
 
 def _sample(clock: Clock, option: GlmOption, noise: Noise, n: int, b: int) -> _Sample:
     lane = Lane.of(Contender(option.solver, option.recipe, option.s, silent=True), noise, b, clock.comm)
-    timing = clock.time(lane.run, rounds=3, seconds=0.02)
-    timing = timing.over(lane.iterations / option.s)
-    c = counts(GlmJob(N_ROWS, n, batch_size=b), option, 1)
-    features = [1.0, c.rows, c.values]
-    if option.solver == "ca_sgd":
-        features += [option.s, c.gemm_flops, c.pairs]
-    return _Sample(features, timing)
+    timing = clock.time(lane.run, rounds=3, seconds=0.02).over(lane.iterations / option.s)
+    return _Sample(option.recipe, counts(GlmJob(N_ROWS, n, batch_size=b), option, 1), option.s, timing)
 
 
 def _gather_seconds(clock: Clock, noise: Noise, recipe: str) -> float:
@@ -87,10 +84,30 @@ def _gather_seconds(clock: Clock, noise: Noise, recipe: str) -> float:
     return timing.median / (GATHER_ROWS * columns.n)
 
 
-def _rates(x: Sequence[float], gather: float, solver: str) -> SolverRates:
-    """The fit tells the cost of a gathered value with the flops it takes part in; the gather alone was timed."""
-    iteration, row, value = x[:3]
-    step, gemm, pair = x[3:] if solver == "ca_sgd" else (0.0, 0.0, 0.0)
-    gather = min(gather, value)
+def _fitted(
+    solver: str, samples: Sequence[_Sample], gathers: Mapping[str, float], found: Findings
+) -> dict[str, SolverRates]:
+    """One fit for all recipes of a solver.
+
+    An outer iteration and a gathered value cost what they cost in each recipe; rows, steps, flops of the Gram product,
+    which runs in float32, and its entries cost the same in all, so that few timings serve.
+    """
+    recipes = list(gathers)
+
+    def features(sample: _Sample) -> list[float]:
+        own = [float(sample.recipe == recipe) for recipe in recipes]
+        shared = [sample.counts.rows, sample.s, sample.counts.gemm_flops, sample.counts.pairs]
+        return [*own, *(flag * sample.counts.values for flag in own), *(shared if solver == "ca_sgd" else shared[:1])]
+
+    fitted = fit([features(sample) for sample in samples], [sample.timing.median for sample in samples])
+    x, k = fitted.coefficients, len(recipes)
+    row, step, gemm, pair = x[2 * k :] if solver == "ca_sgd" else (x[2 * k], 0.0, 0.0, 0.0)
     flops = 4 if solver == "sgd" else 8
-    return SolverRates(iteration, step, row, gather, (value - gather) / flops, gemm, pair)
+    rates = {}
+    for i, recipe in enumerate(recipes):
+        gather = min(gathers[recipe], x[k + i])  # the fit tells a gathered value with its flops; the gather was timed
+        rates[f"{solver} {recipe}"] = SolverRates(x[i], step, row, gather, (x[k + i] - gather) / flops, gemm, pair)
+        own = [j for j, sample in enumerate(samples) if sample.recipe == recipe]
+        residuals = tuple(fitted.residuals[j] for j in own)
+        found.note(f"{solver} {recipe}", [samples[j].timing for j in own], residuals)
+    return rates

@@ -1,13 +1,13 @@
 """Measure links and codecs of a process group: all ranks call this together, and all get the same numbers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
 import torch
 
-from laconic.exchange import Pipeline, ScatterReduce, average_in_pieces, by_name
+from laconic.exchange import AllReduce, Pipeline, ScatterReduce, average_in_pieces, by_name
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.codecs import PLAIN, make_codec, measure_codec, scaled
 from laconic.planner.links import QUICK_SIZES, SIZES, fit_link, merge, sample_link
@@ -22,6 +22,7 @@ EXCHANGED, QUICK_EXCHANGED = 2**20, 2**17
 """Values of the exchange that settles a codec's rates."""
 LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
 CHECKED = (*NETWORK_OPTIONS[:2], NetworkOption("nuqsgd-4", "all_gather"))
+SMALL, SMALL_VALUES = NetworkOption("nuqsgd-4", "all_gather"), 2**13
 CHECKED_VALUES = 2**18
 """Exchanges of fewer values that show how far predictions are off."""
 
@@ -101,11 +102,17 @@ def told(names: Sequence[str], tell: Tell, what: str) -> Iterator[str]:
 
 
 def _settle(clock: Clock, found: Findings, *, quick: bool) -> None:
-    """Scale each codec's rates so that a real exchange takes as long as predicted, then check other exchanges.
+    """Make real exchanges take as long as predicted, then see how far others are off.
 
-    Beside the threads of an exchange, a codec gets less of a core and of the memory than by itself.
+    1. The latency of messages between pairs is what an exchange of few values shows, if that is more: it has threads to
+    wake that messages by themselves have not. 2. Each codec's rates are scaled, for beside the threads of an exchange
+    it gets less of a core and of the memory than by itself.
     """
     pipeline = Pipeline(clock.comm)
+    seconds, predicted = _try(pipeline, clock, found, SMALL, SMALL_VALUES)
+    link = found.links["all_to_all"]
+    more = max(0.0, seconds - predicted.seconds) / (clock.comm.size - 1)
+    found.links["all_to_all"] = replace(link, alpha_seconds=link.alpha_seconds + more)
     for name, rates in list(found.codecs.items()):
         if name not in PLAIN:
             way = NetworkOption(name, ScatterReduce.name)
@@ -119,11 +126,25 @@ def _settle(clock: Clock, found: Findings, *, quick: bool) -> None:
 
 def _try(pipeline: Pipeline, clock: Clock, found: Findings, way: NetworkOption, n: int) -> tuple[float, Cost]:
     """Seconds of a real exchange of n values, and what they were predicted to be."""
-    v = torch.randn(n, generator=torch.Generator().manual_seed(clock.comm.rank)).to(clock.device)
-    codec = make_codec(way.codec)
-    exchange = by_name(way.exchange, codec, clock.comm.size)
-    run = partial(average_in_pieces, pipeline, exchange, v, codec, out=torch.empty_like(v))
-    timing = clock.time(run, rounds=3)
+    timing = clock.time(exchange_call(pipeline, way, n, clock.device), rounds=3)
     predicted = cost(NetworkJob(n), way, found.cluster(clock.comm.size))
     found.note(way.label, [timing], (predicted.seconds / timing.median - 1,))
     return timing.median, predicted
+
+
+def exchange_call(pipeline: Pipeline, way: NetworkOption, n: int, device: torch.device) -> Callable[[], object]:
+    """One exchange of n values: all-reduce as everybody has it, codecs as under DistributedDataParallel."""
+    comm = pipeline.comm
+    v = torch.randn(n, generator=torch.Generator().manual_seed(comm.rank)).to(device)
+    out, codec = torch.empty_like(v), make_codec(way.codec)
+    if way.exchange != AllReduce.name:
+        return partial(average_in_pieces, pipeline, by_name(way.exchange, codec, comm.size), v, codec, out=out)
+    wire = torch.empty_like(v, dtype=PLAIN[way.codec])
+
+    def reduce() -> None:
+        wire.copy_(v).div_(comm.size)
+        comm.all_reduce(wire)()
+        if wire.dtype != out.dtype:
+            out.copy_(wire)
+
+    return reduce

@@ -10,8 +10,9 @@ from laconic.planner.terms import Cost
 Job = glm.GlmJob | network.NetworkJob
 Option = glm.GlmOption | network.NetworkOption
 
-SAME = 1.03
-"""Options within 3 % of the fastest count as fast, for predictions are no better; of those the plainest is taken."""
+SAME, MOST_SAME = 1.03, 1.15
+"""Options within 3 % of the fastest count as fast, for predictions are no better, and of those the plainest is taken;
+for another precision up to 15 %, where the calibration cannot tell less apart."""
 PAYS, MOST_PAYS = 1.10, 1.5
 """Compression adds variance, and so must be predicted to be 10 % faster than what everybody has to be recommended; more
 where the calibration cannot tell as little as 10 % apart."""
@@ -71,13 +72,23 @@ def margin(cluster: Cluster) -> float:
 
 def recommend(job: Job, found: Sequence[Choice], cluster: Cluster, s: int | None = None) -> Choice:
     """1. leave out what the job does not allow; 2. codecs must beat float32 and bfloat16 all-reduce by the margin;
-    3. of those within 3 % of the fastest that is left, take the plainest."""
+    3. take the plainest precision whose best is as fast as the fastest, and of its options the plainest that is."""
     allowed = [choice for choice in found if _allowed(job, choice.option, s)]
     if isinstance(job, network.NetworkJob):
         wide = min(choice.seconds for choice in found if not is_compressed(choice.option))
         allowed = [c for c in allowed if not is_compressed(c.option) or c.seconds * margin(cluster) <= wide]
-    fastest = min(choice.seconds for choice in allowed)
-    return next(choice for choice in allowed if choice.seconds <= SAME * fastest)
+    by_precision: dict[str, list[Choice]] = {}
+    for choice in allowed:
+        by_precision.setdefault(precision(choice.option), []).append(choice)
+    best = {name: min(choice.seconds for choice in group) for name, group in by_precision.items()}
+    same = min(MOST_SAME, max(SAME, 1 + cluster.uncertainty / 2))
+    name = next(name for name in by_precision if best[name] <= same * min(best.values()))
+    return next(choice for choice in by_precision[name] if choice.seconds <= SAME * best[name])
+
+
+def precision(option: Option) -> str:
+    """What it rounds to: a recipe, or a codec."""
+    return option.codec if isinstance(option, network.NetworkOption) else option.recipe
 
 
 def is_compressed(option: Option) -> bool:
