@@ -4,14 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
 import torch
 
 from laconic.bench.glm_contenders import Contender
 from laconic.bench.plan_lane import Lane, Noise
+from laconic.glm import recipe as recipe_named
+from laconic.kernels.recurrence import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
 from laconic.planner.calibrate import Findings, Tell, told
+from laconic.planner.collectives import all_reduce
 from laconic.planner.fit import fit
 from laconic.planner.glm import Counts, cost, counts
+from laconic.planner.terms import total
 from laconic.planner.timing import Clock, Timing
 
 N_NARROW, N_WIDE = 8, 512
@@ -28,7 +33,9 @@ WAYS = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
 """Recipes of each solver."""
 TALKING = (("sgd", "fp32", 1), ("sgd", "C", 1), ("ca_sgd", "fp32", 8), ("ca_sgd", "C", 16), ("ca_sgd", "fp32", 32))
 """(solver, recipe, s) of real iterations."""
-GATHER_ROWS = 256
+GATHER_ROWS, GEMM_ROWS, GEMM_BATCH = 256, 512, 8
+LEAST_LEFT = 0.2
+"""Of a time, that is not the Gram product's, whatever that was timed to take by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,16 @@ def measure_solvers(clock: Clock, found: Findings, tell: Tell = lambda label: No
             sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
             samples += [_sample(clock, GlmOption(solver, recipe, s), noise[n], n, b) for n, b, s in sizes]
         gathers = {recipe: _gather_seconds(clock, noise[N_WIDE], recipe) for recipe in recipes}
-        rates |= _fitted(solver, samples, gathers, found)
+        gemm = _gemm_seconds(clock, noise[N_WIDE]) if solver == "ca_sgd" else 0.0
+        rates |= _fitted(solver, samples, gathers, gemm, found)
     return rates
 
 
 def measure_sync(clock: Clock, cluster: Cluster, found: Findings) -> float:
-    """Seconds of a message beyond its own and the work's: real iterations, with messages, over predictions."""
+    """Seconds of a message beyond its own and the work's: real iterations, with messages, over predictions.
+
+    At most what its latency is: more is a moment in which others used the machine.
+    """
     if clock.comm.size == 1:
         return 0.0
     noise, timings, extra = Noise.of(N_ROWS, N_NARROW), [], []
@@ -67,7 +78,8 @@ def measure_sync(clock: Clock, cluster: Cluster, found: Findings) -> float:
         predicted = cost(job, GlmOption(solver, recipe, s), cluster)
         extra.append(timings[-1].median - predicted.work_seconds - predicted.wire_seconds)
     found.note("waiting", timings)
-    return max(0.0, median(extra))
+    latency = total(all_reduce(0, cluster.all_reduce, cluster.n_ranks, cluster.algorithm))
+    return min(max(0.0, median(extra)), latency)
 
 
 def _sample(clock: Clock, option: GlmOption, noise: Noise, n: int, b: int) -> _Sample:
@@ -84,24 +96,34 @@ def _gather_seconds(clock: Clock, noise: Noise, recipe: str) -> float:
     return timing.median / (GATHER_ROWS * columns.n)
 
 
-def _fitted(
-    solver: str, samples: Sequence[_Sample], gathers: Mapping[str, float], found: Findings
-) -> dict[str, SolverRates]:
-    """One fit for all recipes of a solver.
+def _gemm_seconds(clock: Clock, noise: Noise) -> float:
+    """Of a flop of the Gram product, which runs in float32 whatever the recipe."""
+    cuts = np.arange(0, GEMM_ROWS + 1, GEMM_BATCH)
+    Y = noise.blocks[torch.float32].take(noise.order[:GEMM_ROWS], torch.float32)
+    triangle, precision = torch.empty(triangle_size(cuts)), recipe_named("fp32")
+    timing = clock.time(lambda: Y.gram(cuts, precision, triangle), rounds=3)
+    return timing.median / (2 * triangle_size(cuts) * N_WIDE)
 
-    An outer iteration and a gathered value cost what they cost in each recipe; rows, steps, flops of the Gram product,
-    which runs in float32, and its entries cost the same in all, so that few timings serve.
+
+def _fitted(
+    solver: str, samples: Sequence[_Sample], gathers: Mapping[str, float], gemm: float, found: Findings
+) -> dict[str, SolverRates]:
+    """One fit for all recipes of a solver, of what is left once the Gram product is taken off.
+
+    An outer iteration and a gathered value cost what they cost in each recipe; rows, steps and entries of the Gram
+    matrix cost the same in all, so that few timings serve.
     """
     recipes = list(gathers)
 
     def features(sample: _Sample) -> list[float]:
         own = [float(sample.recipe == recipe) for recipe in recipes]
-        shared = [sample.counts.rows, sample.s, sample.counts.gemm_flops, sample.counts.pairs]
+        shared = [sample.counts.rows, sample.s, sample.counts.pairs]
         return [*own, *(flag * sample.counts.values for flag in own), *(shared if solver == "ca_sgd" else shared[:1])]
 
-    fitted = fit([features(sample) for sample in samples], [sample.timing.median for sample in samples])
+    left = [max(s.timing.median - gemm * s.counts.gemm_flops, LEAST_LEFT * s.timing.median) for s in samples]
+    fitted = fit([features(sample) for sample in samples], left)
     x, k = fitted.coefficients, len(recipes)
-    row, step, gemm, pair = x[2 * k :] if solver == "ca_sgd" else (x[2 * k], 0.0, 0.0, 0.0)
+    row, step, pair = x[2 * k :] if solver == "ca_sgd" else (x[2 * k], 0.0, 0.0)
     flops = 4 if solver == "sgd" else 8
     rates = {}
     for i, recipe in enumerate(recipes):
