@@ -49,6 +49,13 @@ def section(name: str) -> str:
     )
 
 
+def overall() -> str:
+    """How near the bounds are, over all problems."""
+    found = [json.loads((RESULTS / f"analyze-{name}.json").read_text()) for name in PROBLEMS]
+    ratios = [row["ratio"] for made in found for row in made["rows"] if row["ratio"] is not None]
+    return f"Over the three problems bound ÷ measured is {median(ratios):.3g} in the median, and {max(ratios):.3g} at most."
+
+
 def ranking(made: dict) -> str:
     own = sorted((row for row in made["rows"] if row["format"] == "bf16"), key=lambda row: -row["measured"])
     return ", ".join(f"`{row['knob']}`" for row in own if row["measured"] > 0)
@@ -101,7 +108,7 @@ def choices(made: dict) -> str:
 
 def rendered(page: str) -> str:
     """The page with its tables made anew."""
-    made = "\n\n".join(section(name) for name in PROBLEMS)
+    made = "\n\n".join([overall(), *(section(name) for name in PROBLEMS)])
     return re.sub(
         r"<!-- precision -->.*<!-- end -->", lambda _: f"<!-- precision -->\n\n{made}\n\n<!-- end -->", page, flags=re.S
     )
