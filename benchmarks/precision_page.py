@@ -53,7 +53,8 @@ def overall() -> str:
     """How near the bounds are, over all problems."""
     found = [json.loads((RESULTS / f"analyze-{name}.json").read_text()) for name in PROBLEMS]
     ratios = [row["ratio"] for made in found for row in made["rows"] if row["ratio"] is not None]
-    return f"Over the three problems bound ÷ measured is {median(ratios):.3g} in the median, and {max(ratios):.3g} at most."
+    middle, most = f"{median(ratios):.3g}", f"{max(ratios):.3g}"
+    return f"Over the three problems bound ÷ measured is {middle} in the median, and {most} at most."
 
 
 def ranking(made: dict) -> str:
