@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import laconic.planner as planner
 from laconic.planner import DEFAULT, Cluster, GlmJob, Link, NetworkJob, best_s, from_json, plan
 
 NETWORK, GLM = NetworkJob(25_000_000, 0.05), GlmJob(400_000, 2000, batch_size=8)
-PURE = ("terms", "cluster", "collectives", "glm", "network", "choice", "plan", "default")
+PURE = ("terms", "cluster", "collectives", "glm", "network", "choice", "plan", "default", "curves")
 
 
 def at(bits_per_second, n_ranks=4, alpha=50e-6):
@@ -102,6 +103,16 @@ def test_one_rank_has_no_crossover():
 def test_mistakes_are_told(ask, said):
     with pytest.raises(ValueError, match=said):
         ask()
+
+
+def test_the_guide_s_example_is_what_is_printed():
+    guide = (Path(__file__).parents[2] / "docs" / "planning.md").read_text()
+    code = re.search(r"```python\n(.*?)```", guide, flags=re.DOTALL).group(1)
+    shown = re.search(r"```text\n(.*?)```", guide, flags=re.DOTALL).group(1)
+    names: dict = {}
+    exec(code.split("print(")[0], names)  # noqa: S102
+    printed = "\n".join(line.rstrip() for line in names["made"].explain().splitlines())
+    assert printed.startswith(shown.strip())
 
 
 def test_the_formulas_need_no_torch():

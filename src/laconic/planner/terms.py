@@ -80,7 +80,7 @@ class Cost:
             shown.append(f"{'hidden behind work':28} {'':20}   {'':10} = −{duration(self.hidden)}")
         total = self.work_seconds + self.wire_seconds - self.hidden
         if self.iterations == 1:
-            return [*shown, f"{'sum, one iteration':63}= {duration(total)}"]
+            return [*shown, f"{'sum':63}= {duration(total)}"]
         rule = f"sum {duration(total)} ÷ {self.iterations} iterations"
         return [*shown, f"{rule:63}= {duration(self.seconds)}"]
 
