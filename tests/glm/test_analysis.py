@@ -269,3 +269,23 @@ def test_bounds_hold_beyond_first_order(family):
     moved = float((shifted - exact).norm()) / maps_of(sample).path.movement
     assert moved <= limit * (1 + 1e-12)
     assert moved > limit / (3 if family == "bernoulli" else 1.001)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "multinomial" not in c.family and c.batch_size < 32], ids=str)
+def test_changes_of_the_weights_are_carried_to_the_end(case):
+    """What batch 0 leaves in the weights is met by all batches after it, and comes out as `carry` says."""
+    sample, first = sample_of(case), int(sample_of(case).cuts[1])
+    maps = maps_of(sample)
+    rest = replace(
+        sample,
+        **{name: getattr(sample, name)[first:] for name in ("Y", "y", "w", "offset")},
+        **{name: getattr(sample, name)[1:] for name in ("rates", "scales")},
+        cuts=sample.cuts[1:] - first,
+        x=maps.path.weights[1],
+        intercept=sample.intercept - float(sample.fitted) * (maps.path.c[:first] @ maps.path.r[:first]),
+    )
+    shift = 1e-6 * torch.randn(1, sample.Y.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    exact, shifted = (outer_iteration(a, recipe("fp64")) for a in (rest, replace(rest, x=rest.x + shift)))
+    moved = (maps.carry[0][:, : shift.shape[1]] @ shift[0]).norm()
+    assert float((shifted - exact).norm()) == pytest.approx(float(moved), rel=1e-4)
+    assert float(moved) <= float(maps.growth[1:].prod()) * float(shift.norm()) * (1 + 1e-9)
