@@ -1,0 +1,25 @@
+"""Triton kernels of CA-SGD and SGD for generalised linear models; `kernels.reference.recurrence` is the specification.
+
+The rows of a segment of an epoch lie on the device in the order in which they are met; a block is `k = s b` of them.
+Nothing here synchronises with the host, so a run of launches can be captured in a CUDA graph.
+"""
+
+from laconic.kernels.gpu.glm.gather import gather_rows
+from laconic.kernels.gpu.glm.gram import GramPlan, gram
+from laconic.kernels.gpu.glm.recurrence import gram_room, recurrence, room_for
+from laconic.kernels.gpu.glm.sgd import padded, sgd
+from laconic.kernels.gpu.glm.update import MarginPlan, margins, update
+
+__all__ = [
+    "GramPlan",
+    "MarginPlan",
+    "gather_rows",
+    "gram",
+    "gram_room",
+    "margins",
+    "padded",
+    "recurrence",
+    "room_for",
+    "sgd",
+    "update",
+]

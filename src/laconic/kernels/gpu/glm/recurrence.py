@@ -1,0 +1,197 @@
+"""The s inner steps of CA-SGD as one program: the margins of a block never leave the chip.
+
+Step j turns the margins of its b rows into residuals r, and adds −c Σ_t G[t, i] r_t to the margins of the rows i of
+all later batches. G comes from the cache, b rows of it a step, in two halves: as soon as one has been used, the same
+half of the next step is on its way into the registers that are free again. Bytes: k² / 2 float32 numbers, read by one
+multiprocessor; but what takes the time is the chain of a step: margins, residuals, to all threads, margins.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from laconic.kernels.gpu.glm.links import slope_and_loss, softmax_slope_and_loss
+from laconic.kernels.gpu.launch import next_power_of_two, on
+
+LARGEST_PANEL = 2**15
+"""Numbers of G that a step holds in registers."""
+LARGEST_MARGINS = 2**14
+PARTS_AT_ONCE = 16
+
+
+def room_for(k: int, batch_size: int, n_outputs: int) -> bool:
+    """Whether one program can hold a block of k rows."""
+    width, depth = next_power_of_two(k), _depth(batch_size, n_outputs)
+    return width <= 1024 and width * depth <= LARGEST_PANEL and width * _outputs(n_outputs) <= LARGEST_MARGINS
+
+
+def gram_room(k: int, batch_size: int, n_outputs: int, device: torch.device) -> torch.Tensor:
+    """Zeros for a Gram matrix of k rows: a power of two wide, and with rows to spare, which are read too."""
+    width = next_power_of_two(k)
+    return torch.zeros(width + _depth(batch_size, n_outputs), width, device=device)
+
+
+def _depth(batch_size: int, n_outputs: int) -> int:
+    return max(2 if n_outputs == 1 else 16, next_power_of_two(batch_size))
+
+
+def _outputs(n_outputs: int) -> int:
+    return 1 if n_outputs == 1 else max(16, next_power_of_two(n_outputs))
+
+
+@triton.jit
+def _panel(G, j, t, i, K: tl.constexpr, SIZE: tl.constexpr):
+    """Rows t of batch j of G, and of these what later batches need; anything elsewhere, where nobody looks."""
+    return tl.load(G + j * (SIZE * K) + (t[:, None] * K + i[None, :]), mask=(i >= (j + 1) * SIZE)[None, :])
+
+
+@triton.jit
+def _about(y, w, offset, first, t, size, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr):
+    """Targets, weights and offsets of a batch's rows; weight 0 beyond them."""
+    here = t < size
+    target = tl.load(y + first + t, mask=here, other=0.0)
+    weight = tl.load(w + first + t, mask=here, other=0.0) if WEIGHTED else tl.where(here, 1.0, 0.0)
+    added = tl.load(offset + first + t, mask=here, other=0.0) if OFFSET else tl.zeros_like(weight)
+    return target, weight, added
+
+
+@triton.jit
+def _step(steps, j):
+    """c = η g, ρ = 1 − η λ, and d = c Π ρ over the later steps of the block."""
+    return tl.load(steps + 3 * j), tl.load(steps + 3 * j + 1), tl.load(steps + 3 * j + 2)
+
+
+@triton.jit(do_not_specialize=["ahead"])
+def _recurrence_kernel(
+    G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s,
+    CODE: tl.constexpr, FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
+    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, Q: tl.constexpr,
+):  # fmt: skip
+    batch = tl.load(base) + ahead
+    i, t, half = tl.arange(0, K), tl.arange(0, B), 2 * tl.arange(0, B // 2)
+    even, odd = _panel(G, 0, half, i, K, SIZE), _panel(G, 0, half + 1, i, K, SIZE)
+    z = tl.zeros((K,), tl.float32)
+    for part in range(0, n_parts, Q):
+        q = part + tl.arange(0, Q)
+        wanted = (q < n_parts)[:, None] & (i < k)[None, :]
+        z += tl.sum(tl.load(parts + q[:, None] * k + i[None, :], mask=wanted, other=0.0), 0)
+    if NARROW:
+        z = z.to(tl.bfloat16).to(tl.float32)
+    steps += 3 * batch
+    first = batch * SIZE
+    c, keep, d = _step(steps, 0)
+    target, weight, added = _about(y, w, offset, first, t, min(SIZE, k), WEIGHTED, OFFSET)
+    b = tl.load(intercept)
+    lost = tl.zeros((B,), tl.float32)
+    n_steps = tl.cdiv(k, SIZE)
+    for j in range(n_steps):
+        begin, following = j * SIZE, tl.minimum(j + 1, n_steps - 1)
+        next_c, next_keep, next_d = _step(steps, following)  # long before they are needed
+        size = min(SIZE, k - following * SIZE)
+        about = _about(y, w, offset, first + following * SIZE, t, size, WEIGHTED, OFFSET)
+        slope, loss = slope_and_loss(tl.gather(z, tl.minimum(begin + t, K - 1), 0) + added + b, target, CODE)
+        r = tl.where(weight != 0, weight * slope, 0.0)
+        lost += tl.where(weight != 0, weight * loss, 0.0)
+        tl.store(p + begin + t, -d * r, mask=(t < SIZE) & (begin + t < k))
+        r_even, r_odd = tl.split(tl.reshape(r, (B // 2, 2)))
+        change = tl.sum(even * r_even[:, None], 0)
+        even = _panel(G, following, half, i, K, SIZE)
+        change += tl.sum(odd * r_odd[:, None], 0)
+        odd = _panel(G, following, half + 1, i, K, SIZE)
+        z = keep * z - c * change
+        if FITTED:
+            b -= c * tl.sum(r, 0)
+        c, keep, d = next_c, next_keep, next_d
+        target, weight, added = about
+    tl.store(losses + batch // s, tl.sum(lost, 0))
+    if FITTED:
+        tl.store(intercept, b)
+
+
+@triton.jit(do_not_specialize=["ahead"])
+def _classes_kernel(
+    G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_outputs,
+    FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
+    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """The same for several outputs: margins (C, K), and a small matrix product a step."""
+    batch = tl.load(base) + ahead
+    i, t, c = tl.arange(0, K), tl.arange(0, B), tl.arange(0, C)[:, None]
+    panel = _panel(G, 0, t, i, K, SIZE)
+    z = tl.zeros((C, K), tl.float32)
+    for part in range(n_parts):
+        cell = (part * n_outputs + c) * k + i[None, :]
+        z += tl.load(parts + cell, mask=(c < n_outputs) & (i < k)[None, :], other=0.0)
+    if NARROW:
+        z = z.to(tl.bfloat16).to(tl.float32)
+    steps += 3 * batch
+    first = batch * SIZE
+    b = tl.load(intercept + c, mask=c < n_outputs, other=0.0)
+    lost = tl.zeros((B,), tl.float32)
+    n_steps = tl.cdiv(k, SIZE)
+    for j in range(n_steps):
+        begin = j * SIZE
+        here = (t < SIZE) & (begin + t < k)
+        size = min(SIZE, k - begin)
+        target, weight, _ = _about(y, w, y, first + begin, t, size, WEIGHTED, False)
+        place = tl.broadcast_to(tl.minimum(begin + t, K - 1)[None, :], (C, B))
+        margin = tl.gather(z, place, 1) + b
+        if OFFSET:
+            added = (first + begin + t)[None, :] * n_outputs + c
+            margin += tl.load(offset + added, mask=(c < n_outputs) & here[None, :], other=0.0)
+        slope, loss = softmax_slope_and_loss(margin, target, c, n_outputs)
+        r = tl.where((weight != 0)[None, :], weight[None, :] * slope, 0.0)
+        lost += tl.where(weight != 0, weight * loss, 0.0)
+        rate, keep, d = _step(steps, j)
+        tl.store(p + c * k + (begin + t)[None, :], -d * r, mask=(c < n_outputs) & here[None, :])
+        z = keep * z - rate * tl.dot(r, panel, input_precision="tf32x3")
+        panel = _panel(G, tl.minimum(j + 1, n_steps - 1), t, i, K, SIZE)
+        if FITTED:
+            b -= rate * tl.sum(r, 1)[:, None]
+    tl.store(losses + batch // s, tl.sum(lost, 0))
+    if FITTED:
+        tl.store(intercept + c, b, mask=c < n_outputs)
+
+
+def recurrence(
+    G: torch.Tensor,
+    parts: torch.Tensor,
+    y: torch.Tensor,
+    w: torch.Tensor | None,
+    offset: torch.Tensor | None,
+    steps: torch.Tensor,
+    base: torch.Tensor,
+    ahead: int,
+    intercept: torch.Tensor,
+    p: torch.Tensor,
+    losses: torch.Tensor,
+    *,
+    code: int,
+    batch_size: int,
+    s: int,
+    fitted: bool,
+    narrow: bool,
+) -> None:
+    """Step through the k rows of the block that begins at batch `base` + `ahead`.
+
+    G          (K + B, K) float32 as `gram_room` makes it: G[t, i] for t of an earlier batch than i, finite elsewhere
+    parts      (n_parts, C, k) float32, whose sum are the margins Y x₀; rounded to bfloat16 where `narrow`
+    y, w       (all,) float32 targets and weights of the segment's rows; offset (all, C)
+    steps      (n_batches, 3) float32: c = η g, ρ = 1 − η λ, and d = c Π ρ over the later steps of the block
+    intercept  (C,) float32, in place
+    p          (C, k) float32 out: coefficients of the rows in the new x
+    losses     (n_blocks,) float32 out: Σ w φ of the block at batch / s
+    """
+    n_outputs, k = parts.shape[1:]
+    width, depth = G.shape[1], _depth(batch_size, n_outputs)
+    arrays = (G, parts, len(parts), y, y if w is None else w, y if offset is None else offset, steps, base, ahead)
+    rest = (intercept, p, losses, k, s)
+    flags = {"FITTED": fitted, "WEIGHTED": w is not None, "OFFSET": offset is not None, "NARROW": narrow}
+    warps = max(1, min(16, width * depth // 4096))  # 64 numbers of either half a thread
+    with on(G.device):
+        if n_outputs == 1:
+            sizes = {"SIZE": batch_size, "K": width, "B": depth, "Q": PARTS_AT_ONCE}
+            _recurrence_kernel[(1,)](*arrays, *rest, CODE=code, **sizes, **flags, num_warps=warps)
+        else:
+            sizes = {"SIZE": batch_size, "K": width, "B": depth, "C": _outputs(n_outputs)}
+            _classes_kernel[(1,)](*arrays, *rest, n_outputs, **sizes, **flags, num_warps=max(4, warps))
