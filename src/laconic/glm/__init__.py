@@ -1,7 +1,7 @@
 """Generalised linear models over blocks of columns, trained with few messages and few bits."""
 
 from laconic.glm.automatic import auto_eta0, auto_s
-from laconic.glm.columns import Columns, DenseColumns, SparseColumns
+from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColumns
 from laconic.glm.families import Bernoulli, Family, Gaussian, Multinomial, Poisson
 from laconic.glm.model import Model
 from laconic.glm.penalty import Penalty
@@ -29,6 +29,7 @@ __all__ = [
     "Multinomial",
     "Outcome",
     "Penalty",
+    "PinnedColumns",
     "Poisson",
     "Precision",
     "Problem",

@@ -62,11 +62,11 @@ class Problem:
         return self.columns.m if self.rows is None else len(self.rows)
 
     def cast(self, dtype: torch.dtype) -> "Problem":
-        """The same problem with targets, weights and offsets in the type that the arithmetic runs in."""
-        new = copy(self)  # what was checked need not be checked again
-        object.__setattr__(new, "y", self.y.to(dtype))
-        object.__setattr__(new, "weights", None if self.weights is None else self.weights.to(dtype))
-        object.__setattr__(new, "offset", None if self.offset is None else self.offset_as(dtype))
+        """The same problem, targets, weights and offsets in the type and the place that the arithmetic is done in."""
+        new, device = copy(self), self.columns.device  # what was checked need not be checked again
+        object.__setattr__(new, "y", self.y.to(device, dtype))
+        object.__setattr__(new, "weights", None if self.weights is None else self.weights.to(device, dtype))
+        object.__setattr__(new, "offset", None if self.offset is None else self.offset_as(dtype).to(device))
         return new
 
     def weights_as(self, dtype: torch.dtype) -> torch.Tensor:

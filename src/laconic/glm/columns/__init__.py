@@ -2,6 +2,7 @@
 
 from laconic.glm.columns.base import Columns, Rows
 from laconic.glm.columns.dense import DenseColumns, DenseRows
+from laconic.glm.columns.pinned import PinnedColumns
 from laconic.glm.columns.sparse import SparseColumns, SparseRows
 
-__all__ = ["Columns", "DenseColumns", "DenseRows", "Rows", "SparseColumns", "SparseRows"]
+__all__ = ["Columns", "DenseColumns", "DenseRows", "PinnedColumns", "Rows", "SparseColumns", "SparseRows"]

@@ -20,6 +20,12 @@ def advance(problem: Problem, settings: Settings, state: State, segment: Segment
     )
 
 
+def is_compiled(problem: Problem, settings: Settings) -> bool:
+    """Whether the recurrence is a compiled kernel: on the CPU, in a precision that it knows."""
+    plain = settings.precision.is_plain("recurrence", "residual")
+    return plain and problem.family.kernel_code is not None and problem.columns.device.type == "cpu"
+
+
 def _outer_iteration(
     problem: Problem, settings: Settings, state: State, batches: Segment, wire: Wire, done: int
 ) -> float:
@@ -59,7 +65,7 @@ def _combine(moved: Combination, row: int, vectors: tuple[torch.Tensor, ...]) ->
 
 def _block(problem: Problem, settings: Settings, batches: Segment, v: torch.Tensor, triangle: torch.Tensor) -> Block:
     dtype, n_outputs = settings.precision.carrier, problem.n_outputs
-    index = torch.from_numpy(batches.rows)
+    index = torch.from_numpy(batches.rows).to(v.device)
     offset = problem.offset_as(dtype)
     return Block(
         cuts=batches.cuts,
@@ -68,7 +74,7 @@ def _block(problem: Problem, settings: Settings, batches: Segment, v: torch.Tens
         triangle=triangle,
         y=problem.y[index].to(dtype),
         w=problem.weights_as(dtype)[index],
-        offset=offset[index] if len(offset) else torch.zeros(len(index), n_outputs, dtype=dtype),
+        offset=offset[index] if len(offset) else v.new_zeros(len(index), n_outputs),
         rates=batches.rates,
         scales=batches.scales(settings.gradient),
         mix=batches.mix,
@@ -78,9 +84,9 @@ def _block(problem: Problem, settings: Settings, batches: Segment, v: torch.Tens
 
 
 def _recur(problem: Problem, settings: Settings, block: Block, intercept: Intercept) -> Combination:
-    p, code = settings.precision, problem.family.kernel_code
-    if code is not None and p.is_plain("recurrence", "residual") and block.margins.device.type == "cpu":
+    p = settings.precision
+    if is_compiled(problem, settings):
         from laconic.kernels.cpu.recurrence import recurrence  # Numba is loaded where it is first needed
 
-        return recurrence(block, code, intercept)
+        return recurrence(block, problem.family.kernel_code or 0, intercept)
     return reference_recurrence(block, problem.family, intercept, p.format("recurrence"), p.format("residual"))

@@ -58,7 +58,7 @@ def _advance_compiled(problem: Problem, settings: Settings, state: State, segmen
 
 def _iterate(problem: Problem, settings: Settings, state: State, batch: Segment, wire: Wire) -> float:
     p, weights, eta = settings.precision, state.weights, float(batch.rates[0])
-    index = torch.from_numpy(batch.rows)
+    index = torch.from_numpy(batch.rows).to(weights.x.device)
     Y = problem.columns.take(batch.rows, p.carrier)
     margin = p.format("margin")
     z = margin.round(wire.all_reduce(margin.round(Y.margins(weights.x))))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -10,6 +10,7 @@ from laconic.exchange import Communicator
 from laconic.glm.problem import Problem
 from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
 from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm.solvers.device import DeviceSolver, device_solver
 from laconic.glm.solvers.history import Callback, Diverged, Outcome, Progress, Solution
 from laconic.glm.solvers.segment import Segment, segment
 from laconic.glm.solvers.settings import Settings
@@ -19,6 +20,11 @@ from laconic.kernels import Stream
 
 SEGMENTS = 16
 """An epoch is cut into about this many segments, after each of which callbacks are called."""
+LEAST_ON_DEVICE = 8192
+"""Iterations of a segment on a GPU, which is waited for after each, if the epoch has so many."""
+
+Advance = Callable[[Segment], float]
+"""Steps through a segment, changing the state's weights; returns Σ w φ."""
 
 
 def begin(problem: Problem, settings: Settings) -> State:
@@ -78,26 +84,39 @@ def solve(
     )
     state = begin(problem, settings) if state is None else state
     problem = problem.cast(settings.precision.carrier)
+    fused = device_solver(problem, settings, state, wire)
+    advance = _advance(problem, settings, state, wire) if fused is None else fused.advance
     began = time.perf_counter() - state.seconds
     outcome = Outcome.MAX_ITER
     while state.epoch < settings.max_iter:
-        stop = _epoch(problem, settings, state, wire, callbacks, began)
+        stop = _epoch(problem, settings, state, wire, advance, callbacks, began)
         if stop is not None:
             outcome = stop
             break
-    return Solution(state, outcome, state.history, wire.accounting, wire.messages, _ran(problem, settings, wire))
+    return Solution(state, outcome, state.history, wire.accounting, wire.messages, _ran(problem, settings, wire, fused))
+
+
+def _advance(problem: Problem, settings: Settings, state: State, wire: Wire) -> Advance:
+    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
+    return lambda part: run(problem, settings, state, part, wire)
 
 
 def _epoch(
-    problem: Problem, settings: Settings, state: State, wire: Wire, callbacks: Sequence[Callback], began: float
+    problem: Problem,
+    settings: Settings,
+    state: State,
+    wire: Wire,
+    advance: Advance,
+    callbacks: Sequence[Callback],
+    began: float,
 ) -> Outcome | None:
     order = settings.sampling.epoch(problem.n_rows, state.epoch)
     n_batches = settings.sampling.n_batches(problem.n_rows)
-    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
-    step = max(1, round(n_batches / SEGMENTS / settings.step)) * settings.step
+    least = LEAST_ON_DEVICE if problem.columns.device.type == "cuda" else 1
+    step = max(1, round(max(n_batches / SEGMENTS, least) / settings.step)) * settings.step
     while True:
         part = segment(problem, settings, state, order, step)
-        state.epoch_loss += run(problem, settings, state, part, wire)
+        state.epoch_loss += advance(part)
         state.epoch_weight += _total_weight(problem, part)
         state.iteration += part.n_batches
         state.batch += part.n_batches
@@ -126,7 +145,9 @@ def _total_weight(problem: Problem, part: Segment) -> float:
 def _end_epoch(problem: Problem, settings: Settings, state: State, wire: Wire, loss: float) -> Outcome | None:
     """Record the epoch; say whether to stop, and shrink the step of `Adaptive`."""
     row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss}
-    penalty = wire.all_reduce(torch.tensor([settings.penalty.value(state.weights.x)], dtype=torch.float64))
+    penalty = wire.all_reduce(
+        state.weights.x.new_tensor([settings.penalty.value(state.weights.x)], dtype=torch.float64)
+    )
     row["objective"] = state.epoch_loss / problem.n_rows + float(penalty)
     judged = row["objective"]
     if problem.validation is not None:
@@ -168,10 +189,11 @@ def _diverged(settings: Settings, state: State, loss: float) -> Diverged:
     )
 
 
-def _ran(problem: Problem, settings: Settings, wire: Wire) -> str:
+def _ran(problem: Problem, settings: Settings, wire: Wire, fused: DeviceSolver | None) -> str:
+    if fused is not None:
+        return f"{fused.name}, {problem.columns.device}, {settings.precision.short_name()}"
     if settings.solver == "sgd":
         how = "compiled" if sgd.is_compiled(problem, settings, wire) else "torch"
         return f"sgd, {how}, {settings.precision.short_name()}"
-    plain = settings.precision.is_plain("recurrence", "residual") and problem.family.kernel_code is not None
-    how = "compiled recurrence" if plain else "torch recurrence"
+    how = "compiled recurrence" if ca_sgd.is_compiled(problem, settings) else "torch recurrence"
     return f"ca_sgd s={settings.s}, {how}, {settings.precision.short_name()}"
