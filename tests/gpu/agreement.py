@@ -5,19 +5,16 @@ line for each; the environment must say TRITON_INTERPRET=1. `python agreement.py
 `compiled`, from number 3 on, on a GPU: compiling takes most of the time, so several such processes share the table.
 """
 
-import os
-import subprocess
 import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 
 from members import BUCKETED, inputs, same_bits
+from running import main
 
 from laconic import NUQSGD, QSGD, Codec, ErrorFeedback, QSGDInf, Sign, Stream
 from laconic.kernels import select
@@ -245,51 +242,5 @@ def compiled():
     return found | special()
 
 
-TABLES = {"cpu": interpreted, "cuda": compiled}
-
-
-def run(device, parts=1):
-    """The outcome of every check of a device's table by its name, by as many processes."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1" if device == "cpu" else "0"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, device, str(part), str(parts)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for part in range(parts)
-    ]
-    lines = [line for process in processes for line in process.communicate()[0].splitlines()]
-    return dict(line.split("\t", 1) for line in lines)
-
-
-def once_a_launch():
-    """Triton's interpreter patches `tl` again at every call of a device function of ours; once a launch is enough."""
-    from triton.runtime.interpreter import InterpretedFunction
-
-    usual = InterpretedFunction.__call__
-
-    def call(self, *args, **kwargs):
-        ours = self.fn.__module__.startswith("laconic.")
-        return self.rewrite()(*args, **kwargs) if ours else usual(self, *args, **kwargs)
-
-    InterpretedFunction.__call__ = call
-
-
-def main(device, part, parts):
-    """Run a part of a device's table; one line a check."""
-    if device == "cpu":
-        once_a_launch()
-    for name, (check, *arguments) in list(TABLES[device]().items())[part::parts]:
-        try:
-            with np.errstate(all="ignore"):
-                check(device, *arguments)
-            outcome = "ok"
-        except Exception:  # noqa: BLE001 (each check is a test of its own)
-            outcome = traceback.format_exc().replace("\n", " | ")
-        print(f"{name}\t{outcome}", flush=True)  # noqa: T201
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main({"cpu": interpreted, "cuda": compiled})

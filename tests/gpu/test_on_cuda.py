@@ -1,10 +1,11 @@
 """Law 5 on a real GPU: every width and type, sizes that fill the machine, and the interpreter's special cases."""
 
-import os
+from pathlib import Path
 
 import pytest
 import torch
-from agreement import compiled, gpu, gpu_payload, run
+from agreement import compiled, gpu, gpu_payload
+from running import n_processes, run
 
 from laconic import NUQSGD, RANS, Codec, ErrorFeedback, Payload, Sign, Stream
 from laconic.kernels import select
@@ -17,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return run("cuda", parts=max(1, min(12, (os.cpu_count() or 1) - 2)))
+    return run(Path(__file__).with_name("agreement.py"), "cuda", n_processes())
 
 
 @pytest.mark.parametrize("name", compiled())

@@ -11,6 +11,7 @@ Without torch's cache every tensor is an allocation of its own, so that a read p
 import pytest
 import torch
 from agreement import codec_feedback, feedback, fused, large_buckets, scaling, steps, sums
+from glm_agreement import interpreted as glm_checks
 
 from laconic import NUQSGD, QSGD, QSGDInf, Sign
 
@@ -34,6 +35,21 @@ CASES = {
     "one step each": (steps, NUQSGD(bits=4), 23, 10, torch.float32),
     "scaling": (scaling, 101),
 }
+
+
+SOLVERS = [
+    "blocks bernoulli weights offset",
+    "blocks multinomial",
+    "blocks, many parts",
+    "blocks C",
+    "iterations poisson",
+]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_tiny_fits(name):
+    check, *arguments = glm_checks()[name]
+    check("cuda", *arguments)
 
 
 @pytest.mark.parametrize("name", CASES)

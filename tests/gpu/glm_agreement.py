@@ -1,0 +1,232 @@
+"""Law 8 for Triton kernels: fused CA-SGD and SGD give the iterates of plain SGD in float64, on any device.
+
+See `running` for how these tables are run: `interpreted` under Triton's interpreter, at small sizes; `compiled` on a
+GPU, the same and larger ones, and what only a GPU can show.
+"""
+
+import tempfile
+from dataclasses import replace
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from running import main
+
+from laconic.exchange import Communicator
+from laconic.glm import (
+    Bernoulli,
+    Constant,
+    DenseColumns,
+    Gaussian,
+    InverseScaling,
+    Multinomial,
+    Penalty,
+    PinnedColumns,
+    Poisson,
+    Problem,
+    Sampling,
+    Settings,
+    recipe,
+    solve,
+)
+from laconic.glm.solvers import State, begin
+from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.wire import Wire
+
+FAMILIES = {"gaussian": Gaussian(), "bernoulli": Bernoulli(), "poisson": Poisson(), "multinomial": Multinomial(3)}
+
+
+def problem(family, m, n, *, weights=False, offset=False, dtype=torch.float32, seed=0):
+    """A problem whose stored values are exact in `dtype`, on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(m, n, generator=generator).div(n**0.5).to(dtype)
+    z = X.float() @ torch.randn(n, generator=generator) * 2
+    y = {
+        "gaussian": z + 0.1 * torch.randn(m, generator=generator),
+        "bernoulli": (torch.rand(m, generator=generator) < torch.sigmoid(z)).float(),
+        "poisson": torch.poisson(z.div(3).exp(), generator=generator),
+        "multinomial": torch.randint(0, 3, (m,), generator=generator).float(),
+    }[family]
+    w = torch.randint(0, 4, (m,), generator=generator).float() if weights else None
+    o = 0.3 * torch.randn(m, generator=generator) if offset else None
+    return Problem(DenseColumns(X), FAMILIES[family], y, w, o)
+
+
+def settings(solver, s, b, **changes):
+    given = {"l2": 0.01, "l1": 0.0, "precision": "fp32", "schedule": InverseScaling(0.2), "order": "shuffle", **changes}
+    return Settings(
+        solver=solver,
+        s=s,
+        sampling=Sampling(given["order"], batch_size=b, seed=3),
+        schedule=given["schedule"],
+        penalty=Penalty(given["l2"], given["l1"]),
+        fit_intercept=given.get("fit_intercept", True),
+        gradient=given.get("gradient", "mean"),
+        momentum=given.get("momentum", 0.0),
+        average=given.get("average"),
+        precision=recipe(given["precision"]),
+        max_iter=2,
+        tol=None,
+    )
+
+
+def fused(given, how, device):
+    """Two epochs on the fused kernels, in segments of 3 s batches: state and loss of the last epoch."""
+    from laconic.glm.solvers.device.blocks import Blocks
+    from laconic.glm.solvers.device.choose import is_known
+    from laconic.glm.solvers.device.iterations import Iterations
+
+    wire = Wire(Communicator(), how.precision.gram_wire)
+    here = replace(given, columns=DenseColumns(given.columns.X.to(device))).cast(torch.float32)
+    kind = Blocks if how.solver == "ca_sgd" else Iterations
+    assert is_known(here, how), "not known"
+    assert kind.suits(here, how, wire), "does not suit"
+    state = begin(here, how)
+    runner = Blocks(here, how, state, wire) if kind is Blocks else Iterations(here, how, state)
+    for epoch in range(how.max_iter):
+        state.epoch, state.batch, loss = epoch, 0, 0.0
+        order, n = how.sampling.epoch(given.n_rows, epoch), how.sampling.n_batches(given.n_rows)
+        while state.batch < n:
+            part = segment(here, how, state, order, 3 * how.step if how.solver == "ca_sgd" else 7)
+            loss += runner.advance(part)
+            state.iteration, state.batch = state.iteration + part.n_batches, state.batch + part.n_batches
+    return state, loss / given.n_rows
+
+
+def agrees(
+    device, family, shape, solver, s, b, tolerance=2e-5, weights=False, offset=False, dtype=torch.float32, **rest
+):
+    """The iterates after two epochs are those of SGD in float64, and so is the loss."""
+    given = problem(family, *shape, weights=weights, offset=offset, dtype=dtype)
+    how = settings(solver, s, b, **rest)
+    found, loss = fused(given, how, device)
+    oracle = replace(how, solver="sgd", precision=recipe("fp64"))
+    if solver == "ca_sgd" and rest.get("l1"):
+        oracle = replace(oracle, solver="ca_sgd")  # L1 acts once a block
+    exact = solve(given, oracle)
+    x, b0 = exact.state.coef, exact.state.intercept
+    assert relative(found.coef.cpu(), x) < tolerance, f"weights are off by {relative(found.coef.cpu(), x):.2g}"
+    assert relative(found.intercept.cpu(), b0) < 10 * tolerance, "intercept"
+    expected = exact.history[-1]["loss"] * (1 if given.weights is None else float(given.weights.mean()))
+    assert abs(loss - expected) <= 10 * tolerance * abs(expected), f"loss {loss} is not {expected}"
+
+
+def relative(a, b):
+    return float((a.double() - b).norm() / b.norm().clamp(min=1e-6))
+
+
+def interpreted():
+    """Every check of the interpreter's table, by name."""
+    cases = {}
+
+    def add(name, *arguments, **rest):
+        cases[name] = (partial(agrees, **rest), *arguments)
+
+    for family in FAMILIES:
+        add(f"blocks {family}", family, (53, 7), "ca_sgd", 3, 4)
+        add(f"blocks {family} weights offset", family, (53, 70), "ca_sgd", 4, 5, weights=True, offset=True)
+        if family != "multinomial":
+            add(f"iterations {family}", family, (53, 7), "sgd", 1, 4)
+            add(f"iterations {family} weights offset", family, (53, 9), "sgd", 1, 5, weights=True, offset=True)
+    add("blocks, many parts", "bernoulli", (70, 600), "ca_sgd", 2, 16)
+    add("blocks, batches of one", "gaussian", (20, 5), "ca_sgd", 4, 1)
+    no_intercept = {"gradient": "sum", "fit_intercept": False, "l2": 0.0, "schedule": Constant(0.05)}
+    add("blocks, sum, no intercept", "gaussian", (40, 5), "ca_sgd", 8, 2, **no_intercept)
+    add("blocks, L1", "bernoulli", (53, 7), "ca_sgd", 3, 4, l1=0.01)
+    add("blocks C", "bernoulli", (53, 40), "ca_sgd", 4, 4, 2e-2, dtype=torch.bfloat16, precision="C")
+    add("blocks D", "poisson", (53, 40), "ca_sgd", 4, 4, 4e-2, dtype=torch.bfloat16, precision="D")
+    add("iterations, L1 momentum average", "bernoulli", (53, 7), "sgd", 1, 4, l1=0.01, momentum=0.5, average=3)
+    add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, precision="C")
+    add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)
+    add("with replacement", "gaussian", (33, 3), "ca_sgd", 2, 4, order="replacement")
+    return cases
+
+
+def on_device(given, device, pinned=False):
+    columns = PinnedColumns(given.columns.X, device) if pinned else DenseColumns(given.columns.X.to(device))
+    return replace(given, columns=columns)
+
+
+def in_float64(device, family):
+    """Plain torch on the GPU: CA-SGD's iterates are those of SGD on the CPU to 1e-12."""
+    given, how = problem(family, 203, 31, weights=True, offset=True), settings("ca_sgd", 8, 5, precision="fp64")
+    found, exact = solve(on_device(given, device), how), solve(given, replace(how, solver="sgd"))
+    assert "torch" in found.ran, found.ran
+    assert relative(found.state.coef.cpu(), exact.state.coef) < 1e-12
+
+
+def momentum_and_average(device):
+    """What the fused blocks do not know runs in plain torch."""
+    given, how = problem("bernoulli", 203, 31), settings("ca_sgd", 8, 5, momentum=0.5, average=3)
+    found = solve(on_device(given, device), how)
+    assert "torch" in found.ran, found.ran
+    exact = solve(given, replace(how, solver="sgd", precision=recipe("fp64")))
+    assert relative(found.state.coef.cpu(), exact.state.coef) < 2e-5
+
+
+def resumes(device, solver):
+    """Stopped after an epoch and gone on with from its numbers and tensors: the same bits."""
+    given, how = on_device(problem("bernoulli", 5003, 60), device), settings(solver, 16, 32)
+    whole = solve(given, how)
+    assert "fused" in whole.ran, whole.ran
+    half = solve(given, replace(how, max_iter=1)).state
+    again = solve(given, how, state=State.restore(half.tensors(), half.numbers()))
+    assert torch.equal(whole.state.coef, again.state.coef)
+    assert torch.equal(whole.state.intercept, again.state.intercept)
+
+
+def the_same_each_time(device):
+    given, how = on_device(problem("bernoulli", 20_003, 700, dtype=torch.bfloat16), device), settings("ca_sgd", 16, 32)
+    first = solve(given, how).state.coef
+    assert all(torch.equal(first, solve(given, how).state.coef) for _ in range(3))
+
+
+def pinned_is_resident(device, solver, n):
+    """Rows from the host's memory, in buffers filled ahead, give the same bits as rows that are there."""
+    given, how = problem("bernoulli", 70_003, n, dtype=torch.bfloat16), settings(solver, 16, 32, precision="C")
+    here, there = (solve(on_device(given, device, pinned), how) for pinned in (False, True))
+    assert "fused" in there.ran, there.ran
+    assert torch.equal(here.state.coef, there.state.coef)
+
+
+def as_large_as_they_come(device, b, s):
+    """Blocks of 1024 rows, and s cut to what fits, against the solver on the CPU."""
+    given, how = problem("bernoulli", 4096, 300, dtype=torch.bfloat16), settings("ca_sgd", s, b, precision="C")
+    found, exact = solve(on_device(given, device), how), solve(given, how)
+    assert "fused" in found.ran, found.ran
+    assert relative(found.state.coef.cpu(), exact.state.coef.double()) < 2e-3
+
+
+def through_nccl(device):
+    """One rank that is told it is two, so that every message is sent, through a graph: as alone, up to rounding."""
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("nccl", f"file://{folder}/store", world_size=1, rank=0)
+        given, how = on_device(problem("bernoulli", 20_003, 100), device), settings("ca_sgd", 8, 32)
+        talking = solve(given, how, comm=Communicator(0, 2, (dist.group.WORLD,)))
+        dist.destroy_process_group()
+    alone = solve(given, how)
+    assert talking.messages > 2 * 20_003 // 32 // 8
+    assert relative(talking.state.coef, alone.state.coef.double()) < 1e-5
+
+
+def compiled():
+    """Every check of the GPU's table, by name."""
+    cases = interpreted()
+    for family in FAMILIES:
+        cases[f"in float64, {family}"] = (in_float64, family)
+        cases[f"large {family}"] = (agrees, family, (20_011, 500), "ca_sgd", 16, 32)
+    cases["iterations, large"] = (agrees, "poisson", (20_011, 100), "sgd", 1, 32)
+    cases["batches of 64"] = (as_large_as_they_come, 64, 8)
+    cases["blocks of 1024 rows"] = (as_large_as_they_come, 32, 32)
+    cases["blocks cut to what fits"] = (as_large_as_they_come, 32, 1000)
+    cases["momentum and average"] = (momentum_and_average,)
+    for solver, n in (("ca_sgd", 700), ("sgd", 60)):
+        cases[f"resume, {solver}"] = (resumes, solver)
+        cases[f"pinned, {solver}"] = (pinned_is_resident, solver, n)
+    cases["the same each time"] = (the_same_each_time,)
+    cases["through NCCL"] = (through_nccl,)
+    return cases
+
+
+if __name__ == "__main__":
+    main({"cpu": interpreted, "cuda": compiled})
