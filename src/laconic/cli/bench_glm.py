@@ -21,13 +21,27 @@ if TYPE_CHECKING:
 Problem = Annotated[
     str, typer.Option(metavar="NAME,...", help="epsilon, susy, higgs, synth, poisson-synth (synthetic), or all.")
 ]
-Scale = Annotated[float, typer.Option(help="Part of the rows of the synthetic problems.")]
-Blocks = Annotated[str, typer.Option("--s", metavar="N,...", help="Iterations that share a message in ca_sgd.")]
+Scale = Annotated[
+    float | None, typer.Option(help="Part of the rows of the synthetic problems; 0.05, and 1 with --device.")
+]
+Blocks = Annotated[
+    str | None,
+    typer.Option(
+        "--s",
+        metavar="N,...",
+        help="Iterations that share a message in ca_sgd; 1,8,32,64,128, and 8,16,32 with --device.",
+    ),
+]
 Recipes = Annotated[str, typer.Option("--recipe", metavar="NAME,...", help="Precision of ca_sgd: fp32, C, D, fp64.")]
 BatchSize = Annotated[
-    int | None, typer.Option(parser=whole_number(), help="Rows of a batch; 8, and 32 with --time-to.")
+    int | None, typer.Option(parser=whole_number(), help="Rows of a batch; 8, and 32 with --time-to or --device.")
 ]
-Iterations = Annotated[int, typer.Option(parser=whole_number(), help="Iterations of a round, a multiple of every s.")]
+Iterations = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number(), help="Iterations of a round, a multiple of every s; 256, and 8192 with --device."
+    ),
+]
 Data = Annotated[Path | None, typer.Option(metavar="FILE", help="Rows of a file, of any format that fit takes.")]
 FamilyName = Annotated[str | None, typer.Option("--family", help="Of the file's target: logistic, linear or poisson.")]
 Positive = Annotated[str | None, typer.Option(metavar="CLASS", help="The class that counts as 1, the others as 0.")]
@@ -39,6 +53,16 @@ TimeTo = Annotated[
         help="Instead, in one process: seconds to within 1 % of the optimum beside scikit-learn, and LIBSVM files.",
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cuda",
+        help="Instead, on this GPU, one process: beside eager and graphed PyTorch, and JAX if it is there.",
+    ),
+]
+Commit = Annotated[
+    str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
+]
 FileSize = Annotated[int, typer.Option(parser=whole_number(), help="Bytes of the LIBSVM file of --time-to.")]
 RowsOfRace = Annotated[int, typer.Option("--rows", parser=whole_number(), help="Rows of --time-to without --data.")]
 
@@ -47,12 +71,12 @@ def glm(
     problem: Problem = "all",
     ranks: Ranks = None,
     rate: Rate = None,
-    s: Blocks = "1,8,32,64,128",
+    s: Blocks = None,
     batch_size: BatchSize = None,
-    iterations: Iterations = 256,
+    iterations: Iterations = None,
     repeats: Repeats = 11,
     recipes: Recipes = "fp32,C,D",
-    scale: Scale = 0.05,
+    scale: Scale = None,
     data: Data = None,
     family: FamilyName = None,
     target: o.Target = None,
@@ -67,6 +91,8 @@ def glm(
     time_to: TimeTo = False,
     rows: RowsOfRace = 581_012,
     file_size: FileSize = 64_000_000,
+    device: Device = None,
+    commit: Commit = None,
     output: Output = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -77,6 +103,12 @@ def glm(
     its ranks.
     """
     given = dict(locals())
+    if device is not None:
+        from laconic.cli.bench_glm_device import on_device
+
+        text, page = on_device(given, _numbers(s or "8,16,32"))
+        _show(text, page, given)
+        return
     (_race if time_to else _ranks)(given)
 
 
@@ -91,17 +123,17 @@ def _ranks(given: dict[str, Any]) -> None:
         with bad_input():
             file = _file(given)
             options = suite.GLMOptions(
-                problems=suite.synthetic(o.names(given["problem"]), given["scale"]) if file is None else [file],
+                problems=suite.synthetic(o.names(given["problem"]), given["scale"] or 0.05) if file is None else [file],
                 ranks=bench.n_ranks(given["ranks"], given["rate"]),
                 rate=given["rate"],
-                s=_numbers(given["s"]),
+                s=_numbers(given["s"] or "1,8,32,64,128"),
                 batch_size=given["batch_size"] or 8,
-                iterations=given["iterations"],
+                iterations=given["iterations"] or 256,
                 repeats=given["repeats"],
                 recipes=o.names(given["recipes"]),
             )
             target = stack.enter_context(bench.replacing(given["output"])) if given["output"] and first else None
-        environment = bench.Environment.here()
+        environment = bench.Environment.here(given["commit"])
         begin = stack.enter_context(progress(options.n_parts, quiet=given["quiet"] or not first))
         with o.reading():
             rows = suite.glm_rows(options, begin)
@@ -128,7 +160,7 @@ def _race(given: dict[str, Any]) -> None:
                 raise BadInput("--time-to is for one process; leave --ranks and --rate out")
             file, batch_size, repeats = _file(given), given["batch_size"] or 32, given["repeats"]
             target = stack.enter_context(bench.replacing(given["output"])) if given["output"] else None
-        environment = bench.Environment.here()
+        environment = bench.Environment.here(given["commit"])
         begin = stack.enter_context(progress(4 + glm_time_to.n_parts(repeats), quiet=given["quiet"]))
         begin("the rows")
         with o.reading():

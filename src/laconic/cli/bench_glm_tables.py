@@ -28,7 +28,7 @@ def page(
     for problem in dict.fromkeys(row.problem for row in rows):
         yield iterations([row for row in rows if row.problem == problem])
         yield ""
-    yield from _lost(losses(rows))
+    yield from lost(losses(rows))
     if outcomes:
         yield ""
         yield goals(outcomes, SETTING)
@@ -47,7 +47,7 @@ def time_page(
         + (f"; converted in {file.peak_bytes / 1e6:.0f} MB of memory" if file.peak_bytes is not None else "")
     )
     yield ""
-    yield from _lost(race_losses(rows))
+    yield from lost(race_losses(rows))
     yield ""
     yield goals(outcomes, TIME_SETTING)
 
@@ -103,7 +103,8 @@ def race(rows: Sequence[TimeRow]) -> RenderableType:
     )
 
 
-def _lost(sentences: Sequence[str]) -> Iterator[str]:
+def lost(sentences: Sequence[str]) -> Iterator[str]:
+    """What a person should know before believing the rest."""
     yield "Where we lose:" + ("" if sentences else " nowhere in this run.")
     for sentence in sentences:
         yield f"• {sentence}"
