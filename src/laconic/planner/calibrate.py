@@ -83,8 +83,9 @@ def measure(clock: Clock, *, quick: bool = False, tell: Tell = lambda label: Non
         base = found.codecs.get(name.removesuffix("-rans")) if name.endswith("-rans") else None
         found.codecs[name], timings = measure_codec(clock, name, base)
         found.note(name, timings)
+    again = not (quick or clock.late())
     for name in told(LINKS, tell, "link again"):
-        if not quick:
+        if again:
             samples[name] = merge(samples[name], sample_link(clock, name, sizes))
         found.links[name], fitted = fit_link(name, samples[name], clock.comm.size)
         found.note(name, list(samples[name].values()), fitted.residuals)

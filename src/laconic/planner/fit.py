@@ -21,8 +21,8 @@ class Fit:
 def fit(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> Fit:
     """min over x ≥ 0 of Σ ρ(a_i·x / t_i − 1), with ρ that of Huber; features (n, k), seconds (n,).
 
-    >>> fit([[1, 10], [1, 1000], [1, 5000]], [3e-3, 5e-3, 13e-3]).coefficients
-    (0.00298, 2e-06)
+    >>> fit([[1, 10], [1, 1000], [1, 5000]], [1.02e-3, 3e-3, 11e-3]).coefficients
+    (0.001, 2e-06)
     """
     from scipy.optimize import nnls  # loaded where it is first needed
 

@@ -10,7 +10,7 @@ import torch
 from laconic.exchange import Communicator
 
 ROUNDS = 5
-ROUND_SECONDS = 0.02
+ROUND_SECONDS, SHORT_ROUND = 0.02, 0.005
 MOST_CALLS = 200
 LONG_SECONDS = 0.03
 """A call that takes longer is timed twice only."""
@@ -51,13 +51,13 @@ class Clock:
     """Times calls on all ranks of a communicator together.
 
     device          whose work must be done before the clock is read
-    budget_seconds  after which every call is timed twice only
+    budget_seconds  after which every call is timed twice only, and for less long
     round_seconds   of a round, which repeats short calls
     """
 
     comm: Communicator
     device: torch.device
-    budget_seconds: float = 7.0
+    budget_seconds: float = 9.0
     round_seconds: float = ROUND_SECONDS
     began: float = field(default_factory=time.perf_counter)
 
@@ -71,13 +71,18 @@ class Clock:
         """Of `run`, which all ranks call as often; collective, and the same on all of them."""
         run()
         first, spent = self.slowest([self._round(run, 1), time.perf_counter() - self.began])
-        seconds = self.round_seconds if seconds is None else seconds
+        late = spent > self.budget_seconds
+        seconds = SHORT_ROUND if late else self.round_seconds if seconds is None else seconds
         calls = int(np.clip(seconds / max(first, 1e-9), 1, MOST_CALLS))
         own = []
-        for _ in range(rounds if first < LONG_SECONDS and spent < self.budget_seconds else 2):
+        for _ in range(2 if late or first > LONG_SECONDS else rounds):
             self.comm.all_reduce(torch.zeros(1, device=self.device))()
             own.append(self._round(run, calls))
         return Timing(tuple(self.slowest(own)))
+
+    def late(self) -> bool:
+        """Whether the budget is spent, on any rank; collective."""
+        return self.slowest([time.perf_counter() - self.began])[0] > self.budget_seconds
 
     def slowest(self, values: Sequence[float]) -> list[float]:
         """The largest of all ranks', one by one."""
