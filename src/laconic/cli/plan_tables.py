@@ -67,9 +67,10 @@ def charts(made: Plan) -> list[Chart]:
     unit = "an iteration" if made.kind == "glm" else "a step"
     found, by_s, n_ranks = [], against_s(made), made.cluster.n_ranks
     if by_s:
+        blocks = next(iter(by_s.values()))[0]
         mark = (float(getattr(made.recommended.option, "s", 1)), made.recommended.seconds)
         title, axis = f"Time of {unit} against s, {n_ranks} ranks", "s, iterations that share a message"
-        found.append(Chart(title, axis, "time", _curves(by_s), y_text=duration, mark=mark))
+        found.append(Chart(title, axis, "time", _curves(by_s), y_text=duration, mark=mark, x_ticks=blocks))
     if n_ranks > 1:
         title, axis = f"Time of {unit} against the link, {n_ranks} ranks", "rate of the links"
         found.append(Chart(title, axis, "time", _curves(against_rate(made)), x_text=rate, y_text=duration))

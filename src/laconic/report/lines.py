@@ -8,6 +8,7 @@ from html import escape
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 76, 190, 40, 52
 COLOURS = ("#2f6fdb", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#6b7280")
+FEWEST_TICKS = 4
 DASHES = ("", "7 4", "2 4")
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"
@@ -36,6 +37,7 @@ class Chart:
 
     x_text, y_text  how a number on an axis is written
     mark            a point to ring, such as what is recommended
+    x_ticks         numbers to write below; by default powers of ten
     """
 
     title: str
@@ -45,6 +47,7 @@ class Chart:
     x_text: Callable[[float], str] = "{:g}".format
     y_text: Callable[[float], str] = "{:g}".format
     mark: tuple[float, float] | None = None
+    x_ticks: Sequence[float] = ()
 
 
 def svg(chart: Chart) -> str:
@@ -96,21 +99,18 @@ class _Axis:
         return self.begin + (self.end - self.begin) * math.log(value / self.low) / span
 
     def ticks(self) -> list[float]:
-        """Powers of ten; of two where they are few."""
-        tens = [
-            10.0**i for i in range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
-        ]
-        if len(tens) >= 3:
-            return tens
-        twos = [
-            2.0**i for i in range(math.ceil(math.log2(self.low) - 1e-9), math.floor(math.log2(self.high) + 1e-9) + 1)
-        ]
-        return twos or [self.low]
+        """Powers of ten; where they are few, twice and five times these too."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for steps in ((1,), (1, 2, 5)):
+            found = [m * 10.0**i for i in powers for m in steps if self.low * 0.999 <= m * 10.0**i <= self.high * 1.001]
+            if len(found) >= FEWEST_TICKS:
+                return found
+        return found or [self.low]
 
 
 def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
     parts = []
-    for x in across.ticks():
+    for x in chart.x_ticks or across.ticks():
         p = across.at(x)
         parts.append(f'<line class="grid" x1="{p:.1f}" y1="{TOP}" x2="{p:.1f}" y2="{HEIGHT - BOTTOM}"/>')
         parts.append(
