@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from laconic import CASGDClassifier, CASGDRegressor
+from laconic import BackendUnavailable, CASGDClassifier, CASGDRegressor
 
 from .estimator_problems import KNOWN, features
 
@@ -32,6 +32,7 @@ PARAMETERS = [
     ({"shuffle": False, "sampling": "replacement"}, "shuffle=False takes rows as they come"),
     ({"validation_fraction": 1.0}, "validation_fraction must be a number"),
     ({"warm_start": "yes"}, "warm_start must be True or False, got 'yes'"),
+    ({"device": "tpu"}, 'unknown device \'tpu\'; choose "cpu", "cuda"'),
 ]
 
 
@@ -131,3 +132,14 @@ def test_a_sparse_file(folder):
     usual = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(X.astype(np.float32), LABELS)
     np.testing.assert_allclose(model.coef_, usual.coef_, rtol=1e-4)
     assert model.score(folder / "train.svm") == usual.score(X, LABELS)
+
+
+def test_a_sparse_matrix_stays_on_the_cpu():
+    with pytest.raises(ValueError, match=r"device='cuda': a sparse X stays on the CPU; pass X.toarray\(\)"):
+        CASGDClassifier(device="cuda").fit(scipy.sparse.csr_matrix(X), LABELS)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU here")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(BackendUnavailable, match="device='cuda', but there is no CUDA GPU here; leave device out"):
+        CASGDRegressor(device="cuda").fit(X, COUNTS)

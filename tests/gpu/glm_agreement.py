@@ -8,10 +8,12 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from running import main
 
+from laconic import CASGDClassifier
 from laconic.exchange import Communicator
 from laconic.glm import (
     Bernoulli,
@@ -209,6 +211,21 @@ def through_nccl(device):
     assert relative(talking.state.coef, alone.state.coef.double()) < 1e-5
 
 
+def estimators(device, n):
+    """NumPy with device="cuda", and a tensor that lies there, give one model, near the one of the CPU."""
+    given = problem("bernoulli", 5003, n)
+    X, y = given.columns.X.numpy(), given.y.numpy()
+    options = {"max_iter": 3, "tol": None, "random_state": 0, "eta0": 0.2, "learning_rate": "constant", "recipe": "C"}
+    here = CASGDClassifier(**options, solver="sgd").fit(X, y)
+    there = CASGDClassifier(**options, device=device).fit(X, y)
+    tensor = CASGDClassifier(**options).fit(given.columns.X.to(device), given.y.to(device))
+    assert "fused" in there.ran_, there.ran_
+    assert np.array_equal(there.coef_, tensor.coef_)
+    assert relative(torch.from_numpy(there.coef_), torch.from_numpy(here.coef_).double()) < 1e-2
+    assert tensor.predict_proba(given.columns.X.to(device)).device.type == "cuda"
+    assert tensor.score(given.columns.X.to(device), y) == there.score(X, y)
+
+
 def compiled():
     """Every check of the GPU's table, by name."""
     cases = interpreted()
@@ -225,6 +242,8 @@ def compiled():
         cases[f"pinned, {solver}"] = (pinned_is_resident, solver, n)
     cases["the same each time"] = (the_same_each_time,)
     cases["through NCCL"] = (through_nccl,)
+    cases["estimators, few columns"] = (estimators, 20)
+    cases["estimators, many columns"] = (estimators, 300)
     return cases
 
 

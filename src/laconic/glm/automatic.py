@@ -15,21 +15,38 @@ LARGEST_SAMPLE = 128
 TYPICAL_FEATURES, TYPICAL_ROWS = 1000, 2**30
 """Of data about which nothing is known: columns on all ranks, and rows, of which an epoch has enough for any s."""
 LARGEST_S = 64
+LARGEST_BATCH = 2**12
+"""Values of a batch up to which SGD in one launch is the faster way on a GPU."""
+LARGEST_BLOCK = 512
+"""Rows of a block on a GPU, in one process."""
 
 
-def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES) -> int:
+def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:
     """How many iterations share a message: 1 in one process, else what the planner's cost model says for typical rates.
+
+    In one process on a GPU, where iterations share launches: as many as make up a block of 512 rows.
 
     The rates are constants (`planner.DEFAULT`), not measured: s must be the same on all ranks, and after a restart.
     `laconic plan` measures, and tells the s to give instead.
 
     >>> auto_s(32, 1), auto_s(32, 4), auto_s(8, 4), auto_s(4096, 4)
     (1, 16, 64, 1)
+    >>> auto_s(32, 1, on_gpu=True)
+    16
     """
     if n_ranks == 1:
-        return 1
+        return max(1, LARGEST_BLOCK // batch_size) if on_gpu else 1
     job = GlmJob(max(TYPICAL_ROWS, batch_size), max(1, n_features), batch_size=batch_size)
     return best_s(job, DEFAULT.what_if(n_ranks), most=LARGEST_S)
+
+
+def pays_in_blocks(problem: Problem, batch_size: int) -> bool:
+    """Whether CA-SGD pays in one process: on a GPU, unless batches are so small that SGD runs in one launch.
+
+    A block of s iterations costs a few launches there, instead of a few an iteration.
+    """
+    small = problem.n_outputs == 1 and problem.columns.n * batch_size <= LARGEST_BATCH
+    return problem.columns.device.type == "cuda" and not small
 
 
 def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float:

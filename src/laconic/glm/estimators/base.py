@@ -17,6 +17,7 @@ from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, together
 from laconic.glm.estimators.inputs import Inputs, check_width
 from laconic.glm.estimators.parameters import Run, check_parameters, precision_for, settings_for
+from laconic.glm.estimators.placing import placed
 from laconic.glm.estimators.precision import choose_recipe
 from laconic.glm.estimators.reading import Given, cut_columns, may_differ, read_inputs, type_of
 from laconic.glm.estimators.saved import Saved, begin_epoch, begin_run
@@ -78,6 +79,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         precision = precision_for(self.recipe, type_of(local.X))
         stored = precision.format("data").storage
         cuts, columns, whole = cut_columns(local, [said["n_rows"] for said in facts], rows, stored, comm)
+        columns = placed(columns, self.device)
         problem = self._problem(columns, whole, seed, going_on=going_on, partial=partial)
         run = self._run(saved, seed, partial=partial)
         settings = settings_for(self, problem, precision, run, comm)
@@ -121,9 +123,11 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             train, held = split(targets, self.validation_fraction, seed)
         if not partial:
             targets = replace(targets, weights=mean_one(targets.weights, train))
-        weights = None if targets.weights is None else torch.from_numpy(targets.weights)
-        offset = None if whole.offset is None else torch.from_numpy(whole.offset)
-        return Problem(columns, family, torch.from_numpy(targets.y), weights, offset, train, held)
+        y, weights, offset = (
+            None if values is None else torch.from_numpy(values).to(columns.device)
+            for values in (targets.y, targets.weights, whole.offset)
+        )
+        return Problem(columns, family, y, weights, offset, train, held)
 
     def _run(self, saved: Saved | None, seed: int, *, partial: bool) -> Run:
         done = 0 if saved is None else int(saved.numbers["epoch"])

@@ -34,6 +34,8 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     max_iter, tol, n_iter_no_change, early_stopping, validation_fraction    when to stop
     recipe         precision: "fp32", "C", "D", "fp64", a `Precision`, "auto:1e-3" (the cheapest that errs by no more
                    than that share of a step), or "auto" (float64 for such an X; see docs/glm.md)
+    device         where to compute: "cuda" for a GPU, "cpu", or None for where X lies. An X larger than the GPU's
+                   memory is read from the host's as it is needed
     random_state, warm_start, verbose, callbacks
 
     Fitted: coef_ (1, n) or (K, n), intercept_ (1,) or (K,), classes_, n_iter_, t_, history_, converged_, outcome_,
@@ -74,6 +76,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         s: "int | str" = "auto",
         batch_size: int = 32,
         recipe: "str | Precision" = "auto",
+        device: str | None = None,
         gradient: str = "mean",
         sampling: str = "shuffle",
         callbacks: Sequence[Callback] = (),
@@ -142,7 +145,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         index = (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
         if isinstance(X, torch.Tensor) and self.classes_.dtype.kind in "biuf":
             return torch.from_numpy(self.classes_)[index]
-        return self.classes_[index.numpy()]
+        return self.classes_[index.cpu().numpy()]
 
     def predict_proba(self, X: Any, offset: Any = None) -> Any:
         """Probabilities (m, K), in the order of `classes_`."""

@@ -13,7 +13,7 @@ from laconic.data.table import check_finite
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 
 Matrix = Any
-"""(m, n): a NumPy array, a SciPy matrix in CSR form, or a CPU tensor; floating-point numbers, all finite."""
+"""(m, n): a NumPy array, a SciPy matrix in CSR form, or a tensor; floating-point numbers, all finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def _check_tensor(estimator: Any, X: torch.Tensor, *, reset: bool, least_rows: i
         raise ValueError(f"Expected 2D array, got shape {tuple(X.shape)}: X must have rows and columns")
     if X.layout != torch.strided:
         raise ValueError(f"X is a tensor of layout {X.layout}; pass sparse data as a SciPy matrix in CSR form")
-    if X.device.type != "cpu":
-        raise ValueError(f"X is on {X.device}; the estimators take CPU tensors: pass X.cpu()")
+    if X.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"X is on {X.device}; the estimators take tensors of the CPU or of a CUDA GPU: pass X.cpu()")
     if X.is_complex():
         raise ValueError("Complex data not supported: X must hold real numbers")
     if X.shape[0] < least_rows:

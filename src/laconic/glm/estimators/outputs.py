@@ -11,25 +11,25 @@ from laconic.glm.estimators.inputs import Matrix, as_numpy, check_matrix, check_
 
 
 def margins(estimator: Any, X: Any, offset: Any = None) -> torch.Tensor:
-    """X coefᵀ + intercept + offset, (m, C): float64 for a float64 X, otherwise float32."""
+    """X coefᵀ + intercept + offset, (m, C), where X lies: float64 for a float64 X, otherwise float32."""
     check_is_fitted(estimator)
     if is_path(X):
         X, offset = _file(estimator, X, offset)
     else:
         X = check_matrix(estimator, X, reset=False)
     z = _product(X, np.atleast_2d(estimator.coef_))
-    z = z + torch.from_numpy(estimator.intercept_).to(z.dtype)
+    z = z + torch.from_numpy(estimator.intercept_).to(z)
     offset = check_offset(offset, len(z))
     check_width(offset, z.shape[1])
     if offset is not None:
-        z = z + torch.from_numpy(offset).reshape(len(z), -1).to(z.dtype)
+        z = z + torch.from_numpy(offset).reshape(len(z), -1).to(z)
     return z
 
 
 def _product(X: Matrix, coef: np.ndarray) -> torch.Tensor:
     if not isinstance(X, torch.Tensor):
         return torch.from_numpy(X @ coef.astype(X.dtype).T)
-    weights = torch.from_numpy(coef)
+    weights = torch.from_numpy(coef).to(X.device)
     if X.dtype in (torch.float32, torch.float64):
         return X @ weights.to(X.dtype).T
     return DenseColumns(X).margins(weights.float())

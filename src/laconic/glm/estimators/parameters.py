@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from laconic.exchange import Communicator
-from laconic.glm.automatic import auto_eta0, auto_s
+from laconic.glm.automatic import auto_eta0, auto_s, pays_in_blocks
 from laconic.glm.penalty import Penalty
 from laconic.glm.precision import RECIPES, Precision, recipe
 from laconic.glm.problem import Problem
@@ -59,6 +59,7 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
     _real("momentum", estimator.momentum, 0, 1, last=False)
     _real("power_t", estimator.power_t, -math.inf, math.inf)
     _real("validation_fraction", estimator.validation_fraction, 0, 1, first=False, last=False)
+    _device(estimator.device)
     if estimator.tol is not None:
         _real("tol", estimator.tol, -math.inf, math.inf)
     if not (isinstance(estimator.eta0, str) and estimator.eta0 == "auto"):
@@ -124,14 +125,15 @@ def settings_for(estimator: Any, problem: Problem, precision: Precision, run: Ru
     """The solver's settings; what is "auto" is found here."""
     solver = estimator.solver
     if solver == "auto":
-        solver = "sgd" if comm.size == 1 else "ca_sgd"
+        solver = "sgd" if comm.size == 1 and not pays_in_blocks(problem, int(estimator.batch_size)) else "ca_sgd"
     sampling = Sampling(estimator.sampling if estimator.shuffle else "cyclic", int(estimator.batch_size), run.seed)
     eta0 = run.eta0 if estimator.eta0 == "auto" else float(estimator.eta0)
     n_iterations = int(estimator.max_iter) * sampling.n_batches(problem.n_rows)
+    on_gpu = problem.columns.device.type == "cuda"
     times = {"power_t": float(estimator.power_t), "n_iterations": n_iterations}
     settings = Settings(
         solver=solver,
-        s=auto_s(sampling.batch_size, comm.size) if estimator.s == "auto" else int(estimator.s),
+        s=auto_s(sampling.batch_size, comm.size, on_gpu=on_gpu) if estimator.s == "auto" else int(estimator.s),
         sampling=sampling,
         schedule=schedule(estimator.learning_rate, eta0 or 1.0, **times),  # type: ignore[arg-type]
         penalty=Penalty(float(estimator.alpha), float(estimator.l1_ratio)),
@@ -155,6 +157,17 @@ def _average(average: "bool | int", batch_size: int) -> int | None:
     if average is False or (not isinstance(average, bool) and average == 0):
         return None
     return 0 if average is True else -(-int(average) // batch_size)
+
+
+def _device(device: Any) -> None:
+    if device is None:
+        return
+    if not isinstance(device, str):
+        raise TypeError(f'device must be a name such as "cuda", or None, got {device!r}')
+    if device.split(":")[0] not in ("cpu", "cuda"):
+        raise ValueError(
+            f'unknown device {device!r}; choose "cpu", "cuda", a GPU by its number such as "cuda:1", or None'
+        )
 
 
 def _choose(name: str, value: Any, choices: Sequence[str]) -> None:

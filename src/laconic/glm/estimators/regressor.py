@@ -66,6 +66,7 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         s: "int | str" = "auto",
         batch_size: int = 32,
         recipe: "str | Precision" = "auto",
+        device: str | None = None,
         gradient: str = "mean",
         sampling: str = "shuffle",
         callbacks: Sequence[Callback] = (),
@@ -118,7 +119,7 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
 
         It is 1 for a perfect model and 0 for one that knows the intercept and the offset only.
         """
-        z = margins(self, X, offset).double()
+        z = margins(self, X, offset).double().cpu()
         target = torch.from_numpy(check_target(self, target_of(self, X, y), len(z), numeric=True))
         given = check_weights(sample_weight, len(z))
         w = torch.ones(len(z), dtype=torch.float64) if given is None else torch.from_numpy(given)

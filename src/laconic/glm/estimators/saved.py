@@ -33,7 +33,7 @@ class Saved:
     def of(cls, solution: Solution, first: int, n: int, n_rows: int, seed: int, comm: Communicator) -> "Saved":
         """From a rank's columns, which begin at `first` of n; every rank must call this."""
         arrays = {
-            name: (gather_columns(t, first, n, comm) if t.dim() == 2 else t.clone()).numpy()
+            name: (gather_columns(t, first, n, comm) if t.dim() == 2 else t.clone()).cpu().numpy()
             for name, t in solution.state.tensors().items()
         }
         numbers = solution.state.numbers()
