@@ -36,15 +36,15 @@ def test_a_link_is_found_from_its_times(name, n_ranks):
 def test_a_fit_is_deaf_to_an_outlier_and_knows_no_negative_rates():
     x = np.array([1.0, 10, 100, 1000, 10_000, 100_000])
     t = 1e-3 + 1e-7 * x
-    t[2] *= 5
-    assert fit([[1, value] for value in x], t).coefficients == pytest.approx((1e-3, 1e-7), rel=0.15)
+    t[2] *= 5  # disturbed timings are long ones
+    assert fit([[1, value] for value in x], t).coefficients == pytest.approx((1e-3, 1e-7), rel=0.02)
     falling = fit([[1, value] for value in x], 1e-3 / x**0.1)
     assert min(falling.coefficients) >= 0
 
 
 def test_samples_of_two_occasions_are_one():
-    a, b = {8: Timing((1.0, 3.0)), 64: Timing((9.0,))}, {8: Timing((2.0,))}
-    assert merge(a, b)[8].median == 2.0
+    a, b = {8: Timing((1.0, 3.0)), 64: Timing((9.0,))}, {8: Timing((4.0,))}
+    assert merge(a, b)[8].median == 3.0
     assert list(merge(a, b)) == [8]
 
 
@@ -91,6 +91,13 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
         Calibration(replace(DEFAULT, memory_bytes=float("inf"))).save(path)
     assert path.read_text() == before
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_nothing_is_left_where_a_file_cannot_be(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        Calibration(DEFAULT).save(tmp_path / "folder")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_dead_rank_is_one_clear_error(monkeypatch):

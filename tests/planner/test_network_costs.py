@@ -54,6 +54,12 @@ def test_a_step_by_hand():
     assert got == pytest.approx(want, rel=1e-12)
 
 
+def test_an_all_gather_decodes_every_rank_s_code():
+    n = 2**20
+    got = cost(NetworkJob(n), NetworkOption("nuqsgd-4", "all_gather"), cluster(4)).seconds
+    assert got == pytest.approx(2e-6 + n * 3e-9 + 3e-5 + 3 * n / 2 * 1e-9 + 4 * n * 7e-9, rel=1e-12)
+
+
 def test_messages_hide_behind_backward_but_for_the_last_group():
     job, way = NetworkJob(4 * 2**20, 10.0), NetworkOption("fp32", "all_reduce")
     got = cost(job, way, cluster(4))

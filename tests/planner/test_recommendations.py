@@ -51,7 +51,13 @@ def test_no_recommendation_is_slower_than_another_allowed_option():
 def test_recipes_that_may_lose_too_much_are_left_out():
     recipes = [{c.option.recipe for c in plan(replace(GLM, loss_gap=gap), DEFAULT).choices} for gap in (0.0, 0.005, 1)]
     assert recipes == [{"fp32", "C"}, {"fp32", "C"}, {"fp32", "C", "D"}]  # C stays as the bf16 baseline
-    assert plan(replace(GLM, loss_gap=0.0), DEFAULT).recommended.option.recipe == "fp32"
+    fast = {name: replace(rates, iteration_seconds=0.0) for name, rates in DEFAULT.solvers.items() if "C" in name}
+    narrow = replace(DEFAULT, solvers={**DEFAULT.solvers, **fast})
+    assert plan(GLM, narrow).recommended.option.recipe == "C"
+    assert plan(replace(GLM, loss_gap=0.0), narrow).recommended.option.recipe == "fp32"
+    alone = replace(narrow, n_ranks=1)
+    assert plan(GLM, alone).recommended.option.label == "sgd C"
+    assert plan(replace(GLM, loss_gap=0.0), alone).recommended.option.recipe == "fp32"
 
 
 @pytest.mark.parametrize("job", [NETWORK, GLM], ids=["network", "glm"])
