@@ -15,7 +15,7 @@ class PinnedColumns(DenseColumns):
     def __init__(self, X: torch.Tensor, device: "torch.device | str" = "cuda") -> None:
         if X.device.type != "cpu":
             raise ValueError(f"X is on {X.device} already: use DenseColumns")
-        super().__init__(X if X.is_pinned() else X.contiguous().pin_memory())
+        super().__init__(X if X.is_pinned() and X.is_contiguous() else X.contiguous().pin_memory())
         self._device = torch.device(device)
 
     @property

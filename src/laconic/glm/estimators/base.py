@@ -123,11 +123,10 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             train, held = split(targets, self.validation_fraction, seed)
         if not partial:
             targets = replace(targets, weights=mean_one(targets.weights, train))
-        y, weights, offset = (
-            None if values is None else torch.from_numpy(values).to(columns.device)
-            for values in (targets.y, targets.weights, whole.offset)
-        )
-        return Problem(columns, family, y, weights, offset, train, held)
+        device = columns.device
+        weights = None if targets.weights is None else torch.from_numpy(targets.weights).to(device)
+        offset = None if whole.offset is None else torch.from_numpy(whole.offset).to(device)
+        return Problem(columns, family, torch.from_numpy(targets.y).to(device), weights, offset, train, held)
 
     def _run(self, saved: Saved | None, seed: int, *, partial: bool) -> Run:
         done = 0 if saved is None else int(saved.numbers["epoch"])

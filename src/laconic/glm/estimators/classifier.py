@@ -144,7 +144,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         z = margins(self, X, offset)
         index = (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
         if isinstance(X, torch.Tensor) and self.classes_.dtype.kind in "biuf":
-            return torch.from_numpy(self.classes_)[index]
+            return torch.from_numpy(self.classes_).to(index.device)[index]
         return self.classes_[index.cpu().numpy()]
 
     def predict_proba(self, X: Any, offset: Any = None) -> Any:

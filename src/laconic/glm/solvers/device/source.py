@@ -66,8 +66,7 @@ class Staged:
         row_bytes = max(1, X.shape[1] * X.element_size())
         self.run = next((run for run in runs if (run + 1) * k * row_bytes <= STAGED_BYTES), runs[-1])
         self.spare = (self.run + 2) * k
-        width = -(-X.shape[1] // 8) * 8  # rows begin at multiples of 16 bytes
-        self.buffers = torch.zeros(2, (self.run + 1) * k, width, dtype=X.dtype, device=device)[:, :, : X.shape[1]]
+        self.buffers = torch.zeros(2, (self.run + 1) * k, X.shape[1], dtype=X.dtype, device=device)
         self.rows = self.next_rows = torch.empty(0, dtype=torch.int32, device=device)
 
     def enter(self, lane: Lane, block: int, n_blocks: int) -> Found:
