@@ -1,0 +1,71 @@
+"""What quantising does to one worker's gradient: its normalised variance, and its size under each coder."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from laconic import coders
+from laconic.bench.entropy import empirical_entropy
+from laconic.codec import Codec
+from laconic.kernels import Stream
+from laconic.quantizers import Quantizer
+from laconic.training.groups import Group
+
+CODERS = ("fixed", "elias", "huffman", "rans")
+DRAWS = 4
+"""Independent roundings of a gradient that its variance is the mean of."""
+SEED = 2**40
+"""Of the roundings that are looked at: other numbers than those of the training."""
+
+
+def gradient(net: nn.Module, groups: Sequence[Group], x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    """The compressed groups (n_values,) of the gradient on one batch; the network is left as it was."""
+    buffers = [buffer.clone() for buffer in net.buffers()]
+    parameters = dict(net.named_parameters())
+    loss = nn.functional.cross_entropy(net(x), y)
+    found = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
+    for buffer, before in zip(net.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    return [
+        torch.cat([found[name].reshape(-1).float() for name in group.names]) for group in groups if group.compressed
+    ]
+
+
+def normalised_variance(parts: Sequence[torch.Tensor], quantizer: Quantizer, draws: int = DRAWS) -> float:
+    """E‖Q(g) − g‖² / ‖g‖² over the parts of one gradient, the mean of some roundings; without any error memory.
+
+    >>> from laconic.quantizers import Sign
+    >>> normalised_variance([torch.tensor([3.0, -1.0])], Sign())
+    0.2
+    """
+    q = quantizer.core
+    error = sum(
+        float((q.dequantize(q.quantize(v, Stream(SEED, step=draw, tensor=i))) - v).double().square().sum())
+        for draw in range(draws)
+        for i, v in enumerate(parts)
+    )
+    energy = draws * sum(float(v.double().square().sum()) for v in parts)
+    return error / energy if energy else 0.0
+
+
+def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, float]:
+    """Bits a coordinate of the payloads under each coder, norms and headers included."""
+    n = sum(v.numel() for v in parts)
+    found = {}
+    for name in CODERS:
+        codec = Codec(quantizer.core, coders.by_name(name))
+        found[name] = sum(8 * codec.encode(v, Stream(SEED, tensor=i)).n_bytes for i, v in enumerate(parts)) / n
+    return found
+
+
+def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
+    """Bits a coordinate that no code of single symbols goes below, norms not counted."""
+    q = quantizer.core
+    symbols = torch.cat([q.quantize(v, Stream(SEED, tensor=i)).symbols for i, v in enumerate(parts)])
+    return empirical_entropy(symbols, q.bits)
+
+
+def bound(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
+    """The proved bound on the normalised variance: that of the part where it is largest."""
+    return max(quantizer.core.variance_bound(v.numel()) for v in parts)
