@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from laconic._version import __version__
-from laconic.cli import analyze, bench, convert, demo, fit, plan, predict
+from laconic.cli import analyze, bench, convert, demo, fit, plan, predict, report
 from laconic.errors import LaconicError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
@@ -26,6 +26,7 @@ app.command(name="predict")(predict.predict)
 app.command(name="convert")(convert.convert)
 app.command(name="plan")(plan.plan)
 app.command(name="analyze")(analyze.analyze)
+app.command(name="report")(report.report)
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,53 @@
+"""`laconic report RUN...`."""
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laconic.cli.bad_input import bad_input
+
+TITLE = "laconic report"
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="JSON that `laconic bench`, analyze, plan, demo or fit wrote; or folders of it."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where the page goes.")] = Path(
+        "report.html"
+    ),
+    title: Annotated[str, typer.Option(help="The page's heading.")] = TITLE,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary of the page as JSON.")] = False,
+) -> None:
+    """Put runs on one page of charts and tables that needs no network and no other file."""
+    from laconic.report.reported import report as make
+    from laconic.report.run import read_runs
+
+    found = read_runs(runs)
+    page, summary = make(title, found.runs)
+    write(output, page)
+    for _, why in found.passed_over:
+        typer.echo(f"laconic: passed over: {' '.join(why.split())}", err=True)
+    if as_json:
+        passed_over = [name for name, _ in found.passed_over]
+        typer.echo(json.dumps({"output": str(output), **summary, "passed_over": passed_over}, indent=2))
+    else:
+        n = len(found.runs)
+        typer.echo(f"{output}: {n} run{'s' if n != 1 else ''}, {summary['charts']} charts, {summary['tables']} tables")
+    if show:
+        webbrowser.open(output.resolve().as_uri())
+
+
+def write(output: Path, page: str) -> None:
+    """The page whole or not at all, in the place of whatever was there."""
+    from laconic.bench.document import replacing
+
+    with bad_input(), replacing(output) as file:
+        file.write(page)
