@@ -78,6 +78,8 @@ def test_a_file_gives_back_what_was_saved(tmp_path):
     assert Calibration.load(path) == one
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
     assert "calibrated in 3.0 s" in one.lines()[0]
+    assert len(one.lines()) == 2
+    assert "measure again" in replace(one, cluster=replace(DEFAULT, uncertainty=1.0)).lines()[-1]
     path.write_text(json.dumps({"laconic_calibration": 1}))
     with pytest.raises(ValueError, match=r"c\.json: not a cluster"):
         Calibration.load(path)

@@ -79,4 +79,7 @@ class Calibration:
         if spread and middle[0] > NOISY:
             worst = max(self.noise, key=lambda name: self.noise[name])
             said += f" ({worst} most): the machine is busy, mistrust this"
-        return [said, f"the formulas are off by {middle[1]:.0f} % from those timings, median of the worst of each"]
+        lines = [said, f"the formulas are off by {middle[1]:.0f} % from those timings, median of the worst of each"]
+        if 100 * self.cluster.uncertainty > NOISY:
+            lines.append("messages took very different times: others use the machine or the link; measure again")
+        return lines
