@@ -114,6 +114,7 @@ def ddp() -> str:
 def glm() -> str:
     """All of the section, from every result file of the suite that there is; nothing where there is none."""
     found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("glm*.json"))}
+    found = {name: made for name, made in found.items() if made["suite"] != "glm-device"}
     if not found:
         return ""
     parts = [GLM_INTRODUCTION, goals(*found)]
@@ -188,6 +189,84 @@ def glm_race(name: str, made: dict) -> list[str]:
     ]
 
 
+def gpu_origin(name: str) -> str:
+    here = load(name)["rows"][0]["environment"]
+    return (
+        f"`benchmarks/results/{name}.json`: {here['gpu']}, CUDA {here['cuda']}, torch {here['torch']}, "
+        f"Triton {here['triton']}, commit {here['commit'][:12]}, {here['date'][:10]}."
+    )
+
+
+def gpu_kernels() -> str:
+    rows = [
+        [
+            row["contender"],
+            row["operation"],
+            str(row["n_payloads"] or "–"),
+            number(1e3 * row["seconds"]["median"]),
+            number(row["gb_per_second"]),
+            spread(row["ratio_to_copy"]),
+        ]
+        for row in load("kernels-h200")["rows"]
+    ]
+    headings = ["contender", "operation", "payloads", "ms", "GB/s", "÷ copy (20–80 %)"]
+    return table(headings, rows) + "\n\n" + gpu_origin("kernels-h200")
+
+
+TENSOR_RATE = 990e12
+"""Operations a second of an H200's tensor cores in bfloat16, by the vendor's data sheet."""
+
+
+def gpu_floors() -> str:
+    """Of each problem: what an iteration of Recipe C must at least read and compute, and what it takes."""
+    copy = next(row for row in load("kernels-h200")["rows"] if row["operation"] == "copy")["gb_per_second"] * 1e9
+    found, rows = load("glm-h200")["rows"], []
+    for problem in dict.fromkeys(row["problem"] for row in found):
+        ours = [row for row in found if row["problem"] == problem and row["is_ours"] and row["recipe"] == "C"]
+        best = min(ours, key=lambda row: row["seconds"]["median"])
+        b, n, s = best["batch_size"], best["n_features"], best["s"]
+        n_bytes, operations = 2 * b * n, s * b * b * n if best["solver"] == "ca_sgd" else 4 * b * n
+        rows.append(
+            [
+                problem,
+                best["contender"],
+                f"{n_bytes / 1e3:.4g} KB, {1e6 * n_bytes / copy:.2g} µs",
+                f"{operations / 1e6:.3g} M, {1e6 * operations / TENSOR_RATE:.2g} µs",
+                f"{1e6 * best['seconds']['median']:.3g} µs",
+            ]
+        )
+    headings = [
+        "problem",
+        "fastest",
+        "rows read once, at the copy's rate",
+        "products, at 990 · 10¹² a second",
+        "measured",
+    ]
+    return table(headings, rows)
+
+
+def gpu_glm() -> str:
+    made = load("glm-h200")
+    headings = ["contender", "µs (20–80 %)", "× eager", "× graphed", "× graphed bf16", "× JAX", "from fp64", "loss gap"]
+    parts = []
+    for problem in dict.fromkeys(row["problem"] for row in made["rows"]):
+        rows = [row for row in made["rows"] if row["problem"] == problem]
+        shape = f"{rows[0]['n_rows']:,} × {rows[0]['n_features']:,}, {rows[0]['family']}"
+        parts += [f"**{problem}**: {shape}; batches of {rows[0]['batch_size']}; an iteration:"]
+        parts.append(table(headings, [gpu_glm_row(row) for row in rows]))
+    return "\n\n".join([*parts, gpu_origin("glm-h200")])
+
+
+def gpu_glm_row(row: dict) -> list[str]:
+    return [
+        row["contender"],
+        spread({key: 1e6 * value for key, value in row["seconds"].items()}),
+        *(number(row[key]) for key in ("over_eager", "over_graphed", "over_graphed_bf16", "over_jax")),
+        f"{row['difference']:.1e}",
+        "–" if row["loss_gap"] is None else f"{100 * row['loss_gap']:.3f} %",
+    ]
+
+
 SECTIONS = {
     "codec goals": lambda: goals("codec"),
     "codec": codec,
@@ -198,6 +277,10 @@ SECTIONS = {
     **{f"exchange {rate}": lambda rate=rate: exchange(rate) for rate in ("1gbit", "unlimited", "100mbit", "20mbit")},
     "ddp": ddp,
     "glm": glm,
+    "gpu goals": lambda: goals("glm-h200", "kernels-h200"),
+    "gpu kernels": gpu_kernels,
+    "gpu floors": gpu_floors,
+    "gpu glm": gpu_glm,
 }
 
 
