@@ -72,13 +72,24 @@ def settings(solver, s, b, **changes):
     )
 
 
-def fused(given, how, device):
+class Unheard(Communicator):
+    """Two ranks, one without columns: sums stay what they are, yet every message is prepared and taken apart."""
+
+    def all_reduce(self, v, *, phase=0):
+        return lambda: None
+
+    @property
+    def stays_on_device(self):
+        return bool(self.rank)  # rank 0 as over Gloo, rank 1 as over NCCL
+
+
+def fused(given, how, device, comm=None):
     """Two epochs on the fused kernels, in segments of 3 s batches: state and loss of the last epoch."""
     from laconic.glm.solvers.device.blocks import Blocks
     from laconic.glm.solvers.device.choose import is_known
     from laconic.glm.solvers.device.iterations import Iterations
 
-    wire = Wire(Communicator(), how.precision.gram_wire)
+    wire = Wire(Communicator() if comm is None else comm, how.precision.gram_wire)
     here = replace(given, columns=DenseColumns(given.columns.X.to(device))).cast(torch.float32)
     kind = Blocks if how.solver == "ca_sgd" else Iterations
     assert is_known(here, how), "not known"
@@ -93,6 +104,13 @@ def fused(given, how, device):
             loss += runner.advance(part)
             state.iteration, state.batch = state.iteration + part.n_batches, state.batch + part.n_batches
     return state, loss / given.n_rows
+
+
+def talking(device, rank):
+    """With messages, together or ahead of time, the same iterates."""
+    given, how = problem("bernoulli", 53, 40), settings("ca_sgd", 4, 5)
+    (alone, _), (found, _) = (fused(given, how, device, comm) for comm in (None, Unheard(rank, 2)))
+    assert relative(found.coef.cpu(), alone.coef.cpu().double()) < 1e-6
 
 
 def agrees(
@@ -139,6 +157,8 @@ def interpreted():
     add("blocks D", "poisson", (53, 40), "ca_sgd", 4, 4, 4e-2, dtype=torch.bfloat16, precision="D")
     add("iterations, L1 momentum average", "bernoulli", (53, 7), "sgd", 1, 4, l1=0.01, momentum=0.5, average=3)
     add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, precision="C")
+    cases["both in one message"] = (talking, 0)
+    cases["the Gram matrix ahead of time"] = (talking, 1)
     add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)
     add("with replacement", "gaussian", (33, 3), "ca_sgd", 2, 4, order="replacement")
     return cases
