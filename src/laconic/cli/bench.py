@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from laconic.cli import bench_decentralised, bench_glm, bench_kernels, bench_network, bench_plan
+from laconic.cli import bench_decentralised, bench_glm, bench_kernels, bench_network, bench_papers, bench_plan
 from laconic.cli.bad_input import bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
@@ -20,6 +20,7 @@ app.command()(bench_decentralised.decentralised)
 app.command()(bench_glm.glm)
 app.command()(bench_kernels.kernels)
 app.command()(bench_plan.plan)
+app.command()(bench_papers.papers)
 
 
 @app.callback(invoke_without_command=True)

@@ -19,7 +19,8 @@ CIFAR_BATCHES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 IDX_BYTES = 0x08
 """The third byte of an IDX file of unsigned bytes."""
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-DATASETS = ("cifar10", "fashion-mnist", "synthetic")
+SYNTHETIC = "synthetic"
+DATASETS = ("cifar10", "fashion-mnist", SYNTHETIC)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +71,7 @@ def read_images(name: str, folder: "Path | str | None") -> ImageSet:
     """
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; choose one of {', '.join(DATASETS)}")
-    if name == "synthetic":
+    if name == SYNTHETIC:
         return synthetic_images()
     if folder is None:
         raise ValueError(f"{name} is read from files; give their folder with --data DIR, or take --dataset synthetic")
@@ -103,7 +104,7 @@ def synthetic_images(
         x = 128 + 32 * patterns[y] + 32 * torch.randn(n, *shape, generator=generator)
         return Images(x.clamp(0, 255).to(torch.uint8), y)
 
-    return ImageSet("synthetic", draw(n_train), draw(n_test), n_classes, "synthetic")
+    return ImageSet(SYNTHETIC, draw(n_train), draw(n_test), n_classes, SYNTHETIC)
 
 
 def _cifar10(folder: Path) -> ImageSet:

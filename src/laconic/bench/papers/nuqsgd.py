@@ -17,7 +17,8 @@ from laconic.bench.papers.simulate import Lane, Schedule, simulate
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.bench.schemes import require_known
-from laconic.data.images import DATASETS
+from laconic.data import BadTable
+from laconic.data.images import DATASETS, SYNTHETIC
 
 RANK_FUNCTION = "laconic.bench.papers.nuqsgd_rank:nuqsgd_on_rank"
 EXCHANGES = ("all_gather", "scatter_reduce", "auto")
@@ -45,7 +46,7 @@ class NUQSGDOptions:
     exchange       of the quantised methods on ranks; all_gather is Algorithm 1
     """
 
-    dataset: str = "synthetic"
+    dataset: str = SYNTHETIC
     data: str | None = None
     images: int | None = None
     model: str = "resnet-110"
@@ -65,6 +66,10 @@ class NUQSGDOptions:
 
     def __post_init__(self) -> None:
         require_known([self.dataset], (*DATASETS, IMAGENET), "data set")
+        if self.data is None and self.dataset != SYNTHETIC:
+            raise ValueError(f"{self.dataset} is read from files; give their folder with --data DIR")
+        if self.data is not None and self.dataset == SYNTHETIC:
+            raise ValueError("synthetic images have no files; say which set is in --data with --dataset")
         require_known([self.model], NETWORKS, "model")
         require_known([self.exchange], EXCHANGES, "exchange")
         for name, least in (("workers", 1), ("batch_size", 2), ("points", 2), ("iterations", 1), ("images", 1)):
@@ -98,11 +103,16 @@ class NUQSGDOptions:
         """Its name in tables."""
         return f"{self.dataset} {self.model}"
 
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return 1 + self.points
+
     def schedule(self, n_train: int) -> Schedule:
         """How to train on so many images."""
         size = self.n_workers * self.batch_size
         if size > n_train:
-            raise ValueError(
+            raise BadTable(
                 f"{self.n_workers} mini-batches of {self.batch_size} are more than the {n_train} training images; "
                 "give a smaller --batch-size"
             )
@@ -252,7 +262,7 @@ def _on_ranks(options: NUQSGDOptions, tell: Tell) -> list[NUQSGDRow] | None:
     if results is None:
         return None
     if "complaint" in results[0]:
-        raise ValueError(results[0]["complaint"])
+        raise BadTable(results[0]["complaint"])
     for i, method in enumerate(options.chosen()):
         if len({result["lanes"][i]["digest"] for result in results}) > 1:
             raise WrongResult(f"{method.label}: the ranks have ended with different weights")

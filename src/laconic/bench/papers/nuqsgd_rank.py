@@ -77,7 +77,7 @@ def nuqsgd_on_rank(tell: Callable[[str], None], *, options: Mapping[str, Any]) -
     try:
         pictures = open_pictures(asked.dataset, asked.data, device, asked.images)
         schedule = asked.schedule(pictures.n_train)
-    except (LaconicError, ValueError) as error:
+    except LaconicError as error:
         return {"complaint": str(error)}
     lanes = [_lane(method, asked, pictures, schedule, device) for method in asked.chosen()]
     train(lanes, pictures, schedule, comm, tell)
