@@ -98,6 +98,7 @@ WRONG = {
     "batch above the rows": (["plan", "--rows", "5", "--features", "2"], "a batch of 32 rows does not fit into 5"),
     "family": ([*MODEL, "--family", "gamma"], "unknown family 'gamma'"),
     "density": ([*MODEL, "--density", "2"], "density"),
+    "a model on a GPU": ([*MODEL, "--device", "cuda"], "laconic bench glm --device cuda"),
     "device": ([*MODEL, "--device", "tpu"], "unknown device 'tpu'; choose one of cpu, cuda"),
     "too many ranks": ([*MODEL, "--ranks", "1000"], "from 1 to 64 ranks can be started here"),
     "link": ([*MODEL, *TYPICAL, "--link", "fast"], "such as 25gbit"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from laconic.bench import plan_rank
 from laconic.bench.plan_calibrate import calibrate_here
 from laconic.exchange import Communicator
 from laconic.planner import DEFAULT, Link
@@ -113,3 +114,12 @@ def test_a_dead_rank_is_one_clear_error(monkeypatch):
 def test_unknown_devices(name, said):
     with pytest.raises(ValueError, match=said):
         find_device(name)
+
+
+@pytest.mark.parametrize(("uncertain", "kept", "n"), [((0.1, 0.0), 0.1, 1), ((0.9, 0.2), 0.2, 2), ((0.9, 1.5), 0.9, 2)])
+def test_an_uncertain_calibration_is_made_once_more(uncertain, kept, n, monkeypatch):
+    given = [Calibration(replace(DEFAULT, uncertainty=x), seconds=2.0) for x in uncertain]
+    left = list(given)
+    monkeypatch.setattr(plan_rank, "_calibrate", lambda *arguments: left.pop(0))
+    found = plan_rank.calibrate(Communicator(), {})
+    assert (found.cluster.uncertainty, found.seconds) == (kept, 2.0 * n)

@@ -76,6 +76,11 @@ def plan(
     first = os.environ.get("RANK", "0") == "0"
     with bad_input():
         _check_files(chart, output, save)
+        if device == "cuda" and rows is not None:
+            raise BadInput(
+                "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
+                "take on a GPU is measured by laconic bench glm --device cuda"
+            )
         job, cluster, s = _from(given, asked, s)
         found = None if cluster is not None or calibration == TYPICAL else _load(calibration)
     if cluster is None and found is None and calibration != TYPICAL:
