@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nccl_checks
@@ -63,6 +64,38 @@ def test_gpu_gradients_over_gloo(pool, codec, size):
     ranks = pool.run(on_gpu, size, codec=codec)
     assert torch.isfinite(ranks[0]).all()
     assert all(torch.equal(ranks[0], other) for other in ranks)
+
+
+def fit_on_gpu(group, recipe):
+    """This rank's columns of a model, its intercept and what ran."""
+    import numpy as np
+
+    from laconic.exchange import Communicator
+    from laconic.glm import Bernoulli, Constant, DenseColumns, Penalty, Problem, Sampling, Settings, solve
+    from laconic.glm import recipe as named
+
+    comm = Communicator.over(group)
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(2003, 60, generator=generator) / 8
+    y = (X.sum(1) > 0).float()
+    own = torch.from_numpy(np.array_split(np.arange(60), comm.size)[comm.rank])
+    dtype = named(recipe).format("data").storage
+    problem = Problem(DenseColumns(X[:, own].to("cuda", dtype)), Bernoulli(), y.cuda())
+    how = Settings(s=8, sampling=Sampling(batch_size=16), schedule=Constant(0.3), penalty=Penalty(1e-3), max_iter=2)
+    found = solve(problem, replace(how, precision=named(recipe)), comm=comm)
+    return found.state.coef.cpu(), found.state.intercept.cpu(), found.ran, found.messages
+
+
+@pytest.mark.parametrize(("recipe", "tolerance"), [("fp32", 1e-5), ("C", 5e-3), ("fp64", 1e-12)])
+def test_models_over_gloo(pool, recipe, tolerance):
+    """As many ranks as there are give the model of one, and all see the same sums."""
+    (alone,) = pool.run(fit_on_gpu, 1, recipe=recipe)
+    ranks = pool.run(fit_on_gpu, 3, recipe=recipe)
+    whole = torch.cat([coef for coef, *_ in ranks], 1).double()
+    assert float((whole - alone[0]).norm() / alone[0].double().norm()) < tolerance
+    assert all(torch.equal(ranks[0][1], other[1]) for other in ranks)
+    assert ("fused" in alone[2]) == (recipe != "fp64")
+    assert ranks[0][3] == 2 * -(-2003 // (16 * 8)) + 2  # a message a block, and one an epoch for the penalty
 
 
 @pytest.fixture(scope="module")
