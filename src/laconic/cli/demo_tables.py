@@ -4,20 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench import DDPRow, Finding, Snapshot, findings
+from laconic.bench import Finding, findings
 from laconic.bench.glm import GLMRow
 from laconic.cli.bench_network_tables import ddp
+from laconic.cli.demo_curves import CurveRow
+from laconic.cli.demo_parts import Found
 from laconic.report import Column, number, table
 
 
-def tables(
-    rows: Sequence[Finding],
-    trained: Sequence[DDPRow],
-    fitted: Sequence[GLMRow],
-    snapshot: Snapshot,
-    bucket_size: int,
-) -> Iterator[RenderableType]:
+def tables(found: Found, bucket_size: int) -> Iterator[RenderableType]:
     """All that a person is shown."""
+    snapshot, rows = found.snapshot, found.schemes
     yield (
         f"A network of {snapshot.gradient.numel():,} parameters after {snapshot.n_steps} steps of SGD on handwritten "
         f"digits: loss {snapshot.first_loss:.2f} → {snapshot.loss:.2f}, {100 * snapshot.accuracy:.0f} % right. "
@@ -28,20 +25,33 @@ def tables(
     yield sizes(rows)
     yield ""
     yield "\n".join(f"• {sentence}" for sentence in findings(rows))
-    if trained:
+    yield from _curves(found.curves)
+    yield from _on_ranks(found)
+
+
+def _curves(rows: Sequence[CurveRow]) -> Iterator[RenderableType]:
+    n_workers, last = rows[0].n_workers, rows[0].curve[-1]
+    steps = last["iteration"]
+    yield f"\n{n_workers} simulated workers train another network for {steps} steps, on the same batches each time.\n"
+    yield endings(rows)
+
+
+def _on_ranks(found: Found) -> Iterator[RenderableType]:
+    if found.trained:
+        trained = found.trained[0]
         yield (
-            f"\n{trained[0].ranks} ranks on this machine train a convolutional network of {trained[0].n:,} parameters "
+            f"\n{trained.ranks} ranks on this machine train a convolutional network of {trained.n:,} parameters "
             "on the digits. Over loopback compression does not pay; `laconic bench ddp --rate 1gbit` emulates a link.\n"
         )
-        yield ddp(trained)
-    if fitted:
-        first = fitted[0]
+        yield ddp(found.trained)
+    if found.fitted:
+        first = found.fitted[0]
         yield (
             f"\nThe same ranks fit a logistic regression of {first.n_features} features, each with its own columns, in "
             f"{first.n_iterations} iterations on batches of {first.batch_size}: SGD says something in every one, "
             "CA-SGD once in 32. Recipe C keeps data and margins in bfloat16.\n"
         )
-        yield fits(fitted)
+        yield fits(found.fitted)
 
 
 def losses(rows: Sequence[Finding]) -> RenderableType:
@@ -81,6 +91,18 @@ def sizes(rows: Sequence[Finding]) -> RenderableType:
         "total: the shortest of the four with norms and header. GB/s of float32 values, encoded and decoded at "
         "fixed width.",
     )
+
+
+def endings(rows: Sequence[CurveRow]) -> RenderableType:
+    """Where each scheme's training ends, and what it sent on the way."""
+    columns: list[Column[CurveRow]] = [
+        Column("scheme", lambda r: r.contender, "left"),
+        Column("first loss", lambda r: number(r.curve[0]["loss"], 4)),
+        Column("last loss", lambda r: number(r.curve[-1]["loss"], 4)),
+        Column("kB sent\na worker", lambda r: number(1e-3 * r.curve[-1]["bytes"])),
+        Column("variance", lambda r: number(r.curve[-1]["variance"])),
+    ]
+    return table("The loss over all images", columns, rows, "variance: of the last step's gradients.")
 
 
 def fits(rows: Sequence[GLMRow]) -> RenderableType:

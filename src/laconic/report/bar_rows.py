@@ -26,7 +26,7 @@ class _Scale:
         candidates = [one.reference, *(x for bar in one.bars for x in (bar.value, bar.limit, *(bar.spread or ())))]
         values = [x for x in candidates if x is not None and x > 0] or [1.0]
         self.log = one.log
-        self.largest = max(values)
+        self.largest: float = max(values)
         self.first = floor(log10(min(values)) - 1e-9)
 
     def at(self, x: float) -> float:

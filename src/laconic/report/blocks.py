@@ -89,7 +89,7 @@ class Axis:
     unit: Unit = ""
 
 
-ITERATIONS = Axis("iteration", "iterations")
+ITERATIONS = Axis("iteration", "iterations", "n")
 SECONDS = Axis("seconds", "seconds", "s")
 BYTES = Axis("bytes", "bytes sent", "B")
 AXES = (ITERATIONS, SECONDS, BYTES)

@@ -8,6 +8,8 @@ from laconic.report.bar_rows import bar_rows
 from laconic.report.blocks import Bars, Block, Cell, Curves, Facts, Grid, Words
 from laconic.report.units import shown
 
+SHORT, LONG = 24, 40
+"""Characters up to which a cell does not wrap, and from which on its column must not be narrow."""
 SIGNS = {"good": "✓ ", "bad": "✗ "}
 
 
@@ -55,13 +57,17 @@ def grid(one: Grid) -> str:
 def _cells(row: Sequence[Cell], numeric: Sequence[bool]) -> str:
     parts = []
     for i, cell in enumerate(row):
-        classes = " ".join(filter(None, ("n" if numeric[i] else "", cell.mark)))
+        classes = " ".join(filter(None, ("n" if numeric[i] else _width(cell.text), cell.mark)))
         value = "" if cell.value is None else f' data-v="{cell.value!r}"'
         sign = f'<span class="sign">{SIGNS[cell.mark]}</span>' if cell.mark else ""
         tag = "th" if i == 0 else "td"
         scope = ' scope="row"' if i == 0 else ""
         parts.append(f"<{tag}{scope}{_class(classes)}{value}>{sign}{esc(cell.text)}</{tag}>")
     return "".join(parts)
+
+
+def _width(text: str) -> str:
+    return "short" if len(text) <= SHORT else "long" if len(text) > LONG else ""
 
 
 def _class(name: str) -> str:

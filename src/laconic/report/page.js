@@ -23,6 +23,7 @@
       const [size, name] = x === 0 ? [1, unit] : sizes.find((p) => Math.abs(x) >= 0.9995 * p[0]) ?? sizes.at(-1);
       return `${digits(x / size, n)} ${name}`;
     }
+    if (unit === "n") return Number.isInteger(x) ? x.toLocaleString("en") : digits(x, n);
     return `${digits(unit === "%" ? 100 * x : x, n)} ${unit}`.trim();
   }
 
@@ -75,7 +76,7 @@
     const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
     const inside = (ticks) => ticks.filter((t) => t >= low * 0.999 && t <= high * 1.001);
     const powers = Array.from({ length: last - first + 1 }, (_, i) => first + i);
-    for (const factors of [[1, 2, 5], [1, 3], [1]]) {
+    for (const factors of [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 5], [1, 2, 5], [1, 3], [1]]) {
       const ticks = inside(powers.flatMap((p) => factors.map((m) => m * 10 ** p)));
       if (ticks.length <= 1.5 * n && ticks.length >= 2) return ticks;
     }

@@ -16,9 +16,12 @@ def report(title: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
     """The page, and a summary of what is on it."""
     merged = with_fits_merged(runs)
     sections = [section for run in merged for section in sections_of(run)]
+    if len(merged) == 1:
+        sections = [replace(section, tag="") for section in sections]
     n_rows = sum(len(rows_in(run.document)) or 1 for run in runs)
     lead = f"{_count(len(runs), 'run')}, {_count(n_rows, 'row')}."
-    page = web_page(title, lead, [_summary(runs), *sections])
+    summary = [_summary(runs)] if len(merged) > 1 else []
+    page = web_page(title, lead, [*summary, *sections])
     return page, {
         "title": title,
         "runs": [

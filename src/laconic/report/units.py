@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-Unit = Literal["", "s", "B", "×", "%", "bits", "GB/s"]
-"""What a number is of: nothing, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes a second."""
+Unit = Literal["", "n", "s", "B", "×", "%", "bits", "GB/s"]
+"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes a second."""
 
 PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
@@ -14,6 +14,8 @@ PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
 def shown(x: float | None, unit: Unit = "", digits: int = 3) -> str:
     """`digits` significant digits and the unit; a dash for nothing.
 
+    >>> shown(40.0, "n"), shown(0.5, "n")
+    ('40', '0.500')
     >>> shown(0.2724, "s"), shown(25165824, "B"), shown(2.415, "×"), shown(0.005, "%"), shown(None), shown(1.6e-9)
     ('272 ms', '25.2 MB', '2.42 ×', '0.500 %', '–', '1.60e-9')
     """
@@ -22,7 +24,10 @@ def shown(x: float | None, unit: Unit = "", digits: int = 3) -> str:
     if unit in PREFIXES:
         size, name = next((p for p in PREFIXES[unit] if abs(x) >= 0.9995 * p[0]), PREFIXES[unit][-1])
         return f"{_digits(x / size, digits)} {name if x else unit}"
+    if unit == "n" and x == int(x):
+        return f"{x:,.0f}"
     scaled = 100 * x if unit == "%" else x
+    unit = "" if unit == "n" else unit
     return f"{_digits(scaled, digits)} {unit}".rstrip()
 
 

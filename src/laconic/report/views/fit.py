@@ -8,12 +8,12 @@ from laconic.report.views import parts
 COLUMNS = (
     parts.text("fit", "name"),
     parts.text("ran", "ran"),
-    parts.Col("ranks", "ranks"),
-    parts.Col("epochs", "epochs"),
-    parts.Col("iterations", "iterations", "", 7),
+    parts.Col("ranks", "ranks", "n"),
+    parts.Col("epochs", "epochs", "n"),
+    parts.Col("iterations", "iterations", "n"),
     parts.Col("loss", "loss", "", 6),
     parts.Col("fitting", "fit_seconds", "s"),
-    parts.Col("messages", "messages", "", 7),
+    parts.Col("messages", "messages", "n"),
     parts.Col("sent a rank", "bytes_sent", "B"),
     parts.text("ended because", "because"),
 )

@@ -20,4 +20,5 @@ def kernels(document: Row) -> list[Section]:
 def _who(row: Row) -> str:
     payloads = number_in(row, "n_payloads")
     said = f", {payloads:.0f} payload{'s' if payloads != 1 else ''}" if payloads else ""
-    return f"{text_in(row, 'contender', '?')}{said}" + (f", {row['dtype']}" if row.get("dtype") else "")
+    dtype = text_in(row, "dtype", "float32")
+    return f"{text_in(row, 'contender', '?')}{said}" + (f", {dtype}" if dtype != "float32" else "")

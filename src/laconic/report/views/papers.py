@@ -18,7 +18,7 @@ COLUMNS = (
     parts.Col("loss gap", "loss_gap", "%"),
     parts.Col("accuracy", "accuracy", "%", 4),
 )
-VERDICTS = {True: Cell("holds", 1.0, "good"), False: Cell("does not hold", 0.0, "bad")}
+VERDICTS = {True: Cell("holds", mark="good"), False: Cell("does not hold", mark="bad")}
 TITLES = {"papers-ca-sgd": "CA-SGD: published and measured", "papers-nuqsgd": "NUQSGD: published and measured"}
 
 
