@@ -225,5 +225,5 @@ def test_image_files_are_scaled_and_cut(tmp_path):
     assert (x.shape, x.dtype, y.tolist()) == ((1, 3, 8, 8), torch.uint8, [0])
     assert x[0, :, 4, 0].tolist() == list(left)
     assert x[0, :, 4, 7].tolist() == list(right)
-    with pytest.raises(MalformedFile, match="broken.png: cannot be decoded"):
+    with pytest.raises(MalformedFile, match=r"broken\.png: cannot be decoded"):
         folder.load([0])

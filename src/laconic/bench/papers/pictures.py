@@ -9,6 +9,7 @@ import torch
 
 from laconic.data.image_folder import SHORT_SIDE, SIZE, ImageFolder, require_pillow
 from laconic.data.images import Images, ImageSet, read_images
+from laconic.kernels import Stream
 
 PADDING = 4
 """Black pixels around a small image before a part of its size is cut out."""
@@ -136,9 +137,14 @@ def rows_of(n: int, iteration: int, size: int, seed: int) -> torch.Tensor:
     """
     an_epoch = n // size
     epoch, turn = divmod(iteration, an_epoch)
-    return _order(n, (seed << 32) + epoch)[turn * size : (turn + 1) * size]
+    return _order(n, epoch, seed)[turn * size : (turn + 1) * size]
 
 
 @lru_cache(maxsize=2)
-def _order(n: int, seed: int) -> torch.Tensor:
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+def _order(n: int, epoch: int, seed: int) -> torch.Tensor:
+    return torch.randperm(n, generator=generator_of(Stream(seed, step=epoch, tensor="order")))
+
+
+def generator_of(stream: Stream) -> torch.Generator:
+    """A generator of the CPU for this stream; torch looks at no more than 32 bits of a seed, so they must be mixed."""
+    return torch.Generator().manual_seed(stream.key % 2**32)

@@ -12,7 +12,8 @@ from torch import nn
 from laconic.bench.papers import probe
 from laconic.bench.papers.methods import Method
 from laconic.bench.papers.networks import network
-from laconic.bench.papers.pictures import Pictures, rows_of
+from laconic.bench.papers.pictures import Pictures, generator_of, rows_of
+from laconic.kernels import Stream
 from laconic.training import SimulatedWorkers
 
 Tell = Callable[[str], None]
@@ -113,7 +114,7 @@ def simulate(pictures: Pictures, model: str, methods: Sequence[Method], schedule
 
 def batch_of(pictures: Pictures, iteration: int, size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """All workers' images of an iteration, changed at random."""
-    generator = torch.Generator().manual_seed((seed << 32) + 2**31 + iteration)
+    generator = generator_of(Stream(seed, step=iteration, tensor="crop"))
     return pictures.batch(rows_of(pictures.n_train, iteration, size, seed), generator)
 
 
