@@ -15,6 +15,8 @@ from laconic.training.groups import Group
 CODERS = ("fixed", "elias", "huffman", "rans")
 DRAWS = 4
 """Independent roundings of a gradient that its variance is the mean of."""
+MOST_CODED = 2**18
+"""Values that go through every coder; on a GPU those of variable length are slow."""
 SEED = 2**40
 """Of the roundings that are looked at: other numbers than those of the training."""
 
@@ -49,8 +51,20 @@ def normalised_variance(parts: Sequence[torch.Tensor], quantizer: Quantizer, dra
     return error / energy if energy else 0.0
 
 
+def sampled(parts: Sequence[torch.Tensor], bucket_size: int, most: int = MOST_CODED) -> list[torch.Tensor]:
+    """At most about so many values, in whole buckets evenly spaced: what becomes of a bucket depends on it alone.
+
+    >>> [part.tolist() for part in sampled([torch.arange(8.0), torch.arange(2.0)], 2, most=5)]
+    [[0.0, 1.0, 4.0, 5.0], [0.0, 1.0]]
+    """
+    step = -(-sum(v.numel() for v in parts) // most)
+    whole = [v[: max(1, v.numel() // bucket_size) * bucket_size] for v in parts]
+    return [torch.cat(v.split(bucket_size)[::step]) for v in whole] if step > 1 else list(parts)
+
+
 def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, float]:
-    """Bits a coordinate of the payloads under each coder, norms and headers included."""
+    """Bits a coordinate of the payloads under each coder, norms and headers included; of some buckets, if many."""
+    parts = sampled(parts, quantizer.bucket_size)
     n = sum(v.numel() for v in parts)
     found = {}
     for name in CODERS:
