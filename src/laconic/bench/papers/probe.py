@@ -58,8 +58,11 @@ def sampled(parts: Sequence[torch.Tensor], bucket_size: int, most: int = MOST_CO
     [[0.0, 1.0, 4.0, 5.0], [0.0, 1.0]]
     """
     step = -(-sum(v.numel() for v in parts) // most)
-    whole = [v[: max(1, v.numel() // bucket_size) * bucket_size] for v in parts]
-    return [torch.cat(v.split(bucket_size)[::step]) for v in whole] if step > 1 else list(parts)
+    whole = [v.numel() // bucket_size for v in parts]
+    return [
+        v[: n * bucket_size].view(n, bucket_size)[::step].reshape(-1) if n and step > 1 else v
+        for v, n in zip(parts, whole, strict=True)
+    ]
 
 
 def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, float]:
