@@ -6,7 +6,57 @@ import pytest
 
 from laconic.cli import main
 
-QUICK = ["demo", "--streams", "2", "--ranks", "0"]
+QUICK = ["demo", "--streams", "2", "--ranks", "0", "--steps", "4"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_ends_with_a_page_and_its_path(folder, capsys):
+    assert main(QUICK) == 0
+    page = folder / "laconic-demo.html"
+    assert capsys.readouterr().out.splitlines()[-1] == f"Charts of all this: {page}"
+    text = page.read_text(encoding="utf-8")
+    assert "<title>laconic demo</title>" in text
+    assert "Training with each scheme" in text
+
+
+PAGES = {
+    "elsewhere": (["--report", "mine.html"], ["mine.html"]),
+    "none": (["--no-report"], []),
+    "none with JSON": (["--json"], []),
+    "with JSON, if asked for": (["--json", "--report", "mine.html"], ["mine.html"]),
+}
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_where_the_page_goes(case, folder, capsys):
+    options, files = PAGES[case]
+    assert main(["demo", "--streams", "1", "--ranks", "0", "--steps", "1", *options]) == 0
+    assert [path.name for path in folder.iterdir()] == files
+
+
+def test_a_page_that_cannot_be_written_is_said_before_the_work(folder, capsys):
+    assert main([*QUICK, "--report", "none/page.html"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert "cannot write none/page.html" in err
+
+
+def test_curves_are_of_the_same_start_and_fewer_bytes(capsys):
+    assert main([*QUICK, "--json"]) == 0
+    curves = {row["contender"]: row["curve"] for row in json.loads(capsys.readouterr().out)["curves"]}
+    assert list(curves) == ["fp32", "qsgd-4", "nuqsgd-4", "qsgdinf-4", "ef-sign"]
+    assert len({curve[0]["loss"] for curve in curves.values()}) == 1
+    for curve in curves.values():
+        assert [point["iteration"] for point in curve] == [0, 2, 4]
+        assert curve[-1]["loss"] < curve[0]["loss"]
+    assert curves["nuqsgd-4"][-1]["bytes"] < 0.2 * curves["fp32"][-1]["bytes"]
+    assert curves["nuqsgd-4"][-1]["variance"] < curves["qsgd-4"][-1]["variance"]
+    assert curves["fp32"][-1]["variance"] is None
 
 
 def test_json(capsys):
@@ -27,7 +77,7 @@ def test_json(capsys):
 @pytest.mark.parametrize("columns", [80, 100, 120])
 def test_tables_fit_the_terminal(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert main(QUICK) == 0
+    assert main([*QUICK, "--no-report"]) == 0
     out, err = capsys.readouterr()
     assert not err
     assert "…" not in out

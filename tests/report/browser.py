@@ -33,6 +33,7 @@ class Browser:
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._out, self._in, self._buffer, self._id = to_browser, from_browser, b"", 0
         self._session: str | None = None
+        self._loaded = False
         self.complaints: list[str] = []
         self.requests: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -62,20 +63,25 @@ class Browser:
 
     def _note(self, event: dict) -> None:
         params = event.get("params", {})
+        self._loaded |= event.get("method") == "Page.loadEventFired"
         if event.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
             self.complaints.append(json.dumps(params)[:500])
         if event.get("method") == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
 
-    def open(self, path: Path, width: int = 1280, dark: bool = False, height: int = 900) -> None:
+    def open(self, path: Path, width: int = 1280, dark: bool = False, height: int = 900, scripts: bool = True) -> None:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self._loaded = False
         self.call("Page.navigate", url=path.resolve().as_uri())
-        self.run("document.readyState === 'complete' || new Promise(done => addEventListener('load', () => done()))")
-        self.settle()
+        while not self._loaded:
+            self._note(self._read())
+        if scripts:
+            self.settle()
 
     def settle(self) -> None:
         """Until what a change of layout draws is drawn."""

@@ -33,7 +33,7 @@ class _Scale:
         if x <= 0:
             return 0.0
         if not self.log:
-            return SHARE * x / self.largest
+            return SHARE * (x / self.largest)
         share: float = max(0.0, log10(x) - self.first) / (log10(self.largest) - self.first or 1.0)
         return SHARE * share
 

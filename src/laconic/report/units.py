@@ -1,5 +1,6 @@
 """Numbers with their units, as people write them."""
 
+from math import isfinite
 from typing import Literal
 
 Unit = Literal["", "n", "s", "B", "×", "%", "bits", "GB/s"]
@@ -44,8 +45,8 @@ def ranged(low: float, high: float, unit: Unit = "", digits: int = 3) -> str:
 
 
 def _digits(x: float, digits: int) -> str:
-    if x == 0:
-        return "0"
+    if x == 0 or not isfinite(x):
+        return "0" if x == 0 else f"{x}".replace("inf", "∞")
     if not 1e-4 <= abs(x) < 1e7:
         base, power = f"{x:.{digits - 1}e}".split("e")
         return f"{base}e{int(power)}"

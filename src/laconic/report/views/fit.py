@@ -23,7 +23,7 @@ QUANTITIES = (Axis("loss", "loss"), Axis("validation_loss", "loss of the rows he
 def fit(document: Row) -> list[Section]:
     """A section for each data set and family."""
     rows = [dict(row) | {"on": f"{text_in(row, 'data')}, {text_in(row, 'family')}"} for row in rows_in(document)]
-    return [_section(on, [row for row in rows if row["on"] == on]) for on in names_in(rows, "on")]
+    return [_section(on, [row for row in rows if text_in(row, "on") == on]) for on in names_in(rows, "on")]
 
 
 def _section(on: str, rows: list[dict[str, object]]) -> Section:

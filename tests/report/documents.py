@@ -1,0 +1,148 @@
+"""A small document of every suite, as `laconic bench` and the others write them."""
+
+import math
+
+SPREAD = {"median": 2.0, "p20": 1.5, "p80": 2.5}
+ENVIRONMENT = {
+    "cpu": "some CPU",
+    "n_cores": 2,
+    "torch": "2.9",
+    "commit": "0123456789abcdef+dirty",
+    "date": "2026-01-02T03:04:05+00:00",
+}
+GOALS = {
+    "goals": [
+        {"name": "fast enough", "value": SPREAD, "floor": 1.5, "aim": 2.5, "verdict": "floor"},
+        {"name": "small enough", "value": SPREAD, "floor": 1.0, "aim": 0.5, "verdict": "missed"},
+    ],
+    "goals_for": "a quiet machine",
+}
+CURVE = [
+    {"iteration": i, "seconds": 0.1 * i, "bytes": 1e6 * i, "loss": math.exp(-i), "variance": 0.2, "accuracy": i / 9}
+    for i in range(10)
+]
+
+
+def _rows(*rows):
+    return [{**row, "environment": ENVIRONMENT} for row in rows]
+
+
+def _bench(suite, *rows, **more):
+    return {"suite": suite, "options": {"ranks": 4, "rate": "1gbit"}, **GOALS, **more, "rows": _rows(*rows)}
+
+
+def _step(contender, **more):
+    return {
+        "contender": contender,
+        "n": 4096,
+        "ranks": 4,
+        "rate": "1gbit",
+        "seconds": SPREAD,
+        "speedup_over_fp32": SPREAD,
+        "speedup_over_bf16": SPREAD,
+        "bytes_sent": 1e6,
+        "loss": 0.5,
+        **more,
+    }
+
+
+def _glm(contender, **more):
+    return _step(contender, problem="susy", n_rows=100, n_features=18, messages=1.0, loss_gap=0.001, **more)
+
+
+PUBLISHED = [
+    {"what": "speed-up", "published": "5.1 to 6.8", "measured": 5.5, "unit": "×", "holds": True, "source": "Table 1"},
+    {"what": "gap", "published": 0.5, "measured": None, "unit": "%", "holds": None, "source": "Table 2", "note": "no"},
+    {"what": "variance", "published": 2, "measured": 3, "holds": False, "source": "Figure 3"},
+]
+PAPER_ROWS = [
+    _glm("fp32", curve=CURVE, bits_per_coordinate=32.0),
+    _glm("nuqsgd-4", curve=CURVE, bits_per_coordinate=4.0, entropy=1.8, variance=0.2, bound=0.6, accuracy=0.9),
+]
+SCHEME = {
+    "scheme": "nuqsgd-4",
+    "bits": 4,
+    "n": 4096,
+    "unbiased": True,
+    "variance": 0.2,
+    "bound": 0.6,
+    "coded_bits": {"fixed": 4.0, "rans": 1.4},
+    "total_bits": 1.5,
+    "encode_gb_per_second": 3.0,
+}
+FIT = {
+    "data": "policies.csv",
+    "n_rows": 2000,
+    "n_features": 3,
+    "family": "logistic",
+    "ranks": 2,
+    "ran": "sgd, compiled",
+    "epochs": 3,
+    "iterations": 30,
+    "because": "max_iter epochs were done",
+    "loss": 0.44,
+    "metrics": {"accuracy": 0.79, "log_loss": 0.44},
+    "test_metrics": None,
+    "fit_seconds": 1.0,
+    "history": [
+        {"epoch": i, "iteration": 10 * i, "loss": 1 / i, "eta": 0.1, "seconds": 0.1 * i, "bytes_sent": 80 * i}
+        for i in range(1, 4)
+    ],
+}
+CODEC = {
+    "problem": "normal",
+    "contender": "nuqsgd-4",
+    "via": "codec",
+    "operation": "encode",
+    "seconds": SPREAD,
+    "ratio_to_copy": SPREAD,
+    "gb_per_second": 3.0,
+    "n_payloads": 4,
+}
+PLAN_ROW = {
+    "kind": "glm",
+    "problem": "susy",
+    "ranks": 2,
+    "rate": None,
+    "option": "sgd fp32",
+    "predicted": 1.0,
+    "measured": SPREAD,
+    "recommended": True,
+    "error": 0.1,
+}
+TERM = {"knob": "data", "format": "bf16", "bound": 1e-2, "measured": 1e-3, "ratio": 10.0, "holds": True}
+
+DOCUMENTS = {
+    "analyze": _bench("analyze", TERM, {**TERM, "measured": 0.0}, recipes=[{"recipe": "C", "measured": 1e-3}]),
+    "codec": _bench("codec", {**CODEC, "bits_per_coordinate": 4.0, "entropy": 1.8, "error": 0.3}, CODEC),
+    "ddp": _bench("ddp", _step("DDP fp32"), _step("nuqsgd-4", loss_over_fp32=1.01)),
+    "decentralised": _bench(
+        "decentralised",
+        _step("DDP fp32", losses=[2.0, 1.0, 0.5], n_steps=10),
+        _step("ecd ring", losses=[2.0, None, 0.6], n_steps=10, distance=0.1),
+    ),
+    "demo": {
+        "suite": "demo",
+        "findings": ["All is well."],
+        "curves": PAPER_ROWS,
+        "glm": [_glm("sgd fp32"), _glm("nothing", is_floor=True)],
+        "rows": _rows(SCHEME, _step("DDP fp32")),
+    },
+    "exchange": _bench("exchange", _step("fp32"), _step("nuqsgd-4", nmse=0.1, bound=0.6, bits_sent_per_value=6.0)),
+    "fit": FIT,
+    "glm": _bench("glm", _glm("sgd fp32"), _glm("ca_sgd C s=32")),
+    "glm-device": _bench("glm-device", _glm("graphed", over_graphed=1.0, over_eager=7.0), _glm("C", over_jax=3.0)),
+    "glm-time-to": _bench("glm-time-to", _glm("laconic", over_ours=SPREAD, objective=0.5, optimum=0.4)),
+    "kernels": _bench("kernels", CODEC, {**CODEC, "dtype": "bfloat16"}),
+    "papers-ca-sgd": _bench("papers-ca-sgd", *PAPER_ROWS, published=PUBLISHED),
+    "papers-nuqsgd": _bench("papers-nuqsgd", *PAPER_ROWS, published=PUBLISHED, title="NUQSGD", about="Small."),
+    "plan": _bench("plan", PLAN_ROW, regrets=[{"problem": "susy", "regret": 1.1}, {"problem": "higgs", "regret": 1.0}]),
+    "plan-made": {
+        "laconic_plan": 1,
+        "recommended": "ca_sgd C s=16",
+        "verdict": "Take it.",
+        "crossing": "",
+        "options": [{"label": "sgd fp32", "seconds": 1.0}],
+    },
+}
+UNKNOWN = _bench("of tomorrow", {"name": "a", "nested": {"x": [1]}, "speed": SPREAD}, {"name": "b", "speed": None})
