@@ -8,20 +8,7 @@ import griffe
 
 
 def as_markdown(docstring: str) -> str:
-    """The same words for a page.
-
-    >>> print(as_markdown("Adds.\\n\\na  first\\n\\n>>> 1 + 1\\n2"))
-    Adds.
-    <BLANKLINE>
-    ```text
-    a  first
-    ```
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    """
+    """The same words for a page."""
     first, _, rest = textwrap.dedent(docstring).strip().partition("\n\n")
     pieces = re.split(r"\n\n(?=>>>)|(?<=\n)\n(?!>>>)", "\n\n" + rest.strip("\n"))
     return "\n\n".join([first, *(_part(piece.strip("\n")) for piece in pieces if piece.strip())])
