@@ -119,7 +119,7 @@ def _cifar10(folder: Path) -> ImageSet:
         )
     parts = [_cifar_batch(root / name) for name in CIFAR_BATCHES]
     train = Images(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
-    return _checked("cifar10", train, _cifar_batch(root / "test_batch.bin"), source=f"{root.name}/*.bin")
+    return _checked("cifar10", train, _cifar_batch(root / "test_batch.bin"), source="data_batch_*.bin")
 
 
 def _cifar_batch(path: Path) -> Images:

@@ -144,6 +144,9 @@ def new_lane(method: Method, model: str, pictures: Pictures, schedule: Schedule,
 def record(net: nn.Module, shape: Sequence[int], device: torch.device) -> None:
     """Replay the passes of training from CUDA graphs: a hundred small layers would otherwise wait for the host."""
     buffers = [buffer.clone() for buffer in net.buffers()]
+    hush = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if hush is not None:
+        hush(False)  # gradients are added up on the stream of the recording, and whoever reads them waits for it
     torch.cuda.make_graphed_callables(net, (torch.randn(*shape, device=device),))
     for buffer, before in zip(net.buffers(), buffers, strict=True):
         buffer.copy_(before)
