@@ -74,7 +74,6 @@ def demo(
 
 
 def _page(document: dict[str, object]) -> str:
-    from laconic.report.reported import report
-    from laconic.report.run import Run
+    from laconic.report import Run, report
 
     return report(TITLE, [Run("demo", "demo", document)])[0]

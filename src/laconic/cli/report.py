@@ -27,8 +27,8 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary of the page as JSON.")] = False,
 ) -> None:
     """Put runs on one page of charts and tables that needs no network and no other file."""
-    from laconic.report.reported import report as make
-    from laconic.report.run import read_runs
+    from laconic.report import read_runs
+    from laconic.report import report as make
 
     found = read_runs(runs)
     page, summary = make(title, found.runs)

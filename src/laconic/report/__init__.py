@@ -1,6 +1,21 @@
-"""Reports: rows to tables and plots."""
+"""Reports: rows to tables and plots, and runs to one page."""
 
 from laconic.report.bars import Bar, bars, page, text_bar
+from laconic.report.reported import report
+from laconic.report.run import NotARun, Run, read_run, read_runs
 from laconic.report.table import Column, number, table
 
-__all__ = ["Bar", "Column", "bars", "number", "page", "table", "text_bar"]
+__all__ = [
+    "Bar",
+    "Column",
+    "NotARun",
+    "Run",
+    "bars",
+    "number",
+    "page",
+    "read_run",
+    "read_runs",
+    "report",
+    "table",
+    "text_bar",
+]

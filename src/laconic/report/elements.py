@@ -67,7 +67,7 @@ def _cells(row: Sequence[Cell], numeric: Sequence[bool]) -> str:
 
 
 def _width(text: str) -> str:
-    return "short" if len(text) <= SHORT else "long" if len(text) > LONG else ""
+    return "short" if len(text) <= SHORT else "long" if len(text) > LONG else "middle"
 
 
 def _class(name: str) -> str:

@@ -68,7 +68,7 @@
     const rough = (high - low) / n, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
     const ticks = [];
-    for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9 && ticks.length < 50; i++) ticks.push(i * step);
+    for (let i = Math.ceil(low / step - 1e-9); i <= high / step + 1e-9 && ticks.length < 50; i++) ticks.push(i * step || 0); // 0, not -0
     return ticks;
   }
 

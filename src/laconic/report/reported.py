@@ -11,6 +11,8 @@ from laconic.report.views import view
 from laconic.report.views.parts import ENVIRONMENT, machine
 from laconic.report.web_page import web_page
 
+HELP = "Click a curve's name to hide it; point at a curve, or focus it and use the arrow keys, for its values."
+
 
 def report(title: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
     """The page, and a summary of what is on it."""
@@ -20,6 +22,8 @@ def report(title: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
         sections = [replace(section, tag="") for section in sections]
     n_rows = sum(len(rows_in(run.document)) or 1 for run in runs)
     lead = f"{_count(len(runs), 'run')}, {_count(n_rows, 'row')}."
+    if any(isinstance(block, Curves) for section in sections for block in section.blocks):
+        lead += " " + HELP
     summary = [_summary(runs)] if len(merged) > 1 else []
     page = web_page(title, lead, [*summary, *sections])
     return page, {
@@ -66,7 +70,14 @@ def _summary(runs: Sequence[Run]) -> Section:
         goals = Cell(f"{held} of {len(verdicts)}", held / len(verdicts)) if verdicts else Cell("–")
         device = ", ".join(filter(None, names_in(here, "gpu") + names_in(here, "cpu")))
         cells = [run.name, run.suite], [device or "–", _short(here, "commit", 12), _short(here, "date", 10)]
-        rows.append([*map(Cell, cells[0]), Cell(str(len(inside)), float(len(inside))), goals, *map(Cell, cells[1])])
+        rows.append(
+            [
+                *map(Cell, cells[0]),
+                Cell(str(len(inside)), float(len(inside))) if inside else Cell("–"),
+                goals,
+                *map(Cell, cells[1]),
+            ]
+        )
     headings = ["run", "suite", "rows", "goals met", "machine", "commit", "date"]
     return Section("Runs", [Grid("What is on this page", headings, rows)])
 

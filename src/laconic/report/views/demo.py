@@ -7,13 +7,11 @@ from laconic.report.views.curves import curves
 from laconic.report.views.ddp import ddp_blocks
 from laconic.report.views.glm import glm_blocks
 
-CODERS = ("fixed", "elias", "huffman", "rans")
-
 
 def demo(document: Row) -> list[Section]:
     """A section on the gradient, one on training, one on generalised linear models."""
     rows = rows_in(document)
-    schemes = [_flat(row) for row in rows if "scheme" in row]
+    schemes = parts.by_coder([row for row in rows if "scheme" in row], "coded_bits")
     trained, fitted = [row for row in rows if "contender" in row], rows_in(document, "glm")
     runs = rows_in(document, "curves")
     made = [Section("Every scheme on a real gradient", [*_said(document), *_schemes(schemes)])]
@@ -36,7 +34,7 @@ def _schemes(rows: list[Row]) -> list[Block]:
         parts.text("scheme", "scheme"),
         parts.text("unbiased", "unbiased"),
         parts.Col("variance ÷ bound", "over_bound"),
-        *(parts.Col(coder, coder) for coder in CODERS),
+        *(parts.Col(coder, coder) for coder in parts.CODERS),
         parts.Col("total", "total_bits"),
         parts.Col("encode, GB/s", "encode_gb_per_second"),
         parts.Col("decode, GB/s", "decode_gb_per_second"),
@@ -55,11 +53,6 @@ def _schemes(rows: list[Row]) -> list[Block]:
             "Bits a coordinate by coder, and speed", rows, columns, "GB of float32 values a second, at fixed width."
         ),
     ]
-
-
-def _flat(row: Row) -> Row:
-    coded = row.get("coded_bits")
-    return {**row, **(coded if isinstance(coded, dict) else {})}
 
 
 def _said(document: Row) -> list[Block]:

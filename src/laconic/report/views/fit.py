@@ -1,5 +1,7 @@
 """`laconic fit --json`: fits of the same data are drawn in one chart."""
 
+from pathlib import PurePath
+
 from laconic.report.blocks import Axis, Block, Curve, Curves, Section, Words
 from laconic.report.units import shown
 from laconic.report.values import Row, names_in, number_in, rows_in, text_in
@@ -22,8 +24,13 @@ QUANTITIES = (Axis("loss", "loss"), Axis("validation_loss", "loss of the rows he
 
 def fit(document: Row) -> list[Section]:
     """A section for each data set and family."""
-    rows = [dict(row) | {"on": f"{text_in(row, 'data')}, {text_in(row, 'family')}"} for row in rows_in(document)]
+    rows = [dict(row) | {"on": _on(row)} for row in rows_in(document)]
     return [_section(on, [row for row in rows if text_in(row, "on") == on]) for on in names_in(rows, "on")]
+
+
+def _on(row: Row) -> str:
+    """The file, without the folders that it lies in, and the family."""
+    return f"{PurePath(text_in(row, 'data')).name}, {text_in(row, 'family')}"
 
 
 def _section(on: str, rows: list[dict[str, object]]) -> Section:

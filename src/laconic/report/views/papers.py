@@ -2,7 +2,7 @@
 
 from laconic.report.blocks import Block, Cell, Grid, Section
 from laconic.report.units import shown
-from laconic.report.values import Row, finite, plain, rows_in, text_in
+from laconic.report.values import Row, finite, names_in, plain, rows_in, text_in
 from laconic.report.views import parts
 from laconic.report.views.curves import curves
 
@@ -18,6 +18,12 @@ COLUMNS = (
     parts.Col("loss gap", "loss_gap", "%"),
     parts.Col("accuracy", "accuracy", "%", 4),
 )
+CODED = (
+    parts.text("problem", "problem"),
+    parts.text("contender", "contender"),
+    parts.Col("entropy", "entropy"),
+    *(parts.Col(coder, coder) for coder in parts.CODERS),
+)
 VERDICTS = {True: Cell("holds", mark="good"), False: Cell("does not hold", mark="bad")}
 TITLES = {"papers-ca-sgd": "CA-SGD: published and measured", "papers-nuqsgd": "NUQSGD: published and measured"}
 
@@ -26,6 +32,7 @@ def papers(document: Row) -> list[Section]:
     """Published figures first, then curves, speed-ups, bits and variance."""
     rows = rows_in(document)
     suite = text_in(document, "suite")
+    coded = parts.by_coder([row for row in rows if row.get("bits_by_coder")], "bits_by_coder")
     blocks: list[Block] = [
         *published(rows_in(document, "published")),
         *curves(rows),
@@ -41,6 +48,7 @@ def papers(document: Row) -> list[Section]:
             log=True,
             limit=("bound", "proved bound"),
         ),
+        *parts.table("Bits a coordinate by coder", coded, CODED),
         *parts.table("The runs", rows, COLUMNS),
         *parts.goals(document),
         *parts.everything([{k: v for k, v in row.items() if k != "curve"} for row in rows]),
@@ -53,16 +61,18 @@ def published(rows: list[Row]) -> list[Block]:
     """What the paper says, what we measured, and whether the claim holds here."""
     if not rows:
         return []
+    sources = names_in(rows, "source")
+    words = ["note"] if len(sources) == 1 else ["source", "note"]
     made = []
     for row in rows:
         unit = text_in(row, "unit")
         holds = row.get("holds")
         verdict = VERDICTS[holds] if isinstance(holds, bool) else Cell("not comparable")
         figures = [_figure(row.get(key), unit) for key in ("published", "measured")]
-        words = [Cell(text_in(row, key, "–")) for key in ("source", "note")]
-        made.append([Cell(text_in(row, "what", "?")), *figures, verdict, *words])
-    headings = ["claim", "published", "measured here", "verdict", "source", "note"]
-    return [Grid("The paper's figures and ours", headings, made)]
+        made.append([Cell(text_in(row, "what", "?")), *figures, verdict, *(Cell(text_in(row, w, "–")) for w in words)])
+    headings = ["claim", "published", "measured here", "verdict", *words]
+    said = f"Source: {sources[0]}." if len(sources) == 1 and sources[0] else ""
+    return [Grid("The paper's figures and ours", headings, made, said)]
 
 
 def _figure(value: object, unit: str) -> Cell:

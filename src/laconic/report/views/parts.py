@@ -87,6 +87,14 @@ def speedups(rows: Sequence[Row], key: str = "speedup_over_fp32", over: str = "f
     return bars(f"Speed-up over {over}", rows, key, "×", reference=1.0, **more)
 
 
+CODERS = ("fixed", "elias", "huffman", "rans")
+
+
+def by_coder(rows: Sequence[Row], key: str) -> list[Row]:
+    """The rows with what is under the key, bits by coder, at the top; its columns are `CODERS`."""
+    return [{**row, **(coded if isinstance(coded := row.get(key), Mapping) else {})} for row in rows]
+
+
 def goals(document: Row) -> list[Block]:
     """What was promised beside what was measured, with misses marked."""
     rows = rows_in(document, "goals")

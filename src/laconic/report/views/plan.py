@@ -40,7 +40,14 @@ def plan(document: Row) -> list[Section]:
 def made(document: Row) -> list[Section]:
     """A plan: its verdict and its options."""
     said = [text_in(document, key) for key in ("verdict", "crossing")]
-    columns = (parts.text("option", "label"), parts.Col("seconds", "seconds", "s"))
+    columns = (
+        parts.text("option", "label"),
+        parts.Col("all told", "seconds", "s"),
+        parts.Col("work", "work_seconds", "s"),
+        parts.Col("wire", "wire_seconds", "s"),
+        parts.Col("hidden behind work", "hidden_seconds", "s"),
+        parts.Col("memory", "memory_bytes", "B"),
+    )
     rows = rows_in(document, "options")
     blocks: list[Block] = [
         Words([line for line in said if line]),
