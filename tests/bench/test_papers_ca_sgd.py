@@ -108,6 +108,8 @@ def test_goals_and_claims_follow_the_rows(rows):
     assert "slower than sgd fp32: ca_sgd fp32 s=4" in said
     assert "ca_sgd C s=4 (-2 %)" in said
     assert "0.5 times as fast as FP32 SGD; the paper's is 5.1" in said
+    full = [replace(row, speedup_over_fp32=at(7.0)) if row.recipe == "fp32" else row for row in made]
+    assert ca_sgd_losses(full) == ["susy: recipe C is slower than CA-SGD in float32, 6 against 7 times SGD."]
     lost = [replace(row, loss=None, loss_gap=None) for row in made]
     assert [o.name for o in ca_sgd_outcomes(lost)] == ["susy: sgd fp32 ÷ ca_sgd C s=4"]
     assert [c.holds for c in ca_sgd_claims(lost)] == [True, False, None, None]

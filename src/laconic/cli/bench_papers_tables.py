@@ -13,6 +13,7 @@ from laconic.bench.papers.ca_sgd_data import SYNTHETIC
 from laconic.bench.papers.claim import Claim
 from laconic.bench.papers.nuqsgd import NUQSGDRow
 from laconic.cli.bench_glm_tables import lost, machine
+from laconic.cli.bench_network_tables import noise
 from laconic.cli.bench_tables import goals
 from laconic.report import Column, number, table
 
@@ -39,7 +40,8 @@ class Shown:
     ) -> Iterator[RenderableType]:
         """All that a person is shown."""
         yield where(environment)
-        yield f"{self.about(rows)}\n"
+        yield self.about(rows)
+        yield f"{noise(rows[0].seconds)}\n"
         for shown in self.tables(rows):
             yield shown
             yield ""

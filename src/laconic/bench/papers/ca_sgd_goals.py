@@ -66,9 +66,15 @@ def ca_sgd_losses(rows: Sequence[CASGDRow]) -> list[str]:
         if worse:
             found.append(f"{problem}: the loss is off FP32 SGD's by more than {GAP_FLOOR} %: {', '.join(worse)}.")
         at_c = _of(rows, problem, OURS)
-        if at_c and _fastest(at_c).speedup_over_fp32.median < LEAST_SPEED:
-            speed = _fastest(at_c).speedup_over_fp32.median
+        if at_c and _speed(at_c) < LEAST_SPEED:
+            speed = _speed(at_c)
             found.append(f"{problem}: recipe C is {speed:.2g} times as fast as FP32 SGD; the paper's is {LEAST_SPEED}.")
+        full = _of(rows, problem, "fp32")
+        if at_c and full and _speed(full) > _speed(at_c):
+            found.append(
+                f"{problem}: recipe C is slower than CA-SGD in float32, "
+                f"{_speed(at_c):.3g} against {_speed(full):.3g} times SGD."
+            )
     return found
 
 
@@ -113,6 +119,10 @@ def _baseline(rows: Sequence[CASGDRow], problem: str) -> CASGDRow:
 
 def _fastest(rows: Sequence[CASGDRow]) -> CASGDRow:
     return max(rows, key=lambda row: row.speedup_over_fp32.median)
+
+
+def _speed(rows: Sequence[CASGDRow]) -> float:
+    return _fastest(rows).speedup_over_fp32.median
 
 
 def _worst_gap(rows: Sequence[CASGDRow]) -> float | None:
