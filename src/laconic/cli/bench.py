@@ -1,8 +1,6 @@
 """`laconic bench SUITE`."""
 
-import json
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +8,7 @@ import typer
 
 from laconic.cli import bench_decentralised, bench_glm, bench_kernels, bench_network, bench_papers, bench_plan
 from laconic.cli.bad_input import bad_input
+from laconic.cli.bench_output import publish, show
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -55,8 +54,6 @@ def codec(
 
     Takes a few minutes at the default size. Every operation is checked before it is timed.
     """
-    from rich.console import Console
-
     from laconic import bench
     from laconic.bench import goals
     from laconic.cli import bench_tables as tables
@@ -79,16 +76,8 @@ def codec(
             begin(part.label)
             rows += part.run()
         outcomes = bench.outcomes(rows)
-        made = bench.document("codec", rows, environment, goals=[asdict(o) for o in outcomes], goals_for=goals.SETTING)
-        text = json.dumps(made, indent=2, allow_nan=False)
-        if file:
-            file.write(text + "\n")
-    if as_json:
-        typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in tables.tables(rows, outcomes, options, environment):
-        console.print(shown)
+        text = publish("codec", rows, environment, outcomes, goals.SETTING, file)
+    show(text, tables.tables(rows, outcomes, options, environment), as_json=as_json)
 
 
 def _names(text: str) -> list[str]:

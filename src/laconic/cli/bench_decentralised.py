@@ -1,6 +1,5 @@
 """`laconic bench decentralised`."""
 
-import json
 import os
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -10,6 +9,7 @@ import typer
 
 from laconic.cli.bad_input import bad_input
 from laconic.cli.bench_network import AsJson, Output, Quiet, Ranks, Rate, Repeats
+from laconic.cli.bench_output import publish, show
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -47,7 +47,6 @@ def decentralised(
 
     Every way trains the same network on the same batches. Under torchrun, uses its ranks.
     """
-    from rich.console import Console
 
     from laconic import bench
     from laconic.bench import decentralised as suite
@@ -79,23 +78,9 @@ def decentralised(
         if rows is None:
             return
         outcomes = decentralised_goals.decentralised_outcomes(rows)
-        made = bench.document(
-            "decentralised",
-            rows,
-            environment,
-            options=asdict(options),
-            goals=[asdict(outcome) for outcome in outcomes],
-            goals_for=decentralised_goals.SETTING,
-        )
-        text = json.dumps(made, indent=2, allow_nan=False)
-        if file:
-            file.write(text + "\n")
-    if as_json:
-        typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in tables.page(rows, outcomes, environment):
-        console.print(shown)
+        setting, said = decentralised_goals.SETTING, {"options": asdict(options)}
+        text = publish("decentralised", rows, environment, outcomes, setting, file, **said)
+    show(text, tables.page(rows, outcomes, environment), as_json=as_json)
 
 
 def _names(text: str) -> list[str]:

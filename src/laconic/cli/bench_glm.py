@@ -1,9 +1,7 @@
 """`laconic bench glm`."""
 
-import json
 import os
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +10,7 @@ import typer
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput, bad_input
 from laconic.cli.bench_network import AsJson, Output, Quiet, Ranks, Rate, Repeats
+from laconic.cli.bench_output import publish, show
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -107,7 +106,7 @@ def glm(
         from laconic.cli.bench_glm_device import on_device
 
         text, page = on_device(given, _numbers(s or "8,16,32"))
-        _show(text, page, given)
+        show(text, page, as_json=as_json)
         return
     (_race if time_to else _ranks)(given)
 
@@ -140,11 +139,9 @@ def _ranks(given: dict[str, Any]) -> None:
         if rows is None:
             return
         outcomes = glm_goals.glm_outcomes(rows)
-        said = {"options": options.published(), "goals": [asdict(x) for x in outcomes], "goals_for": glm_goals.SETTING}
-        text = json.dumps(bench.document("glm", rows, environment, **said), indent=2, allow_nan=False)
-        if target:
-            target.write(text + "\n")
-    _show(text, tables.page(rows, outcomes, options, environment), given)
+        setting, said = glm_goals.SETTING, {"options": options.published()}
+        text = publish("glm", rows, environment, outcomes, setting, target, **said)
+    show(text, tables.page(rows, outcomes, options, environment), as_json=given["as_json"])
 
 
 def _race(given: dict[str, Any]) -> None:
@@ -170,11 +167,9 @@ def _race(given: dict[str, Any]) -> None:
         rows = glm_time_to.time_to_rows(name, training, batch_size=batch_size, repeats=repeats, tell=begin)
         read = glm_files.file_row(given["file_size"], repeats, begin)
         outcomes = glm_goals.time_outcomes(rows, read)
-        said = {"file": fields(read), "goals": [asdict(x) for x in outcomes], "goals_for": glm_goals.TIME_SETTING}
-        text = json.dumps(bench.document("glm-time-to", rows, environment, **said), indent=2, allow_nan=False)
-        if target:
-            target.write(text + "\n")
-    _show(text, tables.time_page(rows, read, outcomes, environment), given)
+        setting, said = glm_goals.TIME_SETTING, {"file": fields(read)}
+        text = publish("glm-time-to", rows, environment, outcomes, setting, target, **said)
+    show(text, tables.time_page(rows, read, outcomes, environment), as_json=given["as_json"])
 
 
 def _file(given: dict[str, Any]) -> "Given | None":
@@ -203,14 +198,3 @@ def _file(given: dict[str, Any]) -> "Given | None":
 
 def _numbers(text: str) -> list[int]:
     return [whole_number()(word) for word in o.names(text)]
-
-
-def _show(text: str, page: Any, given: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    if given["as_json"]:
-        typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in page:
-        console.print(shown)

@@ -1,13 +1,13 @@
 """`laconic bench glm --device cuda`."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.bench_output import publish
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -48,11 +48,7 @@ def on_device(given: dict[str, Any], s: Sequence[int]) -> tuple[str, Page]:
         begin = stack.enter_context(progress(options.n_parts, quiet=given["quiet"]))
         rows = suite.device_rows(options, begin)
         outcomes = goals.device_outcomes(rows)
-        said = {"options": asdict(options), "goals": [asdict(x) for x in outcomes], "goals_for": goals.SETTING}
-        made = bench.document("glm-device", rows, cast(Any, environment), **said)
-        text = json.dumps(made, indent=2, allow_nan=False)
-        if target:
-            target.write(text + "\n")
+        text = publish("glm-device", rows, environment, outcomes, goals.SETTING, target, options=asdict(options))
     return text, _page(rows, outcomes, options, environment)
 
 

@@ -1,15 +1,15 @@
 """`laconic bench kernels`."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from laconic.cli.bad_input import bad_input
+from laconic.cli.bench_output import publish, show
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -56,27 +56,8 @@ def kernels(
         begin = stack.enter_context(progress(suite.n_parts(options), quiet=quiet))
         rows = suite.kernel_rows(options, begin)
         outcomes = kernel_goals.kernel_outcomes(rows)
-        goals = [asdict(outcome) for outcome in outcomes]
-        made = bench.document(
-            "kernels", rows, cast(Any, environment), options=asdict(options), goals=goals, goals_for=suite.SETTING
-        )
-        text = json.dumps(made, indent=2, allow_nan=False)
-        if file:
-            file.write(text + "\n")
-    if as_json:
-        typer.echo(text)
-        return
-    _show(rows, outcomes, options, environment)
-
-
-def _show(
-    rows: "Sequence[KernelRow]", outcomes: "Sequence[Outcome]", options: "KernelOptions", environment: "GPUEnvironment"
-) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for shown in _page(rows, outcomes, options, environment):
-        console.print(shown)
+        text = publish("kernels", rows, environment, outcomes, suite.SETTING, file, options=asdict(options))
+    show(text, _page(rows, outcomes, options, environment), as_json=as_json)
 
 
 def _page(

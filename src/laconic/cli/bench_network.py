@@ -1,6 +1,5 @@
 """`laconic bench exchange` and `laconic bench ddp`: suites of several ranks."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from laconic.cli.bad_input import bad_input
+from laconic.cli.bench_output import publish, show
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -125,7 +125,6 @@ def _suite(
     quiet: bool,
 ) -> None:
     """Check what was asked for, run it, print it."""
-    from rich.console import Console
 
     from laconic import bench
     from laconic.bench import network_goals
@@ -141,23 +140,8 @@ def _suite(
         if rows is None:
             return
         outcomes = bench.network_outcomes(rows)
-        made = bench.document(
-            name,
-            rows,
-            environment,
-            options=asdict(options),
-            goals=[asdict(o) for o in outcomes],
-            goals_for=network_goals.SETTING,
-        )
-        text = json.dumps(made, indent=2, allow_nan=False)
-        if file:
-            file.write(text + "\n")
-    if as_json:
-        typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in tables.page(rows, outcomes, options, environment, table):
-        console.print(shown)
+        text = publish(name, rows, environment, outcomes, network_goals.SETTING, file, options=asdict(options))
+    show(text, tables.page(rows, outcomes, options, environment, table), as_json=as_json)
 
 
 def _is_first() -> bool:

@@ -1,6 +1,5 @@
 """`laconic bench plan`: predicted against measured, and what following the planner costs."""
 
-import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,7 @@ import typer
 
 from laconic.cli.bad_input import bad_input
 from laconic.cli.bench_network import AsJson, Output, Quiet
+from laconic.cli.bench_output import publish, show
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def plan(
 
     Below ten minutes on two cores; every network is removed before the next is made.
     """
-    from rich.console import Console
 
     from laconic import bench
     from laconic.bench import plan as suite
@@ -48,25 +47,13 @@ def plan(
         rows, calibrations = suite.plan_rows(options, begin)
         found = suite.regrets(rows)
         outcomes = plan_goals.plan_outcomes(rows, found)
-        made = bench.document(
-            "plan",
-            rows,
-            environment,
-            options=asdict(options),
-            goals=[asdict(outcome) for outcome in outcomes],
-            goals_for=plan_goals.SETTING,
-            regrets=[asdict(one) for one in found],
-            calibrations=[{k: v for k, v in c.to_json().items() if k != "machine"} for c in calibrations],
-        )
-        text = json.dumps(made, indent=2, allow_nan=False)
-        if file:
-            file.write(text + "\n")
-    if as_json:
-        typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in tables.page(rows, found, outcomes, environment):
-        console.print(shown)
+        said = {
+            "options": asdict(options),
+            "regrets": [asdict(one) for one in found],
+            "calibrations": [{k: v for k, v in c.to_json().items() if k != "machine"} for c in calibrations],
+        }
+        text = publish("plan", rows, environment, outcomes, plan_goals.SETTING, file, **said)
+    show(text, tables.page(rows, found, outcomes, environment), as_json=as_json)
 
 
 def _options(ranks: str, rates: str, s: str) -> "PlanOptions":
