@@ -65,6 +65,9 @@ def test_variances_are_under_their_bounds_and_in_the_papers_order(rows):
     for row in rows[1:]:
         assert 0 < row.variance_at_fp32 < row.bound
         assert row.variance == pytest.approx(row.variance_at_fp32, rel=0.5)
+        start, *later = [(point["variance"], point["variance_at_fp32"]) for point in row.curve]
+        assert start[0] == start[1]  # the weights are the same there, and no longer after
+        assert all(own != same for own, same in later)
     assert by["nuqsgd"].variance_at_fp32 < by["qsgd"].variance_at_fp32
 
 

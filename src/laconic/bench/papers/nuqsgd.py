@@ -142,7 +142,7 @@ class NUQSGDRow:
     bound                the proved bound
     loss, loss_gap       on training images at the end; over full precision's, minus 1
     accuracy             on the test images at the end
-    curve                loss, accuracy and variance point by point
+    curve                loss, accuracy and both variances point by point
     """
 
     problem: str
@@ -249,8 +249,15 @@ def _row(
         loss=last["loss"],
         loss_gap=_gap(last["loss"], full["curve"][-1]["loss"]),
         accuracy=last["accuracy"],
-        curve=one["curve"],
+        curve=_joined(one["curve"], points),
     )
+
+
+def _joined(curve: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The curve with the variance at full precision's gradients beside that of its own run."""
+    if not points:
+        return [dict(point) for point in curve]
+    return [{**a, "variance_at_fp32": b["variance"]} for a, b in zip(curve, points, strict=True)]
 
 
 def _gap(loss: float | None, base: float | None) -> float | None:

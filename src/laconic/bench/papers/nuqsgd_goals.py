@@ -43,7 +43,7 @@ def nuqsgd_claims(rows: Sequence[NUQSGDRow]) -> list[Claim]:
     loss, better = _loss_ratio(by, "qsgd", "nuqsgd"), _points(by, "nuqsgd", "qsgd")
     as_inf, as_full = _points(by, "qsgdinf", "nuqsgd"), _points(by, "fp32", "nuqsgd")
     here = "gradients of the full-precision run, the same for both; 1-D parameters are not quantised here"
-    short = f"after {rows[0].n_iterations} iterations; the paper trains to the end"
+    short = f"after {rows[0].n_iterations} iterations with one seed; the paper trains to the end"
     found = [
         _claim("normalised variance, QSGD ÷ NUQSGD", "above 1", smaller, "×", _above(smaller, 1.0), here),
         _claim(
