@@ -1,8 +1,10 @@
 """Compressed gradients with Hugging Face Accelerate: one line after `prepare`, which wraps the model in DDP.
 
-pip install accelerate
-python accelerate_fit.py                              # one process: Accelerate does not wrap, nothing is sent
-torchrun --nproc-per-node 4 accelerate_fit.py         # four ranks; `accelerate launch` does the same
+    pip install accelerate
+    python accelerate_fit.py                              # one process: Accelerate does not wrap, nothing is sent
+    torchrun --nproc-per-node 4 accelerate_fit.py         # four ranks; `accelerate launch` does the same
+
+Before `prepare` there is no DDP model yet, and `laconic.compress` says so.
 """
 
 import torch

@@ -56,9 +56,9 @@ def main() -> None:
     y, offset = table.y.numpy(), table.offset.numpy()
     train, test = slice(0, 40_000), slice(40_000, None)
     scaler = StandardScaler().fit(table.X[train])
-    X = scaler.transform(table.X)
+    X = scaler.transform(table.X).astype(np.float32)
 
-    model = CASGDRegressor("poisson", alpha=1e-4, batch_size=256, random_state=0)
+    model = CASGDRegressor("poisson", alpha=1e-4, batch_size=64, n_iter_no_change=2, random_state=0)
     model.fit(X[train], y[train], offset=offset[train])  # sample_weight= would come beside it
     say(f"{model.n_features_in_} columns, {model.n_iter_} epochs of {model.ran_}")
     say(f"D² {model.score(X[test], y[test], offset=offset[test]):.3f} on {len(y[test]):,} policies not fitted to")
