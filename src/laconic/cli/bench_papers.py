@@ -1,6 +1,5 @@
 """`laconic bench papers`."""
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ import typer
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput, bad_input
 from laconic.cli.bench_network import AsJson, Quiet, Rate
+from laconic.cli.bench_output import publish, show
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -51,7 +51,8 @@ Ranks = Annotated[
 BatchSize = Annotated[
     int | None,
     typer.Option(
-        parser=whole_number(), help="ca-sgd: rows of a batch, 8 (32 on a GPU). nuqsgd: images of a worker, 128."
+        parser=whole_number(),
+        help="ca-sgd: rows of a batch, 8 (32 on a GPU). nuqsgd: a worker's images, 32 (128 on a GPU).",
     ),
 ]
 Iterations = Annotated[
@@ -61,7 +62,9 @@ Iterations = Annotated[
         help="ca-sgd: between two points of a curve, a multiple of every s; 256 (8192 on a GPU). nuqsgd: in all.",
     ),
 ]
-Points = Annotated[int | None, typer.Option(parser=whole_number(), help="Points of a curve; 9, and 11 for nuqsgd.")]
+Points = Annotated[
+    int | None, typer.Option(parser=whole_number(), help="Points of a curve; 9, nuqsgd 5 (11 on a GPU).")
+]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.")]
 Commit = Annotated[
     str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
@@ -84,7 +87,8 @@ Dataset = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="nuqsgd: resnet-8, -14, -20, -32, -44, -56, -110 (default); resnet-18, -34, -50 (large)."
+        metavar="NAME",
+        help="nuqsgd: resnet-8 (default), -14, -20, -32, -44, -56, -110 (default on a GPU); large: -18, -34, -50.",
     ),
 ]
 Methods = Annotated[
@@ -199,26 +203,9 @@ def _run(given: dict[str, Any], run: Any, options: Any, outcomes_of: Any, claims
             "about": shown.about(rows),
             "options": options.published(),
             "published": [asdict(claim) for claim in claims],
-            "goals": [asdict(x) for x in outcomes],
-            "goals_for": shown.setting,
         }
-        text = json.dumps(
-            bench.document(f"papers-{given['suite']}", rows, environment, **said), indent=2, allow_nan=False
-        )
-        if target:
-            target.write(text + "\n")
-    _show(text, shown.page(rows, claims, outcomes, environment), as_json=given["as_json"])
-
-
-def _show(text: str, page: Any, *, as_json: bool) -> None:
-    from rich.console import Console
-
-    if as_json:
-        typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in page:
-        console.print(shown)
+        text = publish(f"papers-{given['suite']}", rows, environment, outcomes, shown.setting, target, **said)
+    show(text, shown.page(rows, claims, outcomes, environment), as_json=given["as_json"])
 
 
 def _ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
@@ -262,4 +249,5 @@ def _nuqsgd_options(given: dict[str, Any]) -> "NUQSGDOptions":
         asked["ranks"] = bench.n_ranks(given["ranks"], None)
     elif given["exchange"] is not None:
         raise BadInput("--exchange is for real processes; give --ranks, too")
-    return NUQSGDOptions(**asked)
+    small = {"model": "resnet-8", "batch_size": 32, "points": 5} if given["device"] == "cpu" else {}
+    return NUQSGDOptions(**{**small, **asked})
