@@ -6,7 +6,7 @@ from laconic.report.reported import report
 from laconic.report.run import Run
 
 from .browser import CHROMIUM, browser
-from .documents import DOCUMENTS, UNKNOWN
+from .documents import DOCUMENTS, PAPER_ROWS, UNKNOWN
 from .test_page import HOSTILE, hostile
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
@@ -39,6 +39,8 @@ CONTRASTS = f"""
 def page(tmp_path_factory):
     runs = [Run(suite, suite, document) for suite, document in DOCUMENTS.items()]
     runs += [Run("unknown", "of tomorrow", UNKNOWN), Run(HOSTILE, "papers-nuqsgd", hostile(DOCUMENTS["papers-nuqsgd"]))]
+    every_ink = [{**PAPER_ROWS[0], "contender": f"number {i}"} for i in range(9)]
+    runs += [Run("every ink", "papers-ca-sgd", {"suite": "papers-ca-sgd", "rows": every_ink})]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report("All of it", runs)[0])
     return path

@@ -66,6 +66,7 @@ def test_what_a_document_says_is_never_markup(suite):
     page, _ = report(HOSTILE, [Run(HOSTILE, suite, document), Run("b", "of tomorrow", UNKNOWN)])
     parsed = Parsed(page)
     assert "alert(2)" in parsed.text
+    assert "<" not in dict(reversed(parsed.inside))["script"]
     assert not [tag for tag, _ in parsed.tags if tag in ("img", "iframe", "object", "link", "base", "form")]
     assert [attributes.get("type") for tag, attributes in parsed.tags if tag == "script"] == ["application/json", None]
     assert not [

@@ -80,4 +80,4 @@ class Found:
 def _fit(ranks: int) -> glm.GLMOptions:
     """A small logistic regression of SUSY's shape, by SGD and by CA-SGD with s = 32."""
     problems = glm.synthetic(["susy"], scale=0.002)
-    return glm.GLMOptions(problems, ranks=ranks, s=(32,), recipes=("C",), iterations=128, repeats=5)
+    return glm.GLMOptions(problems, ranks=ranks, s=(32,), recipes=("C",), iterations=64, repeats=5)
