@@ -28,7 +28,7 @@ CONTRASTS = f"""
   const all = selector => [...document.querySelectorAll(selector)];
   const of = (selector, property) => all(selector).map(e => against(getComputedStyle(e)[property]));
   return {{
-    text: of("p, li, td, th, h1, h2, h4, h5, figcaption, summary, dt, dd, a, .legend button", "color"),
+    text: of("p, li, td, th, h1, h2, h3, h4, figcaption, summary, dt, dd, a, .legend button", "color"),
     drawn: of("polyline.curve", "stroke").concat(of(".bar", "fill")),
     labels: of(".plot text", "fill"),
   }};

@@ -51,7 +51,7 @@ def grid(one: Grid) -> str:
     )
     if one.folded:
         return f'<details class="folded"><summary>{esc(one.title)}</summary>{table}</details>'
-    return f"<h4>{esc(one.title)}</h4>{table}"
+    return f"<h3>{esc(one.title)}</h3>{table}"
 
 
 def _cells(row: Sequence[Cell], numeric: Sequence[bool]) -> str:
@@ -90,7 +90,7 @@ def _bars(one: Bars) -> str:
     parts = []
     for group, members in groupby(zip(one.bars, rows, strict=True), key=lambda pair: pair[0].group):
         if group:
-            parts.append(f"<h5>{esc(group)}</h5>")
+            parts.append(f"<h4>{esc(group)}</h4>")
         items = "".join(
             f'<li><span class="label">{esc(bar.label)}</span>{svg}<span class="value">{esc(value)}</span></li>'
             for bar, (svg, value) in members
