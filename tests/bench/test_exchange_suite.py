@@ -12,7 +12,8 @@ from laconic.bench.ddp import DDPRow, ways
 from laconic.bench.exchange import ExchangeRow, check_replicas, error_bound, slowest
 from laconic.bench.rivals import RIVALS, rivals
 from laconic.codec import codec
-from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
+from laconic.exchange import AllGather, AllReduce, Communicator, Nothing, ScatterReduce
+from laconic.training import trial
 
 TINY = {"ranks": 2, "size": 5000, "repeats": 2}
 
@@ -138,3 +139,10 @@ def test_goals_are_those_of_the_rate():
     assert network_outcomes([]) == []
     ddp = DDPRow("nuqsgd-4", "", 1, 4, "1gbit", 9, one, one, one, loss=1.03, loss_over_fp32=1.03)
     assert [o.verdict for o in network_outcomes([ddp])] == ["aim", "aim", "missed"]
+
+
+def test_batches_of_other_seeds_steps_and_ranks_are_others():
+    places = [(seed, step, rank) for seed in (0, 1) for step in (0, 1) for rank in (0, 1)]
+    drawn = [trial._rows(10**6, seed, step, Communicator(rank, 2), 8).tolist() for seed, step, rank in places]
+    assert len({tuple(rows) for rows in drawn}) == len(places)
+    assert drawn[0] == trial._rows(10**6, 0, 0, Communicator(0, 2), 8).tolist()

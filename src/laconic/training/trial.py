@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from laconic.codec import codec as make_codec
 from laconic.exchange import Accounting, Communicator
+from laconic.kernels import Stream
 from laconic.training.compressor import Compressor
 from laconic.training.ddp import compress
 from laconic.training.problems import Problem, problem
@@ -131,7 +132,8 @@ def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
 
 def _rows(n: int, seed: int, step: int, comm: Communicator, batch_size: int) -> torch.Tensor:
     """The samples of this rank's batch: a random draw, the same for every way."""
-    generator = torch.Generator().manual_seed((seed << 32) + 1 + step * comm.size + comm.rank)
+    key = Stream(seed, rank=comm.rank, step=step, tensor="rows").key
+    generator = torch.Generator().manual_seed(key % 2**32)  # torch's generator on the CPU looks at no more bits
     return torch.randint(n, (batch_size,), generator=generator)
 
 
