@@ -1,8 +1,8 @@
 """Claim counts with exposure: a Poisson regression whose offset is log(exposure), and whether it is calibrated.
 
-The policies are made up, in the form of the French motor data set freMTPL2: area, region, age of the driver,
-bonus-malus, density, a share of the year insured, claims. They are written to a Parquet file, which is read back by its
-path: categories are spread out into one column each, and target and offset are named.
+The policies are made up, in the form of the French motor data set freMTPL2: area, region, brand and age of the vehicle,
+young drivers, bonus-malus, density, the part of a year insured, claims. They are written to a Parquet file, which is
+read back by its path: categories are spread out into one column each, and target and offset are named.
 
     python poisson_claims.py
     torchrun --nproc-per-node 4 poisson_claims.py         # each rank holds a quarter of the columns
@@ -46,8 +46,17 @@ def write_policies(path: Path, n: int = 60_000, seed: int = 0) -> None:
     pq.write_table(pa.table(columns), path)
 
 
+def calibration(predicted: np.ndarray, observed: np.ndarray, exposure: np.ndarray) -> list[str]:
+    """Claims predicted and observed, by tenths of the policies in order of their predicted claims a year."""
+    lines = ["tenth  a year  predicted  observed"]
+    for i, rows in enumerate(np.array_split(np.argsort(predicted / exposure), 10), start=1):
+        rate = predicted[rows].sum() / exposure[rows].sum()
+        lines.append(f"{i:5d}  {rate:6.3f}  {predicted[rows].sum():9.1f}  {observed[rows].sum():8d}")
+    return [*lines, f"  all  {'':6}  {predicted.sum():9.1f}  {observed.sum():8d}"]
+
+
 def main() -> None:
-    """Write, read, fit, and compare what is predicted with what happened, by tenths of the predicted rate."""
+    """Write, read, fit, and compare what is predicted with what happened."""
     say = print if int(os.environ.get("RANK", 0)) == 0 else lambda line: None
     with tempfile.TemporaryDirectory() as folder:  # one a rank; on a cluster all ranks would read the same file
         path = Path(folder, "claims.parquet")
@@ -62,17 +71,11 @@ def main() -> None:
     model.fit(X[train], y[train], offset=offset[train])  # sample_weight= would come beside it
     say(f"{model.n_features_in_} columns, {model.n_iter_} epochs of {model.ran_}")
     say(f"D² {model.score(X[test], y[test], offset=offset[test]):.3f} on {len(y[test]):,} policies not fitted to")
-    effect = (
-        model.coef_[table.feature_names.index("BonusMalus")] / scaler.scale_[table.feature_names.index("BonusMalus")]
-    )
+    column = table.feature_names.index("BonusMalus")
+    effect = model.coef_[column] / scaler.scale_[column]
     say(f"ten points more of bonus-malus: {np.exp(10 * effect):.2f} times the claims")
-
-    predicted, exposure = model.predict(X[test], offset=offset[test]), np.exp(offset[test])
-    say("tenth  a year  predicted  observed")
-    for i, rows in enumerate(np.array_split(np.argsort(predicted / exposure), 10), start=1):
-        rate = predicted[rows].sum() / exposure[rows].sum()
-        say(f"{i:5d}  {rate:6.3f}  {predicted[rows].sum():9.1f}  {y[test][rows].sum():8d}")
-    say(f"  all          {predicted.sum():10.1f}  {y[test].sum():8d}")
+    for line in calibration(model.predict(X[test], offset=offset[test]), y[test], np.exp(offset[test])):
+        say(line)
 
 
 if __name__ == "__main__":
