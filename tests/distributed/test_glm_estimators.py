@@ -215,7 +215,7 @@ def test_the_guide_s_script_under_torchrun(tmp_path):
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, env=environment)
     assert first.returncode == 0, first.stderr
     assert run.returncode == 0, run.stderr
-    (one,), two = first.stdout.splitlines(), run.stdout.splitlines()
+    (one,) = first.stdout.splitlines()
     assert one.startswith("sgd, compiled, ")
-    assert [line for line in two if line.startswith("ca_sgd s=8, ")] == two
-    assert {line.split("; ")[1] for line in two} == {one.split("; ")[1]}
+    said = re.findall(r"ca_sgd s=8, .*?; (accuracy [\d.]+)", run.stdout)  # two ranks may print in one line
+    assert said == [one.split("; ")[1]] * 2
