@@ -191,7 +191,7 @@ class _Bench:
             yield "JaxSGD", lambda: JaxSGD(self._X(torch.float32), *self._given), Contender("jax", "fp32")
         for name in o.recipes:
             for contender in [Contender("ca_sgd", name, s) for s in o.s] + [Contender("sgd", name)]:
-                if self._settings(contender) is not None:
+                if self._is_known(contender):
                     yield contender.label, partial(self._ours, contender), contender
 
     @property
@@ -201,13 +201,12 @@ class _Bench:
     def _torch(self, kind: type[EagerSGD], dtype: torch.dtype) -> EagerSGD:
         return kind(self._X(dtype), *self._given)
 
-    def _settings(self, contender: Contender) -> Settings | None:
-        """None where the fused kernels do not know it: more columns than one multiprocessor can hold."""
+    def _is_known(self, contender: Contender) -> bool:
+        """Whether there are fused kernels for it: not for SGD on more columns than one multiprocessor can hold."""
         from laconic.glm.solvers.device.iterations import Iterations
 
         settings = contender.settings(self.eta, self.options.batch_size, SEED)
-        known = contender.solver == "ca_sgd" or Iterations.suits(self.problem, settings, Wire(Communicator()))
-        return settings if known else None
+        return contender.solver == "ca_sgd" or Iterations.suits(self.problem, settings, Wire(Communicator()))
 
     def _ours(self, contender: Contender) -> Ours:
         settings = contender.settings(self.eta, self.options.batch_size, SEED)
