@@ -61,6 +61,19 @@ def test_a_block_whose_branch_is_zero_is_its_shortcut():
     assert not y[:, 4:].any()
 
 
+@pytest.mark.parametrize(("name", "branch"), [("resnet-8", "conv2"), ("resnet-110", "conv2"), ("resnet-50", "branch")])
+def test_blocks_start_as_their_shortcuts(name, branch):
+    net = network(name, 7, (3, 32, 32)).eval()
+    x = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        before = net(x)
+        for path, parameter in net.named_parameters():
+            if branch in path and parameter.dim() == 4:
+                parameter.mul_(100)
+        assert torch.equal(net(x), before)
+        assert before.abs().max() < 100
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
