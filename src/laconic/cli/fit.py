@@ -10,6 +10,7 @@ import typer
 
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput
+from laconic.cli.command import resumable
 from laconic.cli.fit_progress import fit_progress
 from laconic.cli.fit_text import lines
 from laconic.cli.numbers import whole_number
@@ -74,7 +75,7 @@ def fit(
     Under torchrun, uses its ranks: each reads its own columns.
     """
     given = dict(locals())
-    with o.reading():
+    with resumable(checkpoint), o.reading():
         task = make_task(given)
         report = _on_ranks(task, ranks, quiet=quiet)
     if report is None:

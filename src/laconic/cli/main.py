@@ -1,4 +1,4 @@
-"""The command `laconic` and its exit codes: 0 done, 2 usage or bad input (one line on stderr), 1 anything else."""
+"""The command `laconic`. Exit codes: 0 done, 2 bad input and 130 Ctrl-C (one line on stderr), 1 anything else."""
 
 import sys
 from collections.abc import Sequence
@@ -8,10 +8,14 @@ import typer
 
 from laconic._version import __version__
 from laconic.cli import analyze, bench, convert, demo, fit, plan, predict, report
+from laconic.cli.command import Command, Interrupted
 from laconic.errors import LaconicError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 """The base of every complaint about a command line; Typer gives it no public name."""
+
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C has ended: 128 and the signal's number, as shells have it."""
 
 app = typer.Typer(
     name="laconic",
@@ -27,6 +31,8 @@ app.command(name="convert")(convert.convert)
 app.command(name="plan")(plan.plan)
 app.command(name="analyze")(analyze.analyze)
 app.command(name="report")(report.report)
+for registered in (*app.registered_commands, *bench.app.registered_commands):
+    registered.cls = Command
 
 
 def _version(asked: bool) -> None:
@@ -54,11 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(args=None if arguments is None else list(arguments), prog_name="laconic", standalone_mode=False)
     except USAGE_ERROR as error:
         return _complain(getattr(error, "format_message", error.__str__)())
+    except Interrupted as error:
+        return _complain(str(error), INTERRUPTED)
     except LaconicError as error:
         return _complain(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # as Typer, too, says of Ctrl-C, and no command of ours of anything else
+        return _complain("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, code: int = 2) -> int:
     sys.stderr.write(f"laconic: {' '.join(message.split())}\n")
-    return 2
+    return code

@@ -1,0 +1,75 @@
+"""What every command does alike: Ctrl-C is one line and 130, and a list is given once."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from laconic.cli import analyze, fit, main
+from laconic.exchange import launch
+
+COMMANDS = {
+    "fit": (fit, "fit_progress", ["fit", "X.npy", "-o", "m.safetensors"]),
+    "analyze": (analyze, "progress", ["analyze", "X.npy"]),
+}
+ENDLESS = ["fit", "X.npy", "-o", "m.safetensors", "--max-iter", "1000000", "--tol", "-1", "--ranks", "2"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", np.random.default_rng(0).standard_normal((64, 3)))
+    np.save("y.npy", np.arange(64) % 2)
+    return tmp_path
+
+
+def pressed_when(is_time):
+    """A progress bar under which the user presses Ctrl-C."""
+
+    @contextmanager
+    def bar(*args, quiet):
+        def show(said):
+            if is_time(said):
+                raise KeyboardInterrupt
+
+        yield show
+
+    return bar
+
+
+@pytest.mark.parametrize(("module", "bar", "arguments"), COMMANDS.values(), ids=COMMANDS)
+def test_ctrl_c_is_one_line_and_130(module, bar, arguments, monkeypatch, capsys):
+    monkeypatch.setattr(module, bar, pressed_when(lambda said: True))
+    assert main(arguments) == 130
+    assert capsys.readouterr() == ("", "laconic: interrupted\n")
+
+
+def test_ctrl_c_ends_the_ranks_and_says_how_to_go_on(folder, monkeypatch, capsys):
+    ended, end = [], launch._end
+    monkeypatch.setattr(launch, "_end", lambda ranks: (end(ranks), ended.extend(ranks)))
+    monkeypatch.setattr(fit, "fit_progress", pressed_when(lambda said: (folder / "kept/checkpoint.json").exists()))
+    arguments = [*ENDLESS, "--checkpoint", "kept", "--checkpoint-every", "0"]
+    assert main(arguments) == 130
+    assert capsys.readouterr().err == (
+        "laconic: interrupted; the same command with --resume goes on from what kept holds\n"
+    )
+    assert len(ended) == 2
+    assert all(rank.process.returncode is not None for rank in ended)
+
+
+LISTS = {
+    "fit": (["fit", "X.npy", "-o", "m.safetensors", "--drop", "a", "--drop", "b"], "--drop NAME,..."),
+    "bench": (["bench", "exchange", "--codec", "nuqsgd", "--codec=ef-sign"], "--codec NAME,..."),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), LISTS.values(), ids=LISTS)
+def test_a_list_given_twice_is_refused(arguments, said, capsys):
+    assert main(arguments) == 2
+    option = said.split()[0]
+    assert capsys.readouterr().err == f"laconic: {option} is given twice; give it once, with commas: {said}\n"
+
+
+def test_of_other_options_the_last_counts(capsys):
+    assert main(["fit", "X.npy", "-o", "m.safetensors", "--max-iter", "3", "--max-iter", "1", "--tol", "-1"]) == 0
+    assert "1 epochs" in capsys.readouterr().out
