@@ -142,12 +142,19 @@ def new_lane(method: Method, model: str, pictures: Pictures, schedule: Schedule,
 
 
 def record(net: nn.Module, shape: Sequence[int], device: torch.device) -> None:
-    """Replay the passes of training from CUDA graphs: a hundred small layers would otherwise wait for the host."""
+    """Replay the passes of training from CUDA graphs: a hundred small layers would otherwise wait for the host.
+
+    The graphs' images have channels last, as cuDNN likes them best, and other images are copied into that order. The
+    weights stay as they are, and gradients are laid out as weights are, so nothing is quantised in another order.
+    """
     buffers = [buffer.clone() for buffer in net.buffers()]
     hush = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
     if hush is not None:
         hush(False)  # gradients are added up on the stream of the recording, and whoever reads them waits for it
-    torch.cuda.make_graphed_callables(net, (torch.randn(*shape, device=device),))
+    # the thread of backward passes gets its CUDA context from a kernel of its own; cuBLAS, if first, would warn
+    torch.ones(1, device=device, requires_grad=True).square().backward()  # type: ignore[no-untyped-call]
+    images = torch.empty(*shape, device=device, memory_format=torch.channels_last).normal_()
+    torch.cuda.make_graphed_callables(net, (images,))
     for buffer, before in zip(net.buffers(), buffers, strict=True):
         buffer.copy_(before)
 
