@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from laconic.cli import main, predict_output
-from laconic.data import Table, write_store
+from laconic.data import Table, convert, write_store
 from laconic.glm.model import Model
 
 NAMES = ("age", "size", "area=A", "area=B")
@@ -105,6 +105,26 @@ def test_stores_and_libsvm(models, tmp_path, capsys):
     expected = ["prediction", *map(str, models["numbers"].predict(X).tolist())]
     for name in ("rows.safetensors", "rows.svm", "X.npy"):
         assert predict(capsys, tmp_path / "numbers.safetensors", tmp_path / name).splitlines() == expected
+
+
+@pytest.mark.parametrize("name", ["X.npy", "matrix.npy", "rows.npz", "rows.safetensors"])
+def test_no_target_is_needed(models, tmp_path, capsys, name):
+    path, offset = tmp_path / name, np.array([0.5, -0.5, 0.0])
+    if name.endswith("npz"):
+        np.savez(path, X=X.numpy(), offset=offset)
+    elif name.endswith("npy"):
+        np.save(path, X.numpy())
+        np.save(tmp_path / "y.npy", np.zeros(99))  # of other rows: not even looked at
+        np.save(tmp_path / "offset.npy", offset)
+    else:
+        rows = [f"{','.join(map(str, row))},{o}" for row, o in zip(X.tolist(), offset, strict=True)]
+        (tmp_path / "rows.csv").write_text("\n".join(["a,b,c,d,offset", *rows]))
+        convert(tmp_path / "rows.csv", path, target=False, offset="offset", dtype="fp32")
+    Model(COEF, torch.tensor([0.1]), "linear").save(tmp_path / "bare.safetensors")
+    options = ["--offset", "offset.npy"] if name.endswith("npy") else []
+    out = predict(capsys, tmp_path / "bare.safetensors", path, *options)
+    found = np.array(out.splitlines()[1:], float)
+    assert np.allclose(found, (X @ COEF[0] + 0.1).numpy() + offset, atol=1e-6)
 
 
 def test_many_blocks(models, tmp_path, capsys):

@@ -17,7 +17,7 @@ Array = np.ndarray
 def read_npy(
     path: AnyPath,
     *,
-    target: str | None = None,
+    target: "str | bool | None" = None,
     sample_weight: str | None = None,
     offset: str | None = None,
     columns: tuple[int, int] | None = None,
@@ -26,7 +26,8 @@ def read_npy(
     """Read `X.npy` (mapped, not copied, where it is row-major and of the wanted dtype) or an `.npz`.
 
     target         the file of y; by default X's name with its last `X` as a `y` (`train_X.npy`: `train_y.npy`).
-                   In an .npz the name of the array, by default `y`. The same for the other two, by default none.
+                   In an .npz the name of the array, by default `y`. False where there is none: y is NaN then. The
+                   same for the other two, by default none.
     dtype          None keeps float32 and float64 as they are and makes float32 of anything else
 
     A mapped X is private: writing into it changes neither the file nor what other processes see.
@@ -40,11 +41,12 @@ def read_npy(
     path = Path(path)
     names = {"sample_weight": sample_weight, "offset": offset}
     if path.suffix.lower() == ".npz":
-        arrays = _npz(path, {"X": "X", "y": target or "y", **names})
+        names |= {} if target is False else {"y": str(target or "y")}
+        arrays = _npz(path, {"X": "X", **names})
     else:
-        beside = target or _beside(path)
+        names |= {} if target is False else {"y": str(target or _beside(path))}
         others = {key: None if name is None else _npy(path.parent / name) for key, name in names.items()}
-        arrays = {"X": _npy(path), "y": _npy(path.parent / beside), **others}
+        arrays = {"X": _npy(path), **others}
     X = _matrix(path, arrays["X"], dtype)
     n, block = X.shape[1], columns or (0, X.shape[1])
     if not 0 <= block[0] <= block[1] <= n:
@@ -53,7 +55,12 @@ def read_npy(
     check_finite(X, first_column=block[0])
     weight = None if arrays["sample_weight"] is None else as_weights(_numbers(path, arrays["sample_weight"]))
     margins = None if arrays["offset"] is None else as_floats(_numbers(path, arrays["offset"]), "offset")
-    return Table(X, as_target(_numbers(path, arrays["y"])), weight, margins, columns=block, n_features=n)
+    y = (
+        as_target(_numbers(path, arrays["y"]))
+        if "y" in arrays
+        else torch.full((len(X),), torch.nan, dtype=torch.float64)
+    )
+    return Table(X, y, weight, margins, columns=block, n_features=n)
 
 
 def shape(path: Path) -> tuple[int, int, str]:

@@ -212,9 +212,9 @@ def _check_options(path: Path, kind: str, roles: Roles, dense: bool) -> None:
 def _paths(path: Path, roles: Roles) -> dict[str, Any]:
     given = {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
     for name, value in given.items():
-        if value is not None and not isinstance(value, str):
+        if not (value is None or isinstance(value, str) or (name == "target" and value is False)):
             raise BadTable(f"{path}: {name}= must be the name of a file or an array, not {value!r}")
-    return {name: None if value is None else str(value) for name, value in given.items()}
+    return given
 
 
 def _in_dtype(table: Table, dtype: "str | torch.dtype | None") -> Table:

@@ -4,19 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from laconic.data import (
     BadTable,
-    MalformedFile,
     Table,
-    check_finite,
     column_cuts,
     column_weights,
     describe,
     read,
-    rows_of,
     scan_libsvm,
     stream,
     take_columns,
@@ -138,31 +134,13 @@ def one_hot_of(source: Source, names: "tuple[str, ...] | None") -> dict[str, lis
 
 
 def rows_for(model: Model, source: Source, *, target: "str | bool | None" = None) -> tuple[RowStream, Iterator[Table]]:
-    """A file's rows with the columns in the model's order, in blocks.
+    """A file's rows with the columns in the model's order, in blocks; target=False to do without a y.
 
     Columns that the model does not know are passed over; `BadTable` names one that it needs and the file lacks.
     """
-    if target is False and source.path.lower().endswith(".npy"):
-        rows = _bare_matrix(source.path)
-    else:
-        rows = stream(source.path, **_options_for(model, source).options(target if source.format in NAMED else None))
+    asked = target if source.format in (*NAMED, "npy") else None  # the others have no say in where y is
+    rows = stream(source.path, **_options_for(model, source).options(asked))
     return rows, _ordered(model, source, rows)
-
-
-def _bare_matrix(path: str) -> RowStream:
-    """X.npy alone, mapped, without a y beside it."""
-    try:
-        found = np.lib.format.open_memmap(path, mode="c")
-    except FileNotFoundError as error:
-        raise BadTable(f"there is no file {path}") from error
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
-        raise MalformedFile(path, f"not an .npy file of plain numbers: {error}") from error
-    if found.ndim != 2 or found.dtype.kind not in "biuf":
-        raise BadTable(f"{path}: X must be a matrix of numbers; it has shape {found.shape} of {found.dtype}")
-    wanted = found.dtype if found.dtype in (np.float32, np.float64) else np.dtype(np.float32)
-    X = torch.from_numpy(np.ascontiguousarray(found, wanted.newbyteorder("=")))
-    check_finite(X)
-    return rows_of(Table(X, torch.full((len(X),), torch.nan, dtype=torch.float64)), path)
 
 
 def _options_for(model: Model, source: Source) -> Source:
