@@ -9,8 +9,8 @@ from laconic import bench
 from laconic.bench import DDPOptions, ExchangeOptions, Spread, network_outcomes
 from laconic.bench.checks import WrongResult
 from laconic.bench.ddp import DDPRow, ways
-from laconic.bench.exchange import ExchangeRow, check_replicas, error_bound, slowest
-from laconic.bench.rivals import RIVALS, rivals
+from laconic.bench.exchange.rivals import RIVALS, rivals
+from laconic.bench.exchange.suite import ExchangeRow, check_replicas, error_bound, slowest
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Communicator, Nothing, ScatterReduce
 from laconic.training import trial
@@ -63,7 +63,7 @@ def test_a_mean_that_is_off_is_found(monkeypatch):
     found = {"digest": "a", "seconds": [1.0], "nmse": 0.0, "bytes_sent": 1}
     found |= {"encode_seconds": 0.0, "wire_seconds": 0.0, "decode_seconds": 0.0}
     ranks = [{label: found | {"nmse": 100.0 if label == labels[2] else 0.0} for label in labels}] * 2
-    monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments: ranks)
+    monkeypatch.setattr("laconic.bench.exchange.suite.on_ranks", lambda *arguments: ranks)
     with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
         bench.exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from laconic.bench.glm_device import GRAPHED, DeviceOptions, DeviceRow
-from laconic.bench.glm_device_data import DEVICE_SHAPES, device_problem
-from laconic.bench.glm_device_goals import device_losses, device_outcomes
-from laconic.bench.glm_device_rivals import EagerSGD
+from laconic.bench.glm.device import GRAPHED, DeviceOptions, DeviceRow
+from laconic.bench.glm.device_data import DEVICE_SHAPES, device_problem
+from laconic.bench.glm.device_goals import device_losses, device_outcomes
+from laconic.bench.glm.device_rivals import EagerSGD
 from laconic.bench.protocol import Spread
 from laconic.cli import main
 from laconic.glm import Constant, Penalty, Sampling, Settings, solve

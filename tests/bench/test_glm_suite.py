@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.bench import Environment, Spread, document, glm_files, glm_rivals
+from laconic.bench import Environment, Spread, document
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm import GLMOptions, check_iterates, glm_rows, synthetic
-from laconic.bench.glm_contenders import Contender, contenders
-from laconic.bench.glm_data import Given, covtype_like, load, stored
-from laconic.bench.glm_goals import glm_outcomes, losses, race_losses, time_outcomes
-from laconic.bench.glm_objective import TrainingRows
-from laconic.bench.glm_rank import objective
-from laconic.bench.glm_time_to import TimeRow, time_to_rows
+from laconic.bench.glm import files, rivals
+from laconic.bench.glm.contenders import Contender, contenders
+from laconic.bench.glm.data import Given, covtype_like, load, stored
+from laconic.bench.glm.goals import glm_outcomes, losses, race_losses, time_outcomes
+from laconic.bench.glm.objective import TrainingRows
+from laconic.bench.glm.rank import objective
+from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, synthetic
+from laconic.bench.glm.time_to import TimeRow, time_to_rows
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve
@@ -218,7 +219,7 @@ def test_sparse_rows_race_too():
 
     dense = TrainingRows.of(training_rows(Bernoulli()), 1e-2)
     sparse = TrainingRows.of(replace(training_rows(Bernoulli()), columns=SparseColumns.of(csr_matrix(dense.X))), 1e-2)
-    assert glm_rivals.optimum(sparse) == pytest.approx(glm_rivals.optimum(dense), rel=1e-5)
+    assert rivals.optimum(sparse) == pytest.approx(rivals.optimum(dense), rel=1e-5)
 
 
 def test_the_shape_of_the_forest_cover_data():
@@ -230,7 +231,7 @@ def test_the_shape_of_the_forest_cover_data():
 
 
 def test_files(tmp_path):
-    row = glm_files.file_row(100_000, repeats=1)
+    row = files.file_row(100_000, repeats=1)
     assert row.n_bytes >= 100_000
     assert row.n_rows == 2000
     assert row.mb_per_second > 0
@@ -240,10 +241,10 @@ def test_files(tmp_path):
 def test_readers_that_differ_are_found(tmp_path, monkeypatch):
     path = tmp_path / "rows.svm"
     path.write_text("1 1:0.5\n0 2:1\n")
-    glm_files.check_same(path)
-    monkeypatch.setattr(glm_rivals, "read_libsvm", lambda path: (glm_files.read_libsvm(path).X, np.zeros(2)))
+    files.check_same(path)
+    monkeypatch.setattr(rivals, "read_libsvm", lambda path: (files.read_libsvm(path).X, np.zeros(2)))
     with pytest.raises(WrongResult, match="do not find the same numbers"):
-        glm_files.check_same(path)
+        files.check_same(path)
 
 
 def test_goals(rows):
@@ -262,7 +263,7 @@ def test_goals(rows):
 
 def test_goals_of_the_race():
     row = TimeRow("x", "bernoulli", 1, 1, "SGDClassifier", "optimal", ONE, Spread(0.5, 0.5, 0.5), 1.0, 1.0)
-    file = glm_files.FileRow(10**6, 1, ONE, ONE, Spread(6, 5, 7), 200 * 10**6)
+    file = files.FileRow(10**6, 1, ONE, ONE, Spread(6, 5, 7), 200 * 10**6)
     assert [o.verdict for o in time_outcomes([row], file)] == ["missed", "aim", "aim"]
     assert [o.verdict for o in time_outcomes([replace(row, over_ours=Spread(4, 4, 4))], None)] == ["floor"]
     lost = replace(row, contender="laconic C", config=None, seconds=None, over_ours=None, objective=None)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from laconic.bench.plan import PlanOptions, PlanRow, regrets
-from laconic.bench.plan_goals import plan_outcomes
+from laconic.bench.plan.goals import plan_outcomes
+from laconic.bench.plan.suite import PlanOptions, PlanRow, regrets
 from laconic.bench.protocol import Spread
 from laconic.cli import main
 

@@ -2,7 +2,7 @@
 
 import os
 
-from laconic.bench.plan_rank import calibrate_on_rank
+from laconic.bench.plan.rank import calibrate_on_rank
 from laconic.exchange import Communicator
 
 

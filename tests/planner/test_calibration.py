@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.bench import plan_rank
-from laconic.bench.plan_calibrate import calibrate_here
+from laconic.bench.plan import rank as plan_rank
+from laconic.bench.plan.calibrate import calibrate_here
 from laconic.exchange import Communicator
 from laconic.planner import DEFAULT, Link
 from laconic.planner.calibrate import Findings, find_device, measure

@@ -1,10 +1,11 @@
 """Benchmarks: problem × contender × config, under one protocol."""
 
-from laconic.bench.codec import CODERS, PROBLEMS, Options, steps
+from laconic.bench.codec.row import Row, Step
+from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
 from laconic.bench.ddp import DDPOptions, DDPRow, ddp_rows
 from laconic.bench.document import document, replacing
 from laconic.bench.environment import Environment
-from laconic.bench.exchange import ExchangeOptions, ExchangeRow, exchange_rows
+from laconic.bench.exchange.suite import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
 from laconic.bench.goals import Outcome, outcomes
 from laconic.bench.gradient import Snapshot, digits_gradient
@@ -12,7 +13,6 @@ from laconic.bench.network import NetworkUnavailable, emulated_network
 from laconic.bench.network_goals import network_outcomes
 from laconic.bench.protocol import Comparison, Spread, compare, measure, one_thread
 from laconic.bench.ranks import n_ranks
-from laconic.bench.row import Row, Step
 from laconic.bench.schemes import NAMES, Scheme, schemes
 from laconic.bench.survey import Finding, survey
 

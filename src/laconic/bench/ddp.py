@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange import check_network, check_replicas, slowest, speedup
+from laconic.bench.exchange.suite import check_network, check_replicas, slowest, speedup
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.bench.schemes import require_known

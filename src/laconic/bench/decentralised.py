@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange import check_network, slowest, speedup
+from laconic.bench.exchange.suite import check_network, slowest, speedup
 from laconic.bench.network import bits_per_second, emulated_network
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import TIMEOUT_SECONDS

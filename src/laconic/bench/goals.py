@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from laconic.bench.codec.row import Row
 from laconic.bench.protocol import Spread
-from laconic.bench.row import Row
 
 SETTING = "2 CPU cores, 2**26 float32 values, buckets of 8192, an idle machine; ÷ copy is speed over a torch copy_"
 

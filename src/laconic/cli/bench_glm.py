@@ -15,7 +15,7 @@ from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
-    from laconic.bench.glm_data import Given
+    from laconic.bench.glm.data import Given
 
 Problem = Annotated[
     str, typer.Option(metavar="NAME,...", help="epsilon, susy, higgs, synth, poisson-synth (synthetic), or all.")
@@ -113,8 +113,7 @@ def glm(
 
 def _ranks(given: dict[str, Any]) -> None:
     from laconic import bench
-    from laconic.bench import glm as suite
-    from laconic.bench import glm_goals
+    from laconic.bench.glm import goals, suite
     from laconic.cli import bench_glm_tables as tables
 
     first = os.environ.get("RANK", "0") == "0"
@@ -138,16 +137,16 @@ def _ranks(given: dict[str, Any]) -> None:
             rows = suite.glm_rows(options, begin)
         if rows is None:
             return
-        outcomes = glm_goals.glm_outcomes(rows)
-        setting, said = glm_goals.SETTING, {"options": options.published()}
+        outcomes = goals.glm_outcomes(rows)
+        setting, said = goals.SETTING, {"options": options.published()}
         text = publish("glm", rows, environment, outcomes, setting, target, **said)
     show(text, tables.page(rows, outcomes, options, environment), as_json=given["as_json"])
 
 
 def _race(given: dict[str, Any]) -> None:
     from laconic import bench
-    from laconic.bench import glm_contenders, glm_data, glm_files, glm_goals, glm_objective, glm_time_to
     from laconic.bench.document import fields
+    from laconic.bench.glm import contenders, data, files, goals, objective, time_to
     from laconic.cli import bench_glm_tables as tables
     from laconic.exchange import Communicator
 
@@ -158,23 +157,23 @@ def _race(given: dict[str, Any]) -> None:
             file, batch_size, repeats = _file(given), given["batch_size"] or 32, given["repeats"]
             target = stack.enter_context(bench.replacing(given["output"])) if given["output"] else None
         environment = bench.Environment.here(given["commit"])
-        begin = stack.enter_context(progress(4 + glm_time_to.n_parts(repeats), quiet=given["quiet"]))
+        begin = stack.enter_context(progress(4 + time_to.n_parts(repeats), quiet=given["quiet"]))
         begin("the rows")
         with o.reading():
-            problem = glm_data.load(file, Communicator())[0] if file else glm_data.covtype_like(given["rows"])
-            training = glm_objective.TrainingRows.of(problem, glm_contenders.ALPHA)
+            problem = data.load(file, Communicator())[0] if file else data.covtype_like(given["rows"])
+            training = objective.TrainingRows.of(problem, contenders.ALPHA)
         name = file.name if file else "covtype-like"
-        rows = glm_time_to.time_to_rows(name, training, batch_size=batch_size, repeats=repeats, tell=begin)
-        read = glm_files.file_row(given["file_size"], repeats, begin)
-        outcomes = glm_goals.time_outcomes(rows, read)
-        setting, said = glm_goals.TIME_SETTING, {"file": fields(read)}
+        rows = time_to.time_to_rows(name, training, batch_size=batch_size, repeats=repeats, tell=begin)
+        read = files.file_row(given["file_size"], repeats, begin)
+        outcomes = goals.time_outcomes(rows, read)
+        setting, said = goals.TIME_SETTING, {"file": fields(read)}
         text = publish("glm-time-to", rows, environment, outcomes, setting, target, **said)
     show(text, tables.time_page(rows, read, outcomes, environment), as_json=given["as_json"])
 
 
 def _file(given: dict[str, Any]) -> "Given | None":
     """The file that was asked for, if one was."""
-    from laconic.bench.glm_data import Given
+    from laconic.bench.glm.data import Given
     from laconic.glm.job.source import Source
 
     if given["data"] is None:

@@ -11,7 +11,7 @@ from laconic.cli.bench_output import publish
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
-    from laconic.bench.glm_device import DeviceOptions, DeviceRow
+    from laconic.bench.glm.device import DeviceOptions, DeviceRow
     from laconic.bench.goals import Outcome
     from laconic.bench.kernels import GPUEnvironment
 
@@ -21,9 +21,9 @@ Page = Iterator[Any]
 def on_device(given: dict[str, Any], s: Sequence[int]) -> tuple[str, Page]:
     """Run the suite; the JSON document, and what a person is shown."""
     from laconic import bench
-    from laconic.bench import glm_device as suite
-    from laconic.bench import glm_device_goals as goals
-    from laconic.bench.glm_device_data import DEVICE_SHAPES
+    from laconic.bench.glm import device as suite
+    from laconic.bench.glm import device_goals as goals
+    from laconic.bench.glm.device_data import DEVICE_SHAPES
     from laconic.bench.kernels import GPUEnvironment
 
     with ExitStack() as stack:
@@ -55,7 +55,7 @@ def on_device(given: dict[str, Any], s: Sequence[int]) -> tuple[str, Page]:
 def _page(
     rows: "Sequence[DeviceRow]", outcomes: "Sequence[Outcome]", options: "DeviceOptions", here: "GPUEnvironment"
 ) -> Page:
-    from laconic.bench.glm_device_goals import SETTING, device_losses
+    from laconic.bench.glm.device_goals import SETTING, device_losses
     from laconic.cli import bench_tables
     from laconic.cli.bench_glm_tables import lost
 

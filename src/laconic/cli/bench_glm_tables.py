@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from laconic.bench import Environment, Outcome
-from laconic.bench.glm import GLMOptions, GLMRow
-from laconic.bench.glm_files import FileRow
-from laconic.bench.glm_goals import SETTING, TIME_SETTING, losses, race_losses
-from laconic.bench.glm_time_to import TimeRow
+from laconic.bench.glm.files import FileRow
+from laconic.bench.glm.goals import SETTING, TIME_SETTING, losses, race_losses
+from laconic.bench.glm.suite import GLMOptions, GLMRow
+from laconic.bench.glm.time_to import TimeRow
 from laconic.cli.bench_network_tables import noise
 from laconic.cli.bench_tables import goals
 from laconic.report import Column, number, table

@@ -12,7 +12,7 @@ from laconic.cli.bench_output import publish, show
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
-    from laconic.bench.plan import PlanOptions
+    from laconic.bench.plan.suite import PlanOptions
 
 LOOPBACK = "loopback"
 
@@ -34,8 +34,7 @@ def plan(
     """
 
     from laconic import bench
-    from laconic.bench import plan as suite
-    from laconic.bench import plan_goals
+    from laconic.bench.plan import goals, suite
     from laconic.cli import bench_plan_tables as tables
 
     with ExitStack() as stack:
@@ -46,18 +45,18 @@ def plan(
         begin = stack.enter_context(progress(options.n_parts, quiet=quiet))
         rows, calibrations = suite.plan_rows(options, begin)
         found = suite.regrets(rows)
-        outcomes = plan_goals.plan_outcomes(rows, found)
+        outcomes = goals.plan_outcomes(rows, found)
         said = {
             "options": asdict(options),
             "regrets": [asdict(one) for one in found],
             "calibrations": [{k: v for k, v in c.to_json().items() if k != "machine"} for c in calibrations],
         }
-        text = publish("plan", rows, environment, outcomes, plan_goals.SETTING, file, **said)
+        text = publish("plan", rows, environment, outcomes, goals.SETTING, file, **said)
     show(text, tables.page(rows, found, outcomes, environment), as_json=as_json)
 
 
 def _options(ranks: str, rates: str, s: str) -> "PlanOptions":
-    from laconic.bench.plan import PlanOptions
+    from laconic.bench.plan.suite import PlanOptions
 
     links = [None if rate == LOOPBACK else rate for rate in _words(rates)]
     return PlanOptions(ranks=_numbers("--ranks", ranks), rates=links, s=_numbers("--s", s))

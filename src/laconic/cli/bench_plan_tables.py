@@ -6,8 +6,8 @@ from rich.console import RenderableType
 
 from laconic.bench.environment import Environment
 from laconic.bench.goals import Outcome
-from laconic.bench.plan import PlanRow, Regret
-from laconic.bench.plan_goals import SETTING
+from laconic.bench.plan.goals import SETTING
+from laconic.bench.plan.suite import PlanRow, Regret
 from laconic.cli.bench_tables import goals
 from laconic.planner.terms import duration
 from laconic.report import Column, table

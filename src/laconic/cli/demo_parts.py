@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic import bench
-from laconic.bench import glm
 from laconic.bench.document import fields
+from laconic.bench.glm import suite as glm
 from laconic.cli.demo_curves import CurveRow, chosen, curve_rows
 
 

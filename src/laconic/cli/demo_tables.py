@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import RenderableType
 
 from laconic.bench import Finding, findings
-from laconic.bench.glm import GLMRow
+from laconic.bench.glm.suite import GLMRow
 from laconic.cli.bench_network_tables import ddp
 from laconic.cli.demo_curves import CurveRow
 from laconic.cli.demo_parts import Found

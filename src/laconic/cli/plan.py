@@ -152,7 +152,7 @@ def _load(path: str | None) -> "Calibration | None":
 
 
 def _measured(ranks: int | None, device: str, *, quiet: bool) -> "Calibration | None":
-    from laconic.bench.plan_calibrate import N_PARTS, calibrate_here
+    from laconic.bench.plan.calibrate import N_PARTS, calibrate_here
     from laconic.bench.ranks import n_ranks
 
     with bad_input():

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from laconic.bench.exchange import check_network, speedup
-from laconic.bench.glm import check_iterates
-from laconic.bench.glm_contenders import FP32, Contender
-from laconic.bench.glm_data import Given
+from laconic.bench.exchange.suite import check_network, speedup
+from laconic.bench.glm.contenders import FP32, Contender
+from laconic.bench.glm.data import Given
+from laconic.bench.glm.suite import check_iterates
 from laconic.bench.papers.ca_sgd_data import source_of
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from laconic.bench.glm_data import Given
+from laconic.bench.glm.data import Given
 from laconic.bench.schemes import require_known
 from laconic.data import SHAPES, BadTable
 from laconic.data.read import format_of

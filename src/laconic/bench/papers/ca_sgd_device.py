@@ -8,13 +8,13 @@ from functools import partial
 import torch
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange import speedup
-from laconic.bench.glm_contenders import Contender
-from laconic.bench.glm_data import Given, load, stored
-from laconic.bench.glm_device import Ours
-from laconic.bench.glm_device_data import device_problem
-from laconic.bench.glm_device_rivals import EagerSGD, GraphedSGD, Rival
-from laconic.bench.glm_rank import SEED, first_rows, objective
+from laconic.bench.exchange.suite import speedup
+from laconic.bench.glm.contenders import Contender
+from laconic.bench.glm.data import Given, load, stored
+from laconic.bench.glm.device import Ours
+from laconic.bench.glm.device_data import device_problem
+from laconic.bench.glm.device_rivals import EagerSGD, GraphedSGD, Rival
+from laconic.bench.glm.rank import SEED, first_rows, objective
 from laconic.bench.papers.ca_sgd import CASGDOptions, CASGDRow, Tell, curve, gaps
 from laconic.bench.papers.ca_sgd_data import source_of
 from laconic.bench.protocol import Spread

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from laconic.bench.glm_goals import GAP_AIM, GAP_FLOOR, OURS, SPEED_AIM, SPEED_FLOORS, outcome
+from laconic.bench.glm.goals import GAP_AIM, GAP_FLOOR, OURS, SPEED_AIM, SPEED_FLOORS, outcome
 from laconic.bench.goals import Outcome
 from laconic.bench.papers.ca_sgd import CASGDRow
 from laconic.bench.papers.ca_sgd_data import SYNTHETIC

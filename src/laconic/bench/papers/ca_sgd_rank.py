@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.bench.exchange_rank import barrier
-from laconic.bench.glm_contenders import FP32, Contender
-from laconic.bench.glm_data import Given, load, stored
-from laconic.bench.glm_rank import SEED, distance, first_rows, objective
+from laconic.bench.exchange.rank import barrier
+from laconic.bench.glm.contenders import FP32, Contender
+from laconic.bench.glm.data import Given, load, stored
+from laconic.bench.glm.rank import SEED, distance, first_rows, objective
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.glm import Problem, Sampling, Settings, State, auto_eta0, begin
@@ -31,7 +31,7 @@ class Lane:
     seconds  of an iteration, round by round
     losses   at the start and after each round
     total    the sum of losses that the solver itself has met
-    checked  see `glm_rank.distance`
+    checked  see `distance`
     """
 
     problem: Problem

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange import check_network, speedup
+from laconic.bench.exchange.suite import check_network, speedup
 from laconic.bench.papers.methods import FULL, METHODS, Method, methods
 from laconic.bench.papers.networks import NETWORKS
 from laconic.bench.papers.pictures import IMAGENET, Pictures, open_pictures

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from laconic.bench.glm_goals import outcome
+from laconic.bench.glm.goals import outcome
 from laconic.bench.goals import Outcome
 from laconic.bench.papers.claim import NUQSGD, Claim
 from laconic.bench.papers.nuqsgd import NUQSGDRow

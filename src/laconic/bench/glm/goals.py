@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from laconic.bench.glm import GLMRow
-from laconic.bench.glm_files import FileRow
-from laconic.bench.glm_time_to import TimeRow
+from laconic.bench.glm.files import FileRow
+from laconic.bench.glm.suite import GLMRow
+from laconic.bench.glm.time_to import TimeRow
 from laconic.bench.goals import Outcome
 from laconic.bench.protocol import Spread
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from laconic.bench.coding import CODERS, coding_steps
+from laconic.bench.codec.coding import CODERS, coding_steps
+from laconic.bench.codec.row import Row, Step
+from laconic.bench.codec.transport import transport_step
 from laconic.bench.gradient import digits_gradient
 from laconic.bench.protocol import compare, measure
-from laconic.bench.row import Row, Step
 from laconic.bench.schemes import NAMES, require_known, schemes
-from laconic.bench.transport import transport_step
 
 PROBLEMS = ("normal", "digits")
 BYTES_A_VALUE = 16

@@ -8,15 +8,15 @@ from statistics import mean
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange import check_network, speedup
-from laconic.bench.glm_contenders import BF16, FP32, Contender, contenders
-from laconic.bench.glm_data import Given
+from laconic.bench.exchange.suite import check_network, speedup
+from laconic.bench.glm.contenders import BF16, FP32, Contender, contenders
+from laconic.bench.glm.data import Given
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.data import SHAPES, BadTable
 from laconic.glm import recipe
 
-RANK_FUNCTION = "laconic.bench.glm_rank:glm_on_rank"
+RANK_FUNCTION = "laconic.bench.glm.rank:glm_on_rank"
 LARGEST_DIFFERENCE = 1e-5
 """Of the iterates of CA-SGD from those of SGD, both in float32."""
 

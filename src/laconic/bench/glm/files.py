@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from laconic.bench import glm_rivals
 from laconic.bench.checks import WrongResult
+from laconic.bench.glm import rivals
 from laconic.bench.protocol import Spread, compare
 from laconic.data import convert, read_libsvm
 from laconic.exchange.launch import Host, start_ranks
 
 N_FEATURES, N_PER_ROW = 1000, 30
 BLOCK_ROWS = 2000
-MEMORY_FUNCTION = "laconic.bench.glm_files:convert_on_rank"
+MEMORY_FUNCTION = "laconic.bench.glm.files:convert_on_rank"
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -51,7 +51,7 @@ def file_row(n_bytes: int, repeats: int, tell: Callable[[str], None] = lambda la
         n_rows = write_libsvm(path, n_bytes)
         tell("reading it")
         check_same(path)
-        times = compare(lambda: read_libsvm(path), lambda: glm_rivals.read_libsvm(path), repeats=repeats)
+        times = compare(lambda: read_libsvm(path), lambda: rivals.read_libsvm(path), repeats=repeats)
         tell("converting it")
         peak = start_ranks(MEMORY_FUNCTION, {"folder": folder, "name": path.name}, [Host()])[0]
         return FileRow(path.stat().st_size, n_rows, times.seconds, times.baseline, times.ratio, peak)
@@ -74,7 +74,7 @@ def write_libsvm(path: Path, n_bytes: int, seed: int = 0) -> int:
 
 def check_same(path: Path) -> None:
     """Both readers must find the same numbers."""
-    X, y = glm_rivals.read_libsvm(path)
+    X, y = rivals.read_libsvm(path)
     ours = read_libsvm(path)
     same = np.array_equal(ours.X.indices, X.indices) and np.array_equal(ours.X.indptr, X.indptr)
     close = same and np.allclose(ours.X.data, X.data, rtol=1e-6, atol=0) and np.array_equal(ours.y.numpy(), y)

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm_contenders import Contender
-from laconic.bench.glm_data import stored
-from laconic.bench.glm_device_data import DEVICE_SHAPES, device_problem
-from laconic.bench.glm_device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
-from laconic.bench.glm_rank import first_rows, objective
+from laconic.bench.glm.contenders import Contender
+from laconic.bench.glm.data import stored
+from laconic.bench.glm.device_data import DEVICE_SHAPES, device_problem
+from laconic.bench.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
+from laconic.bench.glm.rank import first_rows, objective
 from laconic.bench.protocol import Spread
 from laconic.bench.schemes import require_known
 from laconic.exchange import Communicator

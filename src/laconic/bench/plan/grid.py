@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from laconic.bench.glm_contenders import Contender
-from laconic.bench.plan_lane import Lane, Noise
-from laconic.bench.plan_rank import calibrate
+from laconic.bench.glm.contenders import Contender
+from laconic.bench.plan.lane import Lane, Noise
+from laconic.bench.plan.rank import calibrate
 from laconic.exchange import Communicator, Pipeline
 from laconic.planner import GlmOption, NetworkOption
 from laconic.planner.calibrate import exchange_call

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from laconic.bench.glm_device import DeviceRow
-from laconic.bench.glm_goals import outcome
+from laconic.bench.glm.device import DeviceRow
+from laconic.bench.glm.goals import outcome
 from laconic.bench.goals import Outcome
 from laconic.bench.protocol import Spread
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, SGDClassifier
 
-from laconic.bench.glm_objective import Point, TrainingRows
+from laconic.bench.glm.objective import Point, TrainingRows
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "optimal": {"learning_rate": "optimal"},

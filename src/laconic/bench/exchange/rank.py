@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from laconic.bench.rivals import BY_LABEL, Rival
+from laconic.bench.exchange.rivals import BY_LABEL, Rival
 from laconic.exchange import Accounting, AllReduce, Communicator, Exchanged, Pipeline, average_in_pieces
 from laconic.kernels import Stream
 

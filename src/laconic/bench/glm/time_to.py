@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from laconic.bench import glm_rivals
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm_objective import Point, TrainingRows
+from laconic.bench.glm import rivals
+from laconic.bench.glm.objective import Point, TrainingRows
 from laconic.bench.protocol import Spread
 from laconic.glm import Diverged, Progress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
@@ -76,7 +76,7 @@ def time_to_rows(
 ) -> list[TimeRow]:
     """Find each contender's best way, then time all of them in turn, `repeats` times around."""
     tell("the optimum")
-    best = glm_rivals.optimum(rows)
+    best = rivals.optimum(rows)
     limit = best + WITHIN * abs(best)
     chosen: dict[str, Choice | None] = {}
     for label, find in searches(rows, batch_size).items():
@@ -106,7 +106,7 @@ def searches(rows: TrainingRows, batch_size: int) -> dict[str, Callable[[float],
     found: dict[str, Callable[[float], Choice | None]] = {f"laconic {recipe}": ours(recipe) for recipe in RECIPES}
     if rows.family.name == "bernoulli":
         found["SGDClassifier"] = lambda limit: find_sgd(rows, limit)
-    found[glm_rivals.lbfgs_name(rows)] = lambda limit: find_lbfgs(rows, limit)
+    found[rivals.lbfgs_name(rows)] = lambda limit: find_lbfgs(rows, limit)
     return found
 
 
@@ -163,7 +163,7 @@ def fit_ours(
     }
     model: CASGDClassifier | CASGDRegressor
     model = CASGDRegressor("poisson", **options) if rows.family.name == "poisson" else CASGDClassifier(**options)
-    with glm_rivals.unconverged_is_fine():
+    with rivals.unconverged_is_fine():
         model.fit(rows.X, rows.y, sample_weight=rows.w)
     return np.asarray(model.coef_, np.float64).reshape(-1), float(np.asarray(model.intercept_).reshape(-1)[0])
 
@@ -171,10 +171,10 @@ def fit_ours(
 def find_sgd(rows: TrainingRows, limit: float) -> Choice | None:
     """The schedule that is first there, after 1, 2, 3, … epochs."""
     best, choice = math.inf, None
-    for schedule in glm_rivals.SCHEDULES:
+    for schedule in rivals.SCHEDULES:
         for epochs in EPOCHS:
             began = time.perf_counter()
-            point = glm_rivals.sgd_classifier(rows, schedule, epochs)
+            point = rivals.sgd_classifier(rows, schedule, epochs)
             taken = time.perf_counter() - began
             if taken >= best:
                 break
@@ -185,14 +185,14 @@ def find_sgd(rows: TrainingRows, limit: float) -> Choice | None:
 
 
 def _sgd(rows: TrainingRows, schedule: str, epochs: int) -> Fit:
-    return lambda: glm_rivals.sgd_classifier(rows, schedule, epochs)
+    return lambda: rivals.sgd_classifier(rows, schedule, epochs)
 
 
 def find_lbfgs(rows: TrainingRows, limit: float) -> Choice | None:
     """The fewest iterations of those tried."""
     for n in ITERATIONS:
-        if rows.objective(glm_rivals.lbfgs(rows, n)) <= limit:
-            return Choice(f"max_iter={n}", lambda n=n: glm_rivals.lbfgs(rows, n))  # type: ignore[misc]
+        if rows.objective(rivals.lbfgs(rows, n)) <= limit:
+            return Choice(f"max_iter={n}", lambda n=n: rivals.lbfgs(rows, n))  # type: ignore[misc]
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from laconic.bench.plan_solver import measure_solvers, measure_sync
+from laconic.bench.plan.solver import measure_solvers, measure_sync
 from laconic.exchange import Communicator
 from laconic.planner.calibrate import find_device, measure
 from laconic.planner.calibration import Calibration

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.bench.exchange_rank import barrier
-from laconic.bench.glm_contenders import FP32, Contender
-from laconic.bench.glm_data import Given, load, stored
+from laconic.bench.exchange.rank import barrier
+from laconic.bench.glm.contenders import FP32, Contender
+from laconic.bench.glm.data import Given, load, stored
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.exchange.inbox import Wait

@@ -14,7 +14,7 @@ from laconic.planner.calibration import Calibration
 from laconic.planner.choice import is_compressed, recommend
 from laconic.planner.network import NETWORK_OPTIONS
 
-RANK_FUNCTION = "laconic.bench.plan_grid:plan_on_rank"
+RANK_FUNCTION = "laconic.bench.plan.grid:plan_on_rank"
 GLM_ROWS = 10**6
 RECIPES = ("fp32", "C", "D")
 SLOWER = 1.05

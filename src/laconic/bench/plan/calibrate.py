@@ -10,7 +10,7 @@ from laconic.exchange.launch import Host, RankFailed, inside_torchrun, join_rank
 from laconic.planner.calibrate import find_device
 from laconic.planner.calibration import Calibration, CalibrationFailed
 
-RANK_FUNCTION = "laconic.bench.plan_rank:calibrate_on_rank"
+RANK_FUNCTION = "laconic.bench.plan.rank:calibrate_on_rank"
 TIMEOUT_SECONDS = 180.0
 N_PARTS = 18
 """Steps of a progress bar."""

@@ -6,10 +6,10 @@ import torch
 
 from laconic import coders
 from laconic.bench.checks import check_symbols
+from laconic.bench.codec.row import Row, Step
+from laconic.bench.codec.transport import STREAM
 from laconic.bench.entropy import empirical_entropy
 from laconic.bench.protocol import compare, one_thread
-from laconic.bench.row import Row, Step
-from laconic.bench.transport import STREAM
 from laconic.coders import Coder, Shape
 from laconic.kernels import select
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf

@@ -7,8 +7,8 @@ from statistics import median
 import numpy as np
 import torch
 
-from laconic.bench.glm_contenders import Contender
-from laconic.bench.plan_lane import Lane, Noise
+from laconic.bench.glm.contenders import Contender
+from laconic.bench.plan.lane import Lane, Noise
 from laconic.glm import recipe as recipe_named
 from laconic.kernels.recurrence import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 
 from laconic.bench.checks import check_error, relative_error
+from laconic.bench.codec.row import Row, Step
 from laconic.bench.protocol import compare
-from laconic.bench.row import Row, Step
 from laconic.bench.schemes import Scheme
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape

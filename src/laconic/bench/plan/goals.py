@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from laconic.bench.goals import Outcome
-from laconic.bench.plan import PlanRow, Regret
+from laconic.bench.plan.suite import PlanRow, Regret
 from laconic.bench.protocol import Spread
 
 SETTING = "ranks 1, 2, 4; s from 1 to 64; links of 100 Mbit/s, 1 Gbit/s and loopback; an idle machine of 2 cores"

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic.bench.checks import ROUNDOFF, WrongResult
+from laconic.bench.exchange.rivals import BASELINES, Rival, rivals
 from laconic.bench.network import MAX_HOSTS, bits_per_second
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
-from laconic.bench.rivals import BASELINES, Rival, rivals
 from laconic.codec import Codec
 from laconic.exchange import PIECE_VALUES, Exchange, ScatterReduce
 
-RANK_FUNCTION = "laconic.bench.exchange_rank:exchange_on_rank"
+RANK_FUNCTION = "laconic.bench.exchange.rank:exchange_on_rank"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""How fast gradients become bytes, and how few bytes."""

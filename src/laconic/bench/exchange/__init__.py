@@ -1,0 +1,1 @@
+"""One tensor averaged over ranks, in every way there is."""
