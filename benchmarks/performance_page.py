@@ -5,48 +5,11 @@ up to date.
 """
 
 import json
-import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "performance.md"
+import tables
+from tables import DOCS, RESULTS, goals, link, load, number, origin, spread, table
 
-
-def load(name: str) -> dict:
-    return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def origin(name: str) -> str:
-    here = load(name)["rows"][0]["environment"]
-    return (
-        f"`benchmarks/results/{name}.json`: {here['cpu']}, {here['n_cores']} cores, torch {here['torch']}, "
-        f"Numba {here['numba']}, commit {here['commit'][:12]}, {here['date'][:10]}."
-    )
-
-
-def number(x: float | None) -> str:
-    return "–" if x is None else f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
-
-
-def spread(x: dict | float | None) -> str:
-    if not isinstance(x, dict):
-        return number(x)
-    return f"{number(x['median'])} ({number(x['p20'])}–{number(x['p80'])})"
-
-
-def goals(*names: str) -> str:
-    rows = [
-        [goal["name"], spread(goal["value"]), number(goal["floor"]), number(goal["aim"]), goal["verdict"]]
-        for name in names
-        for goal in load(name)["goals"]
-    ]
-    return table(["what", "measured (20–80 %)", "at least", "aim", "met"], rows)
+PAGE = DOCS / "performance.md"
 
 
 def codec() -> str:
@@ -147,8 +110,8 @@ def glm_iterations(name: str, made: dict) -> list[str]:
     for problem in dict.fromkeys(row["problem"] for row in made["rows"]):
         rows = [row for row in made["rows"] if row["problem"] == problem]
         first = rows[0]
-        link = f"links of {first['rate']}" if first["rate"] else "loopback"
-        shape = f"{first['n_rows']:,} × {first['n_features']:,}, {first['family']}, {first['ranks']} ranks over {link}"
+        links = f"links of {link(first['rate'])}" if first["rate"] else "loopback"
+        shape = f"{first['n_rows']:,} × {first['n_features']:,}, {first['family']}, {first['ranks']} ranks over {links}"
         parts += [f"### {problem}", f"{shape}; batches of {first['batch_size']}; an iteration:"]
         parts.append(table(headings, [glm_row(row) for row in rows]))
     return [*parts, origin(name)]
@@ -189,14 +152,6 @@ def glm_race(name: str, made: dict) -> list[str]:
     ]
 
 
-def gpu_origin(name: str) -> str:
-    here = load(name)["rows"][0]["environment"]
-    return (
-        f"`benchmarks/results/{name}.json`: {here['gpu']}, CUDA {here['cuda']}, torch {here['torch']}, "
-        f"Triton {here['triton']}, commit {here['commit'][:12]}, {here['date'][:10]}."
-    )
-
-
 def gpu_kernels() -> str:
     rows = [
         [
@@ -210,7 +165,7 @@ def gpu_kernels() -> str:
         for row in load("kernels-h200")["rows"]
     ]
     headings = ["contender", "operation", "payloads", "ms", "GB/s", "÷ copy (20–80 %)"]
-    return table(headings, rows) + "\n\n" + gpu_origin("kernels-h200")
+    return table(headings, rows) + "\n\n" + origin("kernels-h200")
 
 
 TENSOR_RATE = 990e12
@@ -254,7 +209,7 @@ def gpu_glm() -> str:
         shape = f"{rows[0]['n_rows']:,} × {rows[0]['n_features']:,}, {rows[0]['family']}"
         parts += [f"**{problem}**: {shape}; batches of {rows[0]['batch_size']}; an iteration:"]
         parts.append(table(headings, [gpu_glm_row(row) for row in rows]))
-    return "\n\n".join([*parts, gpu_origin("glm-h200")])
+    return "\n\n".join([*parts, origin("glm-h200")])
 
 
 def gpu_glm_row(row: dict) -> list[str]:
@@ -286,12 +241,7 @@ SECTIONS = {
 
 def rendered(page: str) -> str:
     """The page with every section's table made anew."""
-
-    def fill(match: re.Match) -> str:
-        made = SECTIONS[match[1]]()
-        return f"<!-- {match[1]} -->\n\n{made}\n\n<!-- end -->" if made else f"<!-- {match[1]} -->\n<!-- end -->"
-
-    return re.sub(r"<!-- (?!end)(.*?) -->.*?<!-- end -->", fill, page, flags=re.DOTALL)
+    return tables.rendered(page, SECTIONS)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,13 @@
 `python benchmarks/precision_page.py` rewrites what stands between the markers; a test checks that it is up to date.
 """
 
-import json
-import re
-from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "precision.md"
+import tables
+from tables import DOCS, load, origin, table
+
+PAGE = DOCS / "precision.md"
 PROBLEMS = ("a9a", "bike", "fremtpl2")
-
-
-def table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def error(value: float | None) -> str:
@@ -28,8 +21,7 @@ def ratio(value: float | None) -> str:
 
 
 def section(name: str) -> str:
-    made, hopper = (json.loads((RESULTS / f"analyze-{name}{kind}.json").read_text()) for kind in ("", "-hopper"))
-    here = made["rows"][0]["environment"]
+    made, hopper = (load(f"analyze-{name}{kind}") for kind in ("", "-hopper"))
     ratios = [row["ratio"] for row in made["rows"] if row["ratio"] is not None]
     held = "every bound holds" if all(row["holds"] for row in made["rows"]) else "a bound does not hold"
     return "\n\n".join(
@@ -43,15 +35,14 @@ def section(name: str) -> str:
             "On a Hopper GPU, by the formats it has, emulated:",
             operands(hopper),
             choices(hopper),
-            f"`benchmarks/results/analyze-{name}.json` and `-hopper.json`: {here['cpu']}, torch {here['torch']}, "
-            f"commit {here['commit'][:12]}, {here['date'][:10]}.",
+            origin(f"analyze-{name}") + " " + origin(f"analyze-{name}-hopper"),
         ]
     )
 
 
 def overall() -> str:
     """How near the bounds are, over all problems."""
-    found = [json.loads((RESULTS / f"analyze-{name}.json").read_text()) for name in PROBLEMS]
+    found = [load(f"analyze-{name}") for name in PROBLEMS]
     ratios = [row["ratio"] for made in found for row in made["rows"] if row["ratio"] is not None]
     middle, most = f"{median(ratios):.3g}", f"{max(ratios):.3g}"
     return f"Over the three problems bound ÷ measured is {middle} in the median, and {most} at most."
@@ -107,12 +98,13 @@ def choices(made: dict) -> str:
     )
 
 
+def precision() -> str:
+    return "\n\n".join([overall(), *(section(name) for name in PROBLEMS)])
+
+
 def rendered(page: str) -> str:
     """The page with its tables made anew."""
-    made = "\n\n".join([overall(), *(section(name) for name in PROBLEMS)])
-    return re.sub(
-        r"<!-- precision -->.*<!-- end -->", lambda _: f"<!-- precision -->\n\n{made}\n\n<!-- end -->", page, flags=re.S
-    )
+    return tables.rendered(page, {"precision": precision})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import importlib.util
 import pkgutil
 import re
 from pathlib import Path
@@ -37,11 +36,3 @@ def test_relative_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), target
-
-
-def test_the_performance_page_is_what_the_results_say():
-    spec = importlib.util.spec_from_file_location("performance_page", ROOT / "benchmarks" / "performance_page.py")
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
-    page = maker.PAGE.read_text()
-    assert maker.rendered(page) == page
