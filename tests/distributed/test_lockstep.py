@@ -8,7 +8,6 @@ import laconic
 from laconic import Stream
 from laconic.exchange import AllGather, Communicator, KeptBuffers, Lockstep, Task
 from laconic.exchange.channel import Channel
-from laconic.exchange.side import Side
 
 LENGTHS = (3001, 0, 17, 5000, 1, 64)
 CPU = torch.device("cpu")
@@ -90,12 +89,3 @@ def test_after_an_error_every_exchange_fails_with_it():
     for handle in handles[1:]:
         with pytest.raises(ValueError, match="a broken phase"):
             handle.wait()
-
-
-def test_a_side_of_the_cpu_is_nothing():
-    side = Side(CPU)
-    side.follow()
-    with side.current():
-        side.join()
-    phases = iter(())
-    assert side.carry(phases) is phases

@@ -11,7 +11,7 @@ import torch
 from laconic.exchange.base import Exchange, Task
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.pipeline import Handle, Pipeline
-from laconic.exchange.side import Side
+from laconic.exchange.side import urgent_side
 
 
 class Lockstep:
@@ -31,15 +31,14 @@ class Lockstep:
     """
 
     def __init__(self, comm: Communicator, device: torch.device) -> None:
-        self.comm, self.side = comm.one_channel(), Side(device)
+        self.comm, self.side = comm.one_channel(), urgent_side(device)
         self._under_way: list[Handle] = []
         self._error: BaseException | None = None
 
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
         handle = Handle(exchange.phases(task, self.comm), self.side, self._finish)
-        self.side.follow(task.v, task.memory, task.out)
-        with self.side.current():
+        with self.side.fork(task.v, task.memory, task.out):
             self._advance([handle, *self._under_way])
         self._under_way = [h for h in (*self._under_way, handle) if not h.done()]
         return handle

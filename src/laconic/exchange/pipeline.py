@@ -15,8 +15,9 @@ import torch
 
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.side import Side
+from laconic.exchange.side import carry, urgent_side
 from laconic.exchange.threads import yielding_threads
+from laconic.kernels.side import Side
 
 N_PHASES = 3
 CPU = torch.device("cpu")
@@ -85,7 +86,7 @@ class Pipeline:
     """
 
     def __init__(self, comm: Communicator, device: torch.device = CPU) -> None:
-        self.comm, self.side = comm, Side(device)
+        self.comm, self.side = comm, urgent_side(device)
         n_threads = N_PHASES if comm.size == 1 or len(comm.channels) > 1 else 1
         self._queues: list[queue.SimpleQueue[Handle | None]] = [queue.SimpleQueue() for _ in range(n_threads)]
         self._error: BaseException | None = None
@@ -100,7 +101,7 @@ class Pipeline:
 
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
-        handle = Handle(self.side.carry(exchange.phases(task, self.comm)), self.side)
+        handle = Handle(carry(exchange.phases(task, self.comm), self.side), self.side)
         self.side.follow(task.v, task.memory, task.out)
         self._queues[0].put(handle)
         return handle

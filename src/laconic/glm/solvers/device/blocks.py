@@ -8,7 +8,6 @@ from laconic.exchange import Accounting
 from laconic.glm.problem import Problem
 from laconic.glm.solvers.device.lane import Lane
 from laconic.glm.solvers.device.room import Room
-from laconic.glm.solvers.device.side import Side
 from laconic.glm.solvers.device.source import Found, source
 from laconic.glm.solvers.device.steps import Steps
 from laconic.glm.solvers.device.talk import Talk, talk
@@ -17,6 +16,7 @@ from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.gpu.glm import gram, margins, recurrence, room_for, update
+from laconic.kernels.side import Side
 
 RUNS = (32, 8, 1)
 """Blocks of a graph; a segment is made up of these."""

@@ -4,13 +4,13 @@ import torch
 
 from laconic.glm.problem import Problem
 from laconic.glm.solvers.device.lane import Lane, matrix
-from laconic.glm.solvers.device.side import Side
 from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.gpu.glm import gather_rows, padded, sgd
 from laconic.kernels.gpu.glm.sgd import suits
+from laconic.kernels.side import Side
 
 PIECE_BYTES = 2**26
 """Rows gathered at a time; while one piece is stepped through, the next one is gathered."""

@@ -8,8 +8,8 @@ import torch
 from laconic.glm.columns import PinnedColumns
 from laconic.glm.problem import Problem
 from laconic.glm.solvers.device.lane import Lane, matrix
-from laconic.glm.solvers.device.side import Side
 from laconic.kernels.gpu.glm import gather_rows
+from laconic.kernels.side import Side
 
 STAGED_BYTES = 2**29
 """Of one of the two buffers."""
