@@ -36,8 +36,8 @@ class Stop:
         return self.left == 0
 
 
-def stop_and_go_on(tell, *, task: dict, n_segments: int) -> None:
+def stop_and_go_on(tell, *, task: dict, n_segments: int) -> dict:
     """On each rank: stop there, then resume to the end."""
     task = Task.from_json(task)
     run(task, callbacks=[Stop(n_segments)])
-    run(replace(task, resume=True))
+    return run(replace(task, resume=True))

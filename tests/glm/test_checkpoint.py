@@ -63,10 +63,16 @@ def test_resume_on_two_ranks_is_bit_exact(problem, tmp_path, n_segments, monkeyp
     whole = replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
     reports = start_ranks("laconic.glm.job:fit", {"task": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
     assert reports[0]["ranks"] == 2
-    start_ranks(
+    again = start_ranks(
         "fits:stop_and_go_on", {"task": asdict(task), "n_segments": n_segments}, [Host()] * 2, timeout_seconds=100
     )
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
+    assert said(again[0]) == said(reports[0])
+
+
+def said(report):
+    """What a fit has sent, in all and by each epoch's end."""
+    return [(row["bytes_sent"], row["messages"]) for row in [report, *report["history"]]]
 
 
 def test_a_fit_of_two_ranks_goes_on_with_one(problem, whole, tmp_path, monkeypatch):
@@ -209,6 +215,19 @@ def test_a_full_disk_leaves_the_last_checkpoint(problem, whole, tmp_path, monkey
     assert same(Model.load(tmp_path / "model.safetensors"), whole)
 
 
+def test_a_checkpoint_without_totals_loads(problem, whole, tmp_path):
+    task = checkpointed(problem, tmp_path, max_iter=2)
+    run(task)
+    path = tmp_path / "kept" / checkpoint.MANIFEST
+    manifest = json.loads(path.read_text())
+    for name in checkpoint.LATER:
+        del manifest["numbers"][name]
+    path.write_text(json.dumps(manifest))
+    report = run(replace(task, resume=True, max_iter=4))
+    assert said(report)[0] == (0, 0)
+    assert same(Model.load(tmp_path / "model.safetensors"), whole)
+
+
 def hostile(manifest: dict) -> dict[str, object]:
     numbers = manifest["numbers"]
     return {
@@ -221,6 +240,7 @@ def hostile(manifest: dict) -> dict[str, object]:
         "epoch": manifest | {"numbers": numbers | {"epoch": -1}},
         "batch": manifest | {"numbers": numbers | {"batch": "x"}},
         "history": manifest | {"numbers": numbers | {"history": [3]}},
+        "bytes": manifest | {"numbers": numbers | {"bytes_sent": -1}},
         "missing number": manifest | {"numbers": {"epoch": 1}},
     }
 

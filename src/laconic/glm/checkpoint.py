@@ -31,6 +31,8 @@ FORMAT = 1
 MANIFEST = "checkpoint.json"
 EPOCH_SECONDS = 1.0
 """Epochs that end sooner than this after the last checkpoint make none."""
+LATER = ("bytes_sent", "messages")
+"""Numbers that the first checkpoints of this format do not have: they count from where those stood."""
 _FILE = re.compile(r"\d{6}-rank-\d{1,6}\.safetensors")
 _LEFT_OVER = re.compile(rf"\.({_FILE.pattern}|checkpoint\.json)\.[0-9a-f]{{8}}\.tmp")
 
@@ -111,8 +113,9 @@ def _check_numbers(numbers: dict[str, Any]) -> None:
     like = State.zeros(
         1, 0, torch.float32, momentum=False, average=False, fitted=True, device=torch.device("cpu")
     ).numbers()
-    if not isinstance(numbers, dict) or set(numbers) != set(like):
+    if not isinstance(numbers, dict) or set(numbers | dict.fromkeys(LATER)) != set(like):
         raise TypeError(f"its numbers are not {', '.join(like)}")
+    numbers |= {name: 0 for name in LATER if name not in numbers}
     numbers["best_loss"] = math.inf if numbers["best_loss"] is None else numbers["best_loss"]
     for name, value in like.items():
         found = numbers[name]

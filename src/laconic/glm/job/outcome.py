@@ -85,8 +85,8 @@ def report(
         "loss": scores.loss / (scores.weight or 1.0),
         "metrics": scores.summary(),
         "fit_seconds": state.seconds,
-        "messages": solution.messages,
-        "bytes_sent": solution.accounting.bytes_sent,
+        "messages": state.messages,
+        "bytes_sent": state.bytes_sent,
         "history": state.history,
         "model": task.output,
     }

@@ -47,10 +47,11 @@ class Diverged(LaconicError, ArithmeticError):
 class Solution:
     """The end of a fit: where it stands, why it ended, what was said over the network.
 
-    history     one row an epoch: epoch, iteration, loss (mean by weight), objective (what is minimised, each row at the
-                iterate that met it), validation_loss (where rows were held back), eta, seconds, bytes_sent, messages
-    accounting  of all sums over ranks
-    messages    how many there were
+    history     one row an epoch, those before a stop included: epoch, iteration, loss (mean by weight), objective (what
+                is minimised, each row at the iterate that met it), validation_loss (where rows were held back), eta,
+                and so far: seconds, bytes_sent, messages
+    accounting  of all sums over ranks since `solve` was called, and
+    messages    how many there were; the state has totals over all parts of the fit
     ran         what did the work, such as "sgd, compiled"
     """
 

@@ -1,7 +1,6 @@
 """Epoch after epoch, until the loss no longer falls."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -12,6 +11,7 @@ from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import DeviceSolver, device_solver
 from laconic.glm.solvers.history import Callback, Diverged, Outcome, Progress, Solution
+from laconic.glm.solvers.meter import Meter
 from laconic.glm.solvers.segment import Segment, segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
@@ -86,10 +86,10 @@ def solve(
     problem = problem.cast(settings.precision.carrier)
     fused = device_solver(problem, settings, state, wire)
     advance = _advance(problem, settings, state, wire) if fused is None else fused.advance
-    began = time.perf_counter() - state.seconds
+    meter = Meter.of(state)
     outcome = Outcome.MAX_ITER
     while state.epoch < settings.max_iter:
-        stop = _epoch(problem, settings, state, wire, advance, callbacks, began)
+        stop = _epoch(problem, settings, state, wire, advance, callbacks, meter)
         if stop is not None:
             outcome = stop
             break
@@ -108,7 +108,7 @@ def _epoch(
     wire: Wire,
     advance: Advance,
     callbacks: Sequence[Callback],
-    began: float,
+    meter: Meter,
 ) -> Outcome | None:
     order = settings.sampling.epoch(problem.n_rows, state.epoch)
     n_batches = settings.sampling.n_batches(problem.n_rows)
@@ -120,14 +120,14 @@ def _epoch(
         state.epoch_weight += _total_weight(problem, part)
         state.iteration += part.n_batches
         state.batch += part.n_batches
-        state.seconds = time.perf_counter() - began
+        meter.read(state, wire)
         loss = state.epoch_loss / max(state.epoch_weight, 1e-300)
         if not math.isfinite(loss):
             raise _diverged(settings, state, loss)
         progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
         stop = None
         if state.batch == n_batches:
-            stop = _end_epoch(problem, settings, state, wire, loss)
+            stop = _end_epoch(problem, settings, state, wire, loss, meter)
             state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
         answers = [callback(progress) for callback in callbacks]
         if any(answers):
@@ -142,7 +142,9 @@ def _total_weight(problem: Problem, part: Segment) -> float:
     return float(problem.weights[torch.from_numpy(part.rows)].sum(dtype=torch.float64))
 
 
-def _end_epoch(problem: Problem, settings: Settings, state: State, wire: Wire, loss: float) -> Outcome | None:
+def _end_epoch(
+    problem: Problem, settings: Settings, state: State, wire: Wire, loss: float, meter: Meter
+) -> Outcome | None:
     """Record the epoch; say whether to stop, and shrink the step of `Adaptive`."""
     row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss}
     penalty = wire.all_reduce(
@@ -153,7 +155,8 @@ def _end_epoch(problem: Problem, settings: Settings, state: State, wire: Wire, l
     if problem.validation is not None:
         judged = row["validation_loss"] = validation_loss(problem, state, wire)
     row["eta"] = float(state.factor * settings.schedule.rates(torch.tensor([state.iteration - 1]).numpy())[0])
-    row |= {"seconds": state.seconds, "bytes_sent": wire.accounting.bytes_sent, "messages": wire.messages}
+    meter.read(state, wire)
+    row |= {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
     state.history.append(row)
     if settings.tol is None:
         return None

@@ -21,6 +21,8 @@ class State:
     best_loss        of any epoch
     stalls           epochs since the loss last fell by more than the tolerance
     seconds          spent so far
+    bytes_sent       by this rank so far (a checkpoint keeps rank 0's), and
+    messages         it took part in
     """
 
     weights: Weights
@@ -33,6 +35,8 @@ class State:
     best_loss: float = float("inf")
     stalls: int = 0
     seconds: float = 0.0
+    bytes_sent: int = 0
+    messages: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
 
     @classmethod
