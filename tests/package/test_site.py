@@ -1,10 +1,19 @@
 """The documentation as a site: every page is in its table of contents, every public name in its reference."""
 
+import importlib
+import re
 from pathlib import Path
 
+import pytest
 import yaml
 
+import laconic
+
 ROOT = Path(__file__).parents[2]
+PACKAGES = [
+    *["quantizers", "coders", "codec", "exchange", "training", "glm", "glm.estimators", "glm.analysis"],
+    *["data", "planner", "report"],
+]
 
 
 def pages(nav):
@@ -17,3 +26,26 @@ def pages(nav):
 def test_every_page_is_in_the_table_of_contents():
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     assert sorted(pages(site["nav"])) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def described(page):
+    """Last part and whole path of every name that a page of the reference describes."""
+    paths = re.findall(r"^::: (\S+)$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE)
+    assert len(set(paths)) == len(paths)
+    return {path: path.rpartition(".")[2] for path in paths}
+
+
+def test_the_reference_has_every_name_of_the_package():
+    assert set(described("reference.md").values()) == set(laconic.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_parts_have_every_other_name(package):
+    public = set(importlib.import_module(f"laconic.{package}").__all__) - set(laconic.__all__)
+    found = {path.removeprefix(f"laconic.{package}.") for path in described("reference-parts.md")}
+    assert sorted(public - found) == []
+
+
+def test_every_described_name_is_there():
+    for path, name in (described("reference.md") | described("reference-parts.md")).items():
+        assert hasattr(importlib.import_module(path.rpartition(".")[0]), name), path
