@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from laconic.bench import CODERS, NAMES, Options, Spread, outcomes, schemes, steps
+from laconic.bench.codec.goals import GOALS, PACK
 from laconic.bench.codec.row import Row
-from laconic.bench.goals import GOALS, PACK
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from laconic.bench import DDPOptions, ExchangeOptions, Spread, network_outcomes
 from laconic.bench.checks import WrongResult
 from laconic.bench.ddp import DDPRow, ways
 from laconic.bench.exchange.rivals import RIVALS, rivals
-from laconic.bench.exchange.suite import ExchangeRow, check_replicas, error_bound, slowest
+from laconic.bench.exchange.suite import ExchangeRow, error_bound
+from laconic.bench.ranks import check_replicas
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Communicator, Nothing, ScatterReduce
 from laconic.training import trial
@@ -66,10 +67,6 @@ def test_a_mean_that_is_off_is_found(monkeypatch):
     monkeypatch.setattr("laconic.bench.exchange.suite.on_ranks", lambda *arguments: ranks)
     with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
         bench.exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
-
-
-def test_the_slowest_rank_counts():
-    assert slowest([{"x": {"seconds": [1.0, 4.0]}}, {"x": {"seconds": [2.0, 3.0]}}], "x") == [2.0, 4.0]
 
 
 def test_bounds():

@@ -16,8 +16,8 @@ from laconic.bench.glm import files, rivals
 from laconic.bench.glm.contenders import Contender, contenders
 from laconic.bench.glm.data import Given, covtype_like, load, stored
 from laconic.bench.glm.goals import glm_outcomes, losses, race_losses, time_outcomes
+from laconic.bench.glm.lane import objective
 from laconic.bench.glm.objective import TrainingRows
-from laconic.bench.glm.rank import objective
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, synthetic
 from laconic.bench.glm.time_to import TimeRow, time_to_rows
 from laconic.data import BadTable

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from laconic.bench import Environment, Spread, document
-from laconic.bench.papers.ca_sgd import CASGDOptions, ca_sgd_rows, gaps
-from laconic.bench.papers.ca_sgd_data import PROBLEMS, given_problems, original, source_of
-from laconic.bench.papers.ca_sgd_goals import ca_sgd_claims, ca_sgd_losses, ca_sgd_outcomes
+from laconic.bench.papers.ca_sgd.data import PROBLEMS, given_problems, original, source_of
+from laconic.bench.papers.ca_sgd.goals import ca_sgd_claims, ca_sgd_losses, ca_sgd_outcomes
+from laconic.bench.papers.ca_sgd.suite import CASGDOptions, ca_sgd_rows, gaps
 from laconic.data import SHAPES, BadTable
 
 TINY = {"ranks": 2, "s": (4,), "batch_size": 4, "iterations": 8, "points": 4}

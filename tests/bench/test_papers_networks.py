@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from laconic.bench.papers.networks import LARGE, NETWORKS, network
-from laconic.bench.papers.pictures import InMemory, cropped, open_pictures, rows_of
-from laconic.bench.papers.resnet_cifar import Block, CifarResNet
-from laconic.bench.papers.resnet_imagenet import ImageNetResNet
+from laconic.bench.papers.nuqsgd.networks import LARGE, NETWORKS, network
+from laconic.bench.papers.nuqsgd.pictures import InMemory, cropped, open_pictures, rows_of
+from laconic.bench.papers.nuqsgd.resnet_cifar import Block, CifarResNet
+from laconic.bench.papers.nuqsgd.resnet_imagenet import ImageNetResNet
 from laconic.data.images import synthetic_images
 
 N_PARAMETERS = {

@@ -9,12 +9,14 @@ import torch
 
 from laconic.bench import Environment, document
 from laconic.bench.checks import WrongResult
-from laconic.bench.papers import probe
-from laconic.bench.papers.methods import METHODS, methods
-from laconic.bench.papers.networks import network
-from laconic.bench.papers.nuqsgd import NUQSGDOptions, nuqsgd_rows
-from laconic.bench.papers.nuqsgd_goals import nuqsgd_claims, nuqsgd_losses, nuqsgd_outcomes
-from laconic.bench.papers.simulate import Schedule, finite
+from laconic.bench.papers.nuqsgd import probe
+from laconic.bench.papers.nuqsgd.goals import nuqsgd_claims, nuqsgd_losses, nuqsgd_outcomes
+from laconic.bench.papers.nuqsgd.methods import METHODS, methods
+from laconic.bench.papers.nuqsgd.networks import network
+from laconic.bench.papers.nuqsgd.options import NUQSGDOptions
+from laconic.bench.papers.nuqsgd.seen import finite
+from laconic.bench.papers.nuqsgd.simulate import Schedule
+from laconic.bench.papers.nuqsgd.suite import nuqsgd_rows
 from laconic.bench.protocol import Spread
 from laconic.data import BadTable
 from laconic.quantizers import NUQSGD, QSGD, Identity, QSGDInf, Sign

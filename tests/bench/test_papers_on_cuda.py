@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from laconic.bench.papers.ca_sgd import CASGDOptions, ca_sgd_rows
-from laconic.bench.papers.ca_sgd_data import given_problems
-from laconic.bench.papers.nuqsgd import NUQSGDOptions, nuqsgd_rows
+from laconic.bench.papers.ca_sgd.data import given_problems
+from laconic.bench.papers.ca_sgd.suite import CASGDOptions, ca_sgd_rows
+from laconic.bench.papers.nuqsgd.options import NUQSGDOptions
+from laconic.bench.papers.nuqsgd.suite import nuqsgd_rows
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 

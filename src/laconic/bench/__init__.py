@@ -1,5 +1,6 @@
 """Benchmarks: problem × contender × config, under one protocol."""
 
+from laconic.bench.codec.goals import outcomes
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
 from laconic.bench.ddp import DDPOptions, DDPRow, ddp_rows
@@ -7,7 +8,7 @@ from laconic.bench.document import document, replacing
 from laconic.bench.environment import Environment
 from laconic.bench.exchange.suite import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
-from laconic.bench.goals import Outcome, outcomes
+from laconic.bench.goals import Outcome
 from laconic.bench.gradient import Snapshot, digits_gradient
 from laconic.bench.network import NetworkUnavailable, emulated_network
 from laconic.bench.network_goals import network_outcomes

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange.suite import check_network, check_replicas, slowest, speedup
-from laconic.bench.protocol import Spread
-from laconic.bench.ranks import on_ranks
-from laconic.bench.schemes import require_known
+from laconic.bench.options import require_at_least, require_known, require_network
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import check_replicas, on_ranks, slowest
 from laconic.training.problems import N_CLASSES, N_FEATURES, PROBLEMS
 from laconic.training.trial import Way
 
@@ -58,11 +58,9 @@ class DDPOptions:
     codecs: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "batch_size", "repeats", "seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_at_least(1, self, "size", "batch_size", "repeats", "seeds")
         require_known([self.problem], PROBLEMS, "problem")
-        check_network(self.ranks, self.rate)
+        require_network(self.ranks, self.rate)
         ways(self.codecs)
 
     @property
@@ -72,13 +70,8 @@ class DDPOptions:
 
     @property
     def width(self) -> int:
-        """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
-
-        >>> DDPOptions(size=2**22).width
-        1600
-        """
-        fixed = N_FEATURES + N_CLASSES
-        return int(-(-((fixed**2 + 4 * self.size) ** 0.5 - fixed) // 32) * 16)
+        """Of the hidden layers."""
+        return perceptron_width(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +106,16 @@ class DDPRow:
     n_seeds: int = 1
 
 
+def perceptron_width(size: int) -> int:
+    """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
+
+    >>> perceptron_width(2**22)
+    1600
+    """
+    fixed = N_FEATURES + N_CLASSES
+    return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
+
+
 def ways(only: Sequence[str] | None) -> dict[str, Way]:
     """The baselines, and all that `only` asks for.
 
@@ -141,8 +144,8 @@ def ddp_rows(options: DDPOptions, tell: Callable[[str], None] = lambda label: No
     if results is None:
         return None
     check_replicas(results)
-    rounds = {label: slowest(results, label) for label in contenders}
-    losses = {label: _mean([result[label]["loss"] for result in results]) for label in contenders}
+    rounds = {label: slowest([result[label] for result in results]) for label in contenders}
+    losses = {label: fmean(result[label]["loss"] for result in results) for label in contenders}
     rows = [_row(label, way, options, results, rounds, losses) for label, way in contenders.items()]
     for row in rows:
         if row.contender != "nothing" and not row.loss_over_fp32 < DIVERGED:
@@ -183,7 +186,3 @@ def _row(
         decode_seconds=most("decode_seconds"),
         n_seeds=options.seeds,
     )
-
-
-def _mean(x: Sequence[float]) -> float:
-    return sum(x) / len(x)

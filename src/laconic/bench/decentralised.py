@@ -6,18 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange.suite import check_network, slowest, speedup
-from laconic.bench.network import bits_per_second, emulated_network
-from laconic.bench.protocol import Spread
-from laconic.bench.ranks import TIMEOUT_SECONDS
-from laconic.bench.schemes import require_known
+from laconic.bench.ddp import perceptron_width
+from laconic.bench.network import bits_per_second
+from laconic.bench.options import require_at_least, require_known, require_network
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import on_ranks, slowest
 from laconic.codec import codec as make_codec
-from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.exchange.topology import TOPOLOGIES
 from laconic.exchange.topology import by_name as topology_by_name
 from laconic.training.decentralised.stability import held_at, noise_limit
 from laconic.training.decentralised.trial import MEMBERS, VARIANTS, Plan, simulate
-from laconic.training.problems import N_CLASSES, N_FEATURES, PROBLEMS
+from laconic.training.problems import PROBLEMS
 
 RANK_FUNCTION = "laconic.training.decentralised.trial:trial_on_rank"
 FP32, SCATTER = "DDP fp32", "nuqsgd-4 scatter_reduce"
@@ -64,14 +63,12 @@ class DecentralisedOptions:
     repeats: int = 30
 
     def __post_init__(self) -> None:
-        for name in ("size", "batch_size", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_at_least(1, self, "size", "batch_size", "repeats")
         require_known([self.problem], PROBLEMS, "problem")
         require_known(self.topologies, list(TOPOLOGIES), "topology")
         require_known(self.members, KINDS, "member")
         require_known(self.codecs, list(CODECS), "codec")
-        check_network(self.ranks, self.rate)
+        require_network(self.ranks, self.rate)
         if self.slow_rate is not None:
             bits_per_second(self.slow_rate)
             if self.rate is None:
@@ -86,9 +83,8 @@ class DecentralisedOptions:
 
     @property
     def width(self) -> int:
-        """Of the hidden layers of the perceptron, a multiple of 16, so that there are at least `size` weights."""
-        fixed = N_FEATURES + N_CLASSES
-        return int(-(-((fixed**2 + 4 * self.size) ** 0.5 - fixed) // 32) * 16)
+        """Of the hidden layers of the perceptron."""
+        return perceptron_width(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +169,7 @@ def decentralised_rows(
     if results is None:
         return None
     _check_losses(results)
-    rounds = {label: slowest(results, label) for label in chosen}
+    rounds = {label: slowest([result[label] for result in results]) for label in chosen}
     fp32 = results[0][FP32]["losses"][-1]
     return [_row(label, plan, options, results, rounds, fp32) for label, plan in chosen.items()]
 
@@ -189,11 +185,8 @@ def _on_ranks(
         "width": options.width,
         "batch_size": options.batch_size,
     }
-    if inside_torchrun():
-        return join_ranks(RANK_FUNCTION, arguments, timeout_seconds=TIMEOUT_SECONDS)
-    rates = {} if options.slow_rate is None else {options.ranks - 1: options.slow_rate}
-    with emulated_network(options.ranks, options.rate, rates=rates) as hosts:
-        return start_ranks(RANK_FUNCTION, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
+    slow = {} if options.slow_rate is None else {options.ranks - 1: options.slow_rate}
+    return on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell, rates=slow)
 
 
 def _check_losses(results: Sequence[dict[str, Any]]) -> None:

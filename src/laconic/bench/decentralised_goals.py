@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 from laconic.bench.decentralised import DecentralisedRow
-from laconic.bench.goals import Outcome
+from laconic.bench.goals import Outcome, outcome
 from laconic.bench.protocol import Spread
 
 SETTING = "a ring; the loss after the same number of steps, the link of the last of 4 hosts at 10mbit among 1gbit"
 RING = ("ecd nuqsgd-4 ring", "ecd nuqsgd-8 ring")
-FASTER, AIM = 2.0, 4.0
-LOSS, LOSS_AIM = 1.02, 1.005
+SPEED_GOAL, LOSS_GOAL = (2.0, 4.0), (1.02, 1.005)
 DIVERGED = 1e9
 """What a loss that is no number counts as: JSON has no infinity."""
 
@@ -21,10 +20,7 @@ def decentralised_outcomes(rows: Sequence[DecentralisedRow]) -> list[Outcome]:
         if row.contender not in RING:
             continue
         loss = DIVERGED if row.loss_over_fp32 is None else row.loss_over_fp32
-        verdict = "aim" if loss <= LOSS_AIM else "floor" if loss <= LOSS else "missed"
-        found.append(Outcome(f"{row.contender}: loss ÷ fp32", Spread(loss, loss, loss), LOSS, LOSS_AIM, verdict))
+        found.append(outcome(f"{row.contender}: loss ÷ fp32", Spread.exactly(loss), *LOSS_GOAL))
         if row.slow_rate is not None and row.speedup_over_fp32 is not None:
-            speed = row.speedup_over_fp32.median
-            verdict = "aim" if speed >= AIM else "floor" if speed >= FASTER else "missed"
-            found.append(Outcome(f"{row.contender}: step over fp32", row.speedup_over_fp32, FASTER, AIM, verdict))
+            found.append(outcome(f"{row.contender}: step over fp32", row.speedup_over_fp32, *SPEED_GOAL))
     return found

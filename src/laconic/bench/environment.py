@@ -56,6 +56,34 @@ class Environment:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class GPUEnvironment:
+    """Machine, versions, commit and date of a run on a GPU."""
+
+    gpu: str
+    cuda: str | None
+    python: str
+    torch: str
+    triton: str
+    laconic: str
+    commit: str | None
+    date: str
+
+    @classmethod
+    def here(cls, device: str, given: str | None = None) -> "GPUEnvironment":
+        """This machine, now; with the commit given, if any."""
+        return cls(
+            gpu=torch.cuda.get_device_name(device),
+            cuda=torch.version.cuda,
+            python=platform.python_version(),
+            torch=version("torch"),
+            triton=version("triton"),
+            laconic=__version__,
+            commit=given or commit(),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
 def n_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from laconic.bench.goals import Outcome
+from laconic.bench.goals import Outcome, outcome
 from laconic.bench.kernels import COPY, PACK, SUM, KernelRow
 
 MAIN = "nuqsgd-4"
@@ -15,10 +15,8 @@ def kernel_outcomes(rows: Sequence[KernelRow]) -> list[Outcome]:
     for row in rows:
         goal = _goal(row)
         if goal is not None:
-            (floor, aim), ratio = goal, row.ratio_to_copy
-            verdict = "aim" if ratio.median >= aim else "floor" if ratio.median >= floor else "missed"
             payloads = f", P = {row.n_payloads}" if row.n_payloads else ""
-            found.append(Outcome(f"{row.contender} {row.operation}{payloads} ÷ copy", ratio, floor, aim, verdict))
+            found.append(outcome(f"{row.contender} {row.operation}{payloads} ÷ copy", row.ratio_to_copy, *goal))
     return found
 
 

@@ -4,25 +4,28 @@ Times are of one replay of a CUDA graph that holds one call, between two events,
 larger than the second-level cache; the copy and the contender take turns, so that a ratio is of neighbours in time.
 """
 
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from laconic._version import __version__
 from laconic.bench.checks import WrongResult
-from laconic.bench.environment import commit
+from laconic.bench.cuda_timing import Call, Timed, compare
+from laconic.bench.environment import GPUEnvironment
+from laconic.bench.options import require_at_least, require_known
 from laconic.bench.protocol import Comparison, Spread
-from laconic.bench.schemes import Scheme, require_known, schemes
+from laconic.bench.schemes import Scheme, schemes
 from laconic.kernels import Stream, select
 from laconic.kernels.layout import n_buckets, packed_bytes
 from laconic.quantizers import Bucketed
+
+__all__ = [
+    "COPY", "NAMES", "PACK", "PAYLOADS", "SETTING", "SUM", "Contender", "GPUEnvironment", "KernelOptions", "KernelRow",
+    "Timed", "arrays", "compare", "contenders", "fastest_copy", "kernel_rows", "n_parts", "row",
+]  # fmt: skip
 
 NAMES = ("nuqsgd", "qsgd", "qsgdinf", "sign")
 PAYLOADS = (1, 4, 8)
@@ -51,43 +54,13 @@ class KernelOptions:
 
     def __post_init__(self) -> None:
         require_known(self.schemes, NAMES, "scheme")
-        for name in ("size", "bucket_size", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_at_least(1, self, "size", "bucket_size", "repeats")
         schemes(self.bucket_size, self.schemes)
         if not self.device.startswith("cuda"):
             raise ValueError(f"bench kernels runs on a CUDA GPU, such as --device cuda; got {self.device!r}")
         if not torch.cuda.is_available():
             raise ValueError("bench kernels needs a CUDA GPU, and torch sees none here")
         select("gpu", torch.device(self.device))
-
-
-@dataclass(frozen=True, slots=True)
-class GPUEnvironment:
-    """Machine, versions, commit and date of a run on a GPU."""
-
-    gpu: str
-    cuda: str | None
-    python: str
-    torch: str
-    triton: str
-    laconic: str
-    commit: str | None
-    date: str
-
-    @classmethod
-    def here(cls, device: str, given: str | None = None) -> "GPUEnvironment":
-        """This machine, now; with the commit given, if any."""
-        return cls(
-            gpu=torch.cuda.get_device_name(device),
-            cuda=torch.version.cuda,
-            python=platform.python_version(),
-            torch=version("torch"),
-            triton=version("triton"),
-            laconic=__version__,
-            commit=given or commit(),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +92,6 @@ class KernelRow:
     ratio_to_copy: Spread
 
 
-Call = Callable[[], object]
-
-
 @dataclass(frozen=True, slots=True)
 class Contender:
     """What is timed: a label, what it does, the bytes it must move, and a check that it did it."""
@@ -149,7 +119,7 @@ def kernel_rows(options: KernelOptions, begin: Callable[[str], None] = lambda la
     return rows
 
 
-def fastest_copy(v: torch.Tensor, out: torch.Tensor, repeats: int) -> "Timed":
+def fastest_copy(v: torch.Tensor, out: torch.Tensor, repeats: int) -> Timed:
     """The yardstick: the driver's copy or our own kernel's, whichever is faster on this GPU."""
     driver, ours = Timed(partial(out.copy_, v)), Timed(_kernel_copy(v, out))
     return ours if compare(ours, driver, repeats).ratio.median > 1 else driver
@@ -256,40 +226,6 @@ def check_sum(label: str, q: Bucketed, data: torch.Tensor, norms: torch.Tensor, 
 def _require_same(ours: torch.Tensor, theirs: torch.Tensor, label: str) -> None:
     if not torch.equal(ours, theirs.to(ours.dtype)):
         raise WrongResult(f"{label}: the values differ from the reference")
-
-
-class Timed:
-    """A call as a CUDA graph of its own, and the seconds of one replay."""
-
-    def __init__(self, call: Call) -> None:
-        call()
-        torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            call()
-
-    def begin(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        """Replay once between two events, which are to be read after a synchronisation."""
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        first.record()
-        self._graph.replay()
-        last.record()
-        return first, last
-
-
-def compare(contender: Timed, baseline: Timed, repeats: int, warmup: int = 2) -> Comparison:
-    """Seconds of both, and the ratio of baseline to contender, round by round."""
-    for _ in range(warmup):
-        baseline.begin()
-        contender.begin()
-    rounds = [(baseline.begin(), contender.begin()) for _ in range(repeats)]
-    torch.cuda.synchronize()
-    seconds = [[1e-3 * first.elapsed_time(last) for first, last in pair] for pair in rounds]
-    return Comparison(
-        seconds=Spread.of([ours for _, ours in seconds]),
-        baseline=Spread.of([theirs for theirs, _ in seconds]),
-        ratio=Spread.of([theirs / ours for theirs, ours in seconds]),
-    )
 
 
 def row(contender: Contender, comparison: Comparison, n: int) -> KernelRow:

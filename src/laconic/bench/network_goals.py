@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from laconic.bench.ddp import DDPRow
 from laconic.bench.exchange.suite import ExchangeRow
-from laconic.bench.goals import Outcome
+from laconic.bench.goals import Outcome, outcome
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread
 
@@ -24,7 +24,6 @@ class NetworkGoal:
     value: Callable[[NetworkRow], Spread]
     floor: float
     aim: float
-    smaller_is_better: bool = False
 
 
 def _fp32(row: NetworkRow) -> Spread:
@@ -36,8 +35,7 @@ def _bf16(row: NetworkRow) -> Spread:
 
 
 def _loss(row: NetworkRow) -> Spread:
-    x = row.loss_over_fp32 if isinstance(row, DDPRow) else float("nan")
-    return Spread(x, x, x)
+    return Spread.exactly(row.loss_over_fp32 if isinstance(row, DDPRow) else float("nan"))
 
 
 SR, RANS, AG = "nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce", "nuqsgd-4 all_gather"
@@ -53,12 +51,10 @@ EXCHANGE_GOALS = (
 DDP_GOALS = (
     NetworkGoal("1 Gbit/s: step of nuqsgd-4 over fp32", 10**9, (FIXED,), _fp32, 2.5, 4.0),
     NetworkGoal("1 Gbit/s: step of nuqsgd-4 over the bf16 hook", 10**9, (FIXED,), _bf16, 1.5, 2.5),
-    NetworkGoal("1 Gbit/s: loss of nuqsgd-4 ÷ fp32", 10**9, (FIXED,), _loss, 1.02, 1.005, smaller_is_better=True),
+    NetworkGoal("1 Gbit/s: loss of nuqsgd-4 ÷ fp32", 10**9, (FIXED,), _loss, 1.02, 1.005),
     NetworkGoal("1 Gbit/s: step of nuqsgd-4/512 over fp32", 10**9, (SMALL_BUCKETS,), _fp32, 2.5, 4.0),
     NetworkGoal("1 Gbit/s: step of nuqsgd-4/512 over the bf16 hook", 10**9, (SMALL_BUCKETS,), _bf16, 1.5, 2.5),
-    NetworkGoal(
-        "1 Gbit/s: loss of nuqsgd-4/512 ÷ fp32", 10**9, (SMALL_BUCKETS,), _loss, 1.02, 1.005, smaller_is_better=True
-    ),
+    NetworkGoal("1 Gbit/s: loss of nuqsgd-4/512 ÷ fp32", 10**9, (SMALL_BUCKETS,), _loss, 1.02, 1.005),
 )
 
 
@@ -71,13 +67,6 @@ def network_outcomes(rows: Sequence[NetworkRow]) -> list[Outcome]:
     for goal in DDP_GOALS if isinstance(rows[0], DDPRow) else EXCHANGE_GOALS:
         values = [goal.value(row) for row in rows if row.contender in goal.contenders]
         if goal.rate == rate and values:
-            best = (min if goal.smaller_is_better else max)(values, key=lambda value: value.median)
-            found.append(Outcome(goal.name, best, goal.floor, goal.aim, _verdict(goal, best.median)))
+            best = (max if goal.aim > goal.floor else min)(values, key=lambda value: value.median)
+            found.append(outcome(goal.name, best, goal.floor, goal.aim))
     return found
-
-
-def _verdict(goal: NetworkGoal, value: float) -> str:
-    sign = -1 if goal.smaller_is_better else 1
-    if sign * value >= sign * goal.aim:
-        return "aim"
-    return "floor" if sign * value >= sign * goal.floor else "missed"

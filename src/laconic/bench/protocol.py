@@ -29,6 +29,11 @@ class Spread:
         p20, median, p80 = (float(q) for q in np.quantile(samples, (0.2, 0.5, 0.8)))
         return cls(median, p20, p80)
 
+    @classmethod
+    def exactly(cls, value: float) -> "Spread":
+        """Of something that does not vary."""
+        return cls(value, value, value)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -42,6 +47,12 @@ class Comparison:
     seconds: Spread
     baseline: Spread
     ratio: Spread
+
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
+        """From the seconds of baseline and contender in each round."""
+        theirs, ours = zip(*rounds, strict=True)
+        return cls(Spread.of(ours), Spread.of(theirs), Spread.of([b / o for b, o in rounds]))
 
 
 def measure(run: Run, *, repeats: int, warmup: int = 1) -> Spread:
@@ -60,12 +71,12 @@ def compare(run: Run, baseline: Run, *, repeats: int, warmup: int = 1) -> Compar
     for _ in range(warmup):
         baseline()
         run()
-    rounds = [(_seconds(baseline), _seconds(run)) for _ in range(repeats)]
-    return Comparison(
-        seconds=Spread.of([ours for _, ours in rounds]),
-        baseline=Spread.of([theirs for theirs, _ in rounds]),
-        ratio=Spread.of([theirs / ours for theirs, ours in rounds]),
-    )
+    return Comparison.of([(_seconds(baseline), _seconds(run)) for _ in range(repeats)])
+
+
+def speedup(baseline: Sequence[float], ours: Sequence[float]) -> Spread:
+    """Baseline over ours, round by round."""
+    return Spread.of([b / max(o, 1e-9) for b, o in zip(baseline, ours, strict=True)])
 
 
 @contextmanager

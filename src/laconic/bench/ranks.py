@@ -1,10 +1,12 @@
 """Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from laconic.bench.checks import WrongResult
 from laconic.bench.network import emulated_network
+from laconic.data import BadTable
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 
 TIMEOUT_SECONDS = 3600.0
@@ -23,10 +25,42 @@ def n_ranks(asked: int | None, rate: str | None, default: int = 4) -> int:
 
 
 def on_ranks(
-    function: str, arguments: Mapping[str, Any], ranks: int, rate: str | None, tell: Callable[[str], None]
+    function: str,
+    arguments: Mapping[str, Any],
+    ranks: int,
+    rate: str | None,
+    tell: Callable[[str], None],
+    rates: Mapping[int, str] | None = None,
 ) -> list[Any] | None:
-    """What `function` returned on each rank; None on the ranks of torchrun other than the first."""
+    """What `function` returned on each rank; None on the ranks of torchrun other than the first.
+
+    rates  of hosts whose link has another rate, by the host's number
+
+    A rank tells what is the user's to mend as {"complaint": …}, which is raised here as `BadTable`.
+    """
+    results: list[Any] | None
     if inside_torchrun():
-        return join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
-    with emulated_network(ranks, rate) as hosts:
-        return start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
+        results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
+    else:
+        with emulated_network(ranks, rate, rates=rates) as hosts:
+            results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
+    if results is not None and "complaint" in results[0]:
+        raise BadTable(results[0]["complaint"])
+    return results
+
+
+def slowest(ranks: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Round by round, the seconds of the rank that took longest.
+
+    >>> slowest([{"seconds": [1.0, 4.0]}, {"seconds": [2.0, 3.0]}])
+    [2.0, 4.0]
+    """
+    return [max(turn) for turn in zip(*(rank["seconds"] for rank in ranks), strict=True)]
+
+
+def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
+    """All ranks must hold the same bits after every exchange but `nothing`."""
+    for label in results[0]:
+        digests = {result[label]["digest"] for result in results}
+        if label != "nothing" and len(digests) > 1:
+            raise WrongResult(f"{label}: the ranks do not hold the same bits")

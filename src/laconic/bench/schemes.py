@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from laconic.bench.options import require_known
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 
 BITS = (2, 4, 8)
@@ -34,12 +35,3 @@ def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> list[Scheme]:
     sign = Sign(bucket_size=bucket_size)
     found += [Scheme("sign", "sign", sign), Scheme("ef-sign", "ef-sign", ErrorFeedback(sign))]
     return [scheme for scheme in found if scheme.name in only]
-
-
-def require_known(asked: Sequence[str], known: Sequence[str], what: str) -> None:
-    """A ValueError that names the first of `asked` that is not in `known`, or that nothing was asked for."""
-    for name in asked:
-        if name not in known:
-            raise ValueError(f"unknown {what} {name!r}; choose from {', '.join(known)}")
-    if not asked:
-        raise ValueError(f"no {what} to run; choose from {', '.join(known)}")

@@ -55,7 +55,7 @@ def codec(
     Takes a few minutes at the default size. Every operation is checked before it is timed.
     """
     from laconic import bench
-    from laconic.bench import goals
+    from laconic.bench.codec import goals
     from laconic.cli import bench_tables as tables
 
     with ExitStack() as stack:

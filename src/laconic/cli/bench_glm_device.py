@@ -11,9 +11,9 @@ from laconic.cli.bench_output import publish
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
+    from laconic.bench.environment import GPUEnvironment
     from laconic.bench.glm.device import DeviceOptions, DeviceRow
     from laconic.bench.goals import Outcome
-    from laconic.bench.kernels import GPUEnvironment
 
 Page = Iterator[Any]
 
@@ -21,10 +21,10 @@ Page = Iterator[Any]
 def on_device(given: dict[str, Any], s: Sequence[int]) -> tuple[str, Page]:
     """Run the suite; the JSON document, and what a person is shown."""
     from laconic import bench
+    from laconic.bench.environment import GPUEnvironment
     from laconic.bench.glm import device as suite
     from laconic.bench.glm import device_goals as goals
     from laconic.bench.glm.device_data import DEVICE_SHAPES
-    from laconic.bench.kernels import GPUEnvironment
 
     with ExitStack() as stack:
         with bad_input():

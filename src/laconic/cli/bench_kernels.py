@@ -14,8 +14,9 @@ from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
+    from laconic.bench.environment import GPUEnvironment
     from laconic.bench.goals import Outcome
-    from laconic.bench.kernels import GPUEnvironment, KernelOptions, KernelRow
+    from laconic.bench.kernels import KernelOptions, KernelRow
 
 
 def kernels(

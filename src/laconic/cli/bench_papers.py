@@ -17,8 +17,8 @@ from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
-    from laconic.bench.papers.ca_sgd import CASGDOptions
-    from laconic.bench.papers.nuqsgd import NUQSGDOptions
+    from laconic.bench.papers.ca_sgd.suite import CASGDOptions
+    from laconic.bench.papers.nuqsgd.options import NUQSGDOptions
 
 SUITES = ("ca-sgd", "nuqsgd")
 ONLY = {
@@ -160,8 +160,7 @@ def _check_suite(given: dict[str, Any]) -> None:
 
 
 def _ca_sgd(given: dict[str, Any]) -> None:
-    from laconic.bench.papers import ca_sgd as suite
-    from laconic.bench.papers import ca_sgd_goals as goals
+    from laconic.bench.papers.ca_sgd import goals, suite
     from laconic.cli import bench_papers_tables as tables
 
     with bad_input():
@@ -170,8 +169,7 @@ def _ca_sgd(given: dict[str, Any]) -> None:
 
 
 def _nuqsgd(given: dict[str, Any]) -> None:
-    from laconic.bench.papers import nuqsgd as suite
-    from laconic.bench.papers import nuqsgd_goals as goals
+    from laconic.bench.papers.nuqsgd import goals, suite
     from laconic.cli import bench_papers_tables as tables
 
     with bad_input():
@@ -182,7 +180,7 @@ def _nuqsgd(given: dict[str, Any]) -> None:
 def _run(given: dict[str, Any], run: Any, options: Any, outcomes_of: Any, claims_of: Any, shown: Any) -> None:
     """Run a suite, write its document, show it."""
     from laconic import bench
-    from laconic.bench.kernels import GPUEnvironment
+    from laconic.bench.environment import GPUEnvironment
 
     first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
@@ -210,8 +208,8 @@ def _run(given: dict[str, Any], run: Any, options: Any, outcomes_of: Any, claims
 
 def _ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
     from laconic import bench
-    from laconic.bench.papers.ca_sgd import CASGDOptions
-    from laconic.bench.papers.ca_sgd_data import given_problems
+    from laconic.bench.papers.ca_sgd.data import given_problems
+    from laconic.bench.papers.ca_sgd.suite import CASGDOptions
 
     on_gpu = given["device"] != "cpu"
     if on_gpu and (given["ranks"] not in (None, 1) or given["rate"] is not None):
@@ -234,7 +232,7 @@ def _ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
 
 def _nuqsgd_options(given: dict[str, Any]) -> "NUQSGDOptions":
     from laconic import bench
-    from laconic.bench.papers.nuqsgd import NUQSGDOptions
+    from laconic.bench.papers.nuqsgd.options import NUQSGDOptions
     from laconic.exchange.launch import inside_torchrun
 
     names: Sequence[str] = (*ONLY["nuqsgd"], "batch_size", "iterations", "points", "device")

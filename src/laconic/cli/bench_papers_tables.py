@@ -7,11 +7,12 @@ from typing import Any
 from rich.console import RenderableType
 
 from laconic.bench import Outcome
-from laconic.bench.papers import ca_sgd_goals, nuqsgd_goals
-from laconic.bench.papers.ca_sgd import CASGDRow
-from laconic.bench.papers.ca_sgd_data import SYNTHETIC
+from laconic.bench.papers.ca_sgd import goals as ca_sgd_goals
+from laconic.bench.papers.ca_sgd.data import SYNTHETIC
+from laconic.bench.papers.ca_sgd.suite import CASGDRow
 from laconic.bench.papers.claim import Claim
-from laconic.bench.papers.nuqsgd import NUQSGDRow
+from laconic.bench.papers.nuqsgd import goals as nuqsgd_goals
+from laconic.bench.papers.nuqsgd.row import NUQSGDRow
 from laconic.cli.bench_glm_tables import lost, machine
 from laconic.cli.bench_network_tables import noise
 from laconic.cli.bench_tables import goals

@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.console import RenderableType
 
 from laconic.bench import Environment, Options, Outcome, Row
-from laconic.bench.goals import PACK, SETTING, UNPACK
+from laconic.bench.codec.goals import PACK, SETTING, UNPACK
 from laconic.report import Column, number, table
 
 BUSY = 1.5

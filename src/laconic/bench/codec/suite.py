@@ -10,8 +10,9 @@ from laconic.bench.codec.coding import CODERS, coding_steps
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.transport import transport_step
 from laconic.bench.gradient import digits_gradient
+from laconic.bench.options import require_at_least, require_known
 from laconic.bench.protocol import compare, measure
-from laconic.bench.schemes import NAMES, require_known, schemes
+from laconic.bench.schemes import NAMES, schemes
 
 PROBLEMS = ("normal", "digits")
 BYTES_A_VALUE = 16
@@ -42,9 +43,7 @@ class Options:
     def __post_init__(self) -> None:
         require_known([self.problem], PROBLEMS, "problem")
         require_known(self.coders, CODERS, "coder")
-        for name in ("size", "bucket_size", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_at_least(1, self, "size", "bucket_size", "repeats")
         schemes(self.bucket_size, self.schemes)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if self.size * BYTES_A_VALUE > memory:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from laconic.bench.schemes import BITS, require_known
+from laconic.bench.options import require_known
+from laconic.bench.schemes import BITS
 from laconic.codec import Codec, codec
 from laconic.exchange import AllReduce, Exchange, by_name
 from laconic.quantizers import QSGD, QSGDInf

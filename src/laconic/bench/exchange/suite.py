@@ -7,9 +7,9 @@ from typing import Any
 
 from laconic.bench.checks import ROUNDOFF, WrongResult
 from laconic.bench.exchange.rivals import BASELINES, Rival, rivals
-from laconic.bench.network import MAX_HOSTS, bits_per_second
-from laconic.bench.protocol import Spread
-from laconic.bench.ranks import on_ranks
+from laconic.bench.options import require_at_least, require_network
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import check_replicas, on_ranks, slowest
 from laconic.codec import Codec
 from laconic.exchange import PIECE_VALUES, Exchange, ScatterReduce
 
@@ -38,10 +38,8 @@ class ExchangeOptions:
     codecs: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "bucket_size", "piece_values", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        check_network(self.ranks, self.rate)
+        require_at_least(1, self, "size", "bucket_size", "piece_values", "repeats")
+        require_network(self.ranks, self.rate)
         rivals(self.codecs)
 
     @property
@@ -85,14 +83,6 @@ class ExchangeRow:
         return 8 * self.bytes_sent / self.n
 
 
-def check_network(ranks: int, rate: str | None) -> None:
-    """A ValueError if there can be no such network."""
-    if not 2 <= ranks <= MAX_HOSTS:
-        raise ValueError(f"ranks must be from 2 to {MAX_HOSTS}, got {ranks}")
-    if rate is not None:
-        bits_per_second(rate)
-
-
 def exchange_rows(
     options: ExchangeOptions, tell: Callable[[str], None] = lambda label: None
 ) -> list[ExchangeRow] | None:
@@ -106,26 +96,8 @@ def exchange_rows(
     if results is None:
         return None
     check_replicas(results)
-    rounds = {rival.label: slowest(results, rival.label) for rival in contenders}
+    rounds = {rival.label: slowest([result[rival.label] for result in results]) for rival in contenders}
     return [_row(rival, options, results, rounds) for rival in contenders]
-
-
-def slowest(results: Sequence[dict[str, Any]], label: str) -> list[float]:
-    """Round by round, the seconds of the rank that took longest."""
-    return [max(turn) for turn in zip(*(result[label]["seconds"] for result in results), strict=True)]
-
-
-def check_replicas(results: Sequence[dict[str, Any]]) -> None:
-    """All ranks must hold the same bits after every exchange but `nothing`."""
-    for label in results[0]:
-        digests = {result[label]["digest"] for result in results}
-        if label != "nothing" and len(digests) > 1:
-            raise WrongResult(f"{label}: the ranks do not hold the same bits")
-
-
-def speedup(baseline: Sequence[float], ours: Sequence[float]) -> Spread:
-    """Baseline over ours, round by round."""
-    return Spread.of([b / max(o, 1e-9) for b, o in zip(baseline, ours, strict=True)])
 
 
 def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:

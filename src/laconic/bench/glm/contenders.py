@@ -46,6 +46,17 @@ class Contender:
         )
 
 
+def require_contenders(problems: Sequence[object], recipes: Sequence[str], s: Sequence[int], n: int = 0) -> None:
+    """A ValueError if there is nothing to run, no such recipe, or an s that n iterations are no multiple of."""
+    if not problems or not s or not recipes:
+        raise ValueError("there must be at least one problem, one s and one recipe")
+    for block in s:
+        if block < 1 or n % block:
+            raise ValueError(f"iterations must be a multiple of every s, got {n} and s = {block}")
+    for name in recipes:
+        recipe(name)
+
+
 def contenders(recipes: Sequence[str], s: Sequence[int]) -> list[Contender]:
     """The baselines, CA-SGD with every recipe and s, and the floors.
 

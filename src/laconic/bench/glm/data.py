@@ -1,12 +1,13 @@
 """Rows for the suite `glm`: a synthetic problem of a published shape, or a file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from laconic.bench.schemes import require_known
+from laconic.bench.options import require_known
 from laconic.data import SHAPES, BadTable, column_cuts, make
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, Columns, DenseColumns, Precision, Problem, SparseColumns
@@ -53,6 +54,15 @@ class Given:
         """The inverse of `dataclasses.asdict`."""
         source = values["source"]
         return cls(**{**values, "source": None if source is None else Source(**source)})
+
+
+def published(options: Any) -> dict[str, Any]:
+    """A suite's options as JSON values, files by their names without the folder."""
+    values = asdict(options)
+    for given in values["problems"]:
+        if given["source"] is not None:
+            given["source"]["path"] = Path(given["source"]["path"]).name
+    return values
 
 
 def load(given: Given, comm: Communicator) -> tuple[Problem, int]:

@@ -8,15 +8,15 @@ from functools import partial
 import torch
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.contenders import Contender
+from laconic.bench.glm.contenders import Contender, require_contenders
 from laconic.bench.glm.data import stored
 from laconic.bench.glm.device_data import DEVICE_SHAPES, device_problem
 from laconic.bench.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
-from laconic.bench.glm.rank import first_rows, objective
+from laconic.bench.glm.lane import SEED, first_rows, objective
+from laconic.bench.options import require_at_least, require_known
 from laconic.bench.protocol import Spread
-from laconic.bench.schemes import require_known
 from laconic.exchange import Communicator
-from laconic.glm import Problem, Sampling, Settings, auto_eta0, begin, recipe
+from laconic.glm import Problem, Sampling, Settings, auto_eta0, begin
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.segment import segment
 from laconic.glm.solvers.wire import Wire
@@ -27,7 +27,6 @@ CHECKED = 512
 """Iterations after which every contender is compared with SGD in float64."""
 LARGEST_DIFFERENCE = {"fp32": 1e-5, "bf16": 2e-2}
 """Of the weights from those of SGD in float64, by what the data are stored in."""
-SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,8 @@ class DeviceOptions:
 
     def __post_init__(self) -> None:
         require_known(self.problems, tuple(DEVICE_SHAPES), "problem")
-        if not self.problems or not self.s or not self.recipes:
-            raise ValueError("there must be at least one problem, one s and one recipe")
-        for name in self.recipes:
-            recipe(name)
-        for name in ("batch_size", "repeats", "iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_contenders(self.problems, self.recipes, self.s)
+        require_at_least(1, self, "batch_size", "repeats", "iterations")
         if not 0 < self.scale <= 1:
             raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}")
         if not self.device.startswith("cuda"):

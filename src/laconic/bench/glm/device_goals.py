@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from laconic.bench.glm.device import DeviceRow
-from laconic.bench.glm.goals import outcome
-from laconic.bench.goals import Outcome
+from laconic.bench.goals import Outcome, outcome
 from laconic.bench.protocol import Spread
 
 SETTING = "one H200, batches of 32, shapes in full; ours: the fastest of recipe C, whichever s and kernel"
@@ -33,11 +32,11 @@ def device_outcomes(rows: Sequence[DeviceRow]) -> list[Outcome]:
         for rival, (ratio, floor, aim, problems) in RATIOS.items():
             value = ratio(best)
             if problem in problems and value is not None:
-                found.append(outcome(f"{problem}: {rival} ÷ {best.contender}", _exactly(value), floor, aim))
+                found.append(outcome(f"{problem}: {rival} ÷ {best.contender}", Spread.exactly(value), floor, aim))
         gaps = [100 * row.loss_gap for row in ours if row.loss_gap is not None]
         if gaps and problem in PUBLISHED:
             name = f"{problem}: loss of recipe C above graphed fp32 SGD, worst, %"
-            found.append(outcome(name, _exactly(max(gaps)), *GAP))
+            found.append(outcome(name, Spread.exactly(max(gaps)), *GAP))
     return found
 
 
@@ -49,7 +48,3 @@ def device_losses(rows: Sequence[DeviceRow]) -> list[str]:
         for row in rows
         if row.is_ours and min(row.over_graphed, row.over_graphed_bf16) < 1
     ]
-
-
-def _exactly(value: float) -> Spread:
-    return Spread(value, value, value)

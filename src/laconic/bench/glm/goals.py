@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from laconic.bench.glm.files import FileRow
 from laconic.bench.glm.suite import GLMRow
 from laconic.bench.glm.time_to import TimeRow
-from laconic.bench.goals import Outcome
+from laconic.bench.goals import Outcome, outcome
 from laconic.bench.protocol import Spread
 
 SETTING = "4 ranks of one thread over loopback, batches of 8, 2 CPU cores of an idle machine"
@@ -39,7 +39,7 @@ def glm_outcomes(rows: Sequence[GLMRow]) -> list[Outcome]:
             found.append(outcome(name, best.speedup_over_fp32, SPEED_FLOORS[problem], SPEED_AIM))
         worst = 100 * max(row.loss_gap or 0.0 for row in ours)
         name = f"{problem}: loss of ca_sgd C above sgd fp32 at the worst s, %"
-        found.append(outcome(name, Spread(worst, worst, worst), GAP_FLOOR, GAP_AIM))
+        found.append(outcome(name, Spread.exactly(worst), GAP_FLOOR, GAP_AIM))
     return found
 
 
@@ -57,23 +57,8 @@ def time_outcomes(rows: Sequence[TimeRow], file: FileRow | None) -> list[Outcome
     if file is not None and file.peak_bytes is not None:
         used = file.peak_bytes / 1e6
         name = f"converting {file.n_bytes / 1e6:.0f} MB of LIBSVM: peak memory beyond the imports, MB"
-        found.append(outcome(name, Spread(used, used, used), MOST_MEGABYTES, MOST_MEGABYTES, smaller_is_better=True))
+        found.append(outcome(name, Spread.exactly(used), MOST_MEGABYTES, MOST_MEGABYTES))
     return found
-
-
-def outcome(name: str, value: Spread, floor: float, aim: float, *, smaller_is_better: bool | None = None) -> Outcome:
-    """A goal's verdict by the median.
-
-    >>> outcome("loss, %", Spread(0.2, 0.1, 0.3), 0.5, 0.1).verdict
-    'floor'
-    """
-    smaller = aim < floor if smaller_is_better is None else smaller_is_better
-
-    def reached(mark: float) -> bool:
-        return value.median <= mark if smaller else value.median >= mark
-
-    verdict = "aim" if reached(aim) else "floor" if reached(floor) else "missed"
-    return Outcome(name, value, floor, aim, verdict)
 
 
 def losses(rows: Sequence[GLMRow]) -> list[str]:

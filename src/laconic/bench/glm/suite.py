@@ -3,18 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange.suite import check_network, speedup
-from laconic.bench.glm.contenders import BF16, FP32, Contender, contenders
-from laconic.bench.glm.data import Given
-from laconic.bench.protocol import Spread
-from laconic.bench.ranks import on_ranks
-from laconic.data import SHAPES, BadTable
-from laconic.glm import recipe
+from laconic.bench.glm.contenders import BF16, FP32, Contender, contenders, require_contenders
+from laconic.bench.glm.data import Given, published
+from laconic.bench.options import require_at_least, require_network
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import on_ranks, slowest
+from laconic.data import SHAPES
 
 RANK_FUNCTION = "laconic.bench.glm.rank:glm_on_rank"
 LARGEST_DIFFERENCE = 1e-5
@@ -45,17 +43,9 @@ class GLMOptions:
     recipes: Sequence[str] = ("fp32", "C", "D")
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "iterations", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.problems or not self.s or not self.recipes:
-            raise ValueError("there must be at least one problem, one s and one recipe")
-        for block in self.s:
-            if block < 1 or self.iterations % block:
-                raise ValueError(f"iterations must be a multiple of every s, got {self.iterations} and s = {block}")
-        for name in self.recipes:
-            recipe(name)
-        check_network(self.ranks, self.rate)
+        require_at_least(1, self, "batch_size", "iterations", "repeats")
+        require_contenders(self.problems, self.recipes, self.s, self.iterations)
+        require_network(self.ranks, self.rate)
 
     @property
     def contenders(self) -> list[Contender]:
@@ -69,11 +59,7 @@ class GLMOptions:
 
     def published(self) -> dict[str, Any]:
         """The options as JSON values, files by their names without the folder."""
-        options = asdict(self)
-        for given in options["problems"]:
-            if given["source"] is not None:
-                given["source"]["path"] = Path(given["source"]["path"]).name
-        return options
+        return published(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +128,6 @@ def glm_rows(options: GLMOptions, tell: Callable[[str], None] = lambda label: No
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
     if results is None:
         return None
-    if "complaint" in results[0]:
-        raise BadTable(results[0]["complaint"])
     return [row for given in options.problems for row in _rows(given.name, options, results)]
 
 
@@ -167,15 +151,12 @@ def check_iterates(contender: Contender, lanes: Sequence[dict[str, Any]]) -> flo
 def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) -> list[GLMRow]:
     about = results[0][problem]
     lanes = {c.label: [result[problem]["lanes"][c.label] for result in results] for c in options.contenders}
-    rounds = {
-        label: [max(turn) for turn in zip(*(lane["seconds"] for lane in ranks), strict=True)]
-        for label, ranks in lanes.items()
-    }
-    base = lanes[FP32][0]["objective"]
+    rounds = {label: slowest(ranks) for label, ranks in lanes.items()}
+    base = lanes[FP32][0]["losses"][-1]
 
     def row(contender: Contender) -> GLMRow:
         ranks, seconds = lanes[contender.label], rounds[contender.label]
-        silent, loss = contender.silent, ranks[0]["objective"]
+        silent, loss = contender.silent, ranks[0]["losses"][-1]
         return GLMRow(
             problem=problem,
             family=about["family"],

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from laconic.bench.glm.contenders import Contender
-from laconic.bench.glm.rank import SilentCommunicator
+from laconic.bench.glm.lane import SilentCommunicator
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, Columns, DenseColumns, Problem, State, begin, recipe
 from laconic.glm.solvers import ca_sgd, sgd

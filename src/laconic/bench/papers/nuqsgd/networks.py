@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from laconic.bench.papers.resnet_cifar import DEPTHS, CifarResNet
-from laconic.bench.papers.resnet_imagenet import BLOCKS, ImageNetResNet
+from laconic.bench.papers.nuqsgd.resnet_cifar import DEPTHS, CifarResNet
+from laconic.bench.papers.nuqsgd.resnet_imagenet import BLOCKS, ImageNetResNet
 
 LARGE = tuple(f"resnet-{depth}" for depth in BLOCKS)
 """For images of 224 by 224."""

@@ -8,16 +8,15 @@ from functools import partial
 import torch
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.exchange.suite import speedup
 from laconic.bench.glm.contenders import Contender
 from laconic.bench.glm.data import Given, load, stored
 from laconic.bench.glm.device import Ours
 from laconic.bench.glm.device_data import device_problem
 from laconic.bench.glm.device_rivals import EagerSGD, GraphedSGD, Rival
-from laconic.bench.glm.rank import SEED, first_rows, objective
-from laconic.bench.papers.ca_sgd import CASGDOptions, CASGDRow, Tell, curve, gaps
-from laconic.bench.papers.ca_sgd_data import source_of
-from laconic.bench.protocol import Spread
+from laconic.bench.glm.lane import SEED, first_rows, objective
+from laconic.bench.papers.ca_sgd.data import source_of
+from laconic.bench.papers.ca_sgd.suite import CASGDOptions, CASGDRow, Tell, curve, gaps
+from laconic.bench.protocol import Spread, speedup
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, Problem, Sampling, auto_eta0, begin

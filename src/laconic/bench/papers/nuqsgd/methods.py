@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from laconic.bench.schemes import require_known
+from laconic.bench.options import require_known
 from laconic.codec import Codec
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from laconic.bench.glm.goals import GAP_AIM, GAP_FLOOR, OURS, SPEED_AIM, SPEED_FLOORS, outcome
-from laconic.bench.goals import Outcome
-from laconic.bench.papers.ca_sgd import CASGDRow
-from laconic.bench.papers.ca_sgd_data import SYNTHETIC
+from laconic.bench.glm.goals import GAP_AIM, GAP_FLOOR, OURS, SPEED_AIM, SPEED_FLOORS
+from laconic.bench.goals import Outcome, outcome
+from laconic.bench.papers.ca_sgd.data import SYNTHETIC
+from laconic.bench.papers.ca_sgd.suite import CASGDRow
 from laconic.bench.papers.claim import CA_SGD, Claim
 from laconic.bench.protocol import Spread
 
@@ -27,7 +27,7 @@ def ca_sgd_outcomes(rows: Sequence[CASGDRow]) -> list[Outcome]:
         worst = _worst_gap(ours)
         if worst is not None:
             name = f"{problem}: loss of recipe C above SGD's in fp32, worst s, %"
-            found.append(outcome(name, Spread(worst, worst, worst), GAP_FLOOR, GAP_AIM))
+            found.append(outcome(name, Spread.exactly(worst), GAP_FLOOR, GAP_AIM))
     return found
 
 

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -53,6 +54,11 @@ class Pictures(ABC):
     n_train: int
     n_classes: int
     shape: tuple[int, int, int]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a row says of the images."""
+        return {"source": self.source, "n_train": self.n_train}
 
     @abstractmethod
     def batch(self, rows: torch.Tensor, generator: torch.Generator) -> Batch:

@@ -1,24 +1,21 @@
 """Training with k workers on one device, every method on the same batches, step by step in turn."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from laconic.bench.papers import probe
-from laconic.bench.papers.methods import Method
-from laconic.bench.papers.networks import network
-from laconic.bench.papers.pictures import Pictures, generator_of, rows_of
+from laconic.bench.papers.nuqsgd.methods import Method
+from laconic.bench.papers.nuqsgd.networks import network
+from laconic.bench.papers.nuqsgd.pictures import Pictures, generator_of, rows_of
+from laconic.bench.papers.nuqsgd.seen import Seen
 from laconic.kernels import Stream
 from laconic.training import SimulatedWorkers
 
 Tell = Callable[[str], None]
-TRAIN_JUDGED, TEST_JUDGED = 5000, 10_000
-"""Most images that a loss and an accuracy are taken over."""
 WARMUP, DROPS, DROP = 0.05, (0.5, 0.75), 0.1
 """Parts of the iterations: the rate rises over the first of them, and falls to a tenth at each of these."""
 
@@ -65,22 +62,13 @@ class Schedule:
 
 @dataclass(slots=True)
 class Lane:
-    """One method, and what was seen of it.
+    """One method with its network; `n_bytes` of one worker's messages so far."""
 
-    seconds   of every step
-    n_bytes   of one worker's messages so far
-    curve     points as they are published
-    at_full   of the lane in full precision: by method, what quantising its gradient does, point by point
-    """
-
-    method: Method
+    seen: Seen
     net: nn.Module
     workers: SimulatedWorkers
     optimizer: torch.optim.Optimizer
-    seconds: list[float] = field(default_factory=list)
     n_bytes: float = 0.0
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    at_full: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def step(self, x: torch.Tensor, y: torch.Tensor, rate: float) -> None:
         """One iteration; x (k, b, c, h, w), y (k, b)."""
@@ -90,8 +78,12 @@ class Lane:
         self.workers.backward([_loss(self.net, *part) for part in zip(x, y, strict=True)])
         self.optimizer.step()
         wait_for(x.device)
-        self.seconds.append(time.perf_counter() - began)
+        self.seen.seconds.append(time.perf_counter() - began)
         self.n_bytes += self.workers.last.bytes_sent / len(x)
+
+    def found(self) -> dict[str, Any]:
+        """As JSON values."""
+        return self.seen.found(self.net, self.n_bytes)
 
 
 def simulate(pictures: Pictures, model: str, methods: Sequence[Method], schedule: Schedule, device: torch.device,
@@ -105,7 +97,7 @@ def simulate(pictures: Pictures, model: str, methods: Sequence[Method], schedule
         if t in points:
             tell(f"iteration {t} of {schedule.iterations}")
             for lane in lanes:
-                look(lane, lanes, pictures, x[0], y[0])
+                lane.seen.look(lane.net, lane.workers.groups, lane.n_bytes, methods, pictures, x[0], y[0])
         if t < schedule.iterations:
             for lane in lanes:
                 lane.step(x, y, schedule.rate(t))
@@ -138,7 +130,7 @@ def new_lane(method: Method, model: str, pictures: Pictures, schedule: Schedule,
     if device.type == "cuda":
         record(net, (schedule.batch_size, *pictures.shape), device)
     workers = SimulatedWorkers(net, method.codec, schedule.workers, seed=schedule.seed)
-    return Lane(method, net, workers, new_optimizer(net, schedule))
+    return Lane(Seen(method), net, workers, new_optimizer(net, schedule))
 
 
 def record(net: nn.Module, shape: Sequence[int], device: torch.device) -> None:
@@ -157,50 +149,6 @@ def record(net: nn.Module, shape: Sequence[int], device: torch.device) -> None:
     torch.cuda.make_graphed_callables(net, (images,))
     for buffer, before in zip(net.buffers(), buffers, strict=True):
         buffer.copy_(before)
-
-
-def look(lane: Lane, lanes: Sequence[Lane], pictures: Pictures, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Add a point: loss, accuracy, and the variance of the method on the first worker's gradient."""
-    loss, accuracy = judge(lane.net, pictures)
-    point: dict[str, Any] = {"iteration": len(lane.seconds), "seconds": sum(lane.seconds), "bytes": lane.n_bytes}
-    point |= {"loss": finite(loss), "accuracy": accuracy}
-    parts = probe.gradient(lane.net, lane.workers.groups, x, y)
-    if lane.method.lossy:
-        point["variance"] = finite(probe.normalised_variance(parts, lane.method.quantizer))
-    else:
-        for other in lanes:
-            if other.method.lossy:
-                lane.at_full.setdefault(other.method.name, []).append(looked_at(parts, other.method))
-    lane.curve.append(point)
-
-
-def looked_at(parts: Sequence[torch.Tensor], method: Method) -> dict[str, Any]:
-    """What a method does to this gradient."""
-    return {
-        "variance": probe.normalised_variance(parts, method.quantizer),
-        "bound": probe.bound(parts, method.quantizer),
-        "entropy": probe.entropy(parts, method.quantizer),
-        "bits": probe.bits_by_coder(parts, method.quantizer),
-    }
-
-
-def judge(net: nn.Module, pictures: Pictures) -> tuple[float, float]:
-    """Mean loss on the first training images, and the share of test images whose class is found."""
-    net.eval()
-    with torch.no_grad():
-        losses = [
-            (nn.functional.cross_entropy(net(x), y, reduction="sum"), len(y))
-            for x, y in pictures.judged("train", TRAIN_JUDGED)
-        ]
-        right = [((net(x).argmax(1) == y).sum(), len(y)) for x, y in pictures.judged("test", TEST_JUDGED)]
-    net.train()
-    loss, accuracy = (float(sum(a for a, _ in found)) / sum(n for _, n in found) for found in (losses, right))
-    return loss, accuracy
-
-
-def finite(value: float) -> float | None:
-    """None for what JSON has no number for: a run that has diverged."""
-    return value if math.isfinite(value) else None
 
 
 def wait_for(device: torch.device) -> None:

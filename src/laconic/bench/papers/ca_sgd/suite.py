@@ -3,22 +3,17 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from laconic.bench.exchange.suite import check_network, speedup
-from laconic.bench.glm.contenders import FP32, Contender
-from laconic.bench.glm.data import Given
+from laconic.bench.glm.contenders import FP32, Contender, require_contenders
+from laconic.bench.glm.data import Given, published
 from laconic.bench.glm.suite import check_iterates
-from laconic.bench.papers.ca_sgd_data import source_of
-from laconic.bench.protocol import Spread
-from laconic.bench.ranks import on_ranks
-from laconic.data import BadTable
-from laconic.glm import recipe
+from laconic.bench.options import require_at_least, require_device, require_network
+from laconic.bench.papers.ca_sgd.data import source_of
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import on_ranks, slowest
 
-RANK_FUNCTION = "laconic.bench.papers.ca_sgd_rank:ca_sgd_on_rank"
+RANK_FUNCTION = "laconic.bench.papers.ca_sgd.rank:ca_sgd_on_rank"
 Tell = Callable[[str], None]
 
 
@@ -48,22 +43,12 @@ class CASGDOptions:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("iterations", 1), ("points", 3)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.problems or not self.s or not self.recipes:
-            raise ValueError("there must be at least one problem, one s and one recipe")
-        for block in self.s:
-            if block < 1 or self.iterations % block:
-                raise ValueError(f"iterations must be a multiple of every s, got {self.iterations} and s = {block}")
-        for name in self.recipes:
-            recipe(name)
+        require_at_least(1, self, "batch_size", "iterations")
+        require_at_least(3, self, "points")
+        require_contenders(self.problems, self.recipes, self.s, self.iterations)
+        require_device(self.device, instead="run on ranks of the CPU")
         if self.device == "cpu":
-            check_network(self.ranks, self.rate)
-        elif not self.device.startswith("cuda"):
-            raise ValueError(f"--device must be cpu or cuda, got {self.device!r}")
-        elif not torch.cuda.is_available():
-            raise ValueError("there is no CUDA GPU here; leave --device out to run on ranks of the CPU")
+            require_network(self.ranks, self.rate)
 
     @property
     def contenders(self) -> list[Contender]:
@@ -78,11 +63,7 @@ class CASGDOptions:
 
     def published(self) -> dict[str, Any]:
         """The options as JSON values, files by their names without the folder."""
-        options = asdict(self)
-        for given in options["problems"]:
-            if given["source"] is not None:
-                given["source"]["path"] = Path(given["source"]["path"]).name
-        return options
+        return published(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +113,7 @@ class CASGDRow:
 def ca_sgd_rows(options: CASGDOptions, tell: Tell = lambda label: None) -> list[CASGDRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     if options.device != "cpu":
-        from laconic.bench.papers.ca_sgd_device import device_rows
+        from laconic.bench.papers.ca_sgd.device import device_rows
 
         return device_rows(options, tell)
     arguments = {
@@ -145,18 +126,13 @@ def ca_sgd_rows(options: CASGDOptions, tell: Tell = lambda label: None) -> list[
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
     if results is None:
         return None
-    if "complaint" in results[0]:
-        raise BadTable(results[0]["complaint"])
     return [row for given in options.problems for row in _rows(given, options, results)]
 
 
 def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, Any]]) -> list[CASGDRow]:
     about = results[0][given.name]
     lanes = {c.label: [result[given.name]["lanes"][c.label] for result in results] for c in options.contenders}
-    rounds = {
-        label: [max(turn) for turn in zip(*(lane["seconds"] for lane in ranks), strict=True)]
-        for label, ranks in lanes.items()
-    }
+    rounds = {label: slowest(ranks) for label, ranks in lanes.items()}
     base = lanes[FP32][0]["losses"]
 
     def row(contender: Contender) -> CASGDRow:

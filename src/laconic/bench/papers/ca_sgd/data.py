@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laconic.bench.glm.data import Given
-from laconic.bench.schemes import require_known
+from laconic.bench.options import require_known
 from laconic.data import SHAPES, BadTable
 from laconic.data.read import format_of
 from laconic.glm.job.source import Source

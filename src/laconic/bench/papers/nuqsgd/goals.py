@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from laconic.bench.glm.goals import outcome
-from laconic.bench.goals import Outcome
+from laconic.bench.goals import Outcome, outcome
 from laconic.bench.papers.claim import NUQSGD, Claim
-from laconic.bench.papers.nuqsgd import NUQSGDRow
+from laconic.bench.papers.nuqsgd.row import NUQSGDRow
 from laconic.bench.protocol import Spread
 from laconic.codec import Codec
 from laconic.quantizers import Sign
@@ -32,7 +31,7 @@ def nuqsgd_outcomes(rows: Sequence[NUQSGDRow]) -> list[Outcome]:
         ("test accuracy of nuqsgd below qsgdinf, points", _points(by, "qsgdinf", "nuqsgd"), POINTS_GOAL),
     ):
         if value is not None:
-            found.append(outcome(name, Spread(value, value, value), *goal))
+            found.append(outcome(name, Spread.exactly(value), *goal))
     return found
 
 

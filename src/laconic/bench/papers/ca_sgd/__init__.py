@@ -1,0 +1,1 @@
+"""Mixed-precision CA-SGD on the problems of its paper."""

@@ -1,0 +1,1 @@
+"""Residual networks trained with quantised gradients, as in the paper on NUQSGD."""
