@@ -14,6 +14,14 @@ from laconic.kernels.gpu.rounding import INFINITY, draw, reciprocal, symbol, uni
 
 
 @triton.jit
+def own_bucket(n, BUCKET, PARTS):
+    """(bucket, first, length, part) of a program: its bucket, the place of its first value, and which tiles to take."""
+    bucket = (tl.program_id(0) // PARTS).to(tl.int64)
+    first = bucket * BUCKET
+    return bucket, first, tl.minimum(n - first, BUCKET), tl.program_id(0) % PARTS
+
+
+@triton.jit
 def rule_of(norm, key, bucket, levels_ptr):
     """All that the values of a bucket share: (keep, guard, inverse, k0, k1, levels)."""
     keep, guard, inverse = reciprocal(norm)
@@ -30,21 +38,9 @@ def round_tile(x, i, mask, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHE
 
 @triton.jit
 def _pack_field(
-    v_ptr,
-    memory_ptr,
-    data_ptr,
-    first,
-    length,
-    rule,
-    part,
-    PARTS,
-    WIDTH: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    SYMBOLS: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    v_ptr, memory_ptr, data_ptr, first, length, rule, part, PARTS, WIDTH: tl.constexpr,
+    ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr, SYMBOLS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """The component of WIDTH bits; where the next one begins."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     n_bytes: tl.constexpr = TILE * WIDTH // 8
@@ -67,20 +63,9 @@ def _pack_field(
 
 @triton.jit
 def pack_bucket(
-    v_ptr,
-    memory_ptr,
-    data_ptr,
-    first,
-    length,
-    rule,
-    part,
-    PARTS,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    SYMBOLS: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    v_ptr, memory_ptr, data_ptr, first, length, rule, part, PARTS,
+    ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr, SYMBOLS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Round and pack the bucket of `length` values at v_ptr + first to data_ptr; with SYMBOLS, v holds symbols."""
     for c in tl.static_range(4):
         if BITS & (8 >> c):
@@ -92,18 +77,9 @@ def pack_bucket(
 
 @triton.jit
 def remember_bucket(
-    v_ptr,
-    memory_ptr,
-    first,
-    length,
-    norm,
-    rule,
-    part,
-    PARTS,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    v_ptr, memory_ptr, first, length, norm, rule, part, PARTS,
+    ROUNDING: tl.constexpr, BITS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """memory = (v + memory) - sent, unless the norm is not finite."""
     if norm < INFINITY:
         step = unit(norm, ROUNDING, BITS)

@@ -4,44 +4,34 @@ import torch
 import triton
 import triton.language as tl
 
-from laconic.kernels.gpu.buckets import pack_bucket, remember_bucket, round_tile, rule_of
+from laconic.kernels.gpu.buckets import pack_bucket, remember_bucket, rule_of
 from laconic.kernels.gpu.launch import (
     FLAGS,
     TUNING,
-    bucket_parts,
     is_held,
     levels_on,
     n_rows,
     next_power_of_two,
     on,
     power_of_two,
+    scheme,
     signed,
     tile_for,
 )
 from laconic.kernels.gpu.norms import add, finish, gather, load, norms_into, sum_bucket, term
 from laconic.kernels.gpu.rounding import INFINITY, unit, value
+from laconic.kernels.gpu.steps import pack_into
 from laconic.kernels.gpu.words import join_bytes, split_bytes, store_words, symbols_of
-from laconic.kernels.grid import Grid, Norm, Rounding
-from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
+from laconic.kernels.grid import Grid, Norm
+from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 
 
 @triton.jit
 def _held_bucket(
-    v_ptr,
-    memory_ptr,
-    data_ptr,
-    norm_ptr,
-    levels_ptr,
-    key,
-    bucket,
-    NORM: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    W: tl.constexpr,
-):
+    v_ptr, memory_ptr, data_ptr, norm_ptr, levels_ptr, key, bucket,
+    NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
     """One whole bucket in registers, as R rows of S values; pointers are to the bucket's own values, bytes and norm."""
     j = tl.arange(0, 4 * W)
     mask = None if S == 4 * W else j < S
@@ -71,20 +61,10 @@ def _held_bucket(
 
 @triton.jit
 def _loose_bucket(
-    v_ptr,
-    memory_ptr,
-    data_ptr,
-    norm_ptr,
-    levels_ptr,
-    key,
-    bucket,
-    length,
-    NORM: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
+    v_ptr, memory_ptr, data_ptr, norm_ptr, levels_ptr, key, bucket, length,
+    NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
     TILE: tl.constexpr,
-):
+):  # fmt: skip
     """One bucket of any length, in two passes over it, and a third for the memory once all have read it."""
     total = sum_bucket(v_ptr, memory_ptr, 0, length, 0, 1, NORM, FEEDBACK, TILE)
     norm = finish(total, length, NORM)
@@ -98,23 +78,10 @@ def _loose_bucket(
 
 @triton.jit(do_not_specialize=["n", "key"], do_not_specialize_on_alignment=["data_ptr", "norms_ptr"])
 def _quantize_pack_kernel(
-    v_ptr,
-    memory_ptr,
-    data_ptr,
-    norms_ptr,
-    levels_ptr,
-    n,
-    key,
-    BUCKET: tl.constexpr,
-    BUCKET_BYTES: tl.constexpr,
-    NORM: tl.constexpr,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    R: tl.constexpr,
-    W: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, n, key, BUCKET: tl.constexpr, BUCKET_BYTES: tl.constexpr,
+    NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
+    R: tl.constexpr, W: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """One program a bucket, which it reads once: norm, symbols, bytes. The last bucket, often short, comes first.
 
     Bytes a value: 4 (float32) or 2 (bfloat16, float16) read, bits / 8 written, 4 / BUCKET of norm; with feedback 4 more
@@ -143,91 +110,6 @@ def _quantize_pack_kernel(
             v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, key, bucket, length,
             NORM, ROUNDING, BITS, FEEDBACK, TILE,
         )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["n", "key"])
-def _pack_kernel(
-    v_ptr,
-    memory_ptr,
-    data_ptr,
-    norms_ptr,
-    levels_ptr,
-    n,
-    key,
-    BUCKET,
-    BUCKET_BYTES,
-    PARTS,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    FEEDBACK: tl.constexpr,
-    SYMBOLS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """Round and pack buckets that no program can hold, given their norms; with SYMBOLS, pack only.
-
-    Bytes a value: 4 read (again, after the norms) and bits / 8 written. A width of several components rounds each value
-    once a component.
-    """
-    bucket = (tl.program_id(0) // PARTS).to(tl.int64)
-    first = bucket * BUCKET
-    length = tl.minimum(n - first, BUCKET)
-    norm = 1.0 if SYMBOLS else tl.load(norms_ptr + bucket)
-    rule = rule_of(norm, key, bucket, levels_ptr)
-    part = tl.program_id(0) % PARTS
-    pack_bucket(
-        v_ptr, memory_ptr, data_ptr + bucket * BUCKET_BYTES, first, length, rule, part, PARTS,
-        ROUNDING, BITS, FEEDBACK, SYMBOLS, TILE,
-    )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["n", "key"])
-def _remember_kernel(
-    v_ptr,
-    memory_ptr,
-    norms_ptr,
-    levels_ptr,
-    n,
-    key,
-    BUCKET,
-    PARTS,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """memory = (v + memory) - sent for buckets no program can hold, after `_pack_kernel`. Bytes: 8 read, 4 written."""
-    bucket = (tl.program_id(0) // PARTS).to(tl.int64)
-    first = bucket * BUCKET
-    length = tl.minimum(n - first, BUCKET)
-    norm = tl.load(norms_ptr + bucket)
-    rule = rule_of(norm, key, bucket, levels_ptr)
-    part = tl.program_id(0) % PARTS
-    remember_bucket(v_ptr, memory_ptr, first, length, norm, rule, part, PARTS, ROUNDING, BITS, TILE)
-
-
-@triton.jit(do_not_specialize=["n", "key"])
-def _quantize_kernel(
-    v_ptr,
-    norms_ptr,
-    symbols_ptr,
-    levels_ptr,
-    n,
-    key,
-    BUCKET,
-    PARTS,
-    ROUNDING: tl.constexpr,
-    BITS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """Symbols, a byte each, given any norms. Bytes a value: 4 read, 1 written."""
-    bucket = (tl.program_id(0) // PARTS).to(tl.int64)
-    first = bucket * BUCKET
-    length = tl.minimum(n - first, BUCKET)
-    rule = rule_of(tl.load(norms_ptr + bucket), key, bucket, levels_ptr)
-    for start in range((tl.program_id(0) % PARTS) * TILE, length, PARTS * TILE):
-        i = start + tl.arange(0, TILE)
-        mask = i < length
-        found = round_tile(load(v_ptr, None, first + i, mask, False), i, mask, rule, ROUNDING, BITS, True)
-        tl.store(symbols_ptr + first + i, found.to(tl.uint8), mask=mask)
 
 
 def quantize_pack(
@@ -273,111 +155,25 @@ def _quantize_pack(
     if v.numel() == 0:
         return
     v = v.contiguous()
-    if is_held(bucket_size, grid.bits, data_out):
-        _launch_held(v, memory, norm, grid, bucket_size, key, norms_out, data_out)
+    if not is_held(bucket_size, grid.bits, data_out):
+        norms_into(v, memory, bucket_size, norm, norms_out)
+        pack_into(v, memory, norms_out, grid, bucket_size, key, data_out)
         return
-    norms_into(v, memory, bucket_size, norm, norms_out)
-    _launch_pack(v, memory, norms_out, grid, bucket_size, key, data_out)
+    n_programs, sizes = _held_sizes(v.numel(), bucket_size, grid.bits)
+    bucket_bytes, levels = packed_bucket_bytes(bucket_size, grid.bits), levels_on(grid, v.device)
+    with on(v.device):
+        _quantize_pack_kernel[(n_programs,)](
+            v, levels if memory is None else memory, data_out, norms_out, levels, v.numel(), signed(key),
+            BUCKET_BYTES=bucket_bytes, NORM=int(norm), FEEDBACK=memory is not None, **scheme(grid), **sizes,
+        )  # fmt: skip
 
 
-def _launch_held(
-    v: torch.Tensor,
-    memory: torch.Tensor | None,
-    norm: Norm,
-    grid: Grid,
-    bucket_size: int,
-    key: int,
-    norms_out: torch.Tensor,
-    data_out: torch.Tensor,
-) -> None:
-    rows = n_rows(grid.bits)
+def _held_sizes(n: int, bucket_size: int, bits: int) -> tuple[int, dict[str, int]]:
+    """Number of programs that hold a bucket each, and the sizes to launch them with."""
+    rows = n_rows(bits)
     words = next_power_of_two(bucket_size // (4 * rows))
     threads = min(4 * rows * words // TUNING["pack_values_a_thread"], words)
     warps = power_of_two(threads // 32, TUNING["pack_max_warps"])
-    levels = levels_on(grid, v.device)
-    with on(v.device):
-        _quantize_pack_kernel[(n_buckets(v.numel(), bucket_size),)](
-            v,
-            levels if memory is None else memory,
-            data_out,
-            norms_out,
-            levels,
-            v.numel(),
-            signed(key),
-            BUCKET=bucket_size,
-            BUCKET_BYTES=packed_bucket_bytes(bucket_size, grid.bits),
-            NORM=int(norm),
-            ROUNDING=int(grid.rounding),
-            BITS=grid.bits,
-            FEEDBACK=memory is not None,
-            R=rows,
-            W=words,
-            TILE=tile_for(warps, bucket_size),
-            num_warps=warps,
-            num_stages=TUNING["pack_stages"],
-            **FLAGS,
-        )
-
-
-def _launch_pack(
-    v: torch.Tensor,
-    memory: torch.Tensor | None,
-    norms: torch.Tensor | None,
-    grid: Grid,
-    bucket_size: int,
-    key: int,
-    data_out: torch.Tensor,
-) -> None:
-    """Pack values with these norms, or symbols where `norms` is None; then update the memory, if there is one."""
-    n, tile = v.numel(), TUNING["tile"]
-    count, parts = bucket_parts(n, bucket_size, tile)
-    levels = levels_on(grid, v.device)
-    rule = {
-        "ROUNDING": int(grid.rounding),
-        "BITS": grid.bits,
-        "TILE": tile,
-        "num_warps": TUNING["tile_warps"],
-        **FLAGS,
-    }
-    bucket_bytes = packed_bucket_bytes(bucket_size, grid.bits)
-    with on(v.device):
-        _pack_kernel[(count * parts,)](
-            v, memory, data_out, norms, levels, n, signed(key), bucket_size, bucket_bytes, parts,
-            FEEDBACK=memory is not None, SYMBOLS=norms is None, **rule,
-        )  # fmt: skip
-        if memory is not None:
-            _remember_kernel[(count * parts,)](v, memory, norms, levels, n, signed(key), bucket_size, parts, **rule)
-
-
-def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
-    """v (n,) and norms (n_buckets,) to symbols (n,) uint8."""
-    out = torch.empty(v.numel(), dtype=torch.uint8, device=v.device)
-    if v.numel() == 0:
-        return out
-    n, tile = v.numel(), TUNING["tile"]
-    count, parts = bucket_parts(n, bucket_size, tile)
-    with on(v.device):
-        _quantize_kernel[(count * parts,)](
-            v.contiguous(),
-            norms.contiguous(),
-            out,
-            levels_on(grid, v.device),
-            n,
-            signed(key),
-            bucket_size,
-            parts,
-            ROUNDING=int(grid.rounding),
-            BITS=grid.bits,
-            TILE=tile,
-            num_warps=TUNING["tile_warps"],
-            **FLAGS,
-        )
-    return out
-
-
-def pack(symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
-    """Symbols (n,) uint8 to packed bytes (layout.packed_bytes,) uint8."""
-    out = torch.empty(packed_bytes(symbols.numel(), bits, bucket_size), dtype=torch.uint8, device=symbols.device)
-    if symbols.numel():
-        _launch_pack(symbols.contiguous(), None, None, Grid(Rounding.SIGN, bits, ()), bucket_size, 0, out)
-    return out
+    shape = {"BUCKET": bucket_size, "R": rows, "W": words, "TILE": tile_for(warps, bucket_size)}
+    options = {"num_warps": warps, "num_stages": TUNING["pack_stages"], **FLAGS}
+    return n_buckets(n, bucket_size), {**shape, **options}

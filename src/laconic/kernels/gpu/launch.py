@@ -61,6 +61,19 @@ def bucket_parts(n: int, bucket_size: int, tile: int) -> tuple[int, int]:
     return count, max(1, min(tiles, TUNING["programs"] // count))
 
 
+def tiles(n: int, bucket_size: int) -> tuple[int, dict[str, int]]:
+    """Number of programs that go through buckets a tile at a time, and the sizes to launch them with."""
+    tile = TUNING["tile"]
+    count, parts = bucket_parts(n, bucket_size, tile)
+    sizes = {"BUCKET": bucket_size, "PARTS": parts, "TILE": tile, "num_warps": TUNING["tile_warps"], **FLAGS}
+    return count * parts, sizes
+
+
+def scheme(grid: Grid) -> dict[str, int]:
+    """What kernels must know of a grid when they are compiled."""
+    return {"ROUNDING": int(grid.rounding), "BITS": grid.bits}
+
+
 def n_rows(bits: int) -> int:
     """Rows that a packed bucket is cut into: symbols that share a byte lie a row apart.
 
