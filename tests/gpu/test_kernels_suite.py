@@ -7,7 +7,7 @@ import torch
 
 from laconic.bench.environment import Environment
 from laconic.bench.kernel_goals import kernel_outcomes
-from laconic.bench.kernels import COPY, PACK, SUM, KernelOptions, KernelRow, n_parts
+from laconic.bench.kernels import COPY, PACK, SUM, KernelOptions, KernelRow
 from laconic.bench.protocol import Spread
 
 pytest.importorskip("typer", reason="needs the command line's libraries")
@@ -47,7 +47,7 @@ def test_json(capsys):
     assert main(["bench", "kernels", *command, "--commit", "abc", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["suite"] == "kernels"
-    assert len(document["rows"]) == n_parts(options)
+    assert len(document["rows"]) == options.n_parts
     assert {r["operation"] for r in document["rows"]} == {COPY, PACK, SUM}
     assert all(r["environment"]["gpu"] and r["seconds"]["median"] > 0 for r in document["rows"])
     assert {r["environment"]["commit"] for r in document["rows"]} == {"abc"}

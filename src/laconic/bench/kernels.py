@@ -24,7 +24,7 @@ from laconic.quantizers import Bucketed
 
 __all__ = [
     "COPY", "NAMES", "PACK", "PAYLOADS", "SETTING", "SUM", "Contender", "GPUEnvironment", "KernelOptions", "KernelRow",
-    "Timed", "arrays", "compare", "contenders", "fastest_copy", "kernel_rows", "n_parts", "row",
+    "Timed", "arrays", "compare", "contenders", "fastest_copy", "kernel_rows", "row",
 ]  # fmt: skip
 
 NAMES = ("nuqsgd", "qsgd", "qsgdinf", "sign")
@@ -61,6 +61,11 @@ class KernelOptions:
         if not torch.cuda.is_available():
             raise ValueError("bench kernels needs a CUDA GPU, and torch sees none here")
         select("gpu", torch.device(self.device))
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar, one a row."""
+        return 4 + len(schemes(self.bucket_size, self.schemes)) * (1 + len(PAYLOADS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +132,6 @@ def fastest_copy(v: torch.Tensor, out: torch.Tensor, repeats: int) -> Timed:
 
 def _kernel_copy(v: torch.Tensor, out: torch.Tensor) -> Call:
     return partial(select("gpu", v.device).scale, v, out, 1.0, False)
-
-
-def n_parts(options: KernelOptions) -> int:
-    """How often `kernel_rows` calls `begin`."""
-    return 4 + len(schemes(options.bucket_size, options.schemes)) * (1 + len(PAYLOADS))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 
 from laconic.bench import Finding, findings
 from laconic.bench.glm.suite import GLMRow
-from laconic.cli.bench_network_tables import ddp
+from laconic.cli.bench.network_tables import ddp
 from laconic.cli.demo_curves import CurveRow
 from laconic.cli.demo_parts import Found
 from laconic.report import Column, number, table

@@ -20,11 +20,20 @@ MAX_SYMBOLS = 2**24
 
 
 def coding_steps(problem: str, v: torch.Tensor, bucket_size: int, only: Sequence[str], repeats: int) -> list[Step]:
-    """All coders on 4-bit NUQSGD; on 8-bit QSGDInf those that adapt to its wide alphabet."""
-    cases: list[tuple[Bucketed, str]] = [(NUQSGD(bits=4, bucket_size=bucket_size), coder) for coder in CODERS]
-    cases += [(QSGDInf(bits=8, bucket_size=bucket_size), coder) for coder in ("huffman", "rans")]
+    """The coders of `cases` on the symbols of values v (n,), or of the first of them."""
     v = v[:MAX_SYMBOLS]
-    return [coding_step(problem, v, q, coders.by_name(coder), repeats) for q, coder in cases if coder in only]
+    return [coding_step(problem, v, q, coders.by_name(coder), repeats) for q, coder in cases(bucket_size, only)]
+
+
+def cases(bucket_size: int, only: Sequence[str]) -> list[tuple[Bucketed, str]]:
+    """All coders on 4-bit NUQSGD; on 8-bit QSGDInf those that adapt to its wide alphabet.
+
+    >>> [coder for _, coder in cases(64, only=["elias", "rans"])]
+    ['elias', 'rans', 'rans']
+    """
+    found: list[tuple[Bucketed, str]] = [(NUQSGD(bits=4, bucket_size=bucket_size), coder) for coder in CODERS]
+    found += [(QSGDInf(bits=8, bucket_size=bucket_size), coder) for coder in ("huffman", "rans")]
+    return [(quantizer, coder) for quantizer, coder in found if coder in only]
 
 
 def coding_step(problem: str, v: torch.Tensor, quantizer: Bucketed, coder: Coder, repeats: int) -> Step:

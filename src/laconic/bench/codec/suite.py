@@ -1,12 +1,12 @@
 """The suite `codec`: how fast gradients become bytes, and how few bytes."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from laconic.bench.codec.coding import CODERS, coding_steps
+from laconic.bench.codec.coding import CODERS, cases, coding_steps
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.transport import transport_step
 from laconic.bench.gradient import digits_gradient
@@ -18,7 +18,7 @@ PROBLEMS = ("normal", "digits")
 BYTES_A_VALUE = 16
 """Of memory: the values, their copy, a payload as large as they are, an error memory."""
 
-__all__ = ["CODERS", "NAMES", "PROBLEMS", "Options", "steps"]
+__all__ = ["CODERS", "NAMES", "PROBLEMS", "Options", "codec_rows", "steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,20 @@ class Options:
                 f"size {self.size} needs about {self.size * BYTES_A_VALUE / 1e9:.1f} GB, this machine has "
                 f"{memory / 1e9:.1f} GB; {memory // BYTES_A_VALUE} values would fit"
             )
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return 1 + len(schemes(self.bucket_size, self.schemes)) + len(cases(self.bucket_size, self.coders))
+
+
+def codec_rows(options: Options, tell: Callable[[str], None] = lambda label: None) -> list[Row]:
+    """Run the suite and check every result."""
+    rows = []
+    for step in steps(options):
+        tell(step.label)
+        rows += step.run()
+    return rows
 
 
 def steps(options: Options) -> list[Step]:

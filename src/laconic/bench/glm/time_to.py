@@ -12,8 +12,11 @@ import numpy as np
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.glm import rivals
+from laconic.bench.glm.contenders import ALPHA
+from laconic.bench.glm.data import COVTYPE_ROWS, Given, covtype_like, load
 from laconic.bench.glm.objective import Point, TrainingRows
 from laconic.bench.protocol import Spread
+from laconic.exchange import Communicator
 from laconic.glm import Diverged, Progress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 
@@ -71,6 +74,38 @@ class TimeRow:
         return None if self.objective is None else self.objective / self.optimum - 1
 
 
+@dataclass(frozen=True, slots=True)
+class TimeToOptions:
+    """What to run.
+
+    file        the rows; None for some of the shape of the forest cover data
+    n_rows      of those
+    batch_size  of ours
+    repeats     timed rounds
+    file_bytes  size of the LIBSVM file that is read besides
+    """
+
+    file: Given | None = None
+    n_rows: int = COVTYPE_ROWS
+    batch_size: int = 32
+    repeats: int = 5
+    file_bytes: int = 64_000_000
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar: the rows, the optimum, a search for each contender, rounds, and the file's three."""
+        return 1 + 1 + len(RECIPES) + 2 + self.repeats + 3
+
+
+def race(options: TimeToOptions, tell: Tell = lambda label: None) -> list[TimeRow]:
+    """Read or make the rows, and let everyone run."""
+    tell("the rows")
+    file = options.file
+    problem = load(file, Communicator())[0] if file else covtype_like(options.n_rows)
+    name, rows = file.name if file else "covtype-like", TrainingRows.of(problem, ALPHA)
+    return time_to_rows(name, rows, batch_size=options.batch_size, repeats=options.repeats, tell=tell)
+
+
 def time_to_rows(
     problem: str, rows: TrainingRows, *, batch_size: int = 32, repeats: int = 5, tell: Tell = lambda label: None
 ) -> list[TimeRow]:
@@ -90,11 +125,6 @@ def time_to_rows(
             taken, points[label] = _run(label, chosen[label], rows, limit)
             seconds[label].append(taken)
     return [_row(problem, rows, label, choice, seconds, points, best) for label, choice in chosen.items()]
-
-
-def n_parts(repeats: int) -> int:
-    """Steps of a progress bar."""
-    return 1 + len(RECIPES) + 2 + repeats
 
 
 def searches(rows: TrainingRows, batch_size: int) -> dict[str, Callable[[float], Choice | None]]:

@@ -1,21 +1,21 @@
 """`laconic bench glm`."""
 
-import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput, bad_input
-from laconic.cli.bench_network import AsJson, Output, Quiet, Ranks, Rate, Repeats
-from laconic.cli.bench_output import publish, show
+from laconic.cli.bad_input import BadInput
+from laconic.cli.bench.glm_device import device_options, on_device
+from laconic.cli.bench.options import AsJson, Commit, Output, Quiet, Ranks, Rate, Repeats, numbers
+from laconic.cli.bench.running import Destination, Found, Tell, run_suite
 from laconic.cli.numbers import whole_number
-from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
     from laconic.bench.glm.data import Given
+    from laconic.bench.glm.suite import GLMOptions
+    from laconic.bench.glm.time_to import TimeToOptions
 
 Problem = Annotated[
     str, typer.Option(metavar="NAME,...", help="epsilon, susy, higgs, synth, poisson-synth (synthetic), or all.")
@@ -59,9 +59,6 @@ Device = Annotated[
         help="Instead, on this GPU, one process: beside eager and graphed PyTorch, and JAX if it is there.",
     ),
 ]
-Commit = Annotated[
-    str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
-]
 FileSize = Annotated[int, typer.Option(parser=whole_number(), help="Bytes of the LIBSVM file of --time-to.")]
 RowsOfRace = Annotated[int, typer.Option("--rows", parser=whole_number(), help="Rows of --time-to without --data.")]
 
@@ -102,73 +99,62 @@ def glm(
     its ranks.
     """
     given = dict(locals())
+    to = Destination(output, as_json, quiet, commit)
     if device is not None:
-        from laconic.cli.bench_glm_device import on_device
+        run_suite("glm-device", lambda: device_options(given), on_device, to)
+    elif time_to:
+        run_suite("glm-time-to", lambda: _race_options(given), _race, to)
+    else:
+        run_suite("glm", lambda: _options(given), _ranks, to)
 
-        text, page = on_device(given, _numbers(s or "8,16,32"))
-        show(text, page, as_json=as_json)
-        return
-    (_race if time_to else _ranks)(given)
 
-
-def _ranks(given: dict[str, Any]) -> None:
+def _options(given: dict[str, Any]) -> "GLMOptions":
     from laconic import bench
+    from laconic.bench.glm.suite import GLMOptions, synthetic
+
+    file = _file(given)
+    return GLMOptions(
+        problems=synthetic(o.names(given["problem"]), given["scale"] or 0.05) if file is None else [file],
+        ranks=bench.n_ranks(given["ranks"], given["rate"]),
+        rate=given["rate"],
+        s=numbers(given["s"] or "1,8,32,64,128"),
+        batch_size=given["batch_size"] or 8,
+        iterations=given["iterations"] or 256,
+        repeats=given["repeats"],
+        recipes=o.names(given["recipes"]),
+    )
+
+
+def _ranks(options: "GLMOptions", tell: Tell) -> Found | None:
     from laconic.bench.glm import goals, suite
-    from laconic.cli import bench_glm_tables as tables
+    from laconic.cli.bench import glm_tables as tables
 
-    first = os.environ.get("RANK", "0") == "0"
-    with ExitStack() as stack:
-        with bad_input():
-            file = _file(given)
-            options = suite.GLMOptions(
-                problems=suite.synthetic(o.names(given["problem"]), given["scale"] or 0.05) if file is None else [file],
-                ranks=bench.n_ranks(given["ranks"], given["rate"]),
-                rate=given["rate"],
-                s=_numbers(given["s"] or "1,8,32,64,128"),
-                batch_size=given["batch_size"] or 8,
-                iterations=given["iterations"] or 256,
-                repeats=given["repeats"],
-                recipes=o.names(given["recipes"]),
-            )
-            target = stack.enter_context(bench.replacing(given["output"])) if given["output"] and first else None
-        environment = bench.Environment.here(given["commit"])
-        begin = stack.enter_context(progress(options.n_parts, quiet=given["quiet"] or not first))
-        with o.reading():
-            rows = suite.glm_rows(options, begin)
-        if rows is None:
-            return
-        outcomes = goals.glm_outcomes(rows)
-        setting, said = goals.SETTING, {"options": options.published()}
-        text = publish("glm", rows, environment, outcomes, setting, target, **said)
-    show(text, tables.page(rows, outcomes, options, environment), as_json=given["as_json"])
+    rows = suite.glm_rows(options, tell)
+    if rows is None:
+        return None
+    outcomes = goals.glm_outcomes(rows)
+    said = {"options": options.published()}
+    return Found(rows, outcomes, goals.SETTING, lambda here: tables.page(rows, outcomes, options, here), said)
 
 
-def _race(given: dict[str, Any]) -> None:
-    from laconic import bench
+def _race_options(given: dict[str, Any]) -> "TimeToOptions":
+    from laconic.bench.glm.time_to import TimeToOptions
+
+    if given["rate"] is not None or given["ranks"] not in (None, 1):
+        raise BadInput("--time-to is for one process; leave --ranks and --rate out")
+    return TimeToOptions(_file(given), given["rows"], given["batch_size"] or 32, given["repeats"], given["file_size"])
+
+
+def _race(options: "TimeToOptions", tell: Tell) -> Found:
     from laconic.bench.document import fields
-    from laconic.bench.glm import contenders, data, files, goals, objective, time_to
-    from laconic.cli import bench_glm_tables as tables
-    from laconic.exchange import Communicator
+    from laconic.bench.glm import files, goals, time_to
+    from laconic.cli.bench import glm_tables as tables
 
-    with ExitStack() as stack:
-        with bad_input():
-            if given["rate"] is not None or given["ranks"] not in (None, 1):
-                raise BadInput("--time-to is for one process; leave --ranks and --rate out")
-            file, batch_size, repeats = _file(given), given["batch_size"] or 32, given["repeats"]
-            target = stack.enter_context(bench.replacing(given["output"])) if given["output"] else None
-        environment = bench.Environment.here(given["commit"])
-        begin = stack.enter_context(progress(4 + time_to.n_parts(repeats), quiet=given["quiet"]))
-        begin("the rows")
-        with o.reading():
-            problem = data.load(file, Communicator())[0] if file else data.covtype_like(given["rows"])
-            training = objective.TrainingRows.of(problem, contenders.ALPHA)
-        name = file.name if file else "covtype-like"
-        rows = time_to.time_to_rows(name, training, batch_size=batch_size, repeats=repeats, tell=begin)
-        read = files.file_row(given["file_size"], repeats, begin)
-        outcomes = goals.time_outcomes(rows, read)
-        setting, said = goals.TIME_SETTING, {"file": fields(read)}
-        text = publish("glm-time-to", rows, environment, outcomes, setting, target, **said)
-    show(text, tables.time_page(rows, read, outcomes, environment), as_json=given["as_json"])
+    rows = time_to.race(options, tell)
+    read = files.file_row(options.file_bytes, options.repeats, tell)
+    outcomes = goals.time_outcomes(rows, read)
+    said = {"file": fields(read)}
+    return Found(rows, outcomes, goals.TIME_SETTING, lambda here: tables.time_page(rows, read, outcomes, here), said)
 
 
 def _file(given: dict[str, Any]) -> "Given | None":
@@ -193,7 +179,3 @@ def _file(given: dict[str, Any]) -> "Given | None":
     )
     name = given["data"].name.split(".")[0]
     return Given(name, 1.0, source, given["family"], given["positive"], given["standardize"])
-
-
-def _numbers(text: str) -> list[int]:
-    return [whole_number()(word) for word in o.names(text)]

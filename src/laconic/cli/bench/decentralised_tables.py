@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from laconic.bench import Environment, Outcome, Spread
 from laconic.bench.decentralised import DecentralisedRow
 from laconic.bench.decentralised_goals import SETTING
-from laconic.cli.bench_network_tables import noise
-from laconic.cli.bench_tables import goals
+from laconic.cli.bench.tables import between, goals, machine, noise
 from laconic.report import Column, number, table
 
 
@@ -16,11 +15,8 @@ def page(
     rows: Sequence[DecentralisedRow], outcomes: Sequence[Outcome], environment: Environment
 ) -> Iterator[RenderableType]:
     """All that a person is shown."""
-    here, first = environment, rows[0]
-    yield (
-        f"{here.cpu}, {here.n_cores} cores; python {here.python}, torch {here.torch}, numba {here.numba}, "
-        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}"
-    )
+    first = rows[0]
+    yield machine(environment)
     yield f"{where(first)}; {first.n} values; {first.n_steps} steps"
     if first.seconds is not None:
         yield noise(first.seconds)
@@ -28,9 +24,7 @@ def page(
         yield speeds(rows)
     yield ""
     yield losses(rows)
-    if outcomes:
-        yield ""
-        yield goals(outcomes, SETTING)
+    yield from goals(outcomes, SETTING)
 
 
 def where(row: DecentralisedRow) -> str:
@@ -47,8 +41,8 @@ def speeds(rows: Sequence[DecentralisedRow]) -> RenderableType:
     """Seconds and bytes, one line a contender."""
     columns: list[Column[DecentralisedRow]] = [
         Column("contender", lambda r: r.contender, "left"),
-        Column("ms a\nstep", lambda r: _ms(r.seconds, "median")),
-        Column("20–80 %", lambda r: f"{_ms(r.seconds, 'p20')}–{_ms(r.seconds, 'p80')}"),
+        Column("ms a\nstep", lambda r: number(None if r.seconds is None else 1e3 * r.seconds.median)),
+        Column("20–80 %", lambda r: between(r.seconds, 1e3)),
         Column("×\nfp32", lambda r: _times(r.speedup_over_fp32)),
         Column("× scatter\nreduce", lambda r: _times(r.speedup_over_scatter)),
         Column("MB\nsent", lambda r: number(r.bytes_sent / 1e6)),
@@ -79,10 +73,6 @@ def losses(rows: Sequence[DecentralisedRow]) -> RenderableType:
         rows,
         "distance: √(1/n Σ ‖x_i − x̄‖²) of the nodes' models from their average.",
     )
-
-
-def _ms(seconds: Spread | None, which: str) -> str:
-    return number(None if seconds is None else 1e3 * getattr(seconds, which))
 
 
 def _ratio(x: float | None) -> str:

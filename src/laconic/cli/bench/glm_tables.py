@@ -9,8 +9,7 @@ from laconic.bench.glm.files import FileRow
 from laconic.bench.glm.goals import SETTING, TIME_SETTING, losses, race_losses
 from laconic.bench.glm.suite import GLMOptions, GLMRow
 from laconic.bench.glm.time_to import TimeRow
-from laconic.cli.bench_network_tables import noise
-from laconic.cli.bench_tables import goals
+from laconic.cli.bench.tables import between, goals, lost, machine, noise, percent
 from laconic.report import Column, number, table
 
 
@@ -29,9 +28,7 @@ def page(
         yield iterations([row for row in rows if row.problem == problem])
         yield ""
     yield from lost(losses(rows))
-    if outcomes:
-        yield ""
-        yield goals(outcomes, SETTING)
+    yield from goals(outcomes, SETTING)
 
 
 def time_page(
@@ -48,16 +45,7 @@ def time_page(
     )
     yield ""
     yield from lost(race_losses(rows))
-    yield ""
-    yield goals(outcomes, TIME_SETTING)
-
-
-def machine(here: Environment) -> str:
-    """Where this was measured."""
-    return (
-        f"{here.cpu}, {here.n_cores} cores; python {here.python}, torch {here.torch}, numba {here.numba}, "
-        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}"
-    )
+    yield from goals(outcomes, TIME_SETTING)
 
 
 def iterations(rows: Sequence[GLMRow]) -> RenderableType:
@@ -66,13 +54,13 @@ def iterations(rows: Sequence[GLMRow]) -> RenderableType:
     columns: list[Column[GLMRow]] = [
         Column("contender", lambda r: r.contender, "left"),
         Column("µs", lambda r: _us(r.seconds.median)),
-        Column("20–80 %", lambda r: f"{_us(r.seconds.p20)}–{_us(r.seconds.p80)}"),
+        Column("20–80 %", lambda r: between(r.seconds, 1e6)),
         Column("×\nfp32", lambda r: number(r.speedup_over_fp32.median)),
         Column("×\nbf16", lambda r: number(r.speedup_over_bf16.median)),
         Column("CPU\nµs", lambda r: _us(r.cpu_seconds)),
         Column("mes-\nsages", lambda r: number(r.messages)),
         Column("bytes\nsent", lambda r: number(r.bytes_sent)),
-        Column("loss\ngap %", lambda r: "–" if r.loss_gap is None else f"{100 * r.loss_gap:.3f}"),
+        Column("loss\ngap %", lambda r: percent(r.loss_gap)),
     ]
     return table(
         f"{first.problem}: {first.n_rows:,} × {first.n_features:,}, {first.family}; an iteration",
@@ -101,13 +89,6 @@ def race(rows: Sequence[TimeRow]) -> RenderableType:
         "s: all of fit, float32 rows in memory. ÷ ours: over the faster of laconic's. Each contender runs the best of "
         "the settings tried.",
     )
-
-
-def lost(sentences: Sequence[str]) -> Iterator[str]:
-    """What a person should know before believing the rest."""
-    yield "Where we lose:" + ("" if sentences else " nowhere in this run.")
-    for sentence in sentences:
-        yield f"• {sentence}"
 
 
 def _us(seconds: float) -> str:

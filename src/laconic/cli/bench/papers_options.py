@@ -1,20 +1,15 @@
-"""`laconic bench papers`."""
+"""The options of `laconic bench papers`: what both suites have, what one has alone, and what becomes of them."""
 
-import os
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput, bad_input
-from laconic.cli.bench_network import AsJson, Quiet, Rate
-from laconic.cli.bench_output import publish, show
+from laconic.cli.bad_input import BadInput
+from laconic.cli.bench.options import numbers
 from laconic.cli.numbers import whole_number
-from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
     from laconic.bench.papers.ca_sgd.suite import CASGDOptions
@@ -66,9 +61,6 @@ Points = Annotated[
     int | None, typer.Option(parser=whole_number(), help="Points of a curve; 9, nuqsgd 5 (11 on a GPU).")
 ]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.")]
-Commit = Annotated[
-    str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
-]
 Problem = Annotated[
     str | None,
     typer.Option(metavar="NAME,...", help="ca-sgd: epsilon, susy, higgs, synth, poisson-synth, or all (default)."),
@@ -110,47 +102,8 @@ ExchangeName = Annotated[
 Output = Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the document here, too.")]
 
 
-def papers(
-    suite: Suite,
-    data: Data = None,
-    device: Device = "cpu",
-    ranks: Ranks = None,
-    batch_size: BatchSize = None,
-    iterations: Iterations = None,
-    points: Points = None,
-    problem: Problem = None,
-    scale: Scale = None,
-    s: Blocks = None,
-    recipes: Recipes = None,
-    rate: Rate = None,
-    dataset: Dataset = None,
-    model: Model = None,
-    methods: Methods = None,
-    workers: Workers = None,
-    bits: Bits = None,
-    bucket_size: BucketSize = None,
-    epochs: Epochs = None,
-    images: Images = None,
-    learning_rate: LearningRate = None,
-    seed: Seed = None,
-    exchange: ExchangeName = None,
-    commit: Commit = None,
-    output: Output = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run the two papers' experiments again, and print their figures beside ours.
-
-    ca-sgd: loss and speed of SGD and CA-SGD in each precision. nuqsgd: residual networks whose gradients are quantised
-    in each way: variance, loss, accuracy, bits. Small enough for a laptop by default; docs/papers.md says what differs.
-    """
-    given = dict(locals())
-    with bad_input():
-        _check_suite(given)
-    (_ca_sgd if suite == "ca-sgd" else _nuqsgd)(given)
-
-
-def _check_suite(given: dict[str, Any]) -> None:
+def check_suite(given: dict[str, Any]) -> None:
+    """A complaint about a suite that is not there, or an option of the other one."""
     if given["suite"] not in SUITES:
         raise BadInput(f"unknown suite {given['suite']!r}; choose one of {', '.join(SUITES)}")
     for suite, names in ONLY.items():
@@ -159,54 +112,8 @@ def _check_suite(given: dict[str, Any]) -> None:
                 raise BadInput(f"--{WRITTEN.get(name, name).replace('_', '-')} is for --suite {suite}")
 
 
-def _ca_sgd(given: dict[str, Any]) -> None:
-    from laconic.bench.papers.ca_sgd import goals, suite
-    from laconic.cli import bench_papers_tables as tables
-
-    with bad_input():
-        options = _ca_sgd_options(given)
-    _run(given, suite.ca_sgd_rows, options, goals.ca_sgd_outcomes, goals.ca_sgd_claims, tables.CA_SGD)
-
-
-def _nuqsgd(given: dict[str, Any]) -> None:
-    from laconic.bench.papers.nuqsgd import goals, suite
-    from laconic.cli import bench_papers_tables as tables
-
-    with bad_input():
-        options = _nuqsgd_options(given)
-    _run(given, suite.nuqsgd_rows, options, goals.nuqsgd_outcomes, goals.nuqsgd_claims, tables.NUQSGD)
-
-
-def _run(given: dict[str, Any], run: Any, options: Any, outcomes_of: Any, claims_of: Any, shown: Any) -> None:
-    """Run a suite, write its document, show it."""
-    from laconic import bench
-    from laconic.bench.environment import GPUEnvironment
-
-    first = os.environ.get("RANK", "0") == "0"
-    with ExitStack() as stack:
-        with bad_input():
-            target = stack.enter_context(bench.replacing(given["output"])) if given["output"] and first else None
-        on_gpu = options.device != "cpu"
-        environment: Any = (
-            GPUEnvironment.here(options.device, given["commit"]) if on_gpu else bench.Environment.here(given["commit"])
-        )
-        begin = stack.enter_context(progress(options.n_parts, quiet=given["quiet"] or not first))
-        with o.reading():
-            rows = run(options, begin)
-        if rows is None:
-            return
-        outcomes, claims = outcomes_of(rows), claims_of(rows)
-        said = {
-            "title": shown.title,
-            "about": shown.about(rows),
-            "options": options.published(),
-            "published": [asdict(claim) for claim in claims],
-        }
-        text = publish(f"papers-{given['suite']}", rows, environment, outcomes, shown.setting, target, **said)
-    show(text, shown.page(rows, claims, outcomes, environment), as_json=given["as_json"])
-
-
-def _ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
+def ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
+    """From what was typed; what was not depends on the device."""
     from laconic import bench
     from laconic.bench.papers.ca_sgd.data import given_problems
     from laconic.bench.papers.ca_sgd.suite import CASGDOptions
@@ -218,7 +125,7 @@ def _ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
     asked = {name: given[name] for name in ("batch_size", "iterations", "points") if given[name] is not None}
     defaults = {"batch_size": 32, "iterations": 8192, "s": (16, 32)} if on_gpu else {"s": (32, 128)}
     if given["s"] is not None:
-        asked["s"] = [whole_number()(word) for word in o.names(given["s"])]
+        asked["s"] = numbers(given["s"])
     if given["recipes"] is not None:
         asked["recipes"] = o.names(given["recipes"])
     return CASGDOptions(
@@ -230,7 +137,8 @@ def _ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
     )
 
 
-def _nuqsgd_options(given: dict[str, Any]) -> "NUQSGDOptions":
+def nuqsgd_options(given: dict[str, Any]) -> "NUQSGDOptions":
+    """From what was typed; what was not is small on a CPU, and the paper's on a GPU."""
     from laconic import bench
     from laconic.bench.papers.nuqsgd.options import NUQSGDOptions
     from laconic.exchange.launch import inside_torchrun

@@ -6,10 +6,8 @@ from rich.console import RenderableType
 
 from laconic.bench import DDPOptions, DDPRow, Environment, ExchangeOptions, ExchangeRow, Outcome, Spread
 from laconic.bench.network_goals import SETTING
-from laconic.cli.bench_tables import goals
+from laconic.cli.bench.tables import between, goals, machine, noise
 from laconic.report import Column, number, table
-
-BUSY = 1.5
 
 
 def page(
@@ -20,27 +18,15 @@ def page(
     show: Callable[[Sequence[ExchangeRow | DDPRow]], RenderableType],
 ) -> Iterator[RenderableType]:
     """All that a person is shown."""
-    here, first = environment, rows[0]
-    yield (
-        f"{here.cpu}, {here.n_cores} cores; python {here.python}, torch {here.torch}, numba {here.numba}, "
-        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}"
-    )
+    first = rows[0]
+    yield machine(environment)
     where = f"hosts on links of {first.rate}, emulated" if first.rate else "processes over loopback, unlimited"
     yield f"{first.ranks} ranks of one thread, {where}; {first.n} values; medians of {options.repeats} rounds"
     yield f"{noise(first.seconds)}\n"
     yield show(rows)
     yield ""
     yield phases(rows)
-    if outcomes:
-        yield ""
-        yield goals(outcomes, SETTING)
-
-
-def noise(seconds: Spread) -> str:
-    """How much the first baseline varies from round to round, in a sentence."""
-    spread = seconds.p80 / seconds.p20
-    said = f"80th over 20th percentile of the fp32 baseline: {spread:.2f}"
-    return f"{said}; the machine is busy, mistrust these times" if spread > BUSY else said
+    yield from goals(outcomes, SETTING)
 
 
 def exchange(rows: Sequence[ExchangeRow]) -> RenderableType:
@@ -48,7 +34,7 @@ def exchange(rows: Sequence[ExchangeRow]) -> RenderableType:
     columns: list[Column[ExchangeRow]] = [
         Column("contender", lambda r: r.contender, "left"),
         Column("ms", lambda r: _ms(r.seconds.median)),
-        Column("20–80 %", lambda r: f"{_ms(r.seconds.p20)}–{_ms(r.seconds.p80)}"),
+        Column("20–80 %", lambda r: between(r.seconds, 1e3)),
         Column("×\nfp32", lambda r: _times(r.speedup_over_fp32)),
         Column("×\nbf16", lambda r: _times(r.speedup_over_bf16)),
         Column("MB\nsent", lambda r: number(r.bytes_sent / 1e6)),
@@ -68,7 +54,7 @@ def ddp(rows: Sequence[DDPRow]) -> RenderableType:
     columns: list[Column[DDPRow]] = [
         Column("contender", lambda r: r.contender, "left"),
         Column("ms a\nstep", lambda r: _ms(r.seconds.median)),
-        Column("20–80 %", lambda r: f"{_ms(r.seconds.p20)}–{_ms(r.seconds.p80)}"),
+        Column("20–80 %", lambda r: between(r.seconds, 1e3)),
         Column("×\nfp32", lambda r: _times(r.speedup_over_fp32)),
         Column("×\nbf16", lambda r: _times(r.speedup_over_bf16)),
         Column("MB\nsent", lambda r: number(None if r.bytes_sent is None else r.bytes_sent / 1e6)),

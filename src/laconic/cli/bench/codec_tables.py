@@ -7,6 +7,7 @@ from rich.console import RenderableType
 
 from laconic.bench import Environment, Options, Outcome, Row
 from laconic.bench.codec.goals import PACK, SETTING, UNPACK
+from laconic.cli.bench.tables import goals
 from laconic.report import Column, number, table
 
 BUSY = 1.5
@@ -16,7 +17,7 @@ Group = dict[str, Row]
 """The rows of one contender, by operation."""
 
 
-def tables(
+def page(
     rows: Sequence[Row], outcomes: Sequence[Outcome], options: Options, environment: Environment
 ) -> Iterator[RenderableType]:
     """All that a person is shown."""
@@ -35,9 +36,7 @@ def tables(
     if coding:
         yield ""
         yield coders(coding)
-    if outcomes:
-        yield ""
-        yield goals(outcomes)
+    yield from goals(outcomes, SETTING)
 
 
 def noise(rows: Sequence[Row]) -> str:
@@ -81,21 +80,6 @@ def coders(rows: Sequence[Row]) -> RenderableType:
         Column("decode\nM symbols/s", _cell(_millions, "decode")),
     ]
     return table(f"Symbols to bytes and back, {rows[0].n} symbols on one core", columns, _by_contender(rows))
-
-
-def goals(outcomes: Sequence[Outcome], setting: str = SETTING) -> RenderableType:
-    """Where we meet what we promised ourselves, and where we do not."""
-    columns: list[Column[Outcome]] = [
-        Column("goal", lambda o: o.name, "left"),
-        Column("measured", lambda o: number(o.value.median, 4)),
-        Column(
-            "20–80 %", lambda o: f"{number(o.value.p20)}–{number(o.value.p80)}" if o.value.p20 < o.value.p80 else "–"
-        ),
-        Column("floor", lambda o: f"{o.floor:g}"),
-        Column("aim", lambda o: f"{o.aim:g}"),
-        Column("met", lambda o: {"missed": "no"}.get(o.verdict, o.verdict), "left"),
-    ]
-    return table("Goals", columns, outcomes, f"Stated for {setting}.")
 
 
 def _by_contender(rows: Sequence[Row]) -> list[Group]:

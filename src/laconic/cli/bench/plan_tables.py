@@ -8,7 +8,7 @@ from laconic.bench.environment import Environment
 from laconic.bench.goals import Outcome
 from laconic.bench.plan.goals import SETTING
 from laconic.bench.plan.suite import PlanRow, Regret
-from laconic.cli.bench_tables import goals
+from laconic.cli.bench.tables import goals, machine
 from laconic.planner.terms import duration
 from laconic.report import Column, table
 
@@ -17,16 +17,11 @@ def page(
     rows: Sequence[PlanRow], found: Sequence[Regret], outcomes: Sequence[Outcome], environment: Environment
 ) -> Iterator[RenderableType]:
     """All that a person is shown."""
-    here = environment
-    yield (
-        f"{here.cpu}, {here.n_cores} cores; python {here.python}, torch {here.torch}, numba {here.numba}, "
-        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}\n"
-    )
+    yield f"{machine(environment)}\n"
     yield recommendations(found)
     yield ""
     yield errors(rows)
-    yield ""
-    yield goals(outcomes, SETTING)
+    yield from goals(outcomes, SETTING)
 
 
 def recommendations(found: Sequence[Regret]) -> RenderableType:

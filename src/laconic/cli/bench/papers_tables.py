@@ -13,9 +13,7 @@ from laconic.bench.papers.ca_sgd.suite import CASGDRow
 from laconic.bench.papers.claim import Claim
 from laconic.bench.papers.nuqsgd import goals as nuqsgd_goals
 from laconic.bench.papers.nuqsgd.row import NUQSGDRow
-from laconic.cli.bench_glm_tables import lost, machine
-from laconic.cli.bench_network_tables import noise
-from laconic.cli.bench_tables import goals
+from laconic.cli.bench.tables import between, goals, lost, machine, noise, percent
 from laconic.report import Column, number, table
 
 Rows = Sequence[Any]
@@ -40,7 +38,7 @@ class Shown:
         self, rows: Rows, claims: Sequence[Claim], outcomes: Sequence[Outcome], environment: Any
     ) -> Iterator[RenderableType]:
         """All that a person is shown."""
-        yield where(environment)
+        yield machine(environment)
         yield self.about(rows)
         yield f"{noise(rows[0].seconds)}\n"
         for shown in self.tables(rows):
@@ -49,19 +47,7 @@ class Shown:
         yield beside(claims)
         yield ""
         yield from lost(self.losses(rows))
-        if outcomes:
-            yield ""
-            yield goals(outcomes, self.setting)
-
-
-def where(here: Any) -> str:
-    """Machine, versions and commit, of a CPU or a GPU."""
-    if not hasattr(here, "gpu"):
-        return machine(here)
-    return (
-        f"{here.gpu}; CUDA {here.cuda}, python {here.python}, torch {here.torch}, triton {here.triton}, "
-        f"laconic {here.laconic}, commit {(here.commit or 'none')[:12]}; {here.date}"
-    )
+        yield from goals(outcomes, self.setting)
 
 
 def beside(claims: Sequence[Claim]) -> RenderableType:
@@ -106,12 +92,12 @@ def _problem(rows: Sequence[CASGDRow]) -> RenderableType:
         Column("contender", lambda r: r.contender, "left"),
         Column("µs", lambda r: number(1e6 * r.seconds.median)),
         Column("×\nfp32", lambda r: number(r.speedup_over_fp32.median)),
-        Column("20–80 %", lambda r: f"{number(r.speedup_over_fp32.p20)}–{number(r.speedup_over_fp32.p80)}"),
+        Column("20–80 %", lambda r: between(r.speedup_over_fp32)),
         Column("×\neager", lambda r: number(r.speedup_over_eager)),
         Column("mes-\nsages", lambda r: number(r.messages)),
         Column("loss", lambda r: number(r.loss, 5)),
-        Column("gap %", lambda r: "–" if r.loss_gap is None else f"{100 * r.loss_gap:.3f}"),
-        Column("largest\ngap %", lambda r: "–" if r.largest_gap is None else f"{100 * r.largest_gap:.3f}"),
+        Column("gap %", lambda r: percent(r.loss_gap)),
+        Column("largest\ngap %", lambda r: percent(r.largest_gap)),
     ]
     return table(
         f"{first.problem}: {first.n_rows:,} × {first.n_features:,}, {first.family}; {first.source}",

@@ -1,0 +1,113 @@
+"""What every bench command does: look at what was asked for, run it, write one JSON document, show a page."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import typer
+
+from laconic.cli.bad_input import bad_input
+from laconic.cli.fit_options import reading
+from laconic.cli.progress import progress
+
+if TYPE_CHECKING:
+    from laconic.bench import Outcome
+
+Tell = Callable[[str], None]
+
+
+class Options(Protocol):
+    """What to run; the parts are a progress bar's."""
+
+    @property
+    def n_parts(self) -> int: ...
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a suite.
+
+    outcomes  goals, beside this run's numbers
+    setting   that the goals were stated for
+    page      what a person is shown, given where it was measured
+    said      what else the document says
+    """
+
+    rows: Sequence[Any]
+    outcomes: "Sequence[Outcome]"
+    setting: str
+    page: Callable[[Any], Iterable[Any]]
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where it goes, and how much is said on the way.
+
+    output   file for the document, too
+    as_json  print the document, not the page
+    quiet    no progress bar
+    commit   to be written down; None for git's answer
+    """
+
+    output: Path | None
+    as_json: bool
+    quiet: bool
+    commit: str | None = None
+
+
+def run_suite(name: str, make: Callable[[], O], run: Callable[[O, Tell], Found | None], to: Destination) -> None:
+    """Make the options, where complaints are about what the user gave; run them; write and print what was found.
+
+    run  gives None on the ranks of torchrun other than the first
+    """
+    from laconic import bench
+
+    first = os.environ.get("RANK", "0") == "0"
+    with ExitStack() as stack:
+        with bad_input():
+            options = make()
+            file = stack.enter_context(bench.replacing(to.output)) if to.output and first else None
+        here = _environment(getattr(options, "device", "cpu"), to.commit)
+        begin = stack.enter_context(progress(options.n_parts, quiet=to.quiet or not first))
+        with reading():
+            found = run(options, begin)
+        if found is None:
+            return
+        text = _document(name, found, here)
+        if file:
+            file.write(text + "\n")
+    _show(text if to.as_json else None, found.page(here))
+
+
+def _environment(device: str, commit: str | None) -> Any:
+    from laconic.bench.environment import Environment, GPUEnvironment
+
+    return Environment.here(commit) if device == "cpu" else GPUEnvironment.here(device, commit)
+
+
+def _document(suite: str, found: Found, here: Any) -> str:
+    from laconic import bench
+
+    goals = [asdict(outcome) for outcome in found.outcomes]
+    made = bench.document(suite, found.rows, here, **found.said, goals=goals, goals_for=found.setting)
+    return json.dumps(made, indent=2, allow_nan=False)
+
+
+def _show(text: str | None, page: Iterable[Any]) -> None:
+    """Print the document, or else the page."""
+    from rich.console import Console
+
+    if text is not None:
+        typer.echo(text)
+        return
+    console = Console(highlight=False)
+    for shown in page:
+        console.print(shown)
