@@ -61,6 +61,9 @@ def fit(
     ranks: Annotated[
         int | None, typer.Option(parser=whole_number(most=1024), help="Local processes to share the columns among.")
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="Where to compute, in one process: cpu, cuda, or auto for a GPU where there is one.")
+    ] = "cpu",
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to judge the model by.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, at ends of epochs and")
@@ -100,7 +103,7 @@ def make_task(given: dict[str, Any]) -> "Task":
         drop=o.names(given["drop"]),
     )
     same = ["family", "standardize", "recipe", "batch_size", "alpha", "l1_ratio", "intercept", "learning_rate"]
-    same += ["momentum", "max_iter", "seed", "checkpoint_every", "resume"]
+    same += ["momentum", "max_iter", "seed", "device", "checkpoint_every", "resume"]
     return Task(
         data=source,
         output=str(given["output"]),

@@ -37,6 +37,8 @@ _WORDS = (
     (r"exclude=\('([^']*)',\)", r"--drop \1"),
     (r"one_hot=\('([^']*)',\)", r"--one-hot \1"),
     (r"target='([^']*)'", r"--target \1"),
+    (r"device='([^']*)'", r"--device \1"),
+    (r"leave device out", "leave --device out"),
     (r"\bsample_weight=", "--weight"),
     (r"\b(target|offset|dense)=", r"--\1"),
     (r"\bexclude=", "--drop"),

@@ -79,7 +79,7 @@ def fingerprint(problem: Problem, settings: Settings, **more: Any) -> dict[str, 
         "n_iter_no_change": settings.n_iter_no_change,
         **more,
         "rows": problem.columns.m,
-        "y, weights and offset": [0 if v is None else zlib.crc32(v.contiguous().numpy().data) for v in vectors],
+        "y, weights and offset": [0 if v is None else zlib.crc32(v.cpu().contiguous().numpy().data) for v in vectors],
         "learning_rate": settings.schedule.name,
         **asdict(settings.schedule),  # last, since the step size may have been chosen after all of the above
     }
@@ -154,6 +154,7 @@ def restore(
         if found.shape != tensor.shape or found.dtype != tensor.dtype:
             what = f"{name} is {found.dtype} {tuple(found.shape)}, needed {tensor.dtype} {tuple(tensor.shape)}"
             raise CorruptPayload(f"the checkpoint in {folder} does not fit this problem: {what}")
+        tensors[name] = found.to(tensor.device)
     return State.restore(tensors, manifest.numbers)
 
 

@@ -17,13 +17,13 @@ from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, together
 from laconic.glm.estimators.inputs import Inputs, check_width
 from laconic.glm.estimators.parameters import Run, check_parameters, precision_for, settings_for
-from laconic.glm.estimators.placing import placed
 from laconic.glm.estimators.precision import choose_recipe
 from laconic.glm.estimators.reading import Given, cut_columns, may_differ, read_inputs, type_of
 from laconic.glm.estimators.saved import Saved, begin_epoch, begin_run
 from laconic.glm.estimators.telling import Telling
 from laconic.glm.estimators.training_set import Targets, mean_one, split
 from laconic.glm.families import Family
+from laconic.glm.placing import placed
 from laconic.glm.problem import Problem
 from laconic.glm.solvers import Callback, Diverged, Outcome, Settings, Solution, State, begin, solve
 
@@ -79,8 +79,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         precision = precision_for(self.recipe, type_of(local.X))
         stored = precision.format("data").storage
         cuts, columns, whole = cut_columns(local, [said["n_rows"] for said in facts], rows, stored, comm)
-        columns = placed(columns, self.device)
-        problem = self._problem(columns, whole, seed, going_on=going_on, partial=partial)
+        problem = placed(self._problem(columns, whole, seed, going_on=going_on, partial=partial), self.device)
         run = self._run(saved, seed, partial=partial)
         settings = settings_for(self, problem, precision, run, comm)
         problem, settings = choose_recipe(self, problem, settings, comm, going_on=saved is not None)
@@ -123,10 +122,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             train, held = split(targets, self.validation_fraction, seed)
         if not partial:
             targets = replace(targets, weights=mean_one(targets.weights, train))
-        device = columns.device
-        weights = None if targets.weights is None else torch.from_numpy(targets.weights).to(device)
-        offset = None if whole.offset is None else torch.from_numpy(whole.offset).to(device)
-        return Problem(columns, family, torch.from_numpy(targets.y).to(device), weights, offset, train, held)
+        weights = None if targets.weights is None else torch.from_numpy(targets.weights)
+        offset = None if whole.offset is None else torch.from_numpy(whole.offset)
+        return Problem(columns, family, torch.from_numpy(targets.y), weights, offset, train, held)
 
     def _run(self, saved: Saved | None, seed: int, *, partial: bool) -> Run:
         done = 0 if saved is None else int(saved.numbers["epoch"])

@@ -18,7 +18,7 @@ def make_model(
     task: Task, data: Prepared, settings: Settings, state: State, scores: Scores, comm: Communicator
 ) -> Model:
     """The whole model, on rank 0; on the others one of their own columns, not to be used."""
-    coef, intercept = state.coef, state.intercept
+    coef, intercept = state.coef.cpu(), state.intercept.cpu()
     if data.scaling is not None:
         coef, shift = data.scaling.undo(coef)
         comm.all_reduce(shift)()

@@ -8,11 +8,13 @@ import torch
 
 from laconic.data import BadTable, Table
 from laconic.exchange import Communicator
+from laconic.glm.job.device import check_device, device_for
 from laconic.glm.job.scaling import Scaling
 from laconic.glm.job.source import as_columns, load
 from laconic.glm.job.target import choose_family, codes, distinct
 from laconic.glm.job.task import Task
 from laconic.glm.model import CLASSIFIERS, Label, family_named
+from laconic.glm.placing import placed
 from laconic.glm.precision import Precision
 from laconic.glm.problem import Problem
 
@@ -42,7 +44,8 @@ class Prepared:
 
 
 def prepare(task: Task, comm: Communicator, precision: Precision) -> Prepared:
-    """Read this rank's columns and check all there is to check."""
+    """Read this rank's columns, check all there is to check, and put the problem where it is to be solved."""
+    check_device(task.device, comm.size)
     table = load(task.data, comm, precision.data)
     if table.sample_weight is not None and not bool((table.sample_weight > 0).any()):
         raise BadTable(f"{task.data.path}: all weights are zero")
@@ -52,7 +55,9 @@ def prepare(task: Task, comm: Communicator, precision: Precision) -> Prepared:
     kind = family_named(family, len(classes or (0, 1)))
     scaling = Scaling.of(table.X, centre=task.intercept) if task.standardize else None
     X = table.X if scaling is None else scaling.apply(table.X, precision.data)
+    device = device_for(task.device, task.data.path, is_sparse=table.is_sparse, n_ranks=comm.size)
     problem = Problem(as_columns(X, precision.data), kind, y, table.sample_weight, table.offset)
+    problem = placed(problem, device)
     return Prepared(problem, family, classes, scaling, table.columns, table.n_features, table.feature_names, found)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from laconic.exchange import Communicator
-from laconic.glm.automatic import auto_eta0, auto_s
+from laconic.glm.automatic import auto_eta0, auto_s, pays_in_blocks
 from laconic.glm.job.source import Source
 from laconic.glm.penalty import Penalty
 from laconic.glm.precision import recipe
@@ -24,6 +24,7 @@ class Task:
     family            or None to choose
     standardize       scale columns before fitting; the model is in original units all the same
     solver, s, eta0   or None to choose: SGD where s is 1; see `glm.automatic` for the others
+    device            "cpu", "cuda", or "auto": a GPU where one can be used
     checkpoint        folder, or None
     resume            go on from the checkpoint there, if there is one
     """
@@ -46,6 +47,7 @@ class Task:
     max_iter: int = 100
     tol: float | None = 1e-4
     seed: int = 0
+    device: str = "cpu"
     checkpoint: str | None = None
     checkpoint_every: float = 300.0
     resume: bool = False
@@ -73,10 +75,12 @@ class Task:
         )
 
     def for_problem(self, settings: Settings, problem: Problem, comm: Communicator) -> Settings:
-        """The same with a step size that suits the problem, unless one was given.
+        """The same with a step size that suits the problem, unless one was given, and on a GPU with a solver that does.
 
-        It is cut to three digits, so that it does not depend on the order in which ranks add.
+        The step size is cut to three digits, so that it does not depend on the order in which ranks add.
         """
+        if self.solver is None and self.s is None and pays_in_blocks(problem, self.batch_size):
+            settings = replace(settings, solver="ca_sgd", s=auto_s(self.batch_size, comm.size, on_gpu=True))
         eta0 = float(f"{auto_eta0(problem, settings, comm):.3g}") if self.eta0 is None else self.eta0
         n_iterations = settings.max_iter * settings.sampling.n_batches(problem.n_rows)
         return replace(settings, schedule=schedule(self.learning_rate, eta0, n_iterations=n_iterations))

@@ -1,23 +1,37 @@
-"""Which memory a matrix is kept in, and so where a fit computes."""
+"""Which memory a problem is kept in, and so where a fit computes."""
+
+from dataclasses import replace
 
 import torch
 
 from laconic.errors import BackendUnavailable
 from laconic.glm.columns import Columns, DenseColumns, PinnedColumns
+from laconic.glm.problem import Problem
 
 SHARE = 0.7
 """Of the GPU's free memory that a matrix may take; a larger one stays in the host's memory, page-locked."""
 
 
-def placed(columns: Columns, device: str | None) -> Columns:
-    """The columns where `device` says: None for where they are.
+def placed(problem: Problem, device: str | None) -> Problem:
+    """The problem where `device` says: None for where its columns are.
 
-    >>> placed(DenseColumns(torch.ones(2, 2)), "cpu").device
+    >>> from laconic.glm.families import Gaussian
+    >>> placed(Problem(DenseColumns(torch.ones(2, 2)), Gaussian(), torch.ones(2)), "cpu").y.device
     device(type='cpu')
     """
-    if device is None or torch.device(device) == columns.device:
-        return columns
+    columns = problem.columns if device is None else _columns(problem.columns, device)
+
+    def there(v: torch.Tensor | None) -> torch.Tensor | None:
+        return None if v is None else v.to(columns.device)
+
+    y, weights, offset = problem.y.to(columns.device), there(problem.weights), there(problem.offset)
+    return replace(problem, columns=columns, y=y, weights=weights, offset=offset)
+
+
+def _columns(columns: Columns, device: str) -> Columns:
     wanted = torch.device(device)
+    if wanted == columns.device:
+        return columns
     if not isinstance(columns, DenseColumns):
         raise ValueError(f"device={device!r}: a sparse X stays on the CPU; pass X.toarray(), or leave device out")
     if wanted.type == "cuda" and not torch.cuda.is_available():
