@@ -4,6 +4,8 @@
 to date.
 """
 
+import textwrap
+
 import tables
 from tables import DOCS, link, load, number, origin, spread, table
 
@@ -25,9 +27,9 @@ def member_and_codec(row: dict) -> list[str]:
     """`ecd nuqsgd-4 ring` without its graph."""
     if row["topology"] is None:
         codec, *_ = row["contender"].removeprefix("DDP ").split()
-        return ["all-reduce", codec]
+        return ["all\N{NON-BREAKING HYPHEN}reduce", f"`{codec}`"]
     member, *codec = row["contender"].removesuffix(row["topology"]).split()
-    return [MEMBERS[member], *(codec or ["fp32"])]
+    return [MEMBERS[member], f"`{' '.join(codec) or 'fp32'}`"]
 
 
 def graphs(n_nodes: int = 16) -> str:
@@ -53,8 +55,9 @@ def command(name: str) -> str:
         "size": options["size"] if options["problem"] == "clusters" else None,
         "repeats": options["repeats"],
     }
-    words = [f"--{key} {value}" for key, value in shown.items() if value is not None]
-    return "```\n" + " ".join(["laconic bench decentralised", *words]) + "\n```"
+    words = ["laconic bench decentralised", *(f"--{key} {value}" for key, value in shown.items() if value is not None)]
+    lines = textwrap.wrap(" ".join(words), 78, break_on_hyphens=False)
+    return "```\n" + " \\\n  ".join(lines) + "\n```"
 
 
 def steps(name: str) -> str:
@@ -64,7 +67,7 @@ def steps(name: str) -> str:
         [
             *member_and_codec(row),
             row["topology"] or "–",
-            spread({key: 1e3 * value for key, value in row["seconds"].items()}),
+            number(1e3 * row["seconds"]["median"]),
             spread(row["speedup_over_fp32"]),
             spread(row["speedup_over_scatter"]),
             f"{row['bytes_sent'] / 1e6:.2f}",
@@ -72,14 +75,11 @@ def steps(name: str) -> str:
         ]
         for row in found
     ]
-    headings = [
-        *["member", "codec", "graph", "ms a step (20–80 %)", "× fp32", "× scatter_reduce"],
-        *["MB a step, most of any host", "the last host"],
-    ]
+    headings = ["member", "codec", "graph", "ms a step", "× fp32", "× scatter_reduce", "MB", "MB, last host"]
     slow = f", but {link(options['slow_rate'])} to and from the last" if options["slow_rate"] else ""
     shape = (
         f"{options['ranks']} hosts on links of {link(options['rate'])}{slow}; {found[0]['n']:,} weights, "
-        f"{options['repeats']} timed steps; ratios are taken step by step:"
+        f"{options['repeats']} timed steps:"
     )
     return "\n\n".join([shape, table(headings, rows), command(name), origin(name)])
 
