@@ -1,7 +1,7 @@
 """Rows for the suite `glm`: a synthetic problem of a published shape, or a file."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,26 @@ def stored(columns: Columns, dtype: torch.dtype) -> Columns:
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.X.to(dtype))
     raise TypeError(f"expected dense or sparse columns, got {type(columns).__name__}")
+
+
+@dataclass(slots=True)
+class Copies:
+    """A problem with its columns in each type that recipes store them in, made once.
+
+    >>> susy = Copies(load(Given("susy", scale=1e-5), Communicator())[0])
+    >>> susy.stored_as(torch.bfloat16).columns is susy.stored_as(torch.bfloat16).columns
+    True
+    """
+
+    problem: Problem
+    made: dict[torch.dtype, Columns] = field(default_factory=dict)
+
+    def stored_as(self, dtype: torch.dtype) -> Problem:
+        """The same problem; its rows in float32 are those that were given."""
+        if dtype not in self.made:
+            given = self.problem.columns
+            self.made[dtype] = given if dtype == torch.float32 else stored(given, dtype)
+        return replace(self.problem, columns=self.made[dtype])
 
 
 def covtype_like(n_rows: int = COVTYPE_ROWS, seed: int = 0) -> Problem:

@@ -9,7 +9,7 @@ import torch
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.glm.contenders import Contender, require_contenders
-from laconic.bench.glm.data import stored
+from laconic.bench.glm.data import Copies
 from laconic.bench.glm.device_data import DEVICE_SHAPES, device_problem
 from laconic.bench.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
 from laconic.bench.glm.lane import SEED, first_rows, objective
@@ -134,6 +134,16 @@ class Ours:
         return self.state.coef[0], float(self.state.intercept)
 
 
+def loss_of(rival: Rival, problem: Problem) -> float:
+    """The objective over all rows at the point where the rival stands."""
+    settings = Contender("sgd", "fp32").settings(1.0, 1, SEED)
+    state = begin(problem, settings)
+    x, intercept = rival.point()
+    state.weights.x.copy_(x[None])
+    state.weights.intercept.value.fill_(intercept)
+    return objective(problem, settings, state, Communicator())
+
+
 def device_rows(options: DeviceOptions, tell: Callable[[str], None] = lambda label: None) -> list[DeviceRow]:
     """Run the suite and check every result."""
     return [row for name in options.problems for row in _Bench(name, options, tell).rows()]
@@ -147,7 +157,7 @@ class _Bench:
         tell(f"{name}: the rows")
         device = torch.device(options.device)
         self.problem = device_problem(name, options.scale, device, SEED)
-        self.columns = {torch.float32: self.problem.columns}
+        self.copies = Copies(self.problem)
         settings = Contender("sgd", "fp32").settings(1.0, options.batch_size, SEED)
         self.eta = auto_eta0(self.problem, settings, Communicator())
         self.start = float(begin(self.problem, settings).intercept)
@@ -204,14 +214,11 @@ class _Bench:
 
     def _ours(self, contender: Contender) -> Ours:
         settings = contender.settings(self.eta, self.options.batch_size, SEED)
-        dtype = settings.precision.format("data").storage
-        self._X(dtype)
-        return Ours(replace(self.problem, columns=self.columns[dtype]).cast(torch.float32), settings, contender.label)
+        problem = self.copies.stored_as(settings.precision.format("data").storage)
+        return Ours(problem.cast(torch.float32), settings, contender.label)
 
     def _X(self, dtype: torch.dtype) -> torch.Tensor:
-        if dtype not in self.columns:
-            self.columns[dtype] = stored(self.problem.columns, dtype)
-        return self.columns[dtype].X  # type: ignore[attr-defined,no-any-return]
+        return self.copies.stored_as(dtype).columns.X  # type: ignore[attr-defined,no-any-return]
 
     def _row(self, label: str, make: Callable[[], Rival], contender: Contender) -> DeviceRow:
         self.tell(f"{self.name}: {label}")
@@ -244,12 +251,7 @@ class _Bench:
 
     def _epoch_loss(self, rival: Rival) -> float:
         rival.run(self.order)
-        x, intercept = rival.point()
-        settings = Contender("sgd", "fp32").settings(self.eta, self.options.batch_size, SEED)
-        state = begin(self.problem, settings)
-        state.weights.x.copy_(x[None])
-        state.weights.intercept.value.fill_(intercept)
-        return objective(self.problem, settings, state, Communicator())
+        return loss_of(rival, self.problem)
 
     def _exact(self) -> torch.Tensor:
         """Weights and intercept of SGD in float64 after `CHECKED` iterations."""

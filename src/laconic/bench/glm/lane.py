@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 
 from laconic.bench.exchange.rank import barrier
 from laconic.bench.glm.contenders import FP32, Contender
-from laconic.bench.glm.data import stored
+from laconic.bench.glm.data import Copies
 from laconic.exchange import Communicator
 from laconic.exchange.inbox import Wait
 from laconic.glm import Problem, Sampling, Settings, State, auto_eta0, begin
@@ -82,13 +82,10 @@ def new_lanes(problem: Problem, comm: Communicator, everyone: Sequence[Contender
     """Every contender at its start, with the step size that suits this problem."""
     eta0 = auto_eta0(problem, everyone[0].settings(1.0, batch_size, SEED), comm)
     silent = SilentCommunicator(comm.rank, comm.size, comm.channels)
-    lanes, matrices = {}, {torch.float32: problem.columns}
+    lanes, copies = {}, Copies(problem)
     for contender in everyone:
         settings = contender.settings(eta0, batch_size, SEED)
-        dtype = settings.precision.format("data").storage
-        if dtype not in matrices:
-            matrices[dtype] = stored(problem.columns, dtype)
-        own = replace(problem, columns=matrices[dtype]).cast(settings.precision.carrier)
+        own = copies.stored_as(settings.precision.format("data").storage).cast(settings.precision.carrier)
         wire = Wire(silent if contender.silent else comm, settings.precision.gram_wire)
         lanes[contender.label] = Lane(own, settings, begin(own, settings), wire)
     return lanes

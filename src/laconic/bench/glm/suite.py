@@ -118,17 +118,22 @@ def synthetic(names: Sequence[str], scale: float) -> list[Given]:
 
 def glm_rows(options: GLMOptions, tell: Callable[[str], None] = lambda label: None) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
+    results = seen_by_ranks(RANK_FUNCTION, options, tell, repeats=options.repeats)
+    if results is None:
+        return None
+    return [row for given in options.problems for row in _rows(given.name, options, results)]
+
+
+def seen_by_ranks(function: str, options: Any, tell: Callable[[str], None], **more: int) -> list[dict[str, Any]] | None:
+    """What every rank has seen of the contenders on the problems of these options."""
     arguments = {
         "problems": [asdict(given) for given in options.problems],
         "contenders": [asdict(contender) for contender in options.contenders],
         "batch_size": options.batch_size,
         "iterations": options.iterations,
-        "repeats": options.repeats,
+        **more,
     }
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
-    if results is None:
-        return None
-    return [row for given in options.problems for row in _rows(given.name, options, results)]
+    return on_ranks(function, arguments, options.ranks, options.rate, tell)
 
 
 def check_iterates(contender: Contender, lanes: Sequence[dict[str, Any]]) -> float:

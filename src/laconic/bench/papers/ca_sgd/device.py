@@ -9,17 +9,17 @@ import torch
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.glm.contenders import Contender
-from laconic.bench.glm.data import Given, load, stored
-from laconic.bench.glm.device import Ours
+from laconic.bench.glm.data import Copies, Given, load
+from laconic.bench.glm.device import Ours, loss_of
 from laconic.bench.glm.device_data import device_problem
 from laconic.bench.glm.device_rivals import EagerSGD, GraphedSGD, Rival
-from laconic.bench.glm.lane import SEED, first_rows, objective
+from laconic.bench.glm.lane import SEED, rounds_of
 from laconic.bench.papers.ca_sgd.data import source_of
 from laconic.bench.papers.ca_sgd.suite import CASGDOptions, CASGDRow, Tell, curve, gaps
 from laconic.bench.protocol import Spread, speedup
 from laconic.data import BadTable
 from laconic.exchange import Communicator
-from laconic.glm import DenseColumns, Problem, Sampling, auto_eta0, begin
+from laconic.glm import DenseColumns, Problem, auto_eta0, begin
 
 EAGER_PART = 32
 """Eager SGD runs this part of the iterations, for its time alone."""
@@ -41,13 +41,12 @@ class _Runs:
         tell(f"{given.name}: the rows")
         device = torch.device(options.device)
         self.problem = on_device(given, device)
-        self.matrices = {torch.float32: self.problem.columns}
+        self.copies = Copies(self.problem)
         settings = Contender("sgd", "fp32").settings(1.0, options.batch_size, SEED)
         self.eta = auto_eta0(self.problem, settings, Communicator())
         self.start = float(begin(self.problem, settings).intercept)
-        n = (options.points - 1) * options.iterations * options.batch_size
-        order = first_rows(Sampling(seed=SEED), self.problem.n_rows, n)
-        self.rounds = torch.from_numpy(order).long().to(device).view(options.points - 1, -1)
+        rounds = rounds_of(self.problem.n_rows, options.points - 1, options.iterations * options.batch_size)
+        self.rounds = torch.from_numpy(rounds).long().to(device)
 
     def rows(self) -> list[CASGDRow]:
         """The baseline first."""
@@ -74,11 +73,8 @@ class _Runs:
 
     def _ours(self, contender: Contender) -> Ours:
         settings = contender.settings(self.eta, self.options.batch_size, SEED)
-        dtype = settings.precision.format("data").storage
-        if dtype not in self.matrices:
-            self.matrices[dtype] = stored(self.problem.columns, dtype)
-        problem = replace(self.problem, columns=self.matrices[dtype]).cast(torch.float32)
-        return Ours(problem, settings, contender.label)
+        problem = self.copies.stored_as(settings.precision.format("data").storage)
+        return Ours(problem.cast(torch.float32), settings, contender.label)
 
     def _eager_seconds(self) -> float:
         self.tell(f"{self.given.name}: eager")
@@ -91,19 +87,11 @@ class _Runs:
         self.tell(f"{self.given.name}: {contender.label}")
         make().run(self.rounds[0])  # compiles what is to be compiled
         rival = make()
-        losses, seconds = [self._loss(rival)], []
+        losses, seconds = [loss_of(rival, self.problem)], []
         for rows in self.rounds:
             seconds.append(_seconds(rival, rows) / self.options.iterations)
-            losses.append(self._loss(rival))
+            losses.append(loss_of(rival, self.problem))
         return losses, seconds, rival.label
-
-    def _loss(self, rival: Rival) -> float:
-        settings = Contender("sgd", "fp32").settings(self.eta, self.options.batch_size, SEED)
-        state = begin(self.problem, settings)
-        x, intercept = rival.point()
-        state.weights.x.copy_(x[None])
-        state.weights.intercept.value.fill_(intercept)
-        return objective(self.problem, settings, state, Communicator())
 
     def _row(
         self,

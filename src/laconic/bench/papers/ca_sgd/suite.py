@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from laconic.bench.glm.contenders import FP32, Contender, require_contenders
 from laconic.bench.glm.data import Given, published
-from laconic.bench.glm.suite import check_iterates
+from laconic.bench.glm.suite import check_iterates, seen_by_ranks
 from laconic.bench.options import require_at_least, require_device, require_network
 from laconic.bench.papers.ca_sgd.data import source_of
 from laconic.bench.protocol import Spread, speedup
-from laconic.bench.ranks import on_ranks, slowest
+from laconic.bench.ranks import slowest
 
 RANK_FUNCTION = "laconic.bench.papers.ca_sgd.rank:ca_sgd_on_rank"
 Tell = Callable[[str], None]
@@ -116,14 +116,7 @@ def ca_sgd_rows(options: CASGDOptions, tell: Tell = lambda label: None) -> list[
         from laconic.bench.papers.ca_sgd.device import device_rows
 
         return device_rows(options, tell)
-    arguments = {
-        "problems": [asdict(given) for given in options.problems],
-        "contenders": [asdict(contender) for contender in options.contenders],
-        "batch_size": options.batch_size,
-        "iterations": options.iterations,
-        "points": options.points,
-    }
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
+    results = seen_by_ranks(RANK_FUNCTION, options, tell, points=options.points)
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given, options, results)]
