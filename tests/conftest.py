@@ -4,6 +4,9 @@ Numba compares a cached kernel with its own file only, not with the files of the
 """
 
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 KERNELS = Path(__file__).parents[1] / "src" / "laconic" / "kernels"
 
@@ -13,3 +16,12 @@ def pytest_configure(config):
     for cached in KERNELS.rglob("*.nb[ic]"):
         if cached.stat().st_mtime < newest:
             cached.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def forked_ranks(monkeypatch):
+    """`start_ranks` forks its ranks: starting each anew is tested by `bench/test_launch.py` alone."""
+    from forking import popen
+    from laconic.exchange import launch
+
+    monkeypatch.setattr(launch, "subprocess", SimpleNamespace(**{**vars(launch.subprocess), "Popen": popen}))

@@ -13,6 +13,11 @@ from laconic.exchange.launch import Host, RankFailed, start_ranks
 HERE = Path(__file__).parent
 
 
+@pytest.fixture
+def forked_ranks():
+    """None here: each rank is a new process."""
+
+
 @pytest.fixture(autouse=True)
 def rank_functions(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE))

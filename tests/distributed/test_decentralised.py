@@ -1,18 +1,15 @@
 """Decentralised training over ranks: replicas agree, so does simulation, resume is bit-exact, failures have names."""
 
 import io
-import json
 import os
-import subprocess
-import sys
-import time
-from pathlib import Path
+from datetime import timedelta
 
 import pytest
 import torch
 from models import batch, network, sgd, weights
 
 import laconic
+from forking import forked
 from laconic import DCDPSGD, DPSGD, ECDPSGD, NUQSGD, RANS, Codec, Complete, Policy, Ring, SimulatedGraph, Star
 from laconic.exchange import Communicator, Neighbours
 from laconic.exchange.neighbours import Swap
@@ -194,61 +191,31 @@ def test_a_neighbour_s_lengths_are_not_trusted(pool):
     assert "edge 0–1: rank 1 announces codes of [1000000] bytes" in told
 
 
-SCRIPT = """
-import json, os, sys, time
-from datetime import timedelta
-sys.path.insert(0, {here!r})
-import torch, torch.distributed as dist
-rank, size, store, way = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-torch.set_num_threads(1)
-dist.init_process_group("gloo", f"file://{{store}}", timedelta(seconds=60), size, rank)
-from test_decentralised import FINE, SMALL, steps
-from models import network, sgd
-from laconic import ECDPSGD, Ring
-net = network()
-node = ECDPSGD(net, sgd(net), Ring(), FINE, policy=SMALL, timeout=timedelta(seconds=6))
-steps(node, range(3), rank)
-if rank == 1:
-    if way == "dies":
+def disappearing(rank, store, way, pipe):
+    """One of four ranks; the second dies or hangs, the others tell what they are told."""
+    torch.distributed.init_process_group("gloo", f"file://{store}", timedelta(seconds=60), 4, rank)
+    net = network()
+    node = ECDPSGD(net, sgd(net), Ring(), FINE, policy=SMALL, timeout=timedelta(seconds=6))
+    steps(node, range(3), rank)
+    if rank == 1:
+        if way == "hangs":
+            pipe.poll(None)  # answers nobody, and ends with the test
         os._exit(17)
-    sys.stdin.read()  # answers nobody, and ends with the test
-    os._exit(17)
-try:
-    steps(node, range(3, 6), rank)
-except Exception as error:
-    print(json.dumps({{"error": type(error).__name__, "text": str(error)}}), flush=True)
-    sys.stdin.read()  # its own end must not be what the others notice
-os._exit(0)
-"""
+    try:
+        steps(node, range(3, 6), rank)
+    except Exception as error:  # noqa: BLE001 (told to the test)
+        pipe.send((type(error).__name__, str(error)))
+        pipe.poll(None)  # its own end must not be what the others notice
+    os._exit(0)
 
 
 @pytest.mark.parametrize("way", ["dies", "hangs"])
 def test_a_neighbour_that_disappears_is_named_by_its_edge(tmp_path, way):
-    script = tmp_path / "rank.py"
-    here = Path(__file__).parent
-    script.write_text(SCRIPT.format(here=str(here)))
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), "4", str(tmp_path / "store"), way],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(4)
-    ]
-    try:
-        told = {rank: json.loads(ranks[rank].stdout.readline()) for rank in (0, 2)}
-    finally:
-        for process in ranks:
-            process.stdin.close()
-        deadline = time.monotonic() + 60
-        for process in ranks:
-            process.wait(timeout=max(1, deadline - time.monotonic()))
-            process.stdout.close()
-    assert ranks[1].returncode == 17
+    with forked(disappearing, 4, str(tmp_path / "store"), way) as (ranks, pipes):
+        told = {rank: pipes[rank].recv() for rank in (0, 2)}
+    assert ranks[1].exitcode == 17
     for rank, edge in ((0, "0–1"), (2, "1–2")):
-        assert told[rank]["error"] == "ExchangeFailed"
-        assert f"on rank {rank} of 4, on edge {edge}: rank 1 stopped" in told[rank]["text"]
-        assert "within 6 s" in told[rank]["text"]
+        kind, text = told[rank]
+        assert kind == "ExchangeFailed"
+        assert f"on rank {rank} of 4, on edge {edge}: rank 1 stopped" in text
+        assert "within 6 s" in text

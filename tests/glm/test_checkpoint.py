@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from forking import forked
 from laconic.errors import CorruptPayload
 from laconic.exchange.launch import Host, start_ranks
 from laconic.glm import checkpoint, files
@@ -139,32 +138,31 @@ def test_an_old_checkpoint_is_not_overwritten_by_mistake(problem, tmp_path):
         run(task)
 
 
-KILLED = """
-import os, signal, sys, json
-sys.path.insert(0, {here!r})
-from laconic.glm import files
-from laconic.glm.job import Task, run
-calls, replace = 0, os.replace
-def crash(source, target):
-    global calls
-    calls += 1
-    if calls == {at}:
-        {torn}
-        os.kill(os.getpid(), signal.SIGKILL)
-    replace(source, target)
-files.os.replace = crash
-run(Task.from_json(json.loads(sys.argv[1])))
-"""
+def killed(rank, task, at, torn, pipe):
+    """A fit that ends at a rename: of a whole file, or of one of which the disk has only the beginning."""
+    calls, rename = 0, os.replace
+
+    def crash(source, target):
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            if torn:
+                os.truncate(source, 9)
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(source, target)
+
+    files.os.replace = crash
+    run(task)
 
 
 @pytest.mark.parametrize("at", [5, 6])
-@pytest.mark.parametrize("torn", ["pass", "os.truncate(source, 9)"])
+@pytest.mark.parametrize("torn", [False, True])
 def test_killed_between_write_and_rename(problem, whole, tmp_path, at, torn):
     """Odd renames are of a rank's tensors, even ones of the manifest."""
     task = checkpointed(problem, tmp_path)
-    code = KILLED.format(here=str(HERE), at=at, torn=torn)
-    died = subprocess.run([sys.executable, "-c", code, json.dumps(asdict(task))], capture_output=True, timeout=100)
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    with forked(killed, 1, task, at, torn) as ([died], _):
+        died.join(100)
+    assert died.exitcode == -signal.SIGKILL
     assert not Path(task.output).exists()
     assert checkpoint.latest(tmp_path / "kept").number == (at - 1) // 2
     run(replace(task, resume=True))
@@ -173,19 +171,16 @@ def test_killed_between_write_and_rename(problem, whole, tmp_path, at, torn):
     assert len(names) == 2, "what the kill has left is removed"
 
 
-TELLS = """
-import sys, json
-from laconic.glm.job import Task, run
-run(Task.from_json(json.loads(sys.argv[1])), callbacks=[lambda p: print(p.iteration, flush=True)])
-"""
+def tells(rank, task, pipe):
+    run(task, callbacks=[lambda progress: pipe.send(progress.iteration)])
 
 
 @pytest.mark.parametrize("after", [2, 9])
 def test_killed_at_any_moment(problem, tmp_path, after):
     task = checkpointed(problem, tmp_path, max_iter=40, tol=None)
-    with subprocess.Popen([sys.executable, "-c", TELLS, json.dumps(asdict(task))], stdout=subprocess.PIPE) as fit:
+    with forked(tells, 1, task) as ([fit], [pipe]):
         for _ in range(after):
-            fit.stdout.readline()
+            pipe.recv()
         fit.kill()
     found = checkpoint.latest(tmp_path / "kept")
     assert found.number >= after
