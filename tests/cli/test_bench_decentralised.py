@@ -1,33 +1,19 @@
 """`laconic bench decentralised`, at sizes that take no time."""
 
-import json
-
 import pytest
-
-from laconic.cli import main
 
 SMALL = ["bench", "decentralised", "--size", "3000", "--repeats", "2", "--batch-size", "4", "--codec", "nuqsgd-4"]
 
 
-def test_tables_over_ranks(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main([*SMALL, "--ranks", "2", "--topology", "ring", "--member", "dpsgd,ecd"]) == 0
-    out, err = capsys.readouterr()
-    assert not err
-    assert "…" not in out
-    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+def test_tables_over_ranks(printed):
+    out = printed([*SMALL, "--ranks", "2", "--topology", "ring", "--member", "dpsgd,ecd"])
     for word in ("DDP fp32", "nuqsgd-4 scatter_reduce", "dpsgd ring", "ecd nuqsgd-4 ring", "loopback", "Goals"):
         assert word in out
 
 
-def test_json_of_simulated_nodes(capsys, tmp_path):
-    target = tmp_path / "rows.json"
+def test_json_of_simulated_nodes(published):
     options = ["--simulate", "6", "--topology", "ring,torus", "--member", "ecd,dcd,ecd-paper"]
-    assert main([*SMALL, *options, "--json", "--output", str(target)]) == 0
-    out, err = capsys.readouterr()
-    document = json.loads(out)
-    assert not err
-    assert document == json.loads(target.read_text())
+    document = published([*SMALL, *options])
     assert document["suite"] == "decentralised"
     rows = {row["contender"]: row for row in document["rows"]}
     assert list(rows) == [
@@ -55,10 +41,5 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
-def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys):
-    assert main(["bench", "decentralised", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.startswith("laconic: ")
-    assert err.count("\n") == 1
-    assert said in err
+def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
+    complains(["bench", "decentralised", *arguments], said)

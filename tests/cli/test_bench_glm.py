@@ -11,13 +11,8 @@ GLM = ["bench", "glm", "--problem", "susy", "--ranks", "2", *SMALL]
 RACE = ["bench", "glm", "--time-to", "--rows", "600", "--repeats", "1", "--file-size", "20000"]
 
 
-def test_json(capsys, tmp_path):
-    target = tmp_path / "rows.json"
-    assert main([*GLM, "--json", "--output", str(target)]) == 0
-    out, err = capsys.readouterr()
-    made = json.loads(out)
-    assert not err
-    assert made == json.loads(target.read_text())
+def test_json(published):
+    made = published(GLM)
     assert made["suite"] == "glm"
     labels = ["sgd fp32", "sgd C", "ca_sgd C s=4", "sgd fp32, no messages", "ca_sgd C s=4, no messages"]
     assert [row["contender"] for row in made["rows"]] == labels
@@ -27,13 +22,8 @@ def test_json(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("command", [GLM, RACE], ids=["ranks", "race"])
-def test_tables(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(command) == 0
-    out, err = capsys.readouterr()
-    assert not err
-    assert "…" not in out
-    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+def test_tables(command, printed):
+    out = printed(command)
     for word in ("Where we lose", "Goals", "fp32"):
         assert word in out
 
@@ -48,9 +38,8 @@ def test_a_file_by_its_target(capsys, tmp_path):
     assert str(tmp_path) not in json.dumps(made)
 
 
-def test_the_race_as_json(capsys):
-    assert main([*RACE, "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+def test_the_race_as_json(published):
+    made = published(RACE)
     assert made["suite"] == "glm-time-to"
     assert [row["contender"] for row in made["rows"]][:2] == ["laconic fp32", "laconic C"]
     assert made["file"]["mb_per_second"] > 0
@@ -73,13 +62,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
-def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys):
-    assert main(["bench", "glm", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.startswith("laconic: ")
-    assert err.count("\n") == 1
-    assert said in err
+def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
+    complains(["bench", "glm", *arguments], said)
 
 
 def test_demo_fits_a_model(capsys, monkeypatch):

@@ -34,7 +34,7 @@ def between(x: Spread | None, unit: float = 1.0) -> str:
     """The 20th and the 80th percentile, in so many parts of one.
 
     >>> between(Spread(0.002, 0.001, 0.003), 1e3)
-    '1–3'
+    '1.00–3.00'
     """
     return "–" if x is None else f"{number(unit * x.p20)}–{number(unit * x.p80)}"
 

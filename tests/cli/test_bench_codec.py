@@ -11,11 +11,8 @@ TINY = ["bench", "codec", "--size", "5000", "--bucket-size", "512", "--repeats",
 FEW = [*TINY, "--schemes", "nuqsgd,bf16", "--coders", "rans"]
 
 
-def test_json(capsys):
-    assert main([*TINY, "--json"]) == 0
-    out, err = capsys.readouterr()
-    document = json.loads(out)
-    assert not err
+def test_json(published):
+    document = published(TINY)
     assert document["suite"] == "codec"
     assert {row["via"] for row in document["rows"]} == {"torch", "codec", "kernel", "coder"}
     for row in document["rows"]:
@@ -24,13 +21,8 @@ def test_json(capsys):
     assert len(document["goals"]) == 9
 
 
-def test_tables(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    assert main(TINY) == 0
-    out, err = capsys.readouterr()
-    assert not err
-    assert "…" not in out
-    assert max(len(line.rstrip()) for line in out.splitlines()) <= 100
+def test_tables(printed):
+    out = printed(TINY, columns=100)
     for word in ("copy_ fp32", "nuqsgd-4 p=0.7", "ef-sign", "rans on qsgdinf-8", "Goals"):
         assert word in out
 
@@ -38,13 +30,6 @@ def test_tables(capsys, monkeypatch):
 def test_digits_problem(capsys):
     assert main([*FEW, "--problem", "digits", "--json"]) == 0
     assert {row["problem"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"digits"}
-
-
-def test_output_is_the_same_document(tmp_path, capsys):
-    target = tmp_path / "rows.json"
-    assert main([*FEW, "--json", "--output", str(target)]) == 0
-    assert json.loads(target.read_text()) == json.loads(capsys.readouterr().out)
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_wrong_result_is_not_the_users_mistake(tmp_path, monkeypatch):

@@ -1,10 +1,6 @@
 """`laconic bench papers`, at sizes that take no time."""
 
-import json
-
 import pytest
-
-from laconic.cli import main
 
 PAPERS = ["bench", "papers", "--suite"]
 CA_SGD = [
@@ -18,13 +14,8 @@ NUQSGD = [
 
 
 @pytest.mark.parametrize(("suite", "command"), [("papers-ca-sgd", CA_SGD), ("papers-nuqsgd", NUQSGD)])
-def test_json_is_what_a_report_reads(suite, command, capsys, tmp_path):
-    target = tmp_path / "rows.json"
-    assert main([*command, "--json", "--output", str(target)]) == 0
-    out, err = capsys.readouterr()
-    made = json.loads(out)
-    assert not err
-    assert made == json.loads(target.read_text())
+def test_json_is_what_a_report_reads(suite, command, published):
+    made = published(command)
     assert made["suite"] == suite
     assert made["title"]
     assert "ynthetic" in made["about"]
@@ -40,13 +31,8 @@ def test_json_is_what_a_report_reads(suite, command, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("command", [CA_SGD, NUQSGD], ids=["ca-sgd", "nuqsgd"])
-def test_tables(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(command) == 0
-    out, err = capsys.readouterr()
-    assert not err
-    assert "…" not in out
-    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+def test_tables(command, printed):
+    out = printed(command)
     for word in ("Published and measured", "Where we lose", "Goals", "fp32"):
         assert word in out
 
@@ -74,10 +60,5 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
-def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys):
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.startswith("laconic: ")
-    assert err.count("\n") == 1
-    assert said in err
+def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
+    complains(arguments, said)
