@@ -226,7 +226,7 @@ WRONG = {
     "folder of nothing": ({"data": "/sets"}, "say which set is in --data"),
     "model": ({"model": "vgg"}, "unknown model 'vgg'"),
     "method": ({"methods": ["topk"]}, "unknown method 'topk'"),
-    "bits": ({"bits": 9}, "bits must be an integer from 2 to 8"),
+    "bits": ({"bits": 9}, "bits must be a whole number from 2 to 8"),
     "workers": ({"workers": 0}, "workers must be at least 1"),
     "batch": ({"batch_size": 1}, "batch_size must be at least 2"),
     "points": ({"points": 1}, "points must be at least 2"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from laconic.checks import whole
 from laconic.codec.frame import Frame
 from laconic.codec.header import HEADER_BYTES, Header, to_float32
 from laconic.codec.payload import Payload, side_by_side
@@ -19,6 +20,8 @@ from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
 from laconic.quantizers.base import flat
 
 NORM_BYTES = 4
+MAX_VALUES = 2**48
+"""That a payload may be said to hold; the fields of its header have room for more."""
 MAX_FRAMES = 1024
 """That a codec remembers; it meets as many sizes as a model has groups and chunks."""
 select = lru_cache(maxsize=64)(_select)
@@ -110,11 +113,12 @@ class Codec:
         """
         if out is not None and not self.fixed_size:
             raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
+        v = flat(v)
         if self._remembers and self._fused:
             kernels = feedback_kernels(self.backend, v.device)
             if kernels is not None:
-                return self._encode_feedback(flat(v), stream, kernels, memory, out)
-        v = self.quantizer.recall(flat(v), memory)
+                return self._encode_feedback(v, stream, kernels, memory, out)
+        v = self.quantizer.recall(v, memory)
         backend = select(self.backend, v.device)
         if self._fused:
             payload = self._encode_fused(v, stream, backend, out)
@@ -133,11 +137,14 @@ class Codec:
         n    if given, must be the number of values sent
         out  if given, a contiguous row of float32 that the values are written to; returned
         """
+        n = None if n is None else whole("n", n, 0, MAX_VALUES)
         if out is None:
             n = self._checked(payload, n)
             out = torch.empty(n, dtype=torch.float32, device=payload.data.device)
         else:
             _require_row(out)
+            if n is not None and n != out.numel():
+                raise ValueError(f"out has room for {out.numel()} values, n says {n}; give one of them, or both alike")
             self._checked(payload, out.numel())
         self._decode_into(payload.data, out, 1.0, accumulate=False)
         return out

@@ -1,4 +1,4 @@
-"""Kernels: arrays in, arrays out. `reference` is the specification; `cpu` must agree with it bit for bit."""
+"""Kernels: arrays in, arrays out. `reference` is the specification; `cpu` and `gpu` must agree with it bit for bit."""
 
 from laconic.kernels.backend import BACKENDS, Backend, Blocks, FeedbackBackend, select
 from laconic.kernels.grid import Grid, Norm, Rounding

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from laconic.checks import whole
 from laconic.errors import LaconicError
 from laconic.kernels import Grid, Norm, Stream, select
 from laconic.kernels.layout import n_buckets
@@ -73,10 +74,17 @@ class Quantizer(ABC):
 
     def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
         """The memory, if it is one for `v`; otherwise a `ValueError` says what it must be."""
+        if memory is not None and memory.numel():
+            raise ValueError(
+                f"{self.name} keeps no memory, got one of shape {tuple(memory.shape)}; "
+                "leave it out, or wrap the quantizer in ErrorFeedback"
+            )
         return self.new_memory(v) if memory is None else memory
 
     def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
         """What to quantize in the place of `v`, given the memory."""
+        if memory is not None:
+            self.require_memory(v, memory)
         return v
 
     def remember(  # noqa: B027 (keeping nothing is what most quantizers do)
@@ -96,12 +104,9 @@ class Bucketed(Quantizer):
     norm: ClassVar[Norm]
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.bits, int) and self.min_bits <= self.bits <= 8):
-            raise ValueError(f"{self.name}: bits must be an integer from {self.min_bits} to 8, got {self.bits!r}")
-        if not (isinstance(self.bucket_size, int) and 1 <= self.bucket_size <= MAX_BUCKET_SIZE):
-            raise ValueError(
-                f"{self.name}: bucket_size must be an integer from 1 to {MAX_BUCKET_SIZE}, got {self.bucket_size!r}"
-            )
+        for name, least, most in (("bits", self.min_bits, 8), ("bucket_size", 1, MAX_BUCKET_SIZE)):
+            value = whole(f"{self.name}: {name}", getattr(self, name), least, most)
+            object.__setattr__(self, name, value)  # NumPy's integers print otherwise, and ranks compare what is printed
 
     @property
     @abstractmethod
@@ -131,6 +136,9 @@ class Bucketed(Quantizer):
 
 def flat(v: torch.Tensor) -> torch.Tensor:
     """`v` as one contiguous row, after a check that it holds real floating-point numbers."""
+    if not isinstance(v, torch.Tensor):
+        how = "from_numpy" if type(v).__module__ == "numpy" else "tensor"
+        raise TypeError(f"expected a torch.Tensor, got {type(v).__module__}.{type(v).__name__}; pass torch.{how}(v)")
     if v.dtype not in DTYPES:
         allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         got = str(v.dtype).removeprefix("torch.")
