@@ -1,8 +1,8 @@
 """The suite `glm` on one GPU: microseconds an iteration, beside eager and graphed PyTorch and a JAX loop."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -149,6 +149,19 @@ def device_rows(options: DeviceOptions, tell: Callable[[str], None] = lambda lab
     return [row for name in options.problems for row in _Bench(name, options, tell).rows()]
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """One contender by itself, before it is compared; fields as in `DeviceRow`."""
+
+    contender: Contender
+    label: str
+    ran: str
+    n_iterations: int
+    seconds: Spread
+    difference: float
+    loss: float | None
+
+
 class _Bench:
     """One problem."""
 
@@ -168,23 +181,10 @@ class _Bench:
 
     def rows(self) -> list[DeviceRow]:
         """Every contender, checked and timed; the baselines first."""
-        found = [self._row(*made) for made in self._everyone()]
-        times = {row.contender: row.seconds.median for row in found}
-        base = next((row.loss for row in found if row.contender == GRAPHED), None)
-
-        def finished(row: DeviceRow) -> DeviceRow:
-            own = row.seconds.median
-            return replace(
-                row,
-                over_eager=times[EAGER] / own,
-                over_eager_bf16=times[EAGER_BF16] / own,
-                over_graphed=times[GRAPHED] / own,
-                over_graphed_bf16=times[GRAPHED_BF16] / own,
-                over_jax=times[JAX] / own if JAX in times else None,
-                loss_gap=row.loss / base - 1 if row.loss is not None and base is not None else None,
-            )
-
-        return [finished(row) for row in found]
+        found = [self._measure(*made) for made in self._everyone()]
+        times = {one.label: one.seconds.median for one in found}
+        base = next((one.loss for one in found if one.label == GRAPHED), None)
+        return [self._row(one, times, base) for one in found]
 
     def _everyone(self) -> Iterator[tuple[str, Callable[[], Rival], Contender]]:
         o = self.options
@@ -220,20 +220,42 @@ class _Bench:
     def _X(self, dtype: torch.dtype) -> torch.Tensor:
         return self.copies.stored_as(dtype).columns.X  # type: ignore[attr-defined,no-any-return]
 
-    def _row(self, label: str, make: Callable[[], Rival], contender: Contender) -> DeviceRow:
+    def _measure(self, label: str, make: Callable[[], Rival], contender: Contender) -> _Measured:
         self.tell(f"{self.name}: {label}")
-        o, m = self.options, self.problem.columns.m
         difference = self._check(make(), contender)
-        rival = make()
-        eager = rival.label.startswith("eager")
-        n = min(self.n_epoch, max(1, o.iterations // 32) if eager else o.iterations)
+        rival, n = make(), self.options.iterations
+        if rival.label.startswith("eager"):
+            n = max(1, n // 32)
+        n = min(self.n_epoch, n)
         seconds = self._time(rival, n)
-        loss = self._epoch_loss(make()) if o.epoch and self._runs_epoch(rival.label, contender) else None
+        run_epoch = self.options.epoch and self._runs_epoch(rival.label, contender)
+        loss = self._epoch_loss(make()) if run_epoch else None
+        return _Measured(contender, rival.label, getattr(rival, "ran", rival.label), n, seconds, difference, loss)
+
+    def _row(self, one: _Measured, times: Mapping[str, float], base: float | None) -> DeviceRow:
+        own = one.seconds.median
         return DeviceRow(
-            self.name, self.problem.family.name, m, self.problem.columns.n, o.batch_size, rival.label,
-            contender.solver, contender.recipe, contender.s, getattr(rival, "ran", rival.label), n, seconds,
-            0.0, 0.0, 0.0, 0.0, None, difference, loss, None,
-        )  # fmt: skip
+            problem=self.name,
+            family=self.problem.family.name,
+            n_rows=self.problem.columns.m,
+            n_features=self.problem.columns.n,
+            batch_size=self.options.batch_size,
+            contender=one.label,
+            solver=one.contender.solver,
+            recipe=one.contender.recipe,
+            s=one.contender.s,
+            ran=one.ran,
+            n_iterations=one.n_iterations,
+            seconds=one.seconds,
+            over_eager=times[EAGER] / own,
+            over_eager_bf16=times[EAGER_BF16] / own,
+            over_graphed=times[GRAPHED] / own,
+            over_graphed_bf16=times[GRAPHED_BF16] / own,
+            over_jax=times[JAX] / own if JAX in times else None,
+            difference=one.difference,
+            loss=one.loss,
+            loss_gap=one.loss / base - 1 if one.loss is not None and base is not None else None,
+        )
 
     def _runs_epoch(self, label: str, contender: Contender) -> bool:
         return label == GRAPHED or contender.solver in ("ca_sgd", "sgd")

@@ -110,11 +110,30 @@ class _Runs:
             raise WrongResult(f"{self.given.name}, {label}: the loss is not that of SGD in float32, but {gap} away")
         spread = Spread.of(seconds)
         return CASGDRow(
-            self.given.name, label, losses is base, source_of(self.given), self.problem.family.name, columns.m,
-            columns.n, contender.solver, contender.recipe, contender.s, o.batch_size, 1, None, o.device,
-            o.iterations * (o.points - 1), spread, speedup(base_seconds, seconds), eager / spread.median, 0.0, 0.0,
-            found["loss"], found["loss_gap"], gap, None, curve(o.iterations, losses, seconds, 0.0),
-        )  # fmt: skip
+            problem=self.given.name,
+            contender=label,
+            baseline=losses is base,
+            source=source_of(self.given),
+            family=self.problem.family.name,
+            n_rows=columns.m,
+            n_features=columns.n,
+            solver=contender.solver,
+            recipe=contender.recipe,
+            s=contender.s,
+            batch_size=o.batch_size,
+            ranks=1,
+            rate=None,
+            device=o.device,
+            n_iterations=o.iterations * (o.points - 1),
+            seconds=spread,
+            speedup_over_fp32=speedup(base_seconds, seconds),
+            speedup_over_eager=eager / spread.median,
+            messages=0.0,
+            bytes_sent=0.0,
+            difference=None,
+            curve=curve(o.iterations, losses, seconds, 0.0),
+            **found,
+        )
 
 
 def on_device(given: Given, device: torch.device) -> Problem:

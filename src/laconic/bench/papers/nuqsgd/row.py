@@ -118,9 +118,8 @@ def _row(
 
 def _joined(curve: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The curve with the variance at full precision's gradients beside that of its own run."""
-    if not points:
-        return [dict(point) for point in curve]
-    return [{**a, "variance_at_fp32": b["variance"]} for a, b in zip(curve, points, strict=True)]
+    found = {point["iteration"]: {"variance_at_fp32": point["variance"]} for point in points}
+    return [{**point, **found.get(point["iteration"], {})} for point in curve]
 
 
 def _gap(loss: float | None, base: float | None) -> float | None:

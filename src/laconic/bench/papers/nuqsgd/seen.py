@@ -23,7 +23,7 @@ class Seen:
 
     seconds   of every step
     curve     points as they are published
-    at_full   of full precision: by method, what quantising its gradient does, point by point
+    at_full   of full precision: by method, what quantising its gradient does, where there is one
     """
 
     method: Method
@@ -41,17 +41,23 @@ class Seen:
         x: torch.Tensor,
         y: torch.Tensor,
     ) -> None:
-        """Add a point: loss, accuracy, and the variance of the method on the gradient of one mini-batch."""
+        """Add a point: loss, accuracy, and the variance of the method on the gradient of one mini-batch.
+
+        A gradient of zeros, such as that of blocks which start as their shortcuts, has no normalised variance.
+        """
         loss, accuracy = judge(net, pictures)
         point: dict[str, Any] = {"iteration": len(self.seconds), "seconds": sum(self.seconds), "bytes": n_bytes}
         point |= {"loss": finite(loss), "accuracy": accuracy}
         parts = probe.gradient(net, groups, x, y)
-        if self.method.lossy:
+        if not any(bool(part.any()) for part in parts):
+            pass
+        elif self.method.lossy:
             point["variance"] = finite(probe.normalised_variance(parts, self.method.quantizer))
         else:
             for other in methods:
                 if other.lossy:
-                    self.at_full.setdefault(other.name, []).append(looked_at(parts, other))
+                    found = {"iteration": point["iteration"], **looked_at(parts, other)}
+                    self.at_full.setdefault(other.name, []).append(found)
         self.curve.append(point)
 
     def found(self, net: nn.Module, n_bytes: float) -> dict[str, Any]:
