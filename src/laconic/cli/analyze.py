@@ -128,16 +128,10 @@ def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
 
 
 def _task(given: dict[str, Any]) -> Any:
-    from laconic.glm.job import Source, Task
+    from laconic.glm.job import Task
 
-    source = Source(
-        str(given["data"]),
-        **{name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")},
-        one_hot=o.names(given["one_hot"]),
-        drop=o.names(given["drop"]),
-    )
     return Task(
-        data=source,
+        data=o.source(given),
         output="",
         solver="ca_sgd",
         learning_rate="constant",

@@ -92,20 +92,14 @@ def fit(
 
 def make_task(given: dict[str, Any]) -> "Task":
     """The options as a task."""
-    from laconic.glm.job import Source, Task
+    from laconic.glm.job import Task
 
     if given["resume"] and given["checkpoint"] is None:
         raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
-    source = Source(
-        str(given["data"]),
-        **{name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")},
-        one_hot=o.names(given["one_hot"]),
-        drop=o.names(given["drop"]),
-    )
     same = ["family", "standardize", "recipe", "batch_size", "alpha", "l1_ratio", "intercept", "learning_rate"]
     same += ["momentum", "max_iter", "seed", "device", "checkpoint_every", "resume"]
     return Task(
-        data=source,
+        data=o.source(given),
         output=str(given["output"]),
         test=None if given["test"] is None else str(given["test"]),
         solver=None if given["solver"] == AUTO else given["solver"],

@@ -1,15 +1,18 @@
 """Options that commands on files share, and their words for what the readers complain about."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from laconic.cli.bad_input import BadInput
 from laconic.cli.numbers import whole_number
 from laconic.errors import LaconicError
+
+if TYPE_CHECKING:
+    from laconic.glm.job import Source
 
 Target = Annotated[
     str | None,
@@ -54,6 +57,15 @@ def names(text: str | None) -> tuple[str, ...]:
     (('a', 'b'), ())
     """
     return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def source(given: Mapping[str, Any]) -> "Source":
+    """The file and what its columns are, from a command's options by name."""
+    from laconic.glm.job import Source
+
+    same = ("target", "weight", "offset", "exposure", "n_features", "dense")
+    lists = {name: names(given[name]) for name in ("one_hot", "drop")}
+    return Source(str(given["data"]), **{name: given[name] for name in same}, **lists)
 
 
 def in_options(message: str) -> str:

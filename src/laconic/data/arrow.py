@@ -1,12 +1,14 @@
 """Record batches of Arrow to row blocks of a table."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from laconic.data.errors import BadTable
+from laconic.data.rows import RowStream
 from laconic.data.schema import Schema, sorted_categories
 from laconic.data.table import Table, as_floats, as_weights, check_finite
 
@@ -38,10 +40,29 @@ def categories(path: str, name: str, batches: Iterable[Any]) -> tuple[str, ...]:
     return sorted_categories(list(found))
 
 
-def blocks(
+def rows(
+    path: Path, batches: Iterable[Any], schema: Schema, columns: tuple[int, int], dtype: torch.dtype, n_rows: int
+) -> RowStream:
+    """The batches of a file as a stream of row blocks, with these columns of X."""
+    return RowStream(
+        _blocks(str(path), batches, schema, columns, dtype),
+        n_rows,
+        len(schema.features),
+        columns,
+        dtype=dtype,
+        has_target=schema.target is not None,
+        has_sample_weight=schema.sample_weight is not None,
+        has_offset=schema.offset is not None,
+        feature_names=schema.feature_names,
+        classes=schema.classes,
+        source=path.name,
+    )
+
+
+def _blocks(
     path: str, batches: Iterable[Any], schema: Schema, columns: tuple[int, int], dtype: torch.dtype
 ) -> Iterator[Table]:
-    """A table for each batch, with these columns of X; y is float64."""
+    """A table for each batch; y is float64."""
     row = 0
     for batch in batches:
         yield _block(path, batch, schema, columns, dtype, row)

@@ -49,24 +49,11 @@ def stream_csv(
     dtype: "str | torch.dtype" = "fp32",
 ) -> RowStream:
     """The same as a stream of row blocks. The file is gone through once to count its rows and once to bring them."""
-    path, kind = Path(path), to_dtype(dtype)
+    path = Path(path)
     schema = _schema(path, roles)
     block = schema.block(columns)
     n_rows = sum(batch.num_rows for batch in _batches(path, schema, schema.sources((0, 0)) or column_names(path)[:1]))
-    return RowStream(
-        arrow.blocks(str(path), _batches(path, schema, schema.sources(block)), schema, block, kind),
-        n_rows,
-        len(schema.features),
-        block,
-        None,
-        kind,
-        schema.target is not None,
-        schema.sample_weight is not None,
-        schema.offset is not None,
-        schema.feature_names,
-        schema.classes,
-        path.name,
-    )
+    return arrow.rows(path, _batches(path, schema, schema.sources(block)), schema, block, to_dtype(dtype), n_rows)
 
 
 def column_names(path: Path) -> list[str]:

@@ -45,7 +45,7 @@ def stream_parquet(
     dtype: "str | torch.dtype" = "fp32",
 ) -> RowStream:
     """The same as a stream of row blocks."""
-    path, kind = Path(path), to_dtype(dtype)
+    path = Path(path)
     with _opened(path) as file:
         n_rows, found = file.metadata.num_rows, file.schema_arrow
     numeric = arrow.numeric_columns(str(path), found.names, found.types)
@@ -57,20 +57,7 @@ def stream_parquet(
     )
     block = schema.block(columns)
     batches = _batches(path, schema.sources(block), rows_at_once(block[1] - block[0]))
-    return RowStream(
-        arrow.blocks(str(path), batches, schema, block, kind),
-        n_rows,
-        len(schema.features),
-        block,
-        None,
-        kind,
-        schema.target is not None,
-        schema.sample_weight is not None,
-        schema.offset is not None,
-        schema.feature_names,
-        schema.classes,
-        path.name,
-    )
+    return arrow.rows(path, batches, schema, block, to_dtype(dtype), n_rows)
 
 
 def shape(path: Path) -> tuple[int, list[str]]:

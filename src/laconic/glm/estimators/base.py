@@ -4,7 +4,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -38,6 +38,29 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     _numeric: bool
     _saved: Saved | None = None
     _roles: Mapping[str, Any] = {}
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        rows: str = "replicated",
+        comm: Communicator | None = None,
+    ) -> Self:
+        """Fit to X (m, n) and labels or targets y (m,).
+
+        sample_weight  (m,) not negative; only their proportions count
+        offset         (m,), or (m, K) for K > 2 classes, added to the margins; for counts log(exposure)
+        rows           "replicated": every rank passes the same rows; "partitioned": each its own
+        comm           the ranks; by default all there are
+
+        X may be a path, and then y, sample_weight and offset may name columns of the file.
+        """
+        going_on = bool(self.warm_start) and self._saved is not None
+        self._train((X, y, sample_weight, offset), rows, comm, going_on=going_on, partial=False)
+        return self
 
     @abstractmethod
     def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:

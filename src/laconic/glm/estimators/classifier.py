@@ -83,28 +83,6 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     ) -> None:
         self._keep(locals())
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
-        *,
-        rows: str = "replicated",
-        comm: Communicator | None = None,
-    ) -> "CASGDClassifier":
-        """Fit to X (m, n) and labels y (m,).
-
-        sample_weight  (m,) not negative; only their proportions count
-        offset         (m,), or (m, K) for K > 2 classes, added to the margins
-        rows           "replicated": every rank passes the same rows; "partitioned": each its own
-        comm           the ranks; by default all there are
-
-        X may be a path, and then y, sample_weight and offset may name columns of the file.
-        """
-        self._train((X, y, sample_weight, offset), rows, comm, going_on=self._continues(), partial=False)
-        return self
-
     def partial_fit(
         self,
         X: Any,
@@ -159,9 +137,6 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         """Share of rows, by weight, whose label is predicted."""
         predicted = as_numpy(self.predict(X, offset))
         return float(accuracy_score(target_of(self, X, y), predicted, sample_weight=as_numpy(sample_weight)))
-
-    def _continues(self) -> bool:
-        return bool(self.warm_start) and self._saved is not None
 
     def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
         check_classification_targets(y)

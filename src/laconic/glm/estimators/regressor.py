@@ -73,29 +73,6 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
     ) -> None:
         self._keep(locals())
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
-        *,
-        rows: str = "replicated",
-        comm: Communicator | None = None,
-    ) -> "CASGDRegressor":
-        """Fit to X (m, n) and targets y (m,).
-
-        sample_weight  (m,) not negative; only their proportions count
-        offset         (m,) added to the margins; for counts log(exposure)
-        rows           "replicated": every rank passes the same rows; "partitioned": each its own
-        comm           the ranks; by default all there are
-
-        X may be a path, and then y, sample_weight and offset may name columns of the file.
-        """
-        going_on = bool(self.warm_start) and self._saved is not None
-        self._train((X, y, sample_weight, offset), rows, comm, going_on=going_on, partial=False)
-        return self
-
     def partial_fit(
         self,
         X: Any,
