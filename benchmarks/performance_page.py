@@ -127,7 +127,7 @@ def glm_row(row: dict) -> list[str]:
         number(row["speedup_over_bf16"]["median"]),
         number(row["messages"]),
         number(row["bytes_sent"]),
-        "–" if row["loss_gap"] is None else f"{100 * row['loss_gap']:.3f} %",
+        "–" if row["loss_gap"] is None else f"{100 * row['loss_gap']:z.3f} %",
     ]
 
 
@@ -218,7 +218,7 @@ def gpu_glm_row(row: dict) -> list[str]:
         spread({key: 1e6 * value for key, value in row["seconds"].items()}),
         *(number(row[key]) for key in ("over_eager", "over_graphed", "over_graphed_bf16", "over_jax")),
         f"{row['difference']:.1e}",
-        "–" if row["loss_gap"] is None else f"{100 * row['loss_gap']:.3f} %",
+        "–" if row["loss_gap"] is None else f"{100 * row['loss_gap']:z.3f} %",
     ]
 
 

@@ -12,7 +12,7 @@ import laconic
 
 ROOT = Path(__file__).parents[2]
 MODULES = [m.name for m in pkgutil.walk_packages(laconic.__path__, "laconic.") if ".cli" not in m.name]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("name", MODULES)
