@@ -17,9 +17,9 @@ KEY = Stream(seed=5, rank=2, step=9, tensor="layer.weight").key
 @pytest.mark.parametrize("quantizer", **named(BUCKETED))
 def test_same_symbols_values_and_bytes(quantizer, n, bucket_size):
     grid = quantizer.grid
-    for dtype in DTYPES:
-        for v in inputs(n).values():
-            v = v.to(dtype)
+    for given in inputs(n).values():
+        for dtype in DTYPES:
+            v = given.to(dtype)
             norms = REFERENCE.norms(v, bucket_size, quantizer.norm)
             assert torch.allclose(NUMBA.norms(v, bucket_size, quantizer.norm), norms, rtol=2.0**-23, equal_nan=True)
             symbols = REFERENCE.quantize(v, norms, grid, bucket_size, KEY)
@@ -28,8 +28,8 @@ def test_same_symbols_values_and_bytes(quantizer, n, bucket_size):
             assert torch.equal(
                 NUMBA.dequantize(symbols, norms, grid, bucket_size).nan_to_num(7.0), values.nan_to_num(7.0)
             )
-            data = REFERENCE.pack(symbols, grid.bits, bucket_size)
-            assert same_bits(NUMBA.pack(symbols, grid.bits, bucket_size), data)
+        data = REFERENCE.pack(symbols, grid.bits, bucket_size)  # symbols do not say what they were made from
+        assert same_bits(NUMBA.pack(symbols, grid.bits, bucket_size), data)
 
 
 @pytest.mark.parametrize(("n", "bucket_size"), [(20_001, 8192), (999, 10)])
