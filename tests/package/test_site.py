@@ -1,6 +1,7 @@
 """The documentation as a site: every page is in its table of contents, every public name in its reference."""
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -49,3 +50,9 @@ def test_the_parts_have_every_other_name(package):
 def test_every_described_name_is_there():
     for path, name in (described("reference.md") | described("reference-parts.md")).items():
         assert hasattr(importlib.import_module(path.rpartition(".")[0]), name), path
+
+
+@pytest.mark.parametrize("estimator", [laconic.CASGDClassifier, laconic.CASGDRegressor])
+def test_the_page_on_models_has_every_parameter(estimator):
+    table = (ROOT / "docs" / "glm.md").read_text().partition("## Parameters")[2].partition("\n## ")[0]
+    assert [name for name in inspect.signature(estimator).parameters if f"`{name}`" not in table] == []
