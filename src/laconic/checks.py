@@ -3,6 +3,9 @@
 from numbers import Integral
 from typing import Any
 
+MAX_SEED = 2**63 - 1
+"""Of a random stream: saved states keep it in an int64."""
+
 
 def whole(name: str, value: Any, least: int, most: int | None = None, *, hint: str = "") -> int:
     """The value as an `int`, or a `ValueError` that names it where it is no whole number from `least` to `most`.

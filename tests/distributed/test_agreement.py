@@ -4,6 +4,7 @@ import pytest
 import torch
 from models import network, sgd, train, wrap
 
+import laconic
 from laconic import NUQSGD, Policy, QSGDInf
 
 
@@ -22,6 +23,10 @@ def disagree(group, field):
     elif field == "policy":
         options["policy"] = Policy(min_values=100, warmup_steps=3 if odd else 0)
     model = wrap(group, **options)
+    if field.startswith("loaded"):
+        train(model, sgd(model), range(1), rank)
+        name = field.removeprefix("loaded ")
+        laconic.load_state_dict(model, {**laconic.state_dict(model), name: torch.tensor(7 + odd)})
     train(model, sgd(model), range(1), rank)
 
 
@@ -31,6 +36,8 @@ MESSAGES = {
     "scheme": "quantizer is 'NUQSGD(bits=4, bucket_size=8192, p=0.5)' on rank 0 and 'QSGDInf(",
     "exchange": "exchange is 'ScatterReduce(second=None)' on rank 0 and 'AllGather()' on rank 1",
     "seed": "seed is 0 on rank 0 and 1 on rank 1",
+    "loaded step": "step is 7 on rank 0 and 8 on rank 1",
+    "loaded seed": "seed is 7 on rank 0 and 8 on rank 1",
     "policy": "policy.warmup_steps is 0 on rank 0 and 3 on rank 1",
 }
 

@@ -187,6 +187,10 @@ def mistakes(group):
         lambda: laconic.stats(network()),
         lambda: laconic.compress(wrap(group, None), "nuq"),
         lambda: Policy(group_values=0),
+        lambda: Policy(warmup_steps=1.5),
+        lambda: laconic.compress(wrap(group, None), "nuqsgd", error_every=-3),
+        lambda: laconic.compress(wrap(group, None), "nuqsgd", seed=0.5),
+        lambda: laconic.compress(wrap(group, None), "auto", exchange="all_gather"),
     ):
         try:
             call()
@@ -196,9 +200,13 @@ def mistakes(group):
 
 
 def test_mistakes_are_explained(pool):
-    wrapped, twice, never, unknown, policy = pool.run(mistakes, 1)[0]
+    wrapped, twice, never, unknown, policy, warmup, error_every, seed, both = pool.run(mistakes, 1)[0]
     assert "needs a model wrapped in DistributedDataParallel, got Sequential" in wrapped
     assert "compressed already" in twice
     assert "not compressed; call laconic.compress" in never
     assert "unknown scheme 'nuq'" in unknown
-    assert "group_values must be at least 1, got 0" in policy
+    assert "policy: group_values must be a whole number, at least 1; got 0" in policy
+    assert "policy: warmup_steps must be a whole number, at least 0; got 1.5" in warmup
+    assert "error_every must be a whole number, at least 0; got -3" in error_every
+    assert "seed must be a whole number from 0 to 9223372036854775807; got 0.5" in seed
+    assert "codec='auto' chooses the exchange, too; leave exchange='all_gather' out" in both

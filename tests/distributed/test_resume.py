@@ -57,21 +57,22 @@ def test_resume_is_bit_exact(pool, codec, exchange):
         assert not torch.equal(whole, forgetful)  # without the state it would differ
 
 
-def saved_states(group):
+def saved_states(group, codec="ef-sign"):
     rank = torch.distributed.get_rank(group)
-    model = wrap(group, CODECS["ef-sign"])
+    model = wrap(group, CODECS[codec])
     train(model, sgd(model), range(3), rank)
     return laconic.state_dict(model)
 
 
-def loaded(group, states):
-    model = wrap(group, CODECS["ef-sign"])
+def loaded(group, states, codec="ef-sign"):
+    model = wrap(group, CODECS[codec])
     laconic.load_state_dict(model, states)
     return laconic.state_dict(model)
 
 
-def test_another_number_of_ranks_keeps_the_mean_memory(pool):
-    before = pool.run(saved_states, 3)
+@pytest.mark.parametrize("former", [1, 3])
+def test_another_number_of_ranks_keeps_the_mean_memory(pool, former):
+    before = pool.run(saved_states, former)
     after = pool.run(loaded, 2, states=before)
     for state in after:
         assert state["step"] == 3
@@ -86,6 +87,12 @@ def test_all_states_at_the_same_size_means_one_s_own(pool):
     before = pool.run(saved_states, 2)
     for own, state in zip(before, pool.run(loaded, 2, states=before), strict=True):
         assert all(torch.equal(own["memory"][name], memory) for name, memory in state["memory"].items())
+
+
+def test_without_memory_any_rank_s_state_will_do(pool):
+    state = pool.run(saved_states, 2, codec="nuqsgd")[0]
+    for rank, after in enumerate(pool.run(loaded, 2, states=state, codec="nuqsgd")):
+        assert (int(after["step"]), int(after["rank"]), after["memory"]) == (3, rank, {})
 
 
 def through_distributed_checkpoint(group, folder):
@@ -121,6 +128,9 @@ def test_distributed_checkpoint_keeps_every_rank_s_memory(pool, tmp_path):
         (lambda s: s[0], "this state is from 3 ranks and there are 2 now"),
         (lambda s: s[:2], "need the states of ranks 0 to 2, got \\[0, 1\\]"),
         (lambda s: [], "got no state"),
+        (lambda s: {**s[1], "world_size": 2}, "this state is from rank 1 and this is rank 0, whose memory is another"),
+        (lambda s: [s[0], s[1], {**s[2], "step": 9}], "not of one moment: their step is 3 and 9"),
+        (lambda s: [s[0], s[1], {**s[2], "seed": 9}], "not of one moment: their seed is 0 and 9"),
         (lambda s: {**s[0], "format": 9, "world_size": 2}, "state has format 9, this laconic reads 1"),
         (lambda s: {**s[0], "memory": {}, "world_size": 2}, "state and model differ in the memory of 0.weight"),
     ],

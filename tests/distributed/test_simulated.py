@@ -5,29 +5,41 @@ import torch
 from models import batch, network, sgd, weights, wrap
 
 import laconic
-from laconic import NUQSGD, ErrorFeedback, Policy, Sign
+from laconic import NUQSGD, RANS, Codec, ErrorFeedback, Policy, Sign
+from laconic.training.ddp import compressor_of
 
-CODECS = {"nuqsgd": NUQSGD(bits=4, bucket_size=256), "ef-sign": ErrorFeedback(Sign(bucket_size=256))}
-POLICY = Policy(min_values=0, min_dims=0, group_values=1000)
+CODECS = {
+    "nuqsgd": NUQSGD(bits=4, bucket_size=256),
+    "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
+    "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), RANS()),
+}
+POLICIES = {
+    "everything": Policy(min_values=0, min_dims=0, group_values=1000),
+    "matrices": Policy(),
+    "after three steps": Policy(warmup_steps=3),
+    "nothing yet": Policy(warmup_steps=9),
+}
 
 
-def distributed(group, codec):
+def distributed(group, codec, policy):
+    """Five steps; the weights, and what was counted in the last one."""
     rank = torch.distributed.get_rank(group)
-    model = wrap(group, CODECS[codec], policy=POLICY, exchange="all_gather")
+    model = wrap(group, CODECS[codec], policy=POLICIES[policy], exchange="all_gather", error_every=1)
     optimizer = sgd(model)
     for step in range(5):
         x, y = batch(rank, step)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-    return weights(model)
+    return weights(model), compressor_of(model).last
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("codec", CODECS)
-def test_simulated_is_distributed(pool, codec):
-    k = 3
+def test_simulated_is_distributed(pool, codec, policy):
+    k = 3  # 1/3 is no float: multiplying by it and dividing by 3 differ
     net = network()
-    workers = laconic.SimulatedWorkers(net, CODECS[codec], k, policy=POLICY)
+    workers = laconic.SimulatedWorkers(net, CODECS[codec], k, policy=POLICIES[policy])
     optimizer = sgd(net)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the ranks: sums of gradients then run in the same order
@@ -38,14 +50,30 @@ def test_simulated_is_distributed(pool, codec):
             optimizer.step()
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(weights(net), pool.run(distributed, k, codec=codec)[0])
-    assert workers.last.nmse > 0
-    assert workers.last.bytes_sent > 0
+    ranks = pool.run(distributed, k, codec=codec, policy=policy)
+    assert torch.equal(weights(net), ranks[0][0])
+    counted = [last for _, last in ranks]
+    assert workers.last.n_exchanges == sum(last.n_exchanges for last in counted)
+    assert workers.last.n_values == sum(last.n_values for last in counted) == k * weights(net).numel()
+    assert (k - 1) * workers.last.bytes_sent == sum(last.bytes_sent for last in counted)
+    assert workers.last.error == pytest.approx(sum(last.error for last in counted))
+    assert workers.last.energy == pytest.approx(sum(last.energy for last in counted))
+    assert (workers.last.energy > 0) == (policy != "nothing yet")
+
+
+def test_float32_alone_has_a_ratio_of_one():
+    net = network()
+    workers = laconic.SimulatedWorkers(net, "nuqsgd", 2, policy=Policy(warmup_steps=1))
+    workers.backward([lambda: net(torch.ones(20)).sum()] * 2)
+    assert 0.98 < workers.last.ratio < 1
 
 
 def test_one_loss_a_worker():
     workers = laconic.SimulatedWorkers(network(), "nuqsgd", 4)
     with pytest.raises(ValueError, match="need 4 losses, one a worker, got 1"):
         workers.backward([lambda: torch.zeros(())])
-    with pytest.raises(ValueError, match="n_workers must be at least 1, got 0"):
-        laconic.SimulatedWorkers(network(), "nuqsgd", 0)
+    for n_workers in (0, 2.5, True):
+        with pytest.raises(ValueError, match=f"n_workers must be a whole number, at least 1; got {n_workers}"):
+            laconic.SimulatedWorkers(network(), "nuqsgd", n_workers)
+    with pytest.raises(ValueError, match="seed must be a whole number from 0"):
+        laconic.SimulatedWorkers(network(), "nuqsgd", 2, seed=-1)

@@ -137,8 +137,7 @@ class Bucketed(Quantizer):
 def flat(v: torch.Tensor) -> torch.Tensor:
     """`v` as one contiguous row, after a check that it holds real floating-point numbers."""
     if not isinstance(v, torch.Tensor):
-        how = "from_numpy" if type(v).__module__ == "numpy" else "tensor"
-        raise TypeError(f"expected a torch.Tensor, got {type(v).__module__}.{type(v).__name__}; pass torch.{how}(v)")
+        raise TypeError(_no_tensor(v))
     if v.dtype not in DTYPES:
         allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         got = str(v.dtype).removeprefix("torch.")
@@ -146,3 +145,9 @@ def flat(v: torch.Tensor) -> torch.Tensor:
     if v.layout != torch.strided:
         raise LaconicError(f"cannot quantize a tensor with layout {v.layout}; call .to_dense() first")
     return v.detach().contiguous().view(-1)
+
+
+def _no_tensor(v: object) -> str:
+    module, name = type(v).__module__, type(v).__name__
+    how = "from_numpy" if module == "numpy" else "tensor"
+    return f"expected a torch.Tensor, got {module}.{name}; pass torch.{how}(v)"

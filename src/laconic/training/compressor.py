@@ -40,6 +40,7 @@ class Compressor:
     device      where the gradients are
     seed        of the random streams; rank, step and group are added to it
     step        how many times gradients were averaged
+    agreed      whether the ranks have compared what they were given; no longer so after a state was loaded
     memory      error memory of each compressed group, on this rank
     totals      accounting summed over all steps; `last` is that of the last step
     error_every measure the quantisation error every so many steps; 0 never
@@ -55,6 +56,7 @@ class Compressor:
     seed: int = 0
     error_every: int = 100
     step: int = 0
+    agreed: bool = False
     memory: dict[int, torch.Tensor] = field(default_factory=dict)
     totals: Accounting = field(default_factory=Accounting)
     last: Accounting = field(default_factory=Accounting)

@@ -9,6 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic._version import __version__
+from laconic.checks import MAX_SEED, whole
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
@@ -48,6 +49,23 @@ def compress(
     Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
     raised on every rank and names rank and field.
     """
+    _check_model(model)
+    seed, error_every = whole("seed", seed, 0, MAX_SEED), whole("error_every", error_every, 0)
+    policy = policy or Policy()
+    parameters = list(model.module.named_parameters())
+    groups, device = make_groups(parameters, policy), parameters[0][1].device
+    asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
+    comm = Communicator.open(model.process_group, timeout=timeout)
+    chosen, way, plan = choose(comm, groups, device) if asked is None else (*asked, None)
+    compressor = Compressor(groups, chosen, way, policy, comm, device, seed, error_every, plan=plan)
+    names = {id(p): name for name, p in parameters}
+    config = _config(chosen, way, policy, groups)
+    model.register_comm_hook(HookState(compressor, names, config), average_gradients)
+    _compressors[model] = compressor
+    return compressor
+
+
+def _check_model(model: object) -> None:
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
             f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
@@ -55,28 +73,21 @@ def compress(
         )
     if model in _compressors:
         raise ValueError("this model is compressed already; call compress() once")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {seed}")
-    automatic = isinstance(codec, str) and codec == "auto"
-    if automatic and exchange != "auto":
-        raise ValueError(f"codec='auto' chooses the exchange, too; leave exchange={exchange!r} out, or name a codec")
-    policy = policy or Policy()
-    parameters = list(model.module.named_parameters())
-    groups = make_groups(parameters, policy)
-    size, device, made = torch.distributed.get_world_size(model.process_group), parameters[0][1].device, None
-    if not automatic:
-        chosen = codec_for(codec)
-        largest = max((group.n_values for group in groups if group.compressed), default=1)
-        way = exchange_by_name(exchange, chosen, size, largest)
-    comm = Communicator.open(model.process_group, timeout=timeout)
-    if automatic:
-        chosen, way, made = choose(comm, groups, device)
-    compressor = Compressor(groups, chosen, way, policy, comm, device, seed, error_every, plan=made)
-    names = {id(p): name for name, p in parameters}
-    config = _config(chosen, way, policy, seed, groups)
-    model.register_comm_hook(HookState(compressor, names, config), average_gradients)
-    _compressors[model] = compressor
-    return compressor
+
+
+def _asked_for(
+    codec: Codec | Quantizer | str, exchange: str | Exchange, groups: list[Group], size: int
+) -> tuple[Codec, Exchange] | None:
+    """Codec and exchange, checked, where they are not ours to choose by measuring (codec="auto")."""
+    if isinstance(codec, str) and codec == "auto":
+        if exchange != "auto":
+            raise ValueError(
+                f"codec='auto' chooses the exchange, too; leave exchange={exchange!r} out, or name a codec"
+            )
+        return None
+    chosen = codec_for(codec)
+    largest = max((group.n_values for group in groups if group.compressed), default=1)
+    return chosen, exchange_by_name(exchange, chosen, size, largest)
 
 
 def compressor_of(model: torch.nn.Module) -> Compressor:
@@ -111,14 +122,13 @@ def stats(model: torch.nn.Module) -> dict[str, float]:
     }
 
 
-def _config(codec: Codec, exchange: Exchange, policy: Policy, seed: int, groups: list[Group]) -> dict[str, Any]:
-    """What all ranks must agree on, as plain values."""
+def _config(codec: Codec, exchange: Exchange, policy: Policy, groups: list[Group]) -> dict[str, Any]:
+    """What all ranks must agree on, as plain values; seed and step, which change, are added when it is compared."""
     return {
         "laconic": __version__,
         "quantizer": repr(codec.quantizer),
         "coder": repr(codec.coder),
         "exchange": repr(exchange),
-        "seed": seed,
         **{f"policy.{name}": value for name, value in asdict(policy).items()},
         **{
             f"shape of {name}": list(shape)

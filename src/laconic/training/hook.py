@@ -17,6 +17,7 @@ class HookState:
 
     compressor  the model's lasting state
     names       of the parameters, by identity
+    config      what all ranks must agree on, besides seed and step
     targets     gradients to be replaced by their average, by parameter
     values      what is averaged, in place, by group
     missing     how many parameters of each group have not come yet
@@ -27,7 +28,6 @@ class HookState:
     names: dict[int, str]
     config: dict[str, object]
     devices: list[int | str | torch.device] | None = None
-    agreed: bool = False
     group_of: dict[str, int] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
     targets: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def average_gradients(
 ) -> torch.futures.Future[torch.Tensor]:
     """Average one DDP bucket:
 
-    1. at the first step, compare configurations across ranks;
+    1. at the first step, and at the first after a state was loaded, compare configurations across ranks;
     2. copy each gradient of the bucket into its group's flat buffer, unless it is a group by itself;
     3. start every group that is now complete, in the groups' order;
     4. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
@@ -64,9 +64,7 @@ def average_gradients(
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=state.devices)
     state.futures.append((future, bucket.buffer()))
     try:
-        if not state.agreed:
-            check_agreement(state.compressor.comm, state.config, state.compressor.device)
-            state.agreed = True
+        _agree(state)
         _collect(state, bucket)
         if bucket.is_last():
             _finish(state)
@@ -76,6 +74,14 @@ def average_gradients(
         state.reset()
         raise
     return future
+
+
+def _agree(state: HookState) -> None:
+    compressor = state.compressor
+    if not compressor.agreed:
+        config = {**state.config, "seed": compressor.seed, "step": compressor.step}
+        check_agreement(compressor.comm, config, compressor.device)
+        compressor.agreed = True
 
 
 def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]

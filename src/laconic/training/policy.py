@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from laconic.checks import whole
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -22,8 +24,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name, least in (("min_dims", 0), ("min_values", 0), ("warmup_steps", 0), ("group_values", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"policy: {name} must be at least {least}, got {getattr(self, name)}")
+            object.__setattr__(self, name, whole(f"policy: {name}", getattr(self, name), least))
 
     def compresses(self, parameter: torch.Tensor) -> bool:
         """Whether this parameter's gradient is compressed.

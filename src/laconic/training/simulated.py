@@ -4,25 +4,32 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from laconic.checks import MAX_SEED, whole
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Accounting
 from laconic.exchange.encoding import measure_error
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
-from laconic.training.groups import make_groups
+from laconic.training.compressor import PLAIN
+from laconic.training.groups import Group, make_groups
 from laconic.training.policy import Policy
 
 
 class SimulatedWorkers:
     """Gradients of k independent mini-batches, each quantised and dequantised, then averaged.
 
-    The result is, bit for bit, that of k ranks under `compress(..., exchange="all_gather")`.
+    The result is, bit for bit, that of k ranks on CPUs under `compress(..., exchange="all_gather")`, with one
+    exception: groups in float32 of which a rank there receives more than 64 KiB are summed by the process group, in an
+    order of its own, so that last bits may differ where k > 2.
 
     model      any module
     codec      a `Codec`, a quantizer or a scheme's name
     n_workers  k
-    policy     what stays in float32
+    policy     what stays in float32, and warm-up steps
     seed       of the random streams
+
+    `last` adds up what the workers sent at the last step, float32 included, each message counted once; a rank sends
+    its own to each of the k − 1 others.
 
     >>> net = torch.nn.Linear(64, 64)
     >>> workers = SimulatedWorkers(net, "nuqsgd", n_workers=4)
@@ -41,9 +48,8 @@ class SimulatedWorkers:
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
-        if n_workers < 1:
-            raise ValueError(f"n_workers must be at least 1, got {n_workers}")
-        self.codec, self.n_workers, self.policy, self.seed = codec_for(codec), n_workers, policy or Policy(), seed
+        self.codec, self.n_workers = codec_for(codec), whole("n_workers", n_workers, 1)
+        self.policy, self.seed = policy or Policy(), whole("seed", seed, 0, MAX_SEED)
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.groups = make_groups(self.parameters.items(), self.policy)
         self.memory: dict[tuple[int, int], torch.Tensor] = {}
@@ -56,35 +62,35 @@ class SimulatedWorkers:
             raise ValueError(f"need {self.n_workers} losses, one a worker, got {len(losses)}")
         device = next(iter(self.parameters.values())).device
         averages = [torch.zeros(group.n_values, device=device) for group in self.groups]
-        self.last = Accounting(n_exchanges=1)
+        self.last = Accounting()
         for worker, loss in enumerate(losses):
             for p in self.parameters.values():
                 p.grad = None
             loss().backward()  # type: ignore[no-untyped-call]
             for group, average in zip(self.groups, averages, strict=True):
-                self._add(worker, group.index, average)
+                self._add(worker, group, average)
         for group, average in zip(self.groups, averages, strict=True):
             for name, value in group.views(average).items():
                 p = self.parameters[name]
                 p.grad = value.to(p.dtype)
         self.step += 1
 
-    def _add(self, worker: int, index: int, average: torch.Tensor) -> None:
-        """average += Q(gradient of one worker's group) / k."""
-        group = self.groups[index]
+    def _add(self, worker: int, group: Group, average: torch.Tensor) -> None:
+        """average += Q(gradient of one worker's group) · (1/k); Q changes nothing where float32 is sent."""
         v = torch.cat([self._gradient(name).reshape(-1).float() for name in group.names])
-        weight = 1.0 / self.n_workers
-        if not group.compressed or self.step < self.policy.warmup_steps:
-            average.add_(v / self.n_workers)
-            self.last.bytes_sent += 4 * v.numel()
-            return
-        memory = self.memory.setdefault((worker, index), self.codec.new_memory(v))
-        stream = Stream(seed=self.seed, rank=worker, step=self.step, tensor=index)
-        payload = self.codec.encode(v, stream, memory)
-        self.codec.decode_add(payload, average, weight)
-        self.last.bytes_sent += payload.n_bytes
-        self.last.n_values += v.numel()
-        measure_error(v, self.codec.decode(payload), self.last)
+        compressed = group.compressed and self.step >= self.policy.warmup_steps
+        codec, memory = (self.codec, self._memory_of(worker, group, v)) if compressed else (PLAIN, None)
+        payload = codec.encode(v, Stream(self.seed, worker, self.step, group.index), memory)
+        codec.decode_add(payload, average, 1.0 / self.n_workers)
+        self.last += Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=payload.n_bytes)
+        if compressed:
+            measure_error(v, codec.decode(payload), self.last)
+
+    def _memory_of(self, worker: int, group: Group, v: torch.Tensor) -> torch.Tensor:
+        """One worker's error memory of a group, made at first need."""
+        if (worker, group.index) not in self.memory:
+            self.memory[worker, group.index] = self.codec.new_memory(v)
+        return self.memory[worker, group.index]
 
     def _gradient(self, name: str) -> torch.Tensor:
         p = self.parameters[name]

@@ -35,18 +35,20 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
 def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
     """Go on from a saved state; call it on every rank, after `compress`.
 
-    state  what this rank saved; or, if the number of ranks has changed, the states of all former ranks
+    state  what this rank saved; or, if the number of ranks has changed, the states of all former ranks. Where the codec
+           keeps no memory, the states of all ranks are the same, and any will do
 
     Under the same number of ranks the run goes on bit for bit. Under another, every rank takes the mean of the former
     ranks' memories: the error that is still owed to the average, which is the mean over ranks, stays what it was.
+
+    Ranks that went on from different steps or seeds find out at the next step, as after `compress`.
     """
     compressor = compressor_of(model)
     states = [state] if isinstance(state, Mapping) else list(state)
     _check(compressor, states)
-    if len(states) > 1:
-        own = [s for s in states if int(s["rank"]) == compressor.comm.rank]
-        states = own if int(states[0]["world_size"]) == compressor.comm.size else states
-    compressor.step, compressor.seed = int(states[0]["step"]), int(states[0]["seed"])
+    if int(states[0]["world_size"]) == compressor.comm.size:
+        states = [s for s in states if int(s["rank"]) == compressor.comm.rank] or states
+    compressor.step, compressor.seed, compressor.agreed = int(states[0]["step"]), int(states[0]["seed"]), False
     memory = _memory_by_parameter(compressor)
     for name, view in memory.items():
         view.copy_(torch.stack([s["memory"][name].to(view) for s in states]).mean(dim=0))
@@ -68,14 +70,30 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
     for s in states:
         if int(s.get("format", 0)) != FORMAT:
             raise ValueError(f"state has format {int(s.get('format', 0))}, this laconic reads {FORMAT}")
-    former, ranks = int(states[0]["world_size"]), sorted(int(s["rank"]) for s in states)
-    if len(states) == 1 and former != compressor.comm.size:
-        raise ValueError(
-            f"this state is from {former} ranks and there are {compressor.comm.size} now; "
-            "give load_state_dict the list of all former ranks' states"
-        )
-    if len(states) > 1 and ranks != list(range(former)):
-        raise ValueError(f"need the states of ranks 0 to {former - 1}, got {ranks}")
+    _check_ranks(states, compressor.comm.rank, compressor.comm.size)
+    for name in ("step", "seed"):
+        found = sorted({int(s[name]) for s in states})
+        if len(found) > 1:
+            raise ValueError(f"the states are not of one moment: their {name} is {' and '.join(map(str, found[:5]))}")
     wanted, got = set(_memory_by_parameter(compressor)), set(states[0]["memory"])
     if wanted != got:
         raise ValueError(f"state and model differ in the memory of {', '.join(sorted(wanted ^ got)[:5])}")
+
+
+def _check_ranks(states: list[Mapping[str, Any]], rank: int, size: int) -> None:
+    """Raise `ValueError` unless these are the states of all former ranks, or one that is this rank's."""
+    former, ranks = int(states[0]["world_size"]), sorted(int(s["rank"]) for s in states)
+    if ranks == list(range(former)):
+        return
+    if len(states) > 1:
+        raise ValueError(f"need the states of ranks 0 to {former - 1}, got {ranks}")
+    if former != size:
+        raise ValueError(
+            f"this state is from {former} ranks and there are {size} now; "
+            "give load_state_dict the list of all former ranks' states"
+        )
+    if states[0]["memory"] and ranks != [rank]:
+        raise ValueError(
+            f"this state is from rank {ranks[0]} and this is rank {rank}, whose memory is another; "
+            "give load_state_dict what this rank saved, or the list of all ranks' states"
+        )
