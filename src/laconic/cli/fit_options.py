@@ -63,9 +63,8 @@ def source(given: Mapping[str, Any]) -> "Source":
     """The file and what its columns are, from a command's options by name."""
     from laconic.glm.job import Source
 
-    same = ("target", "weight", "offset", "exposure", "n_features", "dense")
-    lists = {name: names(given[name]) for name in ("one_hot", "drop")}
-    return Source(str(given["data"]), **{name: given[name] for name in same}, **lists)
+    same = {name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")}
+    return Source(str(given["data"]), one_hot=names(given["one_hot"]), drop=names(given["drop"]), **same)
 
 
 def in_options(message: str) -> str:

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.say import all_say
 
 Tell = Callable[[str], None]
 """Called with what is being done now, for a progress bar."""
@@ -79,10 +80,8 @@ def join_ranks(function: str, arguments: Mapping[str, Any], *, timeout_seconds: 
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
     try:
         comm = Communicator.over()
-        text = json.dumps(_find(function)(lambda label: None, **arguments)).encode()
-        message = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        results = comm.all_to_all([message] * comm.size, None, phase=0).wait()
-        return [json.loads(result.numpy().tobytes()) for result in results] if comm.rank == 0 else None
+        results = all_say(comm, _find(function)(lambda label: None, **arguments))
+        return results if comm.rank == 0 else None
     finally:
         dist.destroy_process_group()
 

@@ -8,6 +8,7 @@ import torch
 
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
+from laconic.exchange.say import all_say
 
 
 class JobFailed(LaconicError):
@@ -29,10 +30,9 @@ def together(comm: Communicator) -> Iterator[None]:
         if cause is not None:
             raise cause if isinstance(cause, LaconicError) else JobFailed(_said(cause)) from cause
         return
-    text = "" if cause is None else _said(cause)
-    for said in gather(comm, torch.tensor(list(text.encode()), dtype=torch.uint8), everywhere=True):
-        if len(said):
-            raise JobFailed(said.numpy().tobytes().decode()) from cause
+    for said in all_say(comm, None if cause is None else _said(cause)):
+        if said is not None:
+            raise JobFailed(said) from cause
 
 
 def _said(error: Exception) -> str:

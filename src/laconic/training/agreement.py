@@ -1,12 +1,12 @@
 """Do all ranks mean the same? Found out at the first step, by an error that names rank and field."""
 
-import json
 from typing import Any
 
 import torch
 
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
+from laconic.exchange.say import all_say
 
 
 class Disagreement(LaconicError, RuntimeError):
@@ -20,9 +20,7 @@ def check_agreement(comm: Communicator, config: dict[str, Any], device: torch.de
     """
     if comm.size == 1:
         return
-    text = torch.frombuffer(bytearray(json.dumps(config, sort_keys=True).encode()), dtype=torch.uint8).to(device)
-    messages = comm.all_to_all([text] * comm.size, None, phase=0).wait()
-    configs = [json.loads(message.cpu().numpy().tobytes()) for message in messages]
+    configs = all_say(comm, config, device)
     differences = [line for rank in range(1, comm.size) for line in _differences(configs[0], configs[rank], rank)]
     if differences:
         raise Disagreement("ranks disagree: " + "; ".join(differences[:5]) + ". Give every rank the same arguments")

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
+from laconic.exchange.say import all_say
 from laconic.glm.analysis.analyse import analyse
 from laconic.glm.analysis.choice import choose
 from laconic.glm.analysis.devices import DEVICES
@@ -48,8 +49,7 @@ def auto_precision(
     taken.append(take_sample(problem, usual, state, 1))
     whole = [_whole(sample, comm) for sample in taken]
     text = _choice(whole, tolerance) if comm.rank == 0 else ""
-    said = gather(comm, torch.tensor(list(text.encode()), dtype=torch.uint8), everywhere=True)[0]
-    names, _, explained = said.numpy().tobytes().decode().partition("\n")
+    names, _, explained = all_say(comm, text)[0].partition("\n")
     if not names and strict:
         raise ValueError(explained)
     if not names:

@@ -1,15 +1,14 @@
 """A mistake on one rank is an error on all: nobody waits for a rank that has given up."""
 
 import hashlib
-import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
+from laconic.exchange.say import all_say
 
 T = TypeVar("T")
 Facts = dict[str, Any]
@@ -20,7 +19,7 @@ class RanksDiffer(LaconicError, RuntimeError):
     """Ranks were given different arguments, or one of them refused its data."""
 
 
-def together(comm: Communicator, prepare: Callable[[], tuple[T, Facts]], own: frozenset[str]) -> tuple[T, list[Facts]]:
+def agree(comm: Communicator, prepare: Callable[[], tuple[T, Facts]], own: frozenset[str]) -> tuple[T, list[Facts]]:
     """Prepare on every rank; go on only if all could, and if all say the same.
 
     prepare  gives what this rank goes on with, and facts to compare; whatever it raises is raised here, and as
@@ -33,11 +32,11 @@ def together(comm: Communicator, prepare: Callable[[], tuple[T, Facts]], own: fr
         result, facts = prepare()
     except Exception as error:
         if comm.size > 1:
-            _exchange(comm, {"error": f"{type(error).__name__}: {error}"})
+            all_say(comm, {"error": f"{type(error).__name__}: {error}"})
         raise
     if comm.size == 1:
         return result, [facts]
-    everyone = _exchange(comm, {"facts": facts})
+    everyone = all_say(comm, {"facts": facts})
     for rank, said in enumerate(everyone):
         if "error" in said:
             raise RanksDiffer(f"rank {rank} could not begin: {said['error']}")
@@ -51,12 +50,6 @@ def digest(array: np.ndarray | None) -> str | None:
         return None
     plain = array.astype(str) if array.dtype == object else array
     return hashlib.blake2b(np.ascontiguousarray(plain).tobytes(), digest_size=8).hexdigest()
-
-
-def _exchange(comm: Communicator, said: Facts) -> list[Facts]:
-    message = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
-    received = comm.all_to_all([message] * comm.size, None, phase=0).wait()
-    return [json.loads(m.numpy().tobytes()) for m in received]
 
 
 def _compare(everyone: list[Facts], own: frozenset[str]) -> None:

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from laconic.exchange import Communicator
 from laconic.exchange.default import default_communicator
 from laconic.glm.columns import Columns
-from laconic.glm.estimators.agreement import Facts, together
+from laconic.glm.estimators.agreement import Facts, agree
 from laconic.glm.estimators.inputs import Inputs, check_width
 from laconic.glm.estimators.parameters import Run, check_parameters, precision_for, settings_for
 from laconic.glm.estimators.precision import choose_recipe
@@ -97,7 +97,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             check_parameters(self, self._losses)
             return read_inputs(self, data, rows, comm, reset=saved is None, numeric=self._numeric)
 
-        local, facts = together(comm, prepare, may_differ(rows))
+        local, facts = agree(comm, prepare, may_differ(rows))
         seed = int(facts[0]["seed"]) if saved is None else saved.seed
         precision = precision_for(self.recipe, type_of(local.X))
         stored = precision.format("data").storage
