@@ -1,11 +1,13 @@
 """Laws 6 and 7 for every exchange: after it every rank holds the same bits, and one rank alone is ordinary."""
 
+import re
+
 import pytest
 import torch
 
 import laconic
 from laconic import Codec, Stream
-from laconic.exchange import Communicator, Pipeline, ScatterReduce, Task, by_name
+from laconic.exchange import AllGather, BySize, Communicator, Pipeline, ScatterReduce, Task, by_name
 from laconic.exchange.scatter_reduce import chunk_cuts
 
 CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "ef-sign", "ef-nuqsgd"]
@@ -153,6 +155,26 @@ def test_bad_arguments():
         by_name("ring", laconic.codec("fp32"), 2)
     with pytest.raises(ValueError, match="all_reduce sums values on the wire and cannot carry NUQSGD"):
         by_name("all_reduce", laconic.codec("nuqsgd"), 2)
+
+
+@pytest.mark.parametrize("second", ["ef-sign", "ef-nuqsgd", "ef-bf16", "sign"])
+def test_averages_are_not_sent_with_a_bias_or_a_memory(second):
+    codec = laconic.codec(second)
+    said = re.escape(f"cannot send them in second={codec.quantizer!r}, which is biased; use NUQSGD, QSGD, QSGDInf or")
+    ways = [ScatterReduce(codec), BySize(AllGather(), ScatterReduce(codec))]
+    for way in ways:
+        with pytest.raises(ValueError, match=said):
+            by_name(way, laconic.codec("nuqsgd"), 4)
+        with pytest.raises(ValueError, match=said):
+            way.average(torch.ones(3), laconic.codec("nuqsgd"))
+
+
+@pytest.mark.parametrize("second", ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf"])
+def test_averages_go_in_anything_else(second):
+    way = by_name(ScatterReduce(laconic.codec(second)), laconic.codec("ef-sign"), 4)
+    assert torch.isfinite(way.average(torch.ones(3), laconic.codec("nuqsgd")).value).all()
+    with pytest.raises(TypeError, match=r"second must be a Codec such as Codec\(NUQSGD\(\)\), got "):
+        by_name(ScatterReduce(laconic.codec(second).quantizer), laconic.codec("nuqsgd"), 4)
 
 
 def test_second_quantisation_of_a_biased_codec_is_unbiased():

@@ -1,6 +1,6 @@
 """scatter_reduce: each rank averages one chunk and sends the average to all."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
@@ -12,8 +12,10 @@ from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.encoding import encode, received
+from laconic.exchange.inbox import Inbox
+from laconic.kernels import Stream
 from laconic.kernels.layout import n_buckets
-from laconic.quantizers import QSGDInf
+from laconic.quantizers import Identity, QSGDInf
 
 RESERVE = QSGDInf(bits=8)
 """What averages go out in where the codec itself is biased and so must not quantise them."""
@@ -30,7 +32,8 @@ class ScatterReduce(Exchange):
     A rank receives about two codes' worth of bytes however many ranks there are. The second quantisation adds its own
     variance; `second` says how it is done.
 
-    second  codec of the averages; by default that of the values, or 8-bit QSGDInf where that one is biased
+    second  codec of the averages, unbiased or `Identity`; by default that of the values, or 8-bit QSGDInf where that
+            one is biased
     """
 
     second: Codec | None = None
@@ -41,49 +44,26 @@ class ScatterReduce(Exchange):
         """The codec of the averages, given that of the values."""
         return _second(codec) if self.second is None else self.second
 
+    def check(self, codec: Codec) -> None:
+        if self.second is None:
+            return
+        if not isinstance(self.second, Codec):
+            raise TypeError(f"scatter_reduce: second must be a Codec such as Codec(NUQSGD()), got {self.second!r}")
+        quantizer = self.second.quantizer
+        if quantizer is not quantizer.core or not (quantizer.unbiased or isinstance(quantizer, Identity)):
+            raise ValueError(
+                f"scatter_reduce keeps no memory of averages and cannot send them in second={quantizer!r}, "
+                "which is biased; use NUQSGD, QSGD, QSGDInf or Identity, or leave second out"
+            )
+
     def phases(self, task: Task, comm: Communicator) -> Phases:
-        n, second = task.v.numel(), self.second_codec(task.codec)
-        cuts = chunk_cuts(n, task.codec.quantizer.bucket_size, comm.size)
-        sizes = [last - first for first, last in pairwise(cuts)]
-        accounting = Accounting(n_exchanges=1, n_values=n)
-        with accounting.timed("encode"):
-            stream = replace(task.stream, rank=comm.rank)
-            sending = [task.codec.max_bytes(m) for m in sizes] if task.codec.fixed_size else None
-            expected = [sending[comm.rank]] * comm.size if sending else None
-            outbox = comm.outbox(expected, task.v.device, phase=0, sending=sending, buffers=task.buffers)
-            for r in comm.sending_order:
-                at = stream.at(tensor=f"{stream.tensor}/{r}")
-                code = encode(task, cuts[r], cuts[r + 1], at, accounting, outbox.room(r)).data
-                accounting.bytes_sent += len(code) if r != comm.rank else 0
-                outbox.send(r, code)
-            inbox = outbox.close()
+        cuts = chunk_cuts(task.v.numel(), task.codec.quantizer.bucket_size, comm.size)
+        under_way = _UnderWay(task, comm, self.second_codec(task.codec), cuts)
+        codes = under_way.send_chunks()
         yield
-        with accounting.timed("wire"):
-            codes = inbox.wait()
-        accounting.bytes_received += sum(len(code) for code in codes) - len(codes[comm.rank])
-        with accounting.timed("decode"):
-            own = task.buffers.empty("average", sizes[comm.rank], torch.float32, task.v.device)
-            task.codec.decode_sum([received(code) for code in codes], own, weight=1.0 / comm.size)
-        with accounting.timed("encode"):
-            expected = [second.max_bytes(m) for m in sizes] if second.fixed_size else None
-            outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
-            at = stream.at(tensor=f"{stream.tensor}/average")
-            code = second.encode(own, at, out=outbox.room(comm.rank)).data
-            accounting.bytes_sent += len(code) * (comm.size - 1)
-            for r in comm.sending_order:
-                outbox.send(r, code)
-            inbox = outbox.close()
+        averages = under_way.send_average(codes)
         yield
-        average = task.target()
-        for r in reversed(comm.sending_order):  # own first, then those that sent to this rank first
-            with accounting.timed("wire"):
-                code = inbox.receive(r)
-            accounting.bytes_received += len(code) if r != comm.rank else 0
-            with accounting.timed("decode"):
-                second.decode(received(code), out=average[cuts[r] : cuts[r + 1]])
-        with accounting.timed("wire"):
-            inbox.sent()
-        return Exchanged(average, accounting)
+        return Exchanged(under_way.collect(averages), under_way.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         cuts = chunk_cuts(n, codec.quantizer.bucket_size, size)
@@ -95,6 +75,75 @@ class ScatterReduce(Exchange):
         """ω₁ / P + ω₂ (1 + ω₁ / P): the second quantisation sees the average and the first one's error."""
         first = codec.quantizer.variance_bound(n) / size
         return first + self.second_codec(codec).quantizer.variance_bound(n) * (1 + first)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """One exchange on this rank, a method a step; `cuts` are those of `chunk_cuts`."""
+
+    task: Task
+    comm: Communicator
+    second: Codec
+    cuts: list[int]
+    sizes: list[int] = field(init=False)
+    stream: Stream = field(init=False)
+    accounting: Accounting = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sizes = [last - first for first, last in pairwise(self.cuts)]
+        self.stream = replace(self.task.stream, rank=self.comm.rank)
+        self.accounting = Accounting(n_exchanges=1, n_values=self.task.v.numel())
+
+    def send_chunks(self) -> Inbox:
+        """Step 1."""
+        task, comm, cuts, codec = self.task, self.comm, self.cuts, self.task.codec
+        with self.accounting.timed("encode"):
+            sending = [codec.max_bytes(m) for m in self.sizes] if codec.fixed_size else None
+            expected = [sending[comm.rank]] * comm.size if sending else None
+            outbox = comm.outbox(expected, task.v.device, phase=0, sending=sending, buffers=task.buffers)
+            for r in comm.sending_order:
+                at = self.stream.at(tensor=f"{self.stream.tensor}/{r}")
+                code = encode(task, cuts[r], cuts[r + 1], at, self.accounting, outbox.room(r)).data
+                self.accounting.bytes_sent += len(code) if r != comm.rank else 0
+                outbox.send(r, code)
+            return outbox.close()
+
+    def send_average(self, inbox: Inbox) -> Inbox:
+        """Step 2."""
+        task, comm, second = self.task, self.comm, self.second
+        own = self._average(inbox)
+        with self.accounting.timed("encode"):
+            expected = [second.max_bytes(m) for m in self.sizes] if second.fixed_size else None
+            outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
+            at = self.stream.at(tensor=f"{self.stream.tensor}/average")
+            code = second.encode(own, at, out=outbox.room(comm.rank)).data
+            self.accounting.bytes_sent += len(code) * (comm.size - 1)
+            for r in comm.sending_order:
+                outbox.send(r, code)
+            return outbox.close()
+
+    def _average(self, inbox: Inbox) -> torch.Tensor:
+        """The mean of the P codes of this rank's chunk."""
+        task, rank = self.task, self.comm.rank
+        with self.accounting.timed("wire"):
+            codes = inbox.wait()
+        self.accounting.bytes_received += sum(len(code) for code in codes) - len(codes[rank])
+        with self.accounting.timed("decode"):
+            own = task.buffers.empty("average", self.sizes[rank], torch.float32, task.v.device)
+            return task.codec.decode_sum([received(code) for code in codes], own, weight=1.0 / self.comm.size)
+
+    def collect(self, inbox: Inbox) -> torch.Tensor:
+        """Step 3."""
+        average = self.task.target()
+        for r in reversed(self.comm.sending_order):  # own first, then those that sent to this rank first
+            with self.accounting.timed("wire"):
+                code = inbox.receive(r)
+            self.accounting.bytes_received += len(code) if r != self.comm.rank else 0
+            with self.accounting.timed("decode"):
+                self.second.decode(received(code), out=average[self.cuts[r] : self.cuts[r + 1]])
+        with self.accounting.timed("wire"):
+            inbox.sent()
+        return average
 
 
 @lru_cache(maxsize=64)
