@@ -70,7 +70,8 @@ def analyze(
     blocks: Annotated[int, typer.Option(parser=whole_number(), help="Outer iterations to look at.")] = 5,
     seed: Annotated[int, typer.Option(parser=whole_number(least=0), help="Of the order of the rows.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Bar plot (.svg, .html) or report (.json).")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Bar plot (.svg), page (.html) or report (.json)."),
     ] = None,
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
@@ -88,7 +89,7 @@ def analyze(
             file = stack.enter_context(bench.replacing(output)) if output and _checked(output) else None
         begin = stack.enter_context(progress(1 + 9 * blocks, quiet=quiet))
         found = find(given, begin)
-        report = make_report(found) if as_json or (output and output.suffix == ".json") else {}
+        report = make_report(found) if as_json or (output and output.suffix != ".svg") else {}
         if file and output:
             file.write(_written(found, report, output.suffix))
     if as_json:
@@ -193,8 +194,10 @@ def make_report(found: Found) -> dict[str, Any]:
 def _written(found: Found, report: dict[str, Any], suffix: str) -> str:
     if suffix == ".json":
         return json.dumps(report, indent=2, allow_nan=False) + "\n"
-    from laconic.cli.analyze_text import figures
-    from laconic.report import page
+    if suffix == ".html":
+        from laconic import report as pages
 
-    drawn = figures(found)
-    return page("laconic analyze", drawn) if suffix == ".html" else drawn[0]
+        return pages.report("laconic analyze", [pages.Run("analyze", "analyze", report)])[0]
+    from laconic.cli.analyze_text import figure
+
+    return figure(found)

@@ -20,12 +20,12 @@ def show(found: Found) -> None:
         console.print(shown)
 
 
-def figures(found: Found) -> list[str]:
+def figure(found: Found) -> str:
     """One SVG a format would repeat the labels: one plot of all terms, by format."""
     terms = _by_format(found.analysis.terms)
     rows = [Bar(f"{term.format}  {term.knob}", term.measured, term.bound) for term in terms]
     title = f"{found.options['data']}, {found.data.family}: local error of an outer iteration ÷ its step"
-    return [bars(title, rows, ("measured", "bound"))]
+    return bars(title, rows, ("measured", "bound"))
 
 
 def _page(found: Found) -> Iterator[Any]:

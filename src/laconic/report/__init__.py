@@ -1,6 +1,6 @@
 """Reports: rows to tables and plots, and runs to one page."""
 
-from laconic.report.bars import Bar, bars, page, text_bar
+from laconic.report.bars import Bar, bars, text_bar
 from laconic.report.reported import report
 from laconic.report.run import NotARun, Run, read_run, read_runs
 from laconic.report.table import Column, number, table
@@ -12,7 +12,6 @@ __all__ = [
     "Run",
     "bars",
     "number",
-    "page",
     "read_run",
     "read_runs",
     "report",

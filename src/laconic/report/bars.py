@@ -45,15 +45,6 @@ def bars(title: str, rows: Sequence[Bar], key: tuple[str, str]) -> str:
     )
 
 
-def page(title: str, figures: Sequence[str]) -> str:
-    """SVGs as one HTML page that needs nothing else."""
-    style = "body{margin:24px;background:#fff}@media(prefers-color-scheme:dark){body{background:#0d1117}}"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{style}</style></head>\n<body>\n" + "\n".join(figures) + "</body></html>\n"
-    )
-
-
 def text_bar(value: float, smallest: float, largest: float, width: int = 20) -> str:
     """A bar of blocks on a logarithmic scale, for a terminal.
 
