@@ -19,7 +19,7 @@ SEED = re.compile(r"-seed\d+$")
 
 
 def percent(x: float | None, digits: int = 3) -> str:
-    return "–" if x is None else f"{100 * x:.{digits}f}"
+    return "–" if x is None else f"{100 * x:z.{digits}f}"
 
 
 def over_seeds(xs: Sequence[float | None], write=number) -> str:
