@@ -112,7 +112,7 @@ def test_members_refuse_what_they_cannot_bear():
     for options, said in (
         ({"order": "sideways"}, "unknown order 'sideways'; choose one of combine_then_adapt"),
         ({"reference": "x"}, "unknown reference 'x'; choose one of estimate, zero"),
-        ({"seed": -1}, "seed must be an integer"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
     ):
         with pytest.raises(ValueError, match=said):
             ECDPSGD(net, optimizer, Ring(), "nuqsgd", **options)

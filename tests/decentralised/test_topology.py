@@ -1,11 +1,13 @@
 """Topologies: every mixing matrix is what it must be, and one that is not is refused with the row."""
 
+import numpy as np
 import pytest
 import torch
 
-from laconic import Complete, Custom, Exponential, Ring, Star, Torus
+from laconic import DCDPSGD, DPSGD, ECDPSGD, Complete, Custom, Exponential, Ring, SimulatedGraph, Star, Torus
 from laconic.exchange import Mixing
-from laconic.exchange.topology import by_name
+from laconic.exchange.topology import TOPOLOGIES as NAMES
+from laconic.exchange.topology import by_name, topology_for
 
 TOPOLOGIES = [Ring(), Torus(), Exponential(), Star(), Star(hub=0), Complete()]
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 12, 16]
@@ -61,12 +63,20 @@ WRONG = {
 
 @pytest.mark.parametrize(("matrix", "said"), WRONG.values(), ids=WRONG)
 def test_wrong_matrices_are_refused_with_the_row(matrix, said):
-    with pytest.raises(ValueError, match=said):
-        Custom.of(matrix)
+    for make in (Custom, Custom.of):
+        with pytest.raises(ValueError, match=said):
+            make(matrix)
 
 
-def test_a_matrix_may_be_a_tensor_and_is_for_its_own_size():
-    topology = Custom.of(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
+KINDS = {"lists": list, "NumPy": np.array, "tensor": torch.tensor, "mixing": Mixing.of}
+
+
+@pytest.mark.parametrize("make", [Custom, Custom.of], ids=["Custom", "Custom.of"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_matrix_may_be_of_any_kind_and_is_for_its_own_size(kind, make):
+    topology = make(kind([[0.75, 0.25], [0.25, 0.75]]))
+    assert topology == Custom([[0.75, 0.25], [0.25, 0.75]])
+    assert hash(topology) == hash(Custom([[0.75, 0.25], [0.25, 0.75]]))
     assert topology.mixing(2) == Mixing.of([[0.75, 0.25], [0.25, 0.75]])
     assert topology.edges(2) == [(0, 1)]
     with pytest.raises(ValueError, match="the mixing matrix has 2 rows and there are 3 nodes"):
@@ -82,3 +92,24 @@ def test_other_mistakes_are_told():
         Ring().mixing(0)
     with pytest.raises(ValueError, match="unknown topology 'line'; choose one of ring, torus"):
         by_name("line")
+    with pytest.raises(TypeError, match=r"topology must be one such as Ring\(\), or a name such as 'ring', got 3"):
+        topology_for(3)
+    for matrix in ([1.0], 1.0, [[None]]):
+        with pytest.raises(TypeError, match=r"mixing matrix: expected rows of numbers such as .* got "):
+            Custom(matrix)
+
+
+MEMBERS = {"DPSGD": DPSGD, "DCDPSGD": DCDPSGD, "ECDPSGD": ECDPSGD}
+
+
+@pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS)
+def test_optimizers_take_a_topology_by_name(member):
+    net = torch.nn.Linear(4, 1)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for name, kind in NAMES.items():
+        assert member(net, sgd, name).topology == kind() == topology_for(name)
+        graph = SimulatedGraph(member, [torch.nn.Linear(4, 1) for _ in range(4)], torch.optim.SGD, name)
+        assert graph.nodes[3].mixing == kind().mixing(4)
+    for wrong, error in (("line", ValueError), (None, TypeError)):
+        with pytest.raises(error, match="topology"):
+            member(net, sgd, wrong)

@@ -5,7 +5,7 @@ from laconic.exchange.topology.complete import Complete
 from laconic.exchange.topology.custom import Custom
 from laconic.exchange.topology.exponential import Exponential
 from laconic.exchange.topology.mixing import Mixing, metropolis
-from laconic.exchange.topology.names import TOPOLOGIES, by_name
+from laconic.exchange.topology.names import TOPOLOGIES, by_name, topology_for
 from laconic.exchange.topology.ring import Ring
 from laconic.exchange.topology.star import Star
 from laconic.exchange.topology.torus import Torus
@@ -22,4 +22,5 @@ __all__ = [
     "Torus",
     "by_name",
     "metropolis",
+    "topology_for",
 ]

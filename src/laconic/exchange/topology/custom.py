@@ -3,26 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from laconic.exchange.topology.base import Topology
-from laconic.exchange.topology.mixing import Mixing
+from laconic.exchange.topology.mixing import Matrix, Mixing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Custom(Topology):
     """The graph and the weights of a given mixing matrix, for exactly as many nodes as it has rows.
 
-    >>> Custom.of([[0.75, 0.25], [0.25, 0.75]]).mixing(2).spectral_gap
+    matrix  (n, n), as nested lists, a NumPy array, a tensor or a `Mixing`; refused with the offending row if it is not
+            symmetric and doubly stochastic
+
+    >>> Custom([[0.75, 0.25], [0.25, 0.75]]).mixing(2).spectral_gap
     0.5
     """
 
     matrix: Mixing
 
+    def __init__(self, matrix: Matrix | Mixing) -> None:
+        object.__setattr__(self, "matrix", matrix if isinstance(matrix, Mixing) else Mixing.of(matrix))
+
     @classmethod
-    def of(cls, matrix: Sequence[Sequence[float]] | torch.Tensor) -> "Custom":
-        """A matrix (n, n), checked: refused with the offending row if it is not symmetric and doubly stochastic."""
-        return cls(Mixing.of(matrix))
+    def of(cls, matrix: Matrix) -> "Custom":
+        """The same as `Custom(matrix)`."""
+        return cls(matrix)
 
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
         return self.mixing(size).edges

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 
+Matrix = Sequence[Sequence[float]] | np.ndarray | torch.Tensor
 TOLERANCE = 1e-6
 """How far a row may be from symmetric, or its sum from 1: matrices come from files in float32, too."""
 
@@ -31,10 +33,14 @@ class Mixing:
     rows: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def of(cls, matrix: Sequence[Sequence[float]] | torch.Tensor) -> "Mixing":
+    def of(cls, matrix: Matrix) -> "Mixing":
         """A matrix of any kind, checked."""
-        rows = matrix.tolist() if isinstance(matrix, torch.Tensor) else matrix
-        return cls(tuple(tuple(float(x) for x in row) for row in rows))
+        rows = matrix.tolist() if isinstance(matrix, torch.Tensor | np.ndarray) else matrix
+        try:
+            converted = tuple(tuple(float(x) for x in row) for row in rows)
+        except TypeError:
+            raise TypeError(f"mixing matrix: expected rows of numbers such as [[1.0]], got {matrix!r}") from None
+        return cls(converted)
 
     def __post_init__(self) -> None:
         _check_shape(self.rows)

@@ -25,3 +25,16 @@ def by_name(name: str) -> Topology:
     if name not in TOPOLOGIES:
         raise ValueError(f"unknown topology {name!r}; choose one of {', '.join(TOPOLOGIES)}")
     return TOPOLOGIES[name]()
+
+
+def topology_for(what: Topology | str) -> Topology:
+    """A topology from whatever stands for one: itself, or its name.
+
+    >>> topology_for("ring"), topology_for(Star(hub=2))
+    (Ring(), Star(hub=2))
+    """
+    if isinstance(what, str):
+        return by_name(what)
+    if not isinstance(what, Topology):
+        raise TypeError(f"topology must be one such as Ring(), or a name such as 'ring', got {what!r}")
+    return what

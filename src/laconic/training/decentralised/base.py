@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from laconic._version import __version__
+from laconic.checks import MAX_SEED, whole
 from laconic.codec import Codec, Payload, codec_for
 from laconic.exchange import Accounting
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.topology import Topology
+from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
 from laconic.quantizers import Identity, Quantizer
 from laconic.training.agreement import check_agreement
@@ -41,7 +42,7 @@ class Decentralised(ABC):
 
     model       any module; parameters may begin differently, buffers stay each node's own
     optimizer   any torch optimizer over the model's parameters
-    topology    `Ring()`, `Torus()`, `Exponential()`, `Star()`, `Complete()`, `Custom.of(matrix)`
+    topology    `Ring()`, `Torus()`, `Exponential()`, `Star()`, `Complete()`, `Custom(matrix)`, or a name such as "ring"
     codec       how models go over the wire: a `Codec`, a quantizer or a scheme's name; must be unbiased
     order       "combine_then_adapt": as above, the papers' order. "adapt_then_combine": d_i is taken at Σ_j W_ij x̃_j;
                 on a complete graph without compression this is AllReduce training itself
@@ -61,7 +62,7 @@ class Decentralised(ABC):
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        topology: Topology,
+        topology: Topology | str,
         codec: Codec | Quantizer | str = "fp32",
         *,
         order: Order = "combine_then_adapt",
@@ -73,12 +74,11 @@ class Decentralised(ABC):
     ) -> None:
         if order not in ORDERS:
             raise ValueError(f"unknown order {order!r}; choose one of {', '.join(ORDERS)}")
-        if not 0 <= seed < 2**63:
-            raise ValueError(f"seed must be an integer from 0 to 2**63 - 1, got {seed}")
-        self.model, self.optimizer, self.topology, self.codec = model, optimizer, topology, codec_for(codec)
-        self.order, self.policy, self.seed = order, policy or Policy(), seed
+        self.model, self.optimizer = model, optimizer
+        self.topology, self.codec = topology_for(topology), codec_for(codec)
+        self.order, self.policy, self.seed = order, policy or Policy(), whole("seed", seed, 0, MAX_SEED)
         self.rows = Rows(model, self.policy)
-        self.neighbours = Neighbours.open(topology, group, timeout=timeout) if neighbours is None else neighbours
+        self.neighbours = Neighbours.open(self.topology, group, timeout=timeout) if neighbours is None else neighbours
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
         self.estimates: dict[int, list[Row]] = {}

@@ -35,7 +35,7 @@ class DPSGD(Decentralised):
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        topology: Topology,
+        topology: Topology | str,
         *,
         order: Order = "combine_then_adapt",
         policy: Policy | None = None,

@@ -58,7 +58,7 @@ class ECDPSGD(Decentralised):
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        topology: Topology,
+        topology: Topology | str,
         codec: Codec | Quantizer | str = "nuqsgd",
         *,
         reference: Reference = "estimate",

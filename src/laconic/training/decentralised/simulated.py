@@ -8,7 +8,7 @@ import torch
 
 from laconic.exchange import Accounting, Communicator
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.topology import Topology
+from laconic.exchange.topology import Topology, topology_for
 from laconic.training.decentralised.base import Decentralised
 
 Optimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -44,12 +44,12 @@ class SimulatedGraph:
         member: type[Decentralised],
         models: Sequence[torch.nn.Module],
         optimizer: Optimizer,
-        topology: Topology,
+        topology: Topology | str,
         *arguments: Any,
         **options: Any,
     ) -> None:
         self.models = list(models)
-        mixing = topology.mixing(len(self.models))
+        mixing = topology_for(topology).mixing(len(self.models))
         self.nodes: list[Decentralised] = [
             member(
                 model,
