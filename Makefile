@@ -27,8 +27,8 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-unit: $(READY)
-	$(BIN)/pytest
+unit: $(READY)  ## a worker a core, of one thread; laws about threads set their own number
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
