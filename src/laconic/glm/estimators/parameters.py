@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import torch
 
+from laconic.checks import whole
 from laconic.exchange import Communicator
 from laconic.glm.automatic import auto_eta0, auto_s, pays_in_blocks
 from laconic.glm.penalty import Penalty
@@ -53,7 +54,7 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
         if getattr(estimator, name) not in (True, False):
             raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}")
     for name in ("max_iter", "batch_size", "n_iter_no_change"):
-        _whole(name, getattr(estimator, name), 1)
+        whole(name, getattr(estimator, name), 1)
     _real("alpha", estimator.alpha, 0, math.inf)
     _real("l1_ratio", estimator.l1_ratio, 0, 1)
     _real("momentum", estimator.momentum, 0, 1, last=False)
@@ -65,9 +66,9 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
     if not (isinstance(estimator.eta0, str) and estimator.eta0 == "auto"):
         _real("eta0", estimator.eta0, 0, math.inf, first=False, hint=', or "auto"')
     if not (isinstance(estimator.s, str) and estimator.s == "auto"):
-        _whole("s", estimator.s, 1, hint=', or "auto"')
+        whole("s", estimator.s, 1, hint=', or "auto"')
     if not isinstance(estimator.average, bool):
-        _whole("average", estimator.average, 0, hint=", True or False")
+        whole("average", estimator.average, 0, hint=", True or False")
     if not estimator.shuffle and estimator.sampling == "replacement":
         raise ValueError('shuffle=False takes rows as they come; it cannot be combined with sampling="replacement"')
     if not is_auto(estimator.recipe):
@@ -173,11 +174,6 @@ def _device(device: Any) -> None:
 def _choose(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(map(repr, choices))}")
-
-
-def _whole(name: str, value: Any, least: int, hint: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number, at least {least}{hint}; got {value!r}")
 
 
 def _real(
