@@ -18,10 +18,12 @@ def pytest_configure(config):
             cached.unlink(missing_ok=True)
 
 
-@pytest.fixture(autouse=True)
-def forked_ranks(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def forked_ranks():
     """`start_ranks` forks its ranks: starting each anew is tested by `bench/test_launch.py` alone."""
     from forking import popen
     from laconic.exchange import launch
 
-    monkeypatch.setattr(launch, "subprocess", SimpleNamespace(**{**vars(launch.subprocess), "Popen": popen}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "subprocess", SimpleNamespace(**{**vars(launch.subprocess), "Popen": popen}))
+        yield

@@ -13,7 +13,7 @@ from laconic.exchange.launch import Host, RankFailed, start_ranks
 HERE = Path(__file__).parent
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def forked_ranks():
     """None here: each rank is a new process."""
 
