@@ -42,6 +42,37 @@ def test_what_if_from_a_plan(capsys, tmp_path):
     assert other["kind"] == "network"
 
 
+BESIDE = {
+    "batch size": (MODEL, ["--batch-size", "64"], {"batch_size": 64}),
+    "classes": (MODEL, ["--family", "multinomial", "--outputs", "5"], {"family": "multinomial", "n_outputs": 5}),
+    "half a model": (MODEL, ["--rows", "1000"], {"n_rows": 1000}),
+    "a model": (MODEL, ["--density", "0.5", "--loss-gap", "0.02"], {"density": 0.5, "loss_gap": 0.02}),
+    "a backward pass": (
+        NETWORK,
+        ["--backward", "1s", "--other", "2s"],
+        {"backward_seconds": 1.0, "other_seconds": 2.0},
+    ),
+    "parameters": (NETWORK, ["--parameters", "7"], {"n_parameters": 7}),
+}
+
+
+@pytest.mark.parametrize(("command", "beside", "changed"), BESIDE.values(), ids=BESIDE)
+def test_what_is_asked_beside_a_plan_comes_first_and_the_rest_stays(command, beside, changed, capsys, tmp_path):
+    here = planned(capsys, *command, *TYPICAL, "--output", str(tmp_path / "plan.json"))
+    there = planned(capsys, "plan", "--from", str(tmp_path / "plan.json"), *beside)
+    assert there["job"] == here["job"] | changed
+    assert there["cluster"] == here["cluster"]
+
+
+def test_s_and_calibration_beside_a_plan(capsys, tmp_path):
+    file = str(tmp_path / "plan.json")
+    planned(capsys, *MODEL, *TYPICAL, "--ranks", "2", "--s", "4", "--output", file)
+    assert planned(capsys, "plan", "--from", file)["s"] == 4
+    there = planned(capsys, "plan", "--from", file, "--s", "8", *TYPICAL)
+    assert (there["s"], there["cluster"]["n_ranks"], there["job"]["batch_size"]) == (8, 4, 8)
+    assert planned(capsys, *NETWORK, "--from", file)["s"] is None
+
+
 @pytest.mark.parametrize("command", [MODEL, NETWORK], ids=["model", "network"])
 def test_tables_explanation_and_charts(command, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
@@ -97,6 +128,19 @@ WRONG = {
     "s above an epoch": ([*MODEL, *TYPICAL, "--s", "100000"], "more than the 50000 batches of an epoch"),
     "batch above the rows": (["plan", "--rows", "5", "--features", "2"], "a batch of 32 rows does not fit into 5"),
     "family": ([*MODEL, "--family", "gamma"], "unknown family 'gamma'"),
+    "one class": ([*MODEL, "--family", "multinomial"], "give --outputs, the number of classes, 2 or more"),
+    "outputs of one": ([*MODEL, "--outputs", "7"], "--family logistic has one output; leave --outputs out"),
+    "a network's family": (
+        [*NETWORK, "--family", "poisson"],
+        "--family is about a model and --parameters about a network",
+    ),
+    "a network's s": ([*NETWORK, "--s", "2"], "--s is about a model"),
+    "a network's batch, from a plan": (
+        ["plan", "--from", "network.json", "--batch-size", "8"],
+        "give --rows and --features",
+    ),
+    "a model's backward, from a plan": (["plan", "--from", "model.json", "--backward", "1s"], "give --parameters"),
+    "s above a plan's epoch": (["plan", "--from", "model.json", "--rows", "100", "--s", "9"], "give --s 4 or less"),
     "density": ([*MODEL, "--density", "2"], "density"),
     "a model on a GPU": ([*MODEL, "--device", "cuda"], "laconic bench glm --device cuda"),
     "device": ([*MODEL, "--device", "tpu"], "unknown device 'tpu'; choose one of cpu, cuda"),
@@ -120,12 +164,14 @@ WRONG = {
 def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys, monkeypatch, tmp_path):
     from dataclasses import replace
 
-    from laconic.planner import DEFAULT
+    from laconic.planner import DEFAULT, GlmJob, NetworkJob, plan
     from laconic.planner.calibration import Calibration
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.json").write_text("{}")
     (tmp_path / "text.json").write_text("not JSON")
+    for name, job in (("model", GlmJob(1000, 10)), ("network", NetworkJob(1000))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(plan(job, DEFAULT).to_json()))
     Calibration(replace(DEFAULT, memory_bytes=1e6)).save(tmp_path / "small.json")
     assert main(arguments) == 2
     out, err = capsys.readouterr()

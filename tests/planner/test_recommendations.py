@@ -32,6 +32,24 @@ def test_compression_pays_on_slow_links_only_and_the_crossover_says_where():
     assert slow.crossing().startswith("below ")
 
 
+VERDICTS = {
+    "a codec": (NETWORK, at(1e8), r"use nuqsgd-.*, [\d.]+× the speed of fp32, [\d.]+× that of bf16"),
+    "bf16": (NETWORK, at(1e10), r"do not compress: use bf16 by all_reduce; \S+ ms a step, [\d.]+× the speed of fp32"),
+    "fp32": (NETWORK, at(4e11), r"do not compress: use fp32 by all_reduce; \S+ ms a step, [\d.]+× the speed of bf16"),
+    "blocks": (GLM, at(1e9), r"use ca_sgd .*× the speed of sgd in recipe fp32, [\d.]+× that of sgd in recipe C"),
+    "sgd": (
+        replace(GLM, batch_size=256),
+        at(1e6),
+        r"a message .*: use sgd in recipe fp32; .* iteration, [\d.]+× the speed of sgd in recipe C",
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "cluster", "said"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict_compares_with_the_baselines_that_are_not_it(job, cluster, said):
+    assert re.fullmatch(said, plan(job, cluster).verdict())
+
+
 def test_fewer_messages_pay_where_latency_counts():
     near, far = (best_s(GLM, at(1e10, alpha=alpha)) for alpha in (1e-6, 1e-2))
     assert near < far

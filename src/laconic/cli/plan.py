@@ -9,6 +9,7 @@ import typer
 
 from laconic.cli.bad_input import BadInput, bad_input
 from laconic.cli.numbers import whole_number
+from laconic.cli.plan_job import job_for
 from laconic.cli.plan_numbers import duration, link_rate
 from laconic.cli.progress import progress
 
@@ -22,19 +23,26 @@ TYPICAL = "typical"
 def plan(
     rows: Annotated[int | None, typer.Option(parser=whole_number(), help="Rows of a model's data.")] = None,
     features: Annotated[int | None, typer.Option(parser=whole_number(), help="Columns of a model's data.")] = None,
-    density: Annotated[float, typer.Option(help="Share of the entries that are not zero.")] = 1.0,
-    family: Annotated[str, typer.Option(help="logistic, linear, poisson or multinomial.")] = "logistic",
-    outputs: Annotated[int, typer.Option(parser=whole_number(), help="Classes of a multinomial model.")] = 1,
-    batch_size: Annotated[int, typer.Option(parser=whole_number(), help="Rows of a batch.")] = 32,
+    density: Annotated[float | None, typer.Option(help="Share of the entries that are not zero; 1.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="logistic, which is meant otherwise, linear, poisson or multinomial.")
+    ] = None,
+    outputs: Annotated[int | None, typer.Option(parser=whole_number(), help="Classes of a multinomial model.")] = None,
+    batch_size: Annotated[int | None, typer.Option(parser=whole_number(), help="Rows of a batch; 32.")] = None,
     s: Annotated[
         int | None, typer.Option("--s", parser=whole_number(), help="Only this many iterations a message; 1 is SGD.")
     ] = None,
     loss_gap: Annotated[
-        float, typer.Option(help="How far above fp32 SGD's the loss may end: 0.005 allows recipe C, 0.02 D too.")
-    ] = 0.005,
+        float | None,
+        typer.Option(help="How far above fp32 SGD's the loss may end: 0.005, for recipe C; 0.02 for D, too."),
+    ] = None,
     parameters: Annotated[int | None, typer.Option(parser=whole_number(), help="Parameters of a network.")] = None,
-    backward: Annotated[float, typer.Option(parser=duration, help="A backward pass of it, such as 80ms.")] = 0.0,
-    other: Annotated[float, typer.Option(parser=duration, help="The rest of a step: forward, update.")] = 0.0,
+    backward: Annotated[
+        float | None, typer.Option(parser=duration, help="A backward pass of it, such as 80ms; 0.")
+    ] = None,
+    other: Annotated[
+        float | None, typer.Option(parser=duration, help="The rest of a step: forward, update; 0.")
+    ] = None,
     ranks: Annotated[
         int | None,
         typer.Option(
@@ -67,12 +75,10 @@ def plan(
     """Predict the time of every option, recommend one, and say why; also when that is not to compress.
 
     For a model, give --rows and --features; for a network, --parameters. Measures the ranks of this machine, or those
-    of torchrun, for some seconds; with --from or --calibration measures nothing.
+    of torchrun, for some seconds; with --from or --calibration measures nothing. Beside --from, what is given comes
+    first, and the rest is as in that plan.
     """
-    asked = {
-        k: v for k, v in locals().items() if k in ("rows", "features", "density", "family", "outputs", "batch_size")
-    }
-    asked |= {"loss_gap": loss_gap, "parameters": parameters, "backward": backward, "other": other}
+    asked = dict(locals())
     first = os.environ.get("RANK", "0") == "0"
     with bad_input():
         _check_files(chart, output, save)
@@ -81,7 +87,9 @@ def plan(
                 "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
                 "take on a GPU is measured by laconic bench glm --device cuda"
             )
-        job, cluster, s = _from(given, asked, s)
+        old = _former(given)
+        job, s = job_for(asked, old)
+        cluster = old.cluster if old is not None and calibration is None else None
         found = None if cluster is not None or calibration == TYPICAL else _load(calibration)
     if cluster is None and found is None and calibration != TYPICAL:
         found = _measured(ranks, device, quiet=quiet or not first)
@@ -100,44 +108,17 @@ def plan(
         _show(made, found)
 
 
-def _from(
-    given: Path | None, asked: dict[str, Any], s: int | None
-) -> "tuple[GlmJob | NetworkJob, Cluster | None, int | None]":
-    """The job, and where it comes from a plan that plan's cluster; what is asked for beside it comes first."""
-    from laconic.planner import GlmJob, NetworkJob, from_json
+def _former(path: Path | None) -> "Plan | None":
+    from laconic.planner import from_json
 
-    model = asked["rows"] is not None or asked["features"] is not None
-    old = None
-    if given is not None:
-        try:
-            old = from_json(json.loads(given.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise BadInput(f"cannot read {given}: {error.strerror}") from error
-        except ValueError as error:
-            raise BadInput(f"{given}: {error}") from error
-        if not model and asked["parameters"] is None:
-            return old.job, old.cluster, s or old.s
-    if model and asked["parameters"] is not None:
-        raise BadInput("give --rows and --features for a model, or --parameters for a network, not both")
-    if asked["parameters"] is not None:
-        return NetworkJob(asked["parameters"], asked["backward"], asked["other"]), old.cluster if old else None, s
-    if asked["rows"] is None or asked["features"] is None:
-        raise BadInput("say what to plan: --rows and --features of a model's data, or --parameters of a network")
-    job = GlmJob(
-        asked["rows"],
-        asked["features"],
-        asked["density"],
-        asked["family"],
-        asked["outputs"],
-        asked["batch_size"],
-        asked["loss_gap"],
-    )
-    if s is not None and s > job.batches:
-        raise BadInput(
-            f"--s {s} is more than the {job.batches} batches of an epoch ({job.n_rows} rows in batches of "
-            f"{job.batch_size}); lower it to {job.batches}"
-        )
-    return job, old.cluster if old else None, s
+    if path is None:
+        return None
+    try:
+        return from_json(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from error
 
 
 def _load(path: str | None) -> "Calibration | None":

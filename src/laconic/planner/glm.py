@@ -12,8 +12,8 @@ the strictly lower block triangle of the Gram matrix:
     AllReduce       w C b            w (C k + T)               bytes of w a number
     messages        1                1                         all-reduces
 
-In orders, an iteration of CA-SGD costs s times the flops and s times the words of SGD's Gram-free iteration, b² s / b,
-and 1 / s of its messages, as published (Devarakonda and Demmel, arXiv 2011.08281).
+Per iteration, and in orders: CA-SGD has b s times the flops of SGD, b² s n_p for b n_p, and b s times its words, b² s
+for b, but one message where SGD has s. That is the trade-off published by Devarakonda and Demmel (arXiv 2011.08281).
 """
 
 from dataclasses import dataclass
@@ -64,6 +64,15 @@ class GlmJob:
             raise Impossible(f"density must be above 0 and at most 1, got {self.density}")
         if self.family not in FAMILIES:
             raise Impossible(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
+        if self.family == "multinomial" and self.n_outputs == 1:
+            raise Impossible(
+                "family='multinomial' has an output a class; give n_outputs, the number of classes, 2 or more"
+            )
+        if self.family != "multinomial" and self.n_outputs > 1:
+            raise Impossible(
+                f"family={self.family!r} has one output; leave n_outputs out, or take family='multinomial' for "
+                f"{self.n_outputs} classes"
+            )
         if self.batch_size > self.n_rows:
             raise Impossible(f"a batch of {self.batch_size} rows does not fit into {self.n_rows}; lower the batch size")
         if self.loss_gap < 0:

@@ -46,7 +46,7 @@ class NetworkJob:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOption:
-    """How gradients are averaged; `loss` orders codecs by what they lose."""
+    """How gradients are averaged: a codec, and an exchange that fits it."""
 
     codec: str
     exchange: str

@@ -64,10 +64,17 @@ class Plan:
         else:
             advice = f"{option.solver} in recipe {option.recipe}"
             advice = f"use {advice}, s = {option.s}" if option.s > 1 else f"a message every iteration: use {advice}"
-        return (
-            f"{advice}; {duration(self.recommended.seconds)} {unit}, {self.speedup_over_fp32:.2f}× the speed of fp32, "
-            f"{self.speedup_over_bf16:.2f}× that of bf16"
-        )
+        return ", ".join([f"{advice}; {duration(self.recommended.seconds)} {unit}", *self._compared()])
+
+    def _compared(self) -> list[str]:
+        """The speedup over each baseline that is not itself recommended."""
+        found: list[str] = []
+        for baseline, speedup in ((self.fp32, self.speedup_over_fp32), (self.bf16, self.speedup_over_bf16)):
+            option = baseline.option
+            name = option.codec if isinstance(option, NetworkOption) else f"{option.solver} in recipe {option.recipe}"
+            if option != self.recommended.option:
+                found.append(f"{speedup:.2f}× {'that' if found else 'the speed'} of {name}")
+        return found
 
     def crossing(self) -> str:
         """From which link on it pays, in a sentence."""
