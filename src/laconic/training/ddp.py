@@ -65,31 +65,6 @@ def compress(
     return compressor
 
 
-def _check_model(model: object) -> None:
-    if not isinstance(model, DistributedDataParallel):
-        raise TypeError(
-            f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
-            "call it as compress(DistributedDataParallel(model), ...)"
-        )
-    if model in _compressors:
-        raise ValueError("this model is compressed already; call compress() once")
-
-
-def _asked_for(
-    codec: Codec | Quantizer | str, exchange: str | Exchange, groups: list[Group], size: int
-) -> tuple[Codec, Exchange] | None:
-    """Codec and exchange, checked, where they are not ours to choose by measuring (codec="auto")."""
-    if isinstance(codec, str) and codec == "auto":
-        if exchange != "auto":
-            raise ValueError(
-                f"codec='auto' chooses the exchange, too; leave exchange={exchange!r} out, or name a codec"
-            )
-        return None
-    chosen = codec_for(codec)
-    largest = max((group.n_values for group in groups if group.compressed), default=1)
-    return chosen, exchange_by_name(exchange, chosen, size, largest)
-
-
 def compressor_of(model: torch.nn.Module) -> Compressor:
     """The state behind a compressed model."""
     try:
@@ -120,6 +95,31 @@ def stats(model: torch.nn.Module) -> dict[str, float]:
         "decode_ms": 1e3 * totals.decode_seconds / steps,
         "nmse": totals.nmse,
     }
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
+            "call it as compress(DistributedDataParallel(model), ...)"
+        )
+    if model in _compressors:
+        raise ValueError("this model is compressed already; call compress() once")
+
+
+def _asked_for(
+    codec: Codec | Quantizer | str, exchange: str | Exchange, groups: list[Group], size: int
+) -> tuple[Codec, Exchange] | None:
+    """Codec and exchange, checked, where they are not ours to choose by measuring (codec="auto")."""
+    if isinstance(codec, str) and codec == "auto":
+        if exchange != "auto":
+            raise ValueError(
+                f"codec='auto' chooses the exchange, too; leave exchange={exchange!r} out, or name a codec"
+            )
+        return None
+    chosen = codec_for(codec)
+    largest = max((group.n_values for group in groups if group.compressed), default=1)
+    return chosen, exchange_by_name(exchange, chosen, size, largest)
 
 
 def _config(codec: Codec, exchange: Exchange, policy: Policy, groups: list[Group]) -> dict[str, Any]:
