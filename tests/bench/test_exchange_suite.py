@@ -7,14 +7,16 @@ import pytest
 
 from laconic import bench
 from laconic.bench import DDPOptions, ExchangeOptions, Spread, network_outcomes
+from laconic.bench.batches import batch_rows
 from laconic.bench.checks import WrongResult
-from laconic.bench.ddp import DDPRow, ways
+from laconic.bench.ddp.suite import DDPRow
+from laconic.bench.ddp.ways import ways
 from laconic.bench.exchange.rivals import RIVALS, rivals
 from laconic.bench.exchange.suite import ExchangeRow, error_bound
 from laconic.bench.ranks import check_replicas
 from laconic.codec import codec
-from laconic.exchange import AllGather, AllReduce, Communicator, Nothing, ScatterReduce
-from laconic.training import trial
+from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
+from laconic.kernels import Stream
 
 TINY = {"ranks": 2, "size": 5000, "repeats": 2}
 
@@ -140,6 +142,6 @@ def test_goals_are_those_of_the_rate():
 
 def test_batches_of_other_seeds_steps_and_ranks_are_others():
     places = [(seed, step, rank) for seed in (0, 1) for step in (0, 1) for rank in (0, 1)]
-    drawn = [trial._rows(10**6, seed, step, Communicator(rank, 2), 8).tolist() for seed, step, rank in places]
+    drawn = [batch_rows(10**6, 8, Stream(seed, rank, step)).tolist() for seed, step, rank in places]
     assert len({tuple(rows) for rows in drawn}) == len(places)
-    assert drawn[0] == trial._rows(10**6, 0, 0, Communicator(0, 2), 8).tolist()
+    assert drawn[0] == batch_rows(10**6, 8, Stream()).tolist()

@@ -3,7 +3,7 @@
 from laconic.bench.codec.goals import outcomes
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
-from laconic.bench.ddp import DDPOptions, DDPRow, ddp_rows
+from laconic.bench.ddp.suite import DDPOptions, DDPRow, ddp_rows
 from laconic.bench.document import document, replacing
 from laconic.bench.environment import Environment
 from laconic.bench.exchange.suite import ExchangeOptions, ExchangeRow, exchange_rows

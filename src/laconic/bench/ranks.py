@@ -1,12 +1,16 @@
 """Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.network import emulated_network
 from laconic.data import BadTable
+from laconic.exchange import Communicator
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 
 TIMEOUT_SECONDS = 3600.0
@@ -47,6 +51,19 @@ def on_ranks(
     if results is not None and "complaint" in results[0]:
         raise BadTable(results[0]["complaint"])
     return results
+
+
+def barrier(comm: Communicator) -> None:
+    """No rank goes on before all are here."""
+    comm.all_reduce(torch.zeros(1))()
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> str:
+    """Of all their bits, for `check_replicas`."""
+    found = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().numpy().tobytes())
+    return found.hexdigest()
 
 
 def slowest(ranks: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -1,6 +1,5 @@
 """What each rank does in the suite `exchange`."""
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from laconic.bench.exchange.rivals import BY_LABEL, Rival
+from laconic.bench.ranks import barrier, digest
 from laconic.exchange import Accounting, AllReduce, Communicator, Exchanged, Pipeline, average_in_pieces
 from laconic.kernels import Stream
 
@@ -78,11 +78,6 @@ def exact_mean(size: int, n: int) -> tuple[torch.Tensor, float]:
     return mean / size, energy / size
 
 
-def barrier(comm: Communicator) -> None:
-    """No rank goes on before all are here."""
-    comm.all_reduce(torch.zeros(1))()
-
-
 def _run(
     rival: Rival, pipeline: Pipeline, v: torch.Tensor, bucket_size: int, piece_values: int
 ) -> Callable[[int], Exchanged]:
@@ -120,7 +115,7 @@ def _look(exchanged: Exchanged, exact: tuple[torch.Tensor, float] | None) -> dic
     """What to compare across ranks, and with the exact mean."""
     value, accounting = exchanged.value, exchanged.accounting
     seen = {
-        "digest": hashlib.blake2b(value.numpy().tobytes(), digest_size=16).hexdigest(),
+        "digest": digest([value]),
         "bytes_sent": accounting.bytes_sent,
         "bytes_received": accounting.bytes_received,
     }

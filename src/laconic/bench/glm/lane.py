@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.bench.exchange.rank import barrier
 from laconic.bench.glm.contenders import FP32, Contender
 from laconic.bench.glm.data import Copies
+from laconic.bench.ranks import barrier
 from laconic.exchange import Communicator
 from laconic.exchange.inbox import Wait
 from laconic.glm import Problem, Sampling, Settings, State, auto_eta0, begin

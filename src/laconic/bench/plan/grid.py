@@ -10,6 +10,7 @@ import torch
 from laconic.bench.glm.contenders import Contender
 from laconic.bench.plan.lane import Lane, Noise
 from laconic.bench.plan.rank import calibrate
+from laconic.bench.ranks import barrier
 from laconic.exchange import Communicator, Pipeline
 from laconic.planner import GlmOption, NetworkOption
 from laconic.planner.calibrate import exchange_call
@@ -68,7 +69,7 @@ def _measure(clock: Clock, runners: Mapping[str, _Runner], rounds: int, seconds:
         runner.calls = max(1, min(200, round(seconds / max(first * runner.iterations, 1e-9))))
     for _ in range(rounds):
         for runner in runners.values():
-            clock.comm.all_reduce(torch.zeros(1))()
+            barrier(clock.comm)
             runner.seconds.append(_time(clock, runner))
     return {name: clock.slowest(runner.seconds) for name, runner in runners.items()}
 

@@ -11,7 +11,7 @@ from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
 
 if TYPE_CHECKING:
-    from laconic.bench.decentralised import DecentralisedOptions
+    from laconic.bench.decentralised.options import DecentralisedOptions
 
 
 def decentralised(
@@ -48,7 +48,7 @@ def decentralised(
     Every way trains the same network on the same batches. Under torchrun, uses its ranks.
     """
     from laconic import bench
-    from laconic.bench.decentralised import DecentralisedOptions
+    from laconic.bench.decentralised.options import DecentralisedOptions
 
     def options() -> DecentralisedOptions:
         if simulate is not None and ranks is not None:
@@ -71,8 +71,7 @@ def decentralised(
 
 
 def _run(options: "DecentralisedOptions", tell: Tell) -> Found | None:
-    from laconic.bench import decentralised as suite
-    from laconic.bench import decentralised_goals as goals
+    from laconic.bench.decentralised import goals, suite
     from laconic.cli.bench import decentralised_tables as tables
 
     rows = suite.decentralised_rows(options, tell)
@@ -80,4 +79,4 @@ def _run(options: "DecentralisedOptions", tell: Tell) -> Found | None:
         return None
     outcomes = goals.decentralised_outcomes(rows)
     said = {"options": asdict(options)}
-    return Found(rows, outcomes, goals.SETTING, lambda here: tables.page(rows, outcomes, here), said)
+    return Found(rows, outcomes, goals.setting(rows), lambda here: tables.page(rows, outcomes, here), said)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from laconic.bench import Environment, Outcome, Spread
-from laconic.bench.decentralised import DecentralisedRow
-from laconic.bench.decentralised_goals import SETTING
+from laconic.bench.decentralised.goals import setting
+from laconic.bench.decentralised.suite import DecentralisedRow
 from laconic.cli.bench.tables import between, goals, machine, noise
 from laconic.report import Column, number, table
 
@@ -24,7 +24,7 @@ def page(
         yield speeds(rows)
     yield ""
     yield losses(rows)
-    yield from goals(outcomes, SETTING)
+    yield from goals(outcomes, setting(rows))
 
 
 def where(row: DecentralisedRow) -> str:

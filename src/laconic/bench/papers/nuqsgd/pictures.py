@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from laconic.bench.batches import generator_of
 from laconic.data.image_folder import SHORT_SIDE, SIZE, ImageFolder, require_pillow
 from laconic.data.images import Images, ImageSet, read_images
 from laconic.kernels import Stream
@@ -149,8 +150,3 @@ def rows_of(n: int, iteration: int, size: int, seed: int) -> torch.Tensor:
 @lru_cache(maxsize=2)
 def _order(n: int, epoch: int, seed: int) -> torch.Tensor:
     return torch.randperm(n, generator=generator_of(Stream(seed, step=epoch, tensor="order")))
-
-
-def generator_of(stream: Stream) -> torch.Generator:
-    """A generator of the CPU for this stream; torch looks at no more than 32 bits of a seed, so they must be mixed."""
-    return torch.Generator().manual_seed(stream.key % 2**32)

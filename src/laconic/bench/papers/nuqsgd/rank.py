@@ -1,6 +1,5 @@
 """What each rank does in the suite `papers nuqsgd` with real processes: the same training, under DDP."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from laconic.bench.papers.nuqsgd.options import NUQSGDOptions
 from laconic.bench.papers.nuqsgd.pictures import Pictures, open_pictures
 from laconic.bench.papers.nuqsgd.seen import Seen
 from laconic.bench.papers.nuqsgd.simulate import Schedule, batch_of, new_network, new_optimizer, wait_for
+from laconic.bench.ranks import barrier, digest
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.training import compress
@@ -42,11 +42,8 @@ class RankLane:
 
     def found(self) -> dict[str, Any]:
         """As JSON values, with a digest of the weights."""
-        digest = hashlib.blake2b(digest_size=16)
-        for parameter in self.model.parameters():
-            digest.update(parameter.detach().cpu().numpy().tobytes())
         found = self.seen.found(self.model, self.compressor.totals.bytes_sent)
-        return {**found, "digest": digest.hexdigest()}
+        return {**found, "digest": digest(self.model.parameters())}
 
 
 def nuqsgd_on_rank(tell: Callable[[str], None], *, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +95,7 @@ def train(
                     )
         if t < schedule.iterations:
             for lane in lanes:
-                comm.all_reduce(torch.zeros(1))()
+                barrier(comm)
                 lane.step(x, y, schedule.rate(t))
 
 

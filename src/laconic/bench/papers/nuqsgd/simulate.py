@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from laconic.bench.batches import generator_of
 from laconic.bench.papers.nuqsgd.methods import Method
 from laconic.bench.papers.nuqsgd.networks import network
-from laconic.bench.papers.nuqsgd.pictures import Pictures, generator_of, rows_of
+from laconic.bench.papers.nuqsgd.pictures import Pictures, rows_of
 from laconic.bench.papers.nuqsgd.seen import Seen
 from laconic.kernels import Stream
 from laconic.training import SimulatedWorkers

@@ -1,6 +1,6 @@
-"""Small problems to train on, made or bundled, the same on every rank; for benchmarks and the demo."""
+"""Small problems to train networks on, made or bundled, the same on every rank."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -10,19 +10,35 @@ from laconic.data import load_digits
 N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
 SEPARATION = 0.1
 PROBLEMS = ("clusters", "digits")
+MOMENTUM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Samples, a network for them, and a step size with which the loss falls by half or so in a few dozen steps.
 
-    A loss that hardly moves, or one that vanishes, is the same for every way to average gradients.
+    A loss that hardly moves, or one that vanishes, is the same for every way to train.
     """
 
     x: torch.Tensor
     y: torch.Tensor
     network: Callable[[], torch.nn.Module]
     learning_rate: float
+
+    def new_network(self, seed: int = 0) -> torch.nn.Module:
+        """With the same initial weights for every way to train, and on every rank."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.network()
+
+    def new_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.SGD:
+        """SGD with momentum."""
+        return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=MOMENTUM)
+
+    def loss(self, net: torch.nn.Module, share: slice = slice(None)) -> float:
+        """Of a network as it is, on a share of the samples."""
+        with torch.no_grad():
+            return float(torch.nn.functional.cross_entropy(net(self.x[share]), self.y[share]))
 
 
 def problem(name: str, width: int) -> Problem:
@@ -52,6 +68,16 @@ def perceptron(width: int) -> torch.nn.Module:
         torch.nn.ReLU(),
         torch.nn.Linear(width, N_CLASSES),
     )
+
+
+def perceptron_width(size: int) -> int:
+    """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
+
+    >>> perceptron_width(2**22)
+    1600
+    """
+    fixed = N_FEATURES + N_CLASSES
+    return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
 
 
 def convolutional() -> torch.nn.Module:

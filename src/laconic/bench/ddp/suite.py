@@ -6,32 +6,15 @@ from statistics import fmean
 from typing import Any
 
 from laconic.bench.checks import WrongResult
+from laconic.bench.ddp.ways import BASELINES, Way, ways
 from laconic.bench.options import require_at_least, require_known, require_network
+from laconic.bench.problems import PROBLEMS, perceptron_width
 from laconic.bench.protocol import Spread, speedup
 from laconic.bench.ranks import check_replicas, on_ranks, slowest
-from laconic.training.problems import N_CLASSES, N_FEATURES, PROBLEMS
-from laconic.training.trial import Way
+from laconic.bench.turns import Trial
 
-RANK_FUNCTION = "laconic.training.trial:trial_on_rank"
-BASELINES = ("DDP fp32", "DDP bf16 hook")
-WARMUP_STEPS = 3
-"""PowerSGD begins after two; DDP rebuilds its buckets after the first."""
+RANK_FUNCTION = "laconic.bench.ddp.rank:ddp_on_rank"
 DIVERGED = 10.0
-
-WAYS: dict[str, tuple[str, Way]] = {
-    BASELINES[0]: ("fp32", Way("fp32")),
-    BASELINES[1]: ("bf16", Way("bf16")),
-    "DDP PowerSGD hook": ("powersgd", Way("powersgd")),
-    "bf16": ("bf16", Way("laconic", "bf16")),
-    "nuqsgd-4": ("nuqsgd", Way("laconic", "nuqsgd", options={"bits": 4})),
-    "nuqsgd-4/512": ("nuqsgd", Way("laconic", "nuqsgd", options={"bits": 4, "bucket_size": 512})),
-    "nuqsgd-4-rans": ("nuqsgd", Way("laconic", "nuqsgd", "rans", options={"bits": 4})),
-    "qsgdinf-8": ("qsgdinf", Way("laconic", "qsgdinf", options={"bits": 8})),
-    "ef-sign": ("ef-sign", Way("laconic", "ef-sign")),
-    "nothing": ("nothing", Way("laconic", "fp32", exchange="nothing")),
-}
-"""Label to the name it is asked for by, and the way itself."""
-ASKED_BY = tuple(dict.fromkeys([name for name, _ in WAYS.values()] + list(WAYS)[3:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +49,17 @@ class DDPOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return self.seeds * (self.repeats + WARMUP_STEPS)
+        return self.seeds * self.trial.n_steps
 
     @property
     def width(self) -> int:
         """Of the hidden layers."""
         return perceptron_width(self.size)
+
+    @property
+    def trial(self) -> Trial:
+        """What every way is trained on, and for how long."""
+        return Trial(self.problem, self.width, self.batch_size, self.repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,38 +94,12 @@ class DDPRow:
     n_seeds: int = 1
 
 
-def perceptron_width(size: int) -> int:
-    """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
-
-    >>> perceptron_width(2**22)
-    1600
-    """
-    fixed = N_FEATURES + N_CLASSES
-    return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
-
-
-def ways(only: Sequence[str] | None) -> dict[str, Way]:
-    """The baselines, and all that `only` asks for.
-
-    >>> list(ways(["nuqsgd-4"]))
-    ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
-    """
-    if only is None:
-        return {label: way for label, (_, way) in WAYS.items()}
-    require_known(only, ASKED_BY, "codec")
-    return {label: way for label, (name, way) in WAYS.items() if label in BASELINES or name in only or label in only}
-
-
 def ddp_rows(options: DDPOptions, tell: Callable[[str], None] = lambda label: None) -> list[DDPRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     contenders = ways(options.codecs)
     arguments = {
         "ways": {label: asdict(way) for label, way in contenders.items()},
-        "steps": options.repeats,
-        "warmup_steps": WARMUP_STEPS,
-        "problem_name": options.problem,
-        "width": options.width,
-        "batch_size": options.batch_size,
+        "trial": asdict(options.trial),
         "seeds": options.seeds,
     }
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, tell)
@@ -174,7 +136,7 @@ def _row(
         n=ranks[0]["n_parameters"],
         ranks=len(results),
         rate=options.rate,
-        n_steps=WARMUP_STEPS + options.repeats,
+        n_steps=options.trial.n_steps,
         seconds=Spread.of(rounds[label]),
         speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
         speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),

@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 
-from laconic.bench.decentralised import DecentralisedRow
+from laconic.bench.decentralised.suite import DecentralisedRow
 from laconic.bench.goals import Outcome, outcome
 from laconic.bench.protocol import Spread
 
-SETTING = "a ring; the loss after the same number of steps, the link of the last of 4 hosts at 10mbit among 1gbit"
+LOSS_SETTING = "a ring; the loss after the same number of steps"
+SPEED_SETTING = f"{LOSS_SETTING}, the link of the last of 4 hosts at 10mbit among 1gbit"
 RING = ("ecd nuqsgd-4 ring", "ecd nuqsgd-8 ring")
 SPEED_GOAL, LOSS_GOAL = (2.0, 4.0), (1.02, 1.005)
 DIVERGED = 1e9
 """What a loss that is no number counts as: JSON has no infinity."""
+
+
+def setting(rows: Sequence[DecentralisedRow]) -> str:
+    """What the goals that these rows speak to were set for."""
+    return LOSS_SETTING if rows[0].slow_rate is None else SPEED_SETTING
 
 
 def decentralised_outcomes(rows: Sequence[DecentralisedRow]) -> list[Outcome]:

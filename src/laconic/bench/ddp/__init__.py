@@ -1,0 +1,1 @@
+"""Steps of data-parallel training, in every way to average gradients."""

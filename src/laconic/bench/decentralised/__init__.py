@@ -1,0 +1,1 @@
+"""Training with neighbours in a graph only, beside all-reduce."""
