@@ -1,4 +1,4 @@
-"""Do all ranks mean the same? Found out at the first step, by an error that names rank and field."""
+"""Do all ranks mean the same? Found out at the first step, or the first after a load, by an error with rank and field."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from laconic.exchange.say import all_say
 
 
 class Disagreement(LaconicError, RuntimeError):
-    """Ranks were given different configurations."""
+    """Ranks were given different configurations, or states of different steps."""
 
 
 def check_agreement(comm: Communicator, config: dict[str, Any], device: torch.device) -> None:
@@ -23,7 +23,8 @@ def check_agreement(comm: Communicator, config: dict[str, Any], device: torch.de
     configs = all_say(comm, config, device)
     differences = [line for rank in range(1, comm.size) for line in _differences(configs[0], configs[rank], rank)]
     if differences:
-        raise Disagreement("ranks disagree: " + "; ".join(differences[:5]) + ". Give every rank the same arguments")
+        found = "; ".join(differences[:5])
+        raise Disagreement(f"ranks disagree: {found}. Give every rank the same arguments, and states of the same step")
 
 
 def _differences(first: dict[str, Any], other: dict[str, Any], rank: int) -> list[str]:
