@@ -1,4 +1,4 @@
-"""Do all ranks mean the same? Found out at the first step, or the first after a load, by an error with rank and field."""
+"""Do all ranks mean the same? Asked at the first step, and after a load; the error names rank and field."""
 
 from typing import Any
 
