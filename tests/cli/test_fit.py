@@ -222,6 +222,26 @@ def test_under_torchrun(store, tmp_path):
     assert json.loads(done.stdout)["ranks"] == 2
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("asked", "name", "said"),
+    [("auto", "fp32", "fp32: X "), ("auto:0.2", "16", "tolerance 0.2: "), ("auto:1e-9", "fp64", "tolerance 1e-09: ")],
+)
+def test_a_recipe_that_is_found(asked, name, said, ranks, store, tmp_path, capsys):
+    command = [store, "--recipe", asked, "--s", "8", "--solver", "ca_sgd", "-o", tmp_path / "m.safetensors", *QUICK]
+    report = fit(capsys, *command, ranks=ranks)
+    assert name in report["settings"]["recipe"]
+    assert report["ran"].endswith(report["settings"]["recipe"])
+    assert report["recipe_explained"].startswith(said)
+
+
+def test_the_recipe_that_was_found_is_told_and_gone_on_with(store, tmp_path, capsys):
+    command = [store, "--recipe", "auto:0.2", "--checkpoint", tmp_path / "state", "-o", tmp_path / "m.safetensors"]
+    assert "\nrecipe: tolerance 0.2: " in fit(capsys, *command, "--max-iter", "2", "--tol", "-1")
+    assert "3 epochs" in fit(capsys, *command, "--max-iter", "3", "--tol", "-1", "--resume")
+    assert "recipe:" not in fit(capsys, store, "-o", tmp_path / "m.safetensors", "--max-iter", "1")
+
+
 WRONG = {
     "no such file": (["none.csv"], "there is no file"),
     "a folder": (["."], "is a folder"),
@@ -229,7 +249,9 @@ WRONG = {
     "NaN": (["nan.csv", "--target", "y"], "X is nan in row 2, column 1 ('a')"),
     "negative counts": (["neg.csv", "--target", "y", "--family", "poisson"], "targets must not be negative"),
     "length of y": (["X.npy"], "X has 3 rows and y has shape (2,)"),
-    "recipe": (["{store}", "--recipe", "E"], "unknown recipe 'E'; choose one of fp32, fp64, C, D"),
+    "recipe": (["{store}", "--recipe", "E"], "unknown --recipe E; choose one of fp32, fp64, C, D, auto, auto:1e-3"),
+    "tolerance": (["{store}", "--recipe", "auto:2"], "--recipe auto:2: after 'auto:' comes the largest error"),
+    "tight tolerance": (["{store}", "--recipe", "auto:1e-18"], "tolerance 1e-18 cannot be met"),
     "column": (["rows.parquet", "--target", "lable"], "no column 'lable'; near names: 'label'"),
     "no target": (["neg.csv"], "which column is the target? Give --target, one of"),
     "text": (["{csv}", "--target", "sign"], "'area' is not numeric; leave it out with --drop area"),
@@ -242,7 +264,8 @@ WRONG = {
     "solver": (["{store}", "--solver", "adam"], "unknown solver 'adam'"),
     "steps": (["{store}", "--learning-rate", "slow"], "unknown learning_rate 'slow'"),
     "eta0": (["{store}", "--eta0", "-1"], "--eta0 must be a positive number or auto"),
-    "s": (["{store}", "--s", "0"], "expected a whole number"),
+    "s": (["{store}", "--s", "0"], "--s must be a whole number, at least 1, or auto; got '0'"),
+    "s in words": (["{store}", "--s", "abc"], "--s must be a whole number, at least 1, or auto; got 'abc'"),
     "alpha": (["{store}", "--alpha", "-1"], "alpha must be finite and not negative"),
     "momentum": (["{store}", "--momentum", "1"], "momentum must be at least 0 and less than 1"),
     "resume alone": (["{store}", "--resume"], "--resume needs --checkpoint"),
@@ -297,7 +320,7 @@ def test_mistakes_on_ranks_are_one_line_too(folder, store, capsys, arguments):
     (folder / "nan.csv").write_text("a,b,y\n1,1,0\nnan,2,1\n")
     filled = [argument.format(store=store) for argument in arguments]
     assert main(["fit", *filled, "-o", "model.safetensors", "--ranks", "2"]) == 2
-    complains(capsys, "nan" if "nan.csv" in filled else "unknown recipe 'E'")
+    complains(capsys, "nan" if "nan.csv" in filled else "unknown --recipe E")
 
 
 def test_a_full_disk_leaves_nothing(store, tmp_path, capsys, monkeypatch):

@@ -1,5 +1,7 @@
 """Numbers on the command line."""
 
+import re
+
 import pytest
 import typer
 
@@ -15,3 +17,17 @@ def test_numbers(text, value):
 def test_what_is_no_number(text):
     with pytest.raises(typer.BadParameter, match="expected a whole number"):
         whole_number()(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "said"),
+    [
+        (whole_number(), "abc", "a whole number, at least 1, such as"),
+        (whole_number(0), "-1", "a whole number, at least 0, such as"),
+        (whole_number(most=1024), "1025", "a whole number from 1 to 1024, such as"),
+        (whole_number(), "9**99", "a whole number below 2**63, such as"),
+    ],
+)
+def test_a_limit_is_told_where_it_is_one(parse, text, said):
+    with pytest.raises(typer.BadParameter, match=re.escape(said)):
+        parse(text)

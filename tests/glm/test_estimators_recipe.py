@@ -5,7 +5,7 @@ import pytest
 
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.glm import Precision, recipe
-from laconic.glm.estimators import precision as chooser
+from laconic.glm import auto_recipe as chooser
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((600, 8))
@@ -100,8 +100,8 @@ def test_large_matrices_on_ranks_are_looked_at(monkeypatch):
     from laconic.glm import Bernoulli, DenseColumns, Problem, Settings
 
     problem = Problem(DenseColumns(torch.zeros(10, 4)), Bernoulli(), torch.zeros(10))
-    assert "too small" in chooser._find("auto", problem, Settings(), Ranks()).explained
+    assert "too small" in chooser.find_recipe("auto", problem, Settings(), Ranks()).explained
     monkeypatch.setattr(chooser, "WORTH_IT", 40)
-    chooser._find("auto", problem, Settings(), Ranks())
+    chooser.find_recipe("auto", problem, Settings(), Ranks())
     assert seen == [chooser.TOLERANCE]
-    assert "one process" in chooser._find("auto", problem, Settings(solver="sgd"), Ranks()).explained
+    assert "one process" in chooser.find_recipe("auto", problem, Settings(solver="sgd"), Ranks()).explained

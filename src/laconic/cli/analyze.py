@@ -11,8 +11,7 @@ import typer
 
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput, bad_input
-from laconic.cli.fit import AUTO, positive
-from laconic.cli.numbers import whole_number
+from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
 from laconic.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -136,8 +135,8 @@ def _task(given: dict[str, Any]) -> Any:
         output="",
         solver="ca_sgd",
         learning_rate="constant",
-        s=None if given["s"] == AUTO else whole_number()(given["s"]),
-        eta0=None if given["eta0"] == AUTO else positive("--eta0", given["eta0"]),
+        s=whole_or_auto("--s", given["s"]),
+        eta0=positive_or_auto("--eta0", given["eta0"]),
         **{name: given[name] for name in ("family", "standardize", "batch_size", "alpha", "intercept", "seed")},
     )
 

@@ -13,13 +13,12 @@ from laconic.cli.bad_input import BadInput
 from laconic.cli.command import resumable
 from laconic.cli.fit_progress import fit_progress
 from laconic.cli.fit_text import lines
-from laconic.cli.numbers import whole_number
+from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
 
 if TYPE_CHECKING:
     from laconic.glm.job import Task
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
-AUTO = "auto"
 
 
 def fit(
@@ -43,7 +42,9 @@ def fit(
         bool,
         typer.Option("--standardize", help="Fit to columns of mean 0 and variance 1 (a sparse X is not centred)."),
     ] = False,
-    recipe: Annotated[str, typer.Option(help="Precision: fp32, fp64, C or D.")] = "fp32",
+    recipe: Annotated[
+        str, typer.Option(help="Precision: fp32, fp64, C, D, auto, or auto:1e-3 for the cheapest that errs by no more.")
+    ] = "fp32",
     solver: Annotated[str, typer.Option(help="sgd, ca_sgd, or auto: sgd in one process, ca_sgd on ranks.")] = AUTO,
     s: Annotated[str, typer.Option(metavar="N", help="Iterations that share a message, or auto.")] = AUTO,
     batch_size: Annotated[int, typer.Option(parser=whole_number(), help="Rows of a batch.")] = 32,
@@ -66,9 +67,12 @@ def fit(
     ] = "cpu",
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to judge the model by.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, at ends of epochs and")
+        Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, to go on from with --resume.")
     ] = None,
-    checkpoint_every: Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="after so many seconds.")] = 300.0,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.0, help="Seconds after which --checkpoint saves within an epoch, too."),
+    ] = 300.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
@@ -103,23 +107,12 @@ def make_task(given: dict[str, Any]) -> "Task":
         output=str(given["output"]),
         test=None if given["test"] is None else str(given["test"]),
         solver=None if given["solver"] == AUTO else given["solver"],
-        s=None if given["s"] == AUTO else whole_number()(given["s"]),
-        eta0=None if given["eta0"] == AUTO else positive("--eta0", given["eta0"]),
+        s=whole_or_auto("--s", given["s"]),
+        eta0=positive_or_auto("--eta0", given["eta0"]),
         tol=None if given["tol"] < 0 else given["tol"],
         checkpoint=None if given["checkpoint"] is None else str(given["checkpoint"]),
         **{name: given[name] for name in same},
     )
-
-
-def positive(name: str, text: str) -> float:
-    """A number above zero, as an option that may also be auto has it."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise BadInput(f"{name} must be a positive number or {AUTO}, got {text!r}")
-    return value
 
 
 def _on_ranks(task: "Task", ranks: int | None, *, quiet: bool) -> dict[str, Any] | None:

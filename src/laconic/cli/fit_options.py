@@ -40,6 +40,11 @@ _WORDS = (
     (r"exclude=\('([^']*)',\)", r"--drop \1"),
     (r"one_hot=\('([^']*)',\)", r"--one-hot \1"),
     (r"target='([^']*)'", r"--target \1"),
+    (r"recipe='([^']*)'", r"--recipe \1"),
+    (
+        r"unknown recipe '([^']*)'; choose one of (.*), or pass a Precision",
+        r"unknown --recipe \1; choose one of \2, auto, auto:1e-3",
+    ),
     (r"device='([^']*)'", r"--device \1"),
     (r"leave device out", "leave --device out"),
     (r"\bsample_weight=", "--weight"),

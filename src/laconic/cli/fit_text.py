@@ -17,6 +17,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         f"ran {report['ran']}{ranks}; batches of {s['batch_size']}, {s['learning_rate']} steps of {s['eta0']:.3g}, "
         f"alpha {s['alpha']:g}" + (", standardized columns" if s["standardize"] else "")
     )
+    if report["recipe_explained"] is not None:
+        yield f"recipe: {report['recipe_explained']}"
     yield f"{report['epochs']} epochs, {report['iterations']:,} iterations: {report['because']}"
     yield f"loss {report['loss']:.6g}; {metrics(report['metrics'])}"
     if report["test_metrics"] is not None:

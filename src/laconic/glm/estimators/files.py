@@ -9,7 +9,7 @@ from laconic.data.partition import column_cuts
 from laconic.data.read import describe, format_of, read, stream
 from laconic.data.table import DTYPES, Table
 from laconic.exchange import Communicator
-from laconic.glm.estimators.parameters import is_auto
+from laconic.glm.auto_recipe import is_auto
 from laconic.glm.precision import Precision, recipe
 
 Roles = dict[str, Any]

@@ -6,20 +6,18 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
-import torch
-
 from laconic.checks import whole
 from laconic.exchange import Communicator
+from laconic.glm.auto_recipe import is_auto, tolerance_of
 from laconic.glm.automatic import auto_eta0, auto_s, pays_in_blocks
 from laconic.glm.penalty import Penalty
-from laconic.glm.precision import RECIPES, Precision, recipe
+from laconic.glm.precision import RECIPES, Precision
 from laconic.glm.problem import Problem
 from laconic.glm.sampling import Sampling
 from laconic.glm.schedule import SCHEDULES, schedule
 from laconic.glm.solvers import Settings
 from laconic.glm.solvers.settings import GRADIENTS, SOLVERS
 
-ROWS = ("replicated", "partitioned")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "solver": ("auto", *SOLVERS),
     "learning_rate": SCHEDULES,
@@ -79,47 +77,6 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
             raise ValueError(f"unknown recipe {estimator.recipe!r}; choose one of {known}, or pass a Precision")
     elif estimator.recipe != "auto":
         tolerance_of(estimator.recipe)
-
-
-def is_auto(chosen: "str | Precision") -> bool:
-    """Whether a recipe is ours to choose: "auto", or "auto:" and a tolerance."""
-    return isinstance(chosen, str) and (chosen == "auto" or chosen.startswith("auto:"))
-
-
-def tolerance_of(chosen: str) -> float | None:
-    """What "auto:1e-3" asks for; None for "auto" alone.
-
-    >>> tolerance_of("auto:1e-3"), tolerance_of("auto")
-    (0.001, None)
-    """
-    if chosen == "auto":
-        return None
-    try:
-        tolerance = float(chosen.removeprefix("auto:"))
-    except ValueError:
-        tolerance = 0.0
-    if not 0 < tolerance < 1:
-        raise ValueError(
-            f"recipe={chosen!r}: after 'auto:' comes the largest error of an outer iteration as a share of its step, "
-            "between 0 and 1, such as 'auto:1e-3'"
-        )
-    return tolerance
-
-
-def precision_for(chosen: "str | Precision", dtype: torch.dtype) -> Precision:
-    """The recipe asked for; one that is ours to choose begins with what X came in.
-
-    float64 is computed with in float64, as scikit-learn does; bfloat16 stays so in memory, and everything else is
-    float32.
-
-    >>> precision_for("auto", torch.float64).short_name(), precision_for("auto", torch.bfloat16).short_name()
-    ('fp64', 'fp32 data=bf16')
-    """
-    if isinstance(chosen, Precision) or not is_auto(chosen):
-        return recipe(chosen)
-    if dtype == torch.bfloat16:
-        return replace(recipe("fp32"), data="bf16")
-    return recipe("fp64" if dtype == torch.float64 else "fp32")
 
 
 def settings_for(estimator: Any, problem: Problem, precision: Precision, run: Run, comm: Communicator) -> Settings:

@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 
 from laconic.data.partition import column_cuts, column_weights, take_columns
 from laconic.exchange import Communicator
+from laconic.glm.auto_recipe import is_auto
 from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, digest
 from laconic.glm.estimators.inputs import (
@@ -21,7 +22,6 @@ from laconic.glm.estimators.inputs import (
     is_path,
     to_columns,
 )
-from laconic.glm.estimators.parameters import is_auto
 from laconic.glm.estimators.training_set import join_rows
 from laconic.glm.repartition import repartition
 

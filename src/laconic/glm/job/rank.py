@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from laconic.data import BadTable
 from laconic.errors import LaconicError
 from laconic.exchange import Accounting, Communicator
+from laconic.glm.auto_recipe import find_recipe, is_auto, with_recipe
 from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
 from laconic.glm.files import check_writable
 from laconic.glm.job.judge import scores_of_file, training_scores
@@ -39,8 +41,9 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
     """The same in Python, with callbacks of one's own:
 
     1. read this rank's columns, check everything;
-    2. solve, from the last checkpoint if asked to;
-    3. gather the coefficients, score them, save the model on rank 0.
+    2. find the recipe, where it is ours to choose;
+    3. solve, from the last checkpoint if asked to;
+    4. gather the coefficients, score them, save the model on rank 0.
     """
     comm, began = Communicator.over(), time.perf_counter()
     with together(comm):
@@ -48,6 +51,10 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
         settings = task.settings(comm.size)
         data = prepare(task, comm, settings.precision)
     settings = task.for_problem(settings, data.problem, comm)
+    with together(comm):
+        found = find_recipe(task.recipe, data.problem, settings, comm)
+    problem, settings = with_recipe(data.problem, settings, found)
+    data = replace(data, problem=problem)
     tell(json.dumps({"n_epochs": settings.max_iter, "epoch": 0, "fraction": 0.0}))
     solution = _solve(task, data, settings, comm, [_teller(tell, settings), *callbacks])
     scores = training_scores(data, solution.state, comm)
@@ -57,7 +64,12 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
             tested = None if task.test is None else scores_of_file(model, task.data, task.test)
             model.save(task.output)
     seconds = time.perf_counter() - began
-    return report(task, data, settings, solution, scores, comm) | {"test_metrics": tested, "seconds": seconds}
+    more = {
+        "recipe_explained": found.explained if is_auto(task.recipe) else None,
+        "test_metrics": tested,
+        "seconds": seconds,
+    }
+    return report(task, data, settings, solution, scores, comm) | more
 
 
 def _solve(

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from laconic.exchange import Communicator
+from laconic.glm.auto_recipe import is_auto, tolerance_of
 from laconic.glm.automatic import auto_eta0, auto_s, pays_in_blocks
 from laconic.glm.job.source import Source
 from laconic.glm.penalty import Penalty
-from laconic.glm.precision import recipe
+from laconic.glm.precision import Precision, recipe
 from laconic.glm.problem import Problem
 from laconic.glm.sampling import Sampling
 from laconic.glm.schedule import schedule
@@ -23,6 +24,7 @@ class Task:
     output            file of the model
     family            or None to choose
     standardize       scale columns before fitting; the model is in original units all the same
+    recipe            by name, or "auto" or "auto:1e-3"; see `glm.auto_recipe`
     solver, s, eta0   or None to choose: SGD where s is 1; see `glm.automatic` for the others
     device            "cpu", "cuda", or "auto": a GPU where one can be used
     checkpoint        folder, or None
@@ -57,6 +59,13 @@ class Task:
         """The inverse of `dataclasses.asdict`."""
         return cls(**{**values, "data": Source(**values["data"])})
 
+    @property
+    def precision(self) -> Precision:
+        """To read the data in; of a recipe that is found on it, the widest that may be found."""
+        if not is_auto(self.recipe):
+            return recipe(self.recipe)
+        return recipe("fp32" if tolerance_of(self.recipe) is None else "fp64")
+
     def settings(self, n_ranks: int) -> Settings:
         """Hyperparameters, with what can be chosen before the data is known chosen; `ValueError` for what is wrong."""
         sampling = Sampling(batch_size=self.batch_size, seed=self.seed)
@@ -69,7 +78,7 @@ class Task:
             penalty=Penalty(self.alpha, self.l1_ratio),
             fit_intercept=self.intercept,
             momentum=self.momentum,
-            precision=recipe(self.recipe),
+            precision=self.precision,
             max_iter=self.max_iter,
             tol=self.tol,
         )
