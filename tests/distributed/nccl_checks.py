@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import laconic
 from laconic import NUQSGD, Codec, ErrorFeedback, Policy, Sign, Stream
 from laconic.exchange import AllGather, AllReduce, Communicator, KeptBuffers, Lockstep, Nothing, ScatterReduce, Task
+from laconic.exchange.channel import Channel
 from laconic.training import ddp, hook
 
 CUDA = torch.device("cuda", 0)
@@ -26,7 +27,7 @@ N_WARM, N_STEPS = 3, 4
 
 
 def through_nccl() -> Communicator:
-    return Communicator(0, 1, (dist.group.WORLD,))
+    return Communicator(0, 1, (Channel.of(dist.group.WORLD),))
 
 
 def exchange_is_that_of_a_lone_rank(scheme, exchange):

@@ -16,8 +16,7 @@ CPU = torch.device("cpu")
 def collective(group) -> Communicator:
     """Ranks that talk as over NCCL: by collectives of the process group, in one order."""
     comm = Communicator.over(group)
-    wires = {phase: Channel(group, comm.rank, comm.size, is_gloo=False) for phase in range(3)}
-    return Communicator(comm.rank, comm.size, (group,), _wires=wires)
+    return Communicator(comm.rank, comm.size, (Channel(group, comm.rank, comm.size, is_gloo=False),))
 
 
 def locksteps(group, exchange, scheme, coder, like_nccl):

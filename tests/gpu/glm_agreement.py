@@ -15,6 +15,7 @@ from running import main
 
 from laconic import CASGDClassifier
 from laconic.exchange import Communicator
+from laconic.exchange.channel import Channel
 from laconic.glm import (
     Bernoulli,
     Constant,
@@ -79,8 +80,8 @@ class Unheard(Communicator):
         return lambda: None
 
     @property
-    def stays_on_device(self):
-        return bool(self.rank)  # rank 0 as over Gloo, rank 1 as over NCCL
+    def is_gloo(self):
+        return self.rank == 0  # rank 0 as over Gloo, rank 1 as over NCCL
 
 
 def fused(given, how, device, comm=None):
@@ -224,7 +225,7 @@ def through_nccl(device):
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("nccl", f"file://{folder}/store", world_size=1, rank=0)
         given, how = on_device(problem("bernoulli", 20_003, 100), device), settings("ca_sgd", 8, 32)
-        talking = solve(given, how, comm=Communicator(0, 2, (dist.group.WORLD,)))
+        talking = solve(given, how, comm=Communicator(0, 2, (Channel(dist.group.WORLD, 0, 2, is_gloo=False),)))
         dist.destroy_process_group()
     alone = solve(given, how)
     assert talking.messages > 2 * 20_003 // 32 // 8

@@ -10,9 +10,9 @@ from laconic.errors import ExchangeFailed
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where messages of one phase travel.
+    """Where messages travel, in one order.
 
-    group       whose order of messages is the same on all ranks
+    group       whose messages all ranks must send in that order
     rank, size  this rank's place in it
     is_gloo     whether it is Gloo, which takes messages from the CPU only; NCCL takes them from the GPU only
     """
@@ -23,9 +23,9 @@ class Channel:
     is_gloo: bool
 
     @classmethod
-    def of(cls, group: dist.ProcessGroup, rank: int, size: int) -> "Channel":
+    def of(cls, group: dist.ProcessGroup) -> "Channel":
         """The group as it is."""
-        return cls(group, rank, size, is_gloo=dist.get_backend(group) == "gloo")
+        return cls(group, dist.get_rank(group), dist.get_world_size(group), dist.get_backend(group) == "gloo")
 
     def wire_device(self, device: torch.device) -> torch.device:
         """Where messages must lie to be sent, for tensors on `device`."""

@@ -16,29 +16,28 @@ from laconic.exchange.outbox import CollectedOutbox, LoneOutbox, Outbox, Pairwis
 from laconic.exchange.threads import yielding_threads
 
 N_TAGS = 4
-"""Most channels a communicator has; messages on each are numbered."""
+"""Phases whose messages are numbered apart from those of the others; all later ones share the last numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """A process group with as many independent channels as an exchange has phases.
+    """Ranks, and the channels between them: one, or one for each phase of an exchange.
 
     Messages on one channel must be sent in the same order by all ranks. With a channel a phase, phase two of one tensor
     and phase one of the next may run in either order, so exchanges can be pipelined (see `Pipeline`).
 
     rank, size  this rank's place in the group; 0 of 1 without a process group
-    channels    process groups over the same ranks; empty for a rank alone, which needs none
+    channels    each a process group of its own over the same ranks; empty for a rank alone, which needs none
     owned       whether the channels were made by `open`, for `close` to give back
     """
 
     rank: int = 0
     size: int = 1
-    channels: tuple[dist.ProcessGroup, ...] = ()
+    channels: tuple[Channel, ...] = ()
     owned: bool = False
     _tags: tuple[Iterator[int], ...] = field(
         default_factory=lambda: tuple(count() for _ in range(N_TAGS)), compare=False
     )
-    _wires: dict[int, Channel] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
@@ -48,7 +47,8 @@ class Communicator:
         chosen = dist.group.WORLD if group is None else group
         if chosen is None or dist.get_world_size(chosen) == 1:
             return cls()
-        return cls(dist.get_rank(chosen), dist.get_world_size(chosen), (chosen,))
+        channel = Channel.of(chosen)
+        return cls(channel.rank, channel.size, (channel,))
 
     @classmethod
     def open(
@@ -66,28 +66,31 @@ class Communicator:
         if base.size < dist.get_world_size():
             return base
         ranks = list(range(base.size))
-        n_channels = 1 if dist.get_backend(base.channels[0]) == "nccl" else n_channels
+        n_channels = 1 if dist.get_backend(base.channels[0].group) == "nccl" else n_channels
         with yielding_threads():
-            channels = tuple(dist.new_group(ranks, timeout=timeout) for _ in range(n_channels))
-        for channel in channels:
-            dist.barrier(channel)  # so that no rank closes a channel that another is still connecting
-        return cls(base.rank, base.size, channels, owned=True)
+            groups = [dist.new_group(ranks, timeout=timeout) for _ in range(n_channels)]
+        for group in groups:
+            dist.barrier(group)  # so that no rank closes a channel that another is still connecting
+        return cls(base.rank, base.size, tuple(map(Channel.of, groups)), owned=True)
 
     def close(self) -> None:
         """Give back the channels that `open` made."""
         for channel in self.channels if self.owned else ():
-            dist.destroy_process_group(channel)
+            dist.destroy_process_group(channel.group)
 
     @property
     def is_gloo(self) -> bool:
-        """Whether messages go over Gloo: from the CPU, whose threads wait for them. NCCL queues them on the GPU."""
-        return bool(self.channels) and self._wire(0).is_gloo
+        """Whether messages go over Gloo: from the CPU, whose threads wait for them. NCCL queues them on the GPU.
+
+        Not so for a rank alone, which waits for nobody.
+        """
+        return bool(self.channels) and self.channels[0].is_gloo
 
     def one_channel(self) -> "Communicator":
         """The same with the first channel for all phases, so that all messages go in one order."""
-        return self if len(self.channels) < 2 else replace(self, channels=self.channels[:1], owned=False, _wires={})
+        return self if len(self.channels) < 2 else replace(self, channels=self.channels[:1], owned=False)
 
-    def channel(self, phase: int) -> dist.ProcessGroup:
+    def channel(self, phase: int) -> Channel:
         """The channel for a phase; the last one serves all later phases."""
         return self.channels[min(phase, len(self.channels) - 1)]
 
@@ -124,7 +127,7 @@ class Communicator:
         tag = self._tag(phase)
         if not self.channels:
             return LoneOutbox(lengths, device, buffers, str(phase))
-        channel = self._wire(phase)
+        channel = self.channel(phase)
         if lengths is not None and channel.is_gloo:
             return PairwiseOutbox(channel, lengths, device, tag, buffers, str(phase))
         if lengths is not None and sending is not None:
@@ -135,28 +138,18 @@ class Communicator:
         self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW
     ) -> Outbox:
         """The same where every rank gets the same message: `send` it to each, `room` is one for all."""
-        if lengths is None or not self.channels or self._wire(phase).is_gloo:
+        if lengths is None or not self.channels or self.channel(phase).is_gloo:
             return self.outbox(lengths, device, phase=phase, buffers=buffers)
         self._tag(phase)
-        return SharedOutbox(self._wire(phase), lengths, device, buffers, str(phase))
+        return SharedOutbox(self.channel(phase), lengths, device, buffers, str(phase))
 
     def _tag(self, phase: int) -> int:
         return next(self._tags[min(phase, len(self._tags) - 1)])
-
-    def _wire(self, phase: int) -> Channel:
-        if phase not in self._wires:
-            self._wires[phase] = Channel.of(self.channel(phase), self.rank, self.size)
-        return self._wires[phase]
-
-    @property
-    def stays_on_device(self) -> bool:
-        """Whether messages wait for each other on the GPU, not on the host (NCCL)."""
-        return self.size > 1 and not self._wire(0).is_gloo
 
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
         """Sum `v` over the ranks, in place; returns at once."""
         if not self.channels:
             return lambda: None
-        channel = self._wire(phase)
+        channel = self.channel(phase)
         work = dist.all_reduce(v, group=channel.group, async_op=True)
         return lambda: channel.wait(work)

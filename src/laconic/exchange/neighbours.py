@@ -128,16 +128,15 @@ class Swap:
     def begin(self, message: torch.Tensor, lengths: dict[int, list[int]]) -> None:
         """Send `message` to all, and receive `lengths[j]` codes from each j."""
         channel = self.place.comm.channel(0)
-        gloo = dist.get_backend(channel) == "gloo"
-        wire = torch.device("cpu") if gloo else self.device
+        wire = channel.wire_device(self.device)
         self._message, self._lengths = message.to(wire), lengths
         self._inbox = {j: torch.empty(sum(lengths[j]), dtype=torch.uint8, device=wire) for j in lengths}
-        if gloo:  # an operation each, so that whatever fails can be named
+        if channel.is_gloo:  # an operation each, so that whatever fails can be named
             for j in lengths:
-                works = self._post([j], channel)
+                works = self._post([j], channel.group)
                 self._receives[j], self._sends[j] = works[:1], works[1:]
         else:  # one group of operations, or two neighbours could wait for each other
-            works = self._post(list(lengths), channel)
+            works = self._post(list(lengths), channel.group)
             self._receives = dict.fromkeys(lengths, works)
         for j in lengths:
             self.edges[j].bytes_sent += len(message)
@@ -155,11 +154,11 @@ class Swap:
             with self.edges[j].timed("wire"):
                 self._wait(j, works)
 
-    def _post(self, to: Sequence[int], channel: dist.ProcessGroup) -> Works:
+    def _post(self, to: Sequence[int], group: dist.ProcessGroup) -> Works:
         operations = []
         for j in to:
-            operations.append(dist.P2POp(dist.irecv, self._inbox[j], group=channel, group_peer=j))
-            operations.append(dist.P2POp(dist.isend, self._message, group=channel, group_peer=j))
+            operations.append(dist.P2POp(dist.irecv, self._inbox[j], group=group, group_peer=j))
+            operations.append(dist.P2POp(dist.isend, self._message, group=group, group_peer=j))
         try:
             return list(dist.batch_isend_irecv(operations))
         except RuntimeError as error:

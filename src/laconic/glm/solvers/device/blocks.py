@@ -64,7 +64,7 @@ class Blocks:
         self.losses = torch.empty(0, device=device)
         self.graphs: dict[tuple[int, int], Replay] = {}
         self.warm = False
-        self.captures = device.type == "cuda" and (wire.comm.size == 1 or wire.comm.stays_on_device)
+        self.captures = device.type == "cuda" and not wire.comm.is_gloo
 
     @staticmethod
     def suits(problem: Problem, settings: Settings, wire: Wire) -> bool:

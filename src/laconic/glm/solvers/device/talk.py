@@ -74,4 +74,4 @@ def talk(wire: Wire, later: torch.Tensor, margin: Format) -> Talk:
     """The way for these ranks."""
     if wire.comm.size == 1:
         return Alone()
-    return (Ahead if wire.comm.stays_on_device else Together)(wire, later, margin)
+    return (Together if wire.comm.is_gloo else Ahead)(wire, later, margin)
