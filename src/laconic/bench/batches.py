@@ -1,5 +1,7 @@
 """Which samples a rank trains on: a random draw, the same for every way to train."""
 
+from dataclasses import replace
+
 import torch
 
 from laconic.kernels import Stream
@@ -11,7 +13,7 @@ def batch_rows(n: int, batch_size: int, stream: Stream) -> torch.Tensor:
     >>> batch_rows(1000, 3, Stream(step=5)).equal(batch_rows(1000, 3, Stream(step=6)))
     False
     """
-    return torch.randint(n, (batch_size,), generator=generator_of(stream))
+    return torch.randint(n, (batch_size,), generator=generator_of(replace(stream, tensor="rows")))
 
 
 def generator_of(stream: Stream) -> torch.Generator:
