@@ -119,6 +119,62 @@ def test_files(folder):
     assert model.score(folder / "numbers.csv") == pytest.approx(usual.score(X, COUNTS, offset=offset), abs=1e-4)
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """Files in which targets, weights and offsets are columns: the same rows, under other names."""
+    columns = {f"x{j}": X[:, j] for j in range(6)} | {"claims": COUNTS, "w": 1 + COUNTS, "animal": LABELS}
+    columns |= {"a": np.linspace(-1, 0, 60), "b": np.linspace(-2, 2, 60)}
+    for name, left_out in {"fit": "animal b", "other": "animal a", "both": "animal", "animals": "claims a b"}.items():
+        kept = [column for column in columns if column not in left_out.split()]
+        rows = zip(*(columns[column] for column in kept), strict=True)
+        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(map(str, row)) for row in [kept, *rows]) + "\n")
+    return tmp_path, columns
+
+
+def test_columns_are_named_after_the_fit_as_in_it(tables):
+    folder, columns = tables
+    options = {"loss": "poisson", "max_iter": 4, "tol": None, "random_state": 0, "recipe": "fp64"}
+    model = CASGDRegressor(**options).fit(folder / "fit.csv", "claims", "w", "a")
+    usual = CASGDRegressor(**options).fit(X, COUNTS, columns["w"], columns["a"])
+    for name, column in (("fit", "a"), ("other", "b"), ("both", "b")):
+        path, offset = folder / f"{name}.csv", columns[column]
+        np.testing.assert_allclose(model.predict(path, offset=column), usual.predict(X, offset), rtol=1e-4)
+        for y in (None, "claims", COUNTS):
+            weighted = model.score(path, y, sample_weight="w", offset=column)
+            assert weighted == pytest.approx(usual.score(X, COUNTS, columns["w"], offset), abs=1e-5)
+            assert model.score(path, y, offset=column) == pytest.approx(usual.score(X, COUNTS, None, offset), abs=1e-5)
+    for offset in (None, columns["a"]):
+        np.testing.assert_allclose(model.predict(folder / "fit.csv", offset), usual.predict(X, columns["a"]), rtol=1e-4)
+
+
+def test_a_classifier_s_columns_are_named_as_well(tables):
+    folder, columns = tables
+    options = {"max_iter": 2, "tol": None, "random_state": 0, "recipe": "fp64"}
+    model = CASGDClassifier(**options).fit(folder / "animals.csv", "animal", "w")
+    usual = CASGDClassifier(**options).fit(X, LABELS, columns["w"])
+    for y in (None, "animal", LABELS):
+        assert model.score(folder / "animals.csv", y, "w") == pytest.approx(usual.score(X, LABELS, columns["w"]))
+    np.testing.assert_array_equal(model.predict(folder / "animals.csv"), usual.predict(X))
+    assert model.fit(X, LABELS)._roles == {}
+
+
+def test_columns_that_cannot_be_named(tables, folder):
+    path = tables[0]
+    model = CASGDRegressor("poisson", max_iter=1, tol=None).fit(path / "fit.csv", "claims", "w", "a")
+    sparse = CASGDClassifier(max_iter=1, tol=None).fit(folder / "train.svm")
+    for ask, said in (
+        (lambda: model.fit(X, COUNTS, offset="a"), "offset='a' names a column, and X is no file; pass the values"),
+        (lambda: model.predict(X, offset="a"), "offset='a' names a column, and X is no file"),
+        (lambda: model.score(X, COUNTS, sample_weight="w"), "sample_weight='w' names a column, and X is no file"),
+        (lambda: model.score(X, "claims"), "y='claims' names a column, and X is no file"),
+        (lambda: model.predict(path / "fit.csv", offset="off"), "no column 'off'"),
+        (lambda: model.score(path / "animals.csv"), "no column 'claims'"),
+        (lambda: sparse.predict(folder / "train.svm", offset="a"), "offset= is for files with named columns"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            ask()
+
+
 @pytest.mark.parametrize("recipe", ["fp64", "C", "D"])
 def test_files_are_read_in_the_recipe_s_format(folder, recipe):
     """D rounds the operands of the update too, which is not compiled; the rest is."""

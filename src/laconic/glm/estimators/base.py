@@ -16,10 +16,10 @@ from laconic.exchange.default import default_communicator
 from laconic.glm.auto_recipe import precision_for
 from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, agree
-from laconic.glm.estimators.inputs import Inputs, check_width
+from laconic.glm.estimators.inputs import Given, Inputs, check_width
 from laconic.glm.estimators.parameters import Run, check_parameters, settings_for
 from laconic.glm.estimators.precision import choose_recipe
-from laconic.glm.estimators.reading import Given, cut_columns, may_differ, read_inputs, type_of
+from laconic.glm.estimators.reading import cut_columns, may_differ, read_inputs, type_of
 from laconic.glm.estimators.saved import Saved, begin_epoch, begin_run
 from laconic.glm.estimators.telling import Telling
 from laconic.glm.estimators.training_set import Targets, mean_one, split

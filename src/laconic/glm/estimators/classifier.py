@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator
 from laconic.glm.estimators.inputs import as_numpy
-from laconic.glm.estimators.outputs import like, margins, target_of
+from laconic.glm.estimators.outputs import like, margins, margins_of, rows_of
 from laconic.glm.estimators.training_set import Targets
 from laconic.glm.families import Bernoulli, Family, Multinomial
 from laconic.glm.precision import Precision
@@ -119,8 +119,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
 
     def predict(self, X: Any, offset: Any = None) -> Any:
         """Labels (m,): a tensor if X is one and the labels are numbers, otherwise a NumPy array."""
-        z = margins(self, X, offset)
-        index = (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
+        index = _most_likely(margins(self, X, offset))
         if isinstance(X, torch.Tensor) and self.classes_.dtype.kind in "biuf":
             return torch.from_numpy(self.classes_).to(index.device)[index]
         return self.classes_[index.cpu().numpy()]
@@ -134,9 +133,10 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         return like(X, _log_proba(margins(self, X, offset)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
-        """Share of rows, by weight, whose label is predicted."""
-        predicted = as_numpy(self.predict(X, offset))
-        return float(accuracy_score(target_of(self, X, y), predicted, sample_weight=as_numpy(sample_weight)))
+        """Share of rows, by weight, whose label is predicted; of a file, names of columns will do as in `fit`."""
+        X, y, sample_weight, offset = rows_of(self, (X, y, sample_weight, offset))
+        predicted = self.classes_[_most_likely(margins_of(self, X, offset)).cpu().numpy()]
+        return float(accuracy_score(as_numpy(y), predicted, sample_weight=as_numpy(sample_weight)))
 
     def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
         check_classification_targets(y)
@@ -165,6 +165,11 @@ def _classes(labels: np.ndarray) -> np.ndarray:
     if len(classes) < 2:
         raise ValueError(f"a classifier needs at least two classes, y has only one class: {classes}")
     return classes
+
+
+def _most_likely(z: torch.Tensor) -> torch.Tensor:
+    """Class numbers (m,) from margins."""
+    return (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
 
 
 def _log_proba(z: torch.Tensor) -> torch.Tensor:

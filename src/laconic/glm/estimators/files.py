@@ -34,16 +34,24 @@ def read_block(path: Any, roles: Roles, chosen: "str | Precision", comm: Communi
     return read(path, **roles, dtype=dtype, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
 
 
-def read_again(path: Any, roles: Roles, n_features: int) -> Table:
-    """A file for a fitted model: columns that were target, weights or offset are no features here either."""
+def read_again(path: Any, fitted: Roles, given: Roles, n_features: int) -> Table:
+    """A file for a fitted model: columns that were target, weights or offset are no features here either.
+
+    fitted  the roles of the fit; a column that this file lacks plays none
+    given   what is named now, which comes first; target=False where no y is needed
+    """
     kind = format_of(path)
+    if kind in ("libsvm", "store") and given.get("target") is False:
+        given = {role: name for role, name in given.items() if role != "target"}  # their y is always there
     if kind == "libsvm":
-        return read(path, n_features=n_features)
-    if kind in ("csv", "parquet"):
-        names = describe(path).columns or ()
-        roles = {role: name for role, name in roles.items() if not isinstance(name, str) or name in names}
-        roles.setdefault("target", False)
-    return read(path, **roles)
+        return read(path, n_features=n_features, **given)
+    if kind not in ("csv", "parquet"):
+        return read(path, **fitted | given)
+    names = describe(path).columns or ()
+    there = {role: name for role, name in fitted.items() if not isinstance(name, str) or name in names}
+    roles = {"target": False} | there | given
+    idle = tuple(name for name in there.values() if isinstance(name, str) and name not in roles.values())
+    return read(path, **roles, exclude=idle)
 
 
 def labels(table: Table) -> np.ndarray:

@@ -14,6 +14,8 @@ from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 
 Matrix = Any
 """(m, n): a NumPy array, a SciPy matrix in CSR form, or a tensor; floating-point numbers, all finite."""
+Given = tuple[Any, Any, Any, Any]
+"""X, y, sample_weight and offset, as the user passed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Inputs:
 def is_path(X: Any) -> bool:
     """Whether X names a file."""
     return isinstance(X, (str, os.PathLike))
+
+
+def refuse_names(**given: Any) -> None:
+    """Only files have columns that can be named."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise TypeError(f"{name}={value!r} names a column, and X is no file; pass the values, or a path as X")
 
 
 def check_matrix(estimator: Any, X: Any, *, reset: bool, wide: bool = True, least_rows: int = 1) -> Matrix:

@@ -13,6 +13,7 @@ from laconic.glm.auto_recipe import is_auto
 from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, digest
 from laconic.glm.estimators.inputs import (
+    Given,
     Inputs,
     Matrix,
     check_matrix,
@@ -20,6 +21,7 @@ from laconic.glm.estimators.inputs import (
     check_target,
     check_weights,
     is_path,
+    refuse_names,
     to_columns,
 )
 from laconic.glm.estimators.training_set import join_rows
@@ -28,8 +30,6 @@ from laconic.glm.repartition import repartition
 ROWS = ("replicated", "partitioned")
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
 """Parameters that need not be the same on every rank."""
-Given = tuple[Any, Any, Any, Any]
-"""X, y, sample_weight and offset, as the user passed them."""
 
 
 def may_differ(rows: str) -> frozenset[str]:
@@ -55,10 +55,12 @@ def read_inputs(
         (X, y, sample_weight, offset), columns = _read_file(estimator, data, among, reset)
         n = estimator.n_features_in_
     else:
+        refuse_names(y=y, sample_weight=sample_weight, offset=offset)
         least = 0 if rows == "partitioned" and comm.size > 1 else 1
         wide = is_auto(estimator.recipe) or estimator.recipe == "fp64"
         X = check_matrix(estimator, X, reset=reset, wide=wide, least_rows=least)
         n = X.shape[1]
+        estimator._roles = {} if reset else estimator._roles
     m = X.shape[0]
     y = check_target(estimator, y, m, numeric=numeric)
     inputs = Inputs(X, y, check_weights(sample_weight, m), check_offset(offset, m), columns, n)

@@ -9,8 +9,8 @@ from sklearn.base import RegressorMixin
 
 from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator
-from laconic.glm.estimators.inputs import check_target, check_weights
-from laconic.glm.estimators.outputs import like, margins, offset_of, target_of
+from laconic.glm.estimators.inputs import check_offset, check_target, check_weights
+from laconic.glm.estimators.outputs import like, margins, margins_of, rows_of
 from laconic.glm.estimators.training_set import Targets
 from laconic.glm.families import Family, Gaussian, Poisson
 from laconic.glm.precision import Precision
@@ -94,15 +94,17 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
         """D²: the share of the deviance that the features explain; of squared errors this is R².
 
-        It is 1 for a perfect model and 0 for one that knows the intercept and the offset only.
+        It is 1 for a perfect model and 0 for one that knows the intercept and the offset only. Of a file, names of
+        columns will do as in `fit`.
         """
-        z = margins(self, X, offset).double().cpu()
-        target = torch.from_numpy(check_target(self, target_of(self, X, y), len(z), numeric=True))
+        X, y, sample_weight, offset = rows_of(self, (X, y, sample_weight, offset))
+        z = margins_of(self, X, offset).double().cpu()
+        target = torch.from_numpy(check_target(self, y, len(z), numeric=True))
         given = check_weights(sample_weight, len(z))
         w = torch.ones(len(z), dtype=torch.float64) if given is None else torch.from_numpy(given)
         family = self._family()
         family.check(target)
-        null = _null_margins(family, target, w, offset_of(self, X, offset))
+        null = _null_margins(family, target, w, check_offset(offset, len(z)))
         lost, all_there_is = (float((w * family.deviance(m, target)).sum()) for m in (z, null))
         return 1 - lost / all_there_is if all_there_is > 0 else float(lost == 0)
 
@@ -125,7 +127,7 @@ def _null_margins(family: Family, y: torch.Tensor, w: torch.Tensor, offset: np.n
     """Margins (m, 1) of the best model without features."""
     if offset is None:
         return family.start(family.target_mean(y, w)).expand(len(y), 1)
-    given = torch.from_numpy(offset)
+    given = torch.from_numpy(offset.reshape(-1))
     if isinstance(family, Poisson):
         constant = ((w * y).sum() / (w * given.exp()).sum()).clamp(min=1e-300).log()
     else:
