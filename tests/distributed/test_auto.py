@@ -57,7 +57,7 @@ def test_an_exchange_beside_auto_is_refused(pool):
 
 def _clock(group):
     comm = Communicator.over(group)
-    clock = timing.Clock(comm, torch.device("cpu"))
+    clock = timing.Stopwatch(comm, torch.device("cpu"))
     seen = clock.time(lambda: None, rounds=3)
     return {"slowest": clock.slowest([float(comm.rank), 1.0]), "rounds": list(seen.rounds)}
 

@@ -19,7 +19,7 @@ from laconic.planner.collectives import all_reduce, all_to_all
 from laconic.planner.fit import fit
 from laconic.planner.links import SIZES, fit_link, merge
 from laconic.planner.terms import total
-from laconic.planner.timing import Clock, Timing
+from laconic.planner.timing import Stopwatch, Timing
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
@@ -50,7 +50,7 @@ def test_samples_of_two_occasions_are_one():
 
 
 def test_one_rank_measures_no_link():
-    found = measure(Clock(Communicator(), torch.device("cpu"), budget_seconds=0.0, round_seconds=1e-3), quick=True)
+    found = measure(Stopwatch(Communicator(), torch.device("cpu"), budget_seconds=0.0, round_seconds=1e-3), quick=True)
     assert all(link == Link(0.0, 0.0) for link in found.links.values())
     assert set(found.codecs) == {"fp32", "bf16", "nuqsgd-8", "nuqsgd-4"}
     assert [found.codecs[name].bits for name in ("fp32", "bf16")] == [32.0, 16.0]

@@ -13,7 +13,7 @@ from laconic.planner.codecs import PLAIN, make_codec, measure_codec, scaled
 from laconic.planner.links import QUICK_SIZES, SIZES, fit_link, merge, sample_link
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
 from laconic.planner.terms import Cost
-from laconic.planner.timing import Clock, Timing
+from laconic.planner.timing import Stopwatch, Timing
 
 CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans")
 QUICK_CODECS = CODECS[:-1]
@@ -72,7 +72,7 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def measure(clock: Clock, *, quick: bool = False, tell: Tell = lambda label: None) -> Findings:
+def measure(clock: Stopwatch, *, quick: bool = False, tell: Tell = lambda label: None) -> Findings:
     """Links, codecs, links again, then whole exchanges. Quick: fewer sizes and codecs, for a start that must be short.
 
     Links are looked at twice, seconds apart: a moment in which others use the machine must not be taken for it.
@@ -102,7 +102,7 @@ def told(names: Sequence[str], tell: Tell, what: str) -> Iterator[str]:
         yield name
 
 
-def _settle(clock: Clock, found: Findings, *, quick: bool) -> None:
+def _settle(clock: Stopwatch, found: Findings, *, quick: bool) -> None:
     """Make real exchanges take as long as predicted, then see how far others are off.
 
     1. The latency of messages between pairs is what an exchange of few values shows, if that is more: it has threads to
@@ -125,7 +125,7 @@ def _settle(clock: Clock, found: Findings, *, quick: bool) -> None:
     pipeline.close()
 
 
-def _try(pipeline: Pipeline, clock: Clock, found: Findings, way: NetworkOption, n: int) -> tuple[float, Cost]:
+def _try(pipeline: Pipeline, clock: Stopwatch, found: Findings, way: NetworkOption, n: int) -> tuple[float, Cost]:
     """Seconds of a real exchange of n values, and what they were predicted to be."""
     timing = clock.time(exchange_call(pipeline, way, n, clock.device), rounds=3)
     predicted = cost(NetworkJob(n), way, found.cluster(clock.comm.size))

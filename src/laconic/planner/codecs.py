@@ -8,7 +8,7 @@ import torch
 from laconic.codec import Codec, codec
 from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates
-from laconic.planner.timing import Clock, Timing
+from laconic.planner.timing import Stopwatch, Timing
 
 SIZES = (2**13, 2**20)
 PLAIN = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -30,7 +30,7 @@ def make_codec(name: str) -> Codec:
     return codec(scheme, *coder, bits=int(bits))
 
 
-def measure_codec(clock: Clock, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Timing]]:
+def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Timing]]:
     """Rates of one codec; `base` is that of the same scheme at fixed width, which an entropy coder comes on top of."""
     timings, seconds, bits = [], {}, 0.0
     for n in SIZES:
@@ -59,7 +59,7 @@ def scaled(rates: CodecRates, factor: float) -> CodecRates:
 _WHAT = ("encode", "decode")
 
 
-def _calls(name: str, n: int, clock: Clock) -> Calls:
+def _calls(name: str, n: int, clock: Stopwatch) -> Calls:
     v = torch.randn(n, generator=torch.Generator().manual_seed(0)).to(clock.device)
     out = torch.zeros_like(v)
     if name in PLAIN:

@@ -7,7 +7,7 @@ import torch
 from laconic.planner.cluster import Link
 from laconic.planner.collectives import all_reduce, all_to_all
 from laconic.planner.fit import Fit, fit
-from laconic.planner.timing import Clock, Timing
+from laconic.planner.timing import Stopwatch, Timing
 
 SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
 QUICK_SIZES = (64, 2**17, 2**21)
@@ -21,7 +21,7 @@ Samples = Mapping[int, Timing]
 """By bytes."""
 
 
-def sample_link(clock: Clock, name: str, sizes: Sequence[int] = SIZES) -> Samples:
+def sample_link(clock: Stopwatch, name: str, sizes: Sequence[int] = SIZES) -> Samples:
     """Time messages of growing size: the process group's all-reduce ("all_reduce", "narrow"), or "all_to_all"."""
     found: dict[int, Timing] = {}
     for size in sizes if clock.comm.size > 1 else ():
@@ -53,7 +53,7 @@ def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, Fit]:
     return Link(*fitted.coefficients), fitted
 
 
-def _call(clock: Clock, name: str, size: int) -> Callable[[], object]:
+def _call(clock: Stopwatch, name: str, size: int) -> Callable[[], object]:
     comm = clock.comm
     if name == "all_to_all":
         message = torch.zeros(size, dtype=torch.uint8, device=clock.device)

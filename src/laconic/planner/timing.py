@@ -47,7 +47,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Stopwatch:
     """Times calls on all ranks of a communicator together.
 
     device          whose work must be done before the clock is read

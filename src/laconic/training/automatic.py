@@ -13,7 +13,7 @@ from laconic.planner.calibrate import measure
 from laconic.planner.cluster import Cluster, CodecRates, Link
 from laconic.planner.codecs import make_codec
 from laconic.planner.network import NetworkJob
-from laconic.planner.timing import Clock
+from laconic.planner.timing import Stopwatch
 from laconic.training.groups import Group
 
 NOWHERE = Link(0.0, 0.0)
@@ -33,7 +33,9 @@ def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) ->
     All ranks call this together. The slowest rank's times count, on every rank, so that all of them choose alike.
     """
     n = max(1, sum(group.n_values for group in groups if group.compressed))
-    found = measure(Clock(comm, device, budget_seconds=0.0, round_seconds=0.005), quick=True) if comm.size > 1 else None
+    found = (
+        measure(Stopwatch(comm, device, budget_seconds=0.0, round_seconds=0.005), quick=True) if comm.size > 1 else None
+    )
     made = plan(NetworkJob(n), ALONE if found is None else found.cluster(comm.size))
     option = made.recommended.option
     codec = make_codec(getattr(option, "codec", "fp32"))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from laconic.bench.decentralised.plans import CODECS, KINDS, Plan
+from laconic.bench.decentralised.ways import CODECS, KINDS, Way
 from laconic.bench.network import bits_per_second
 from laconic.bench.options import require_at_least, require_known, require_network
 from laconic.bench.problems import PROBLEMS, perceptron_width
@@ -60,7 +60,7 @@ class DecentralisedOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return len(self.plans()) if self.simulated else self.trial.n_steps
+        return len(self.ways()) if self.simulated else self.trial.n_steps
 
     @property
     def width(self) -> int:
@@ -69,25 +69,25 @@ class DecentralisedOptions:
 
     @property
     def trial(self) -> Trial:
-        """What every plan trains on, and for how long; nothing is timed, so nothing warms up, on simulated nodes."""
+        """What every way trains on, and for how long; nothing is timed, so nothing warms up, on simulated nodes."""
         warmup_steps = 0 if self.simulated else WARMUP_STEPS
         return Trial(self.problem, self.width, self.batch_size, self.repeats, warmup_steps)
 
-    def plans(self) -> dict[str, Plan]:
+    def ways(self) -> dict[str, Way]:
         """AllReduce in fp32 and by scatter_reduce, and every member on every graph that it can work on.
 
-        >>> list(DecentralisedOptions(topologies=["ring"], members=["ecd"], codecs=["nuqsgd-4"]).plans())
+        >>> list(DecentralisedOptions(topologies=["ring"], members=["ecd"], codecs=["nuqsgd-4"]).ways())
         ['DDP fp32', 'nuqsgd-4 scatter_reduce', 'ecd nuqsgd-4 ring']
         """
-        found = {FP32: Plan("all_reduce")}
+        found = {FP32: Way("all_reduce")}
         if not self.simulated:
-            found[SCATTER] = Plan("all_reduce", "nuqsgd", {"bits": 4})
+            found[SCATTER] = Way("all_reduce", "nuqsgd", {"bits": 4})
         for topology, member in product(self.topologies, self.members):
             if member == "dpsgd":
-                found[f"dpsgd {topology}"] = Plan("dpsgd", topology=topology)
+                found[f"dpsgd {topology}"] = Way("dpsgd", topology=topology)
                 continue
             for name in self.codecs:
-                plan = Plan(member, *CODECS[name], topology=topology)
-                if plan.bearable(self.ranks):
-                    found[f"{member} {name} {topology}"] = plan
+                way = Way(member, *CODECS[name], topology=topology)
+                if way.bearable(self.ranks):
+                    found[f"{member} {name} {topology}"] = way
         return found

@@ -7,7 +7,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.decentralised.looks import moments, with_state
-from laconic.bench.decentralised.plans import Plan, fp32_bytes
+from laconic.bench.decentralised.ways import Way, fp32_bytes
 from laconic.bench.problems import Problem
 from laconic.bench.turns import Lane, Trial, take_turns
 from laconic.exchange import Communicator
@@ -18,12 +18,12 @@ N_LOOKS = 4
 
 
 def decentralised_on_rank(
-    tell: Callable[[str], None], *, plans: Mapping[str, Mapping[str, Any]], trial: Mapping[str, Any]
+    tell: Callable[[str], None], *, ways: Mapping[str, Mapping[str, Any]], trial: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """For each plan: seconds of each timed step, losses of the average model, bytes sent a step, distance."""
+    """For each way: seconds of each timed step, losses of the average model, bytes sent a step, distance."""
     comm, asked = Communicator.over(), Trial(**trial)
     task, looked_at = asked.task(), moments(asked.n_steps, N_LOOKS)
-    lanes = {label: _lane(Plan(**plan), task) for label, plan in plans.items()}
+    lanes = {label: _lane(Way(**way), task) for label, way in ways.items()}
     losses: dict[str, list[float]] = {label: [] for label in lanes}
 
     def look(n_done: int) -> None:
@@ -37,12 +37,12 @@ def decentralised_on_rank(
     return found
 
 
-def _lane(plan: Plan, task: Problem) -> Lane:
+def _lane(way: Way, task: Problem) -> Lane:
     net = task.new_network()
-    if plan.member != "all_reduce":
-        return Lane(net, plan.kind(net, task.new_optimizer(net.parameters()), plan.topology, **plan.arguments))
+    if way.member != "all_reduce":
+        return Lane(net, way.kind(net, task.new_optimizer(net.parameters()), way.topology, **way.arguments))
     model = DistributedDataParallel(net)
-    compressor = compress(model, plan.codec, exchange="scatter_reduce", error_every=0) if plan.scheme else None
+    compressor = compress(model, way.codec, exchange="scatter_reduce", error_every=0) if way.scheme else None
     return Lane(model, task.new_optimizer(model.parameters()), compressor)
 
 
@@ -57,7 +57,7 @@ def _loss(lane: Lane, task: Problem, comm: Communicator) -> float:
 
 
 def _seen(lane: Lane, size: int) -> dict[str, Any]:
-    """What this rank saw of a plan."""
+    """What this rank saw of a way."""
     n = lane.n_parameters
     seen = {"n_parameters": n, "seconds": lane.seconds, "bytes_sent": fp32_bytes(n, size), **lane.a_step("bytes_sent")}
     if isinstance(lane.optimizer, Decentralised):

@@ -7,21 +7,21 @@ import torch
 
 from laconic.bench.batches import batch_rows
 from laconic.bench.decentralised.looks import moments, with_state
-from laconic.bench.decentralised.plans import Plan, fp32_bytes
+from laconic.bench.decentralised.ways import Way, fp32_bytes
 from laconic.bench.problems import Problem
 from laconic.bench.turns import Trial, backward
 from laconic.kernels import Stream
 from laconic.training import SimulatedGraph
 
 
-def simulate(plan: Plan, n_nodes: int, trial: Trial) -> dict[str, Any]:
+def simulate(way: Way, n_nodes: int, trial: Trial) -> dict[str, Any]:
     """Losses of the average model, number of parameters, bytes that a node sends a step and distance, as ranks tell."""
-    return (_all_reduce if plan.member == "all_reduce" else _graph)(plan, n_nodes, trial, trial.task())
+    return (_all_reduce if way.member == "all_reduce" else _graph)(way, n_nodes, trial, trial.task())
 
 
-def _graph(plan: Plan, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any]:
+def _graph(way: Way, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any]:
     nets = [task.new_network() for _ in range(n_nodes)]
-    graph = SimulatedGraph(plan.kind, nets, task.new_optimizer, plan.topology, **plan.arguments)
+    graph = SimulatedGraph(way.kind, nets, task.new_optimizer, way.topology, **way.arguments)
     return {
         "losses": [task.loss(with_state(nets[0], graph.consensus())) for _ in _train(nets, graph, trial, task)],
         "n_parameters": _n_parameters(nets[0]),
@@ -30,7 +30,7 @@ def _graph(plan: Plan, n_nodes: int, trial: Trial, task: Problem) -> dict[str, A
     }
 
 
-def _all_reduce(plan: Plan, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any]:
+def _all_reduce(way: Way, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any]:
     """As what it is without rounding: a step on the mean of all gradients."""
     net = task.new_network()
     optimizer, n = task.new_optimizer(net.parameters()), _n_parameters(net)

@@ -7,8 +7,8 @@ from typing import Any
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.decentralised.options import FP32, SCATTER, DecentralisedOptions
-from laconic.bench.decentralised.plans import Plan
 from laconic.bench.decentralised.simulate import simulate
+from laconic.bench.decentralised.ways import Way
 from laconic.bench.protocol import Spread, speedup
 from laconic.bench.ranks import on_ranks, slowest
 
@@ -58,31 +58,31 @@ def decentralised_rows(
     """Run the suite; None on the ranks of torchrun other than the first."""
     if options.simulated:
         return list(_simulated(options, tell))
-    plans = options.plans()
-    results = _on_ranks(options, plans, tell)
+    ways = options.ways()
+    results = _on_ranks(options, ways, tell)
     if results is None:
         return None
     _check_losses(results)
-    rounds = {label: slowest([result[label] for result in results]) for label in plans}
+    rounds = {label: slowest([result[label] for result in results]) for label in ways}
     fp32 = results[0][FP32]["losses"][-1]
-    rows = [_row(label, plan, options, results[0][label], fp32) for label, plan in plans.items()]
+    rows = [_row(label, way, options, results[0][label], fp32) for label, way in ways.items()]
     return [_timed(row, [result[row.contender] for result in results], rounds) for row in rows]
 
 
 def _simulated(options: DecentralisedOptions, tell: Callable[[str], None]) -> Iterator[DecentralisedRow]:
     fp32 = None
-    for label, plan in options.plans().items():
+    for label, way in options.ways().items():
         tell(label)
-        seen = simulate(plan, options.ranks, options.trial)
+        seen = simulate(way, options.ranks, options.trial)
         fp32 = seen["losses"][-1] if fp32 is None else fp32
-        yield _row(label, plan, options, seen, fp32)
+        yield _row(label, way, options, seen, fp32)
 
 
 def _on_ranks(
-    options: DecentralisedOptions, plans: Mapping[str, Plan], tell: Callable[[str], None]
+    options: DecentralisedOptions, ways: Mapping[str, Way], tell: Callable[[str], None]
 ) -> list[dict[str, Any]] | None:
     arguments = {
-        "plans": {label: asdict(plan) for label, plan in plans.items()},
+        "ways": {label: asdict(way) for label, way in ways.items()},
         "trial": asdict(options.trial),
     }
     slow = {} if options.slow_rate is None else {options.ranks - 1: options.slow_rate}
@@ -96,14 +96,12 @@ def _check_losses(results: Sequence[dict[str, Any]]) -> None:
             raise WrongResult(f"{label}: the ranks do not see the same loss of the average model")
 
 
-def _row(
-    label: str, plan: Plan, options: DecentralisedOptions, seen: Mapping[str, Any], fp32: float
-) -> DecentralisedRow:
+def _row(label: str, way: Way, options: DecentralisedOptions, seen: Mapping[str, Any], fp32: float) -> DecentralisedRow:
     losses = seen["losses"]
     return DecentralisedRow(
         contender=label,
-        topology=plan.topology or None,
-        config=repr(plan),
+        topology=way.topology or None,
+        config=repr(way),
         n=seen["n_parameters"],
         ranks=options.ranks,
         simulated=options.simulated,

@@ -14,7 +14,7 @@ from laconic.bench.ranks import barrier
 from laconic.exchange import Communicator, Pipeline
 from laconic.planner import GlmOption, NetworkOption
 from laconic.planner.calibrate import exchange_call
-from laconic.planner.timing import Clock
+from laconic.planner.timing import Stopwatch
 
 NOISE_VALUES = 2**23
 MOST_ROWS, LEAST_ROWS = 2**15, 2**10
@@ -45,7 +45,7 @@ def plan_on_rank(
     network  {"n": values, "options": [{"codec", "exchange"}]}
     """
     comm = Communicator.open()
-    clock = Clock(comm, torch.device("cpu"))
+    clock = Stopwatch(comm, torch.device("cpu"))
     tell("calibration")
     found = calibrate(comm, machine)
     measured = []
@@ -61,7 +61,7 @@ def plan_on_rank(
     return {"calibration": found.to_json(), "measured": measured}
 
 
-def _measure(clock: Clock, runners: Mapping[str, _Runner], rounds: int, seconds: float) -> dict[str, list[float]]:
+def _measure(clock: Stopwatch, runners: Mapping[str, _Runner], rounds: int, seconds: float) -> dict[str, list[float]]:
     """Seconds of an iteration in each round; options take turns, so that a busy minute hits all of them."""
     for runner in runners.values():
         runner.run()
@@ -74,7 +74,7 @@ def _measure(clock: Clock, runners: Mapping[str, _Runner], rounds: int, seconds:
     return {name: clock.slowest(runner.seconds) for name, runner in runners.items()}
 
 
-def _time(clock: Clock, runner: _Runner) -> float:
+def _time(clock: Stopwatch, runner: _Runner) -> float:
     start = time.perf_counter()
     for _ in range(runner.calls):
         runner.run()
@@ -92,7 +92,7 @@ def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _R
     return runners
 
 
-def _network_runners(pipeline: Pipeline, clock: Clock, problem: Mapping[str, Any]) -> dict[str, _Runner]:
+def _network_runners(pipeline: Pipeline, clock: Stopwatch, problem: Mapping[str, Any]) -> dict[str, _Runner]:
     options = [NetworkOption(**values) for values in problem["options"]]
     calls = {option.label: exchange_call(pipeline, option, problem["n"], clock.device) for option in options}
     return {label: _Runner(call, 1) for label, call in calls.items()}

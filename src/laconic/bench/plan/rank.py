@@ -10,7 +10,7 @@ from laconic.bench.plan.solver import measure_solvers, measure_sync
 from laconic.exchange import Communicator
 from laconic.planner.calibrate import find_device, measure
 from laconic.planner.calibration import Calibration
-from laconic.planner.timing import Clock
+from laconic.planner.timing import Stopwatch
 
 UNCERTAIN = 0.4
 """A calibration that is off by more is made once more; all ranks know the same number."""
@@ -53,7 +53,7 @@ def _calibrate(
 ) -> Calibration:
     began = time.perf_counter()
     where = find_device(device)
-    clock = Clock(comm, where)
+    clock = Stopwatch(comm, where)
     found = measure(clock, tell=tell)
     solvers = measure_solvers(clock, found, tell)
     cluster = replace(found.cluster(comm.size, _memory(ranks_here or comm.size)), solvers=solvers)

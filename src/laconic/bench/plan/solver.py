@@ -17,7 +17,7 @@ from laconic.planner.collectives import all_reduce
 from laconic.planner.fit import fit
 from laconic.planner.glm import Counts, cost, counts
 from laconic.planner.terms import total
-from laconic.planner.timing import Clock, Timing
+from laconic.planner.timing import Stopwatch, Timing
 
 N_NARROW, N_WIDE = 8, 512
 """Columns of a rank: so few that they cost nothing, and enough that they cost most."""
@@ -48,7 +48,7 @@ class _Sample:
     timing: Timing
 
 
-def measure_solvers(clock: Clock, found: Findings, tell: Tell = lambda label: None) -> dict[str, SolverRates]:
+def measure_solvers(clock: Stopwatch, found: Findings, tell: Tell = lambda label: None) -> dict[str, SolverRates]:
     """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`."""
     noise = {n: Noise.of(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
     rates: dict[str, SolverRates] = {}
@@ -63,7 +63,7 @@ def measure_solvers(clock: Clock, found: Findings, tell: Tell = lambda label: No
     return rates
 
 
-def measure_sync(clock: Clock, cluster: Cluster, found: Findings) -> float:
+def measure_sync(clock: Stopwatch, cluster: Cluster, found: Findings) -> float:
     """Seconds of a message beyond its own and the work's: real iterations, with messages, over predictions.
 
     At most what its latency is: more is a moment in which others used the machine.
@@ -82,13 +82,13 @@ def measure_sync(clock: Clock, cluster: Cluster, found: Findings) -> float:
     return min(max(0.0, median(extra)), latency)
 
 
-def _sample(clock: Clock, option: GlmOption, noise: Noise, n: int, b: int) -> _Sample:
+def _sample(clock: Stopwatch, option: GlmOption, noise: Noise, n: int, b: int) -> _Sample:
     lane = Lane.of(Contender(option.solver, option.recipe, option.s, silent=True), noise, b, clock.comm)
     timing = clock.time(lane.run, rounds=3, seconds=0.02).over(lane.iterations / option.s)
     return _Sample(option.recipe, counts(GlmJob(N_ROWS, n, batch_size=b), option, 1), option.s, timing)
 
 
-def _gather_seconds(clock: Clock, noise: Noise, recipe: str) -> float:
+def _gather_seconds(clock: Stopwatch, noise: Noise, recipe: str) -> float:
     """Of a value of a row that is sampled: read where it lies, and widened."""
     columns = noise.blocks[torch.float32 if recipe == "fp32" else torch.bfloat16]
     rows = noise.order[:GATHER_ROWS]
@@ -96,7 +96,7 @@ def _gather_seconds(clock: Clock, noise: Noise, recipe: str) -> float:
     return timing.median / (GATHER_ROWS * columns.n)
 
 
-def _gemm_seconds(clock: Clock, noise: Noise) -> float:
+def _gemm_seconds(clock: Stopwatch, noise: Noise) -> float:
     """Of a flop of the Gram product, which runs in float32 whatever the recipe."""
     cuts = np.arange(0, GEMM_ROWS + 1, GEMM_BATCH)
     Y = noise.blocks[torch.float32].take(noise.order[:GEMM_ROWS], torch.float32)

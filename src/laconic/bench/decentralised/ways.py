@@ -31,7 +31,7 @@ LARGE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Way:
     """A way to train, by plain values.
 
     member    "all_reduce" (DDP, or laconic's scatter_reduce where there is a scheme), "dpsgd", "dcd", "ecd", or one
@@ -63,7 +63,7 @@ class Plan:
     def bearable(self, n_nodes: int) -> bool:
         """Whether the member takes this codec on this graph: the proved bound of the noise is what counts.
 
-        >>> Plan("dcd", "qsgd", {"bits": 4, "bucket_size": 64}, "ring").bearable(4)
+        >>> Way("dcd", "qsgd", {"bits": 4, "bucket_size": 64}, "ring").bearable(4)
         False
         """
         mixing = topology_for(self.topology).mixing(n_nodes)
