@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laconic.coders import Elias
-from laconic.coders.elias import omega_decode, omega_encode
 from laconic.errors import CorruptPayload
-from laconic.kernels.reference.elias import join_symbol, split_symbol
+from laconic.kernels.reference.bitstream import BitReader
+from laconic.kernels.reference.elias import join_symbol, omega_encode, split_symbol, take_omega
 
 from .tables import BITS, backend, shape
 
@@ -22,6 +22,12 @@ TEXTBOOK = {
     100: "1011011001000",
     1000: "11100111111010000",
 }
+
+
+def omega_decode(bits: str) -> tuple[int, int]:
+    """The integer whose omega code `bits` starts with, and the length of that code."""
+    reader = BitReader(bits)
+    return take_omega(reader), reader.position
 
 
 @pytest.mark.parametrize(("n", "code"), TEXTBOOK.items())

@@ -11,9 +11,7 @@ from laconic.coders.blocks import BlockCoder
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
-from laconic.kernels.reference.elias import dense_codeword, omega_decode, omega_encode, sparse_codeword
-
-__all__ = ["VARIANTS", "Elias", "omega_decode", "omega_encode"]
+from laconic.kernels.reference.elias import dense_codeword, omega_encode, sparse_codeword
 
 VARIANTS = ("sparse", "dense")
 """In the order of their numbers on the wire."""

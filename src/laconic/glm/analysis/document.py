@@ -4,7 +4,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from laconic.glm.analysis.analyse import Analysis, Term
+from laconic.glm.analysis.analyse import Analysis
 from laconic.glm.analysis.choice import Choice
 from laconic.glm.analysis.trajectory import Trajectory
 from laconic.glm.precision import KNOBS, RECIPES, Precision
@@ -60,9 +60,3 @@ def block(path: Trajectory) -> dict[str, float]:
         "lipschitz": float(path.hessian.abs().sum(2).max()),
         "eta": float(sample.rates[0]),
     }
-
-
-def sensitivity(terms: "tuple[Term, ...]", name: str) -> list[str]:
-    """Knobs of one format, the most sensitive first."""
-    own = [term for term in terms if term.format == name]
-    return [term.knob for term in sorted(own, key=lambda term: -term.measured)]

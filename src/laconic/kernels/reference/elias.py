@@ -38,14 +38,16 @@ def omega_encode(n: int) -> str:
     return code
 
 
-def omega_decode(bits: str) -> tuple[int, int]:
-    """The integer whose omega code `bits` starts with, and the length of that code.
+def take_omega(reader: BitReader) -> int:
+    """The integer whose omega code comes next.
 
-    >>> omega_decode("10100100000" + "111")
-    (16, 11)
+    >>> take_omega(BitReader("10100100000" + "111"))
+    16
     """
-    reader = BitReader(bits)
-    return _take_omega(reader), reader.position
+    n = 1
+    while reader.take(1) == "1":
+        n = int("1" + reader.take(n), 2)
+    return n
 
 
 def split_symbol(symbol: int, bits: int) -> tuple[str, int]:
@@ -109,7 +111,7 @@ def _encode_sparse(symbols: list[int], bits: int) -> list[int]:
 def _decode_dense(words: list[int], n: int, bits: int) -> list[int]:
     reader, symbols = BitReader.of(words), []
     for _ in range(n):
-        magnitude = _take_omega(reader) - 1
+        magnitude = take_omega(reader) - 1
         sign = reader.take(1) if magnitude and bits > 1 else ""
         symbols.append(join_symbol(sign, magnitude, bits))
     reader.close()
@@ -118,21 +120,14 @@ def _decode_dense(words: list[int], n: int, bits: int) -> list[int]:
 
 def _decode_sparse(words: list[int], n: int, bits: int) -> list[int]:
     reader, symbols = BitReader.of(words), [0] * n
-    n_nonzero, i = _take_omega(reader) - 1, -1
+    n_nonzero, i = take_omega(reader) - 1, -1
     if n_nonzero > n:
         raise CorruptPayload(f"{n_nonzero} symbols in a block of {n}")
     for _ in range(n_nonzero):
-        i += _take_omega(reader)
+        i += take_omega(reader)
         if i >= n:
             raise CorruptPayload("a run of zeros goes past the end of the block")
         sign = reader.take(1) if bits > 1 else ""
-        symbols[i] = join_symbol(sign, _take_omega(reader), bits)
+        symbols[i] = join_symbol(sign, take_omega(reader), bits)
     reader.close()
     return symbols
-
-
-def _take_omega(reader: BitReader) -> int:
-    n = 1
-    while reader.take(1) == "1":
-        n = int("1" + reader.take(n), 2)
-    return n
