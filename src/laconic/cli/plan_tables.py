@@ -7,7 +7,7 @@ from rich.console import RenderableType
 
 from laconic.planner import Plan
 from laconic.planner.calibration import Calibration
-from laconic.planner.choice import Choice
+from laconic.planner.choice import Choice, precision
 from laconic.planner.curves import Curves, against_rate, against_s
 from laconic.planner.plan import rate
 from laconic.planner.terms import duration
@@ -46,19 +46,25 @@ def options(made: Plan) -> RenderableType:
         Column("predicted", lambda c: duration(c.seconds)),
         Column("work", lambda c: duration(c.cost.work_seconds / c.cost.iterations)),
         Column("wire", lambda c: duration(c.cost.wire_seconds / c.cost.iterations)),
-        Column("× fp32", lambda c: f"{made.fp32.seconds / c.seconds:.2f}" if c.seconds else "–"),
-        Column("× bf16", lambda c: f"{made.bf16.seconds / c.seconds:.2f}" if c.seconds else "–"),
+        _compared(made.fp32),
+        _compared(made.bf16),
         Column("MB a rank", lambda c: f"{c.memory_bytes / 1e6:.0f}"),
     ]
-    unit = "an iteration" if made.kind == "glm" else "a step"
+    unit, plain = ("an iteration", "sgd in that recipe") if made.kind == "glm" else ("a step", "that all-reduce")
     more = len(made.choices) - len(kept)
     return table(
         f"Predicted time of {unit}",
         columns,
         kept,
-        f"work: this rank's own; wire: messages, some of which may pass behind the work. {more} more are in --json."
-        if more > 0
-        else "work: this rank's own; wire: messages, some of which may pass behind the work.",
+        f"work: this rank's own; wire: messages, some of which may pass behind the work; ×: times as fast as {plain}."
+        + (f" {more} more are in --json." if more > 0 else ""),
+    )
+
+
+def _compared(baseline: Choice) -> Column[Choice]:
+    """How many times as fast as a baseline, which its recipe or codec stands for."""
+    return Column(
+        f"× {precision(baseline.option)}", lambda c: f"{baseline.seconds / c.seconds:.2f}" if c.seconds else "–"
     )
 
 

@@ -21,7 +21,7 @@ class Plan:
 
     choices      every option
     recommended  the one to take
-    fp32, bf16   what everybody has
+    fp32, bf16   what everybody has; of a model SGD, in recipes fp32 and C
     crossover    rate of the links at which saying less begins to pay; None where there is no such rate
     s            iterations that were asked to share a message; None for any number
     """
@@ -90,7 +90,7 @@ class Plan:
 
     def explain(self) -> str:
         """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
-        shown = [("recommended", self.recommended), ("fp32", self.fp32), ("bf16", self.bf16)]
+        shown = [("recommended", self.recommended), ("baseline", self.fp32), ("baseline", self.bf16)]
         parts = [self.verdict(), self.crossing(), ""]
         seen: set[str] = set()
         for name, choice in shown:
