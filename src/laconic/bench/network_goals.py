@@ -9,7 +9,7 @@ from laconic.bench.goals import Outcome, outcome
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread
 
-SETTING = "4 ranks on 4 emulated hosts, 2**22 values, 2 CPU cores of an idle machine"
+SETTING = "4 ranks, on hosts of their own where a rate is emulated, 2**22 values, 2 CPU cores of an idle machine"
 
 NetworkRow = ExchangeRow | DDPRow
 

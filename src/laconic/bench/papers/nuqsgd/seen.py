@@ -49,16 +49,19 @@ class Seen:
         point: dict[str, Any] = {"iteration": len(self.seconds), "seconds": sum(self.seconds), "bytes": n_bytes}
         point |= {"loss": finite(loss), "accuracy": accuracy}
         parts = probe.gradient(net, groups, x, y)
-        if not any(bool(part.any()) for part in parts):
-            pass
-        elif self.method.lossy:
-            point["variance"] = finite(probe.normalised_variance(parts, self.method.quantizer))
-        else:
-            for other in methods:
-                if other.lossy:
-                    found = {"iteration": point["iteration"], **looked_at(parts, other)}
-                    self.at_full.setdefault(other.name, []).append(found)
+        if any(bool(part.any()) for part in parts):
+            self._quantise(point, parts, methods)
         self.curve.append(point)
+
+    def _quantise(self, point: dict[str, Any], parts: Sequence[torch.Tensor], methods: Sequence[Method]) -> None:
+        """What the method itself does to a gradient; of full precision, what every other does."""
+        if self.method.lossy:
+            point["variance"] = finite(probe.normalised_variance(parts, self.method.quantizer))
+            return
+        for other in methods:
+            if other.lossy:
+                found = {"iteration": point["iteration"], **looked_at(parts, other)}
+                self.at_full.setdefault(other.name, []).append(found)
 
     def found(self, net: nn.Module, n_bytes: float) -> dict[str, Any]:
         """As JSON values."""
