@@ -1,32 +1,29 @@
 """Try other sizes for the GPU kernels: GB/s and ratio to a device copy for each configuration.
 
-`python benchmarks/sweep_kernels.py` sweeps NUQSGD at 4 bits; `--schemes` takes others, `--size` a smaller problem and
-`--suite FILE.json` runs the whole suite `kernels` first and writes its rows. Needs a CUDA GPU, torch and Triton only.
+`python benchmarks/sweep_kernels.py` sweeps NUQSGD at 4 bits; `--schemes` takes others, `--size` a smaller problem. The
+sizes in use are measured by `laconic bench kernels`. Needs a CUDA GPU, torch and Triton only.
 """
 
 import argparse
 import itertools
-import json
 import sys
-from pathlib import Path
 
-import torch
-
-from laconic.bench import document
-from laconic.bench import kernels as suite
-from laconic.bench.kernel_goals import kernel_outcomes
+from laconic.bench.cuda_timing import Timed, compare
+from laconic.bench.kernels import suite
+from laconic.bench.kernels.contenders import PACK, Contender
+from laconic.bench.kernels.row import KernelRow, row
 from laconic.kernels.gpu.launch import FEW, TUNING
 
-PACK = {"pack_values_a_thread": (16, 32, 64), "pack_max_warps": (4, 8, 16)}
-SUM = {"values_a_thread": (8, 16, 32), "warps": (2, 4, 8)}
+PACK_SIZES = {"pack_values_a_thread": (16, 32, 64), "pack_max_warps": (4, 8, 16)}
+SUM_SIZES = {"values_a_thread": (8, 16, 32), "warps": (2, 4, 8)}
 
 
-def grid_of(contender: suite.Contender) -> dict[str, tuple[int, ...]]:
+def grid_of(contender: Contender) -> dict[str, tuple[int, ...]]:
     """The sizes that concern a contender."""
-    if contender.operation == suite.PACK:
-        return PACK
+    if contender.operation == PACK:
+        return PACK_SIZES
     kind = "sum_few" if contender.n_payloads < FEW else "sum"
-    return {f"{kind}_{name}": values for name, values in SUM.items()}
+    return {f"{kind}_{name}": values for name, values in SUM_SIZES.items()}
 
 
 def configurations(grid: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
@@ -38,12 +35,12 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def line(row: suite.KernelRow, what: str) -> str:
-    payloads = f"P={row.n_payloads}" if row.n_payloads else ""
-    ratio = row.ratio_to_copy
+def line(found: KernelRow, what: str) -> str:
+    payloads = f"P={found.n_payloads}" if found.n_payloads else ""
+    ratio = found.ratio_to_copy
     return (
-        f"{row.contender:16} {row.operation:26} {payloads:4} {1e3 * row.seconds.median:8.4f} ms "
-        f"{row.gb_per_second:7.0f} GB/s  ÷copy {ratio.median:.3f} ({ratio.p20:.3f}-{ratio.p80:.3f})  {what}"
+        f"{found.contender:16} {found.operation:26} {payloads:4} {1e3 * found.seconds.median:8.4f} ms "
+        f"{found.gb_per_second:7.0f} GB/s  ÷copy {ratio.median:.3f} ({ratio.p20:.3f}-{ratio.p80:.3f})  {what}"
     )
 
 
@@ -61,28 +58,17 @@ def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) 
                 try:
                     contender.call()
                     contender.check()
-                    timed = suite.compare(suite.Timed(contender.call), yardstick, options.repeats)
+                    timed = compare(Timed(contender.call), yardstick, options.repeats)
                 except Exception as error:  # noqa: BLE001 (one that does not compile must not end the sweep)
                     say(f"{contender.label} {contender.operation} {changed}: {type(error).__name__}: {error}"[:300])
                     continue
                 finally:
                     TUNING.update(before)
-                row = suite.row(contender, timed, v.numel())
-                say(line(row, str(changed)))
-                if best is None or row.ratio_to_copy.median > best[0]:
-                    best = (row.ratio_to_copy.median, changed)
+                found = row(contender, timed, v.numel())
+                say(line(found, str(changed)))
+                if best is None or found.ratio_to_copy.median > best[0]:
+                    best = (found.ratio_to_copy.median, changed)
             say(f"best: {contender.label} {contender.operation} {contender.n_payloads} {best}")
-
-
-def whole_suite(options: suite.KernelOptions, path: Path, commit: str | None) -> None:
-    rows = suite.kernel_rows(options)
-    for row in rows:
-        say(line(row, ""))
-    outcomes = kernel_outcomes(rows)
-    for outcome in outcomes:
-        say(f"{outcome.verdict:7} {outcome.value.median:.3f} {outcome.floor} {outcome.aim} {outcome.name}")
-    made = document("kernels", rows, suite.GPUEnvironment.here(options.device, commit))
-    path.write_text(json.dumps(made, indent=2, allow_nan=False) + "\n")
 
 
 def main() -> None:
@@ -92,19 +78,9 @@ def main() -> None:
     parser.add_argument("--payloads", default="1,4,8", help="numbers of payloads to add up")
     parser.add_argument("--size", type=int, default=2**28)
     parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--suite", type=Path, metavar="FILE.json", help="run the whole suite, and write its rows here")
-    parser.add_argument("--commit", help="commit of this copy, where it has no history of its own")
-    parser.add_argument("--no-sweep", action="store_true")
     arguments = parser.parse_args()
-    if arguments.suite:
-        options = suite.KernelOptions(size=arguments.size, repeats=arguments.repeats)
-        whole_suite(options, arguments.suite, arguments.commit)
-    torch.cuda.empty_cache()
-    if not arguments.no_sweep:
-        options = suite.KernelOptions(
-            size=arguments.size, repeats=arguments.repeats, schemes=arguments.schemes.split(",")
-        )
-        sweep(options, arguments.labels.split(","), [int(p) for p in arguments.payloads.split(",")])
+    options = suite.KernelOptions(size=arguments.size, repeats=arguments.repeats, schemes=arguments.schemes.split(","))
+    sweep(options, arguments.labels.split(","), [int(p) for p in arguments.payloads.split(",")])
 
 
 if __name__ == "__main__":

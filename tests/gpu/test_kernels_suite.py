@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from laconic.bench.environment import Environment
-from laconic.bench.kernel_goals import kernel_outcomes
-from laconic.bench.kernels import COPY, PACK, SUM, KernelOptions, KernelRow
+from laconic.bench.kernels.contenders import COPY, PACK, SUM
+from laconic.bench.kernels.goals import kernel_outcomes
+from laconic.bench.kernels.row import KernelRow
+from laconic.bench.kernels.suite import KernelOptions
 from laconic.bench.protocol import Spread
 
 pytest.importorskip("typer", reason="needs the command line's libraries")

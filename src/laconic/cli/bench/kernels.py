@@ -11,7 +11,7 @@ from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
 
 if TYPE_CHECKING:
-    from laconic.bench.kernels import KernelOptions
+    from laconic.bench.kernels.suite import KernelOptions
 
 
 def kernels(
@@ -31,7 +31,7 @@ def kernels(
 
     Every kernel is compared with the reference before it is timed.
     """
-    from laconic.bench.kernels import NAMES, KernelOptions
+    from laconic.bench.kernels.suite import NAMES, KernelOptions
 
     def options() -> KernelOptions:
         return KernelOptions(
@@ -46,11 +46,10 @@ def kernels(
 
 
 def _run(options: "KernelOptions", tell: Tell) -> Found:
-    from laconic.bench import kernel_goals
-    from laconic.bench import kernels as suite
+    from laconic.bench.kernels import goals, suite
     from laconic.cli.bench import kernels_tables as tables
 
     rows = suite.kernel_rows(options, tell)
-    outcomes = kernel_goals.kernel_outcomes(rows)
+    outcomes = goals.kernel_outcomes(rows)
     said = {"options": asdict(options)}
     return Found(rows, outcomes, suite.SETTING, lambda here: tables.page(rows, outcomes, options, here), said)

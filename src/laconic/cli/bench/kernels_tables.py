@@ -6,7 +6,8 @@ from rich.console import RenderableType
 
 from laconic.bench.environment import GPUEnvironment
 from laconic.bench.goals import Outcome
-from laconic.bench.kernels import SETTING, KernelOptions, KernelRow
+from laconic.bench.kernels.row import KernelRow
+from laconic.bench.kernels.suite import SETTING, KernelOptions
 from laconic.cli.bench.tables import between, goals, machine
 from laconic.report import Column, number, table
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from laconic.bench.goals import Outcome, outcome
-from laconic.bench.kernels import COPY, PACK, SUM, KernelRow
+from laconic.bench.kernels.contenders import COPY, PACK, SUM
+from laconic.bench.kernels.row import KernelRow
 
 MAIN = "nuqsgd-4"
 SUM_GOALS = {1: (0.90, 0.95), 4: (0.80, 0.95), 8: (0.75, 0.95)}
