@@ -105,7 +105,8 @@ ON_TWO_CORES = [
     line("the same over loopback, without RANS, over float32", times, "exchange-unlimited", "unlimited: nuqsgd-4"),
     line("a training step of 4.2 M parameters at 1 Gbit/s: speed-up over DDP / over PyTorch's bf16 hook", times,
          "ddp-1gbit", "1 Gbit/s: step of nuqsgd-4 over fp32", "1 Gbit/s: step of nuqsgd-4 over the bf16 hook"),
-    line("its loss after 33 steps ÷ float32's, in buckets of 8192 / of 512, mean of 5 seeds", plain, "ddp-1gbit",
+    line("its loss after {n_steps} steps ÷ float32's, in buckets of 8192 / of 512, mean of {n_seeds} seeds".format_map(
+         load("ddp-1gbit")["rows"][0]), plain, "ddp-1gbit",
          "1 Gbit/s: loss of nuqsgd-4 ÷", "1 Gbit/s: loss of nuqsgd-4/512 ÷"),
     Line("an iteration of logistic SGD on 4 ranks, epsilon's 2000 columns, batches of 8: float32 SGD ÷ CA-SGD in "
          "Recipe C", lambda: casgd_ranks(PROBLEMS[:1]), ("glm",)),
@@ -136,7 +137,7 @@ ON_H200 = [
     line("loss of Recipe C from that of float32 SGD there, worst of the five (the paper: within 0.5 %)", worst_gap,
          "papers-ca-sgd-h200"),
     Line("ResNet-20 on CIFAR-10, 10 epochs, 4 simulated workers: test accuracy with float32 / NUQSGD / QSGDInf / QSGD "
-         "in 4 bits, mean of 3 seeds", accuracies, SEEDS),
+         f"in 4 bits, mean of {len(SEEDS)} seeds", accuracies, SEEDS),
     Line("normalised variance on the same gradients there: NUQSGD / QSGDInf / QSGD", variances, SEEDS),
 ]  # fmt: skip
 SECTIONS = {"two cores": ON_TWO_CORES, "H200": ON_H200}
