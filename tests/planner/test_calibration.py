@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     Calibration(DEFAULT).save(path)
     before = path.read_text()
     with pytest.raises(ValueError, match="JSON"):
-        Calibration(replace(DEFAULT, memory_bytes=float("inf"))).save(path)
+        Calibration(DEFAULT, seconds=float("inf")).save(path)
     assert path.read_text() == before
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
 

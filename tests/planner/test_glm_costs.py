@@ -86,6 +86,14 @@ IMPOSSIBLE = {
     "one class": (lambda: GlmJob(10, 10, family="multinomial", batch_size=2), "give n_outputs, the number of classes"),
     "outputs of one": (lambda: GlmJob(10, 10, n_outputs=7, batch_size=2), "take family='multinomial' for 7 classes"),
     "density": (lambda: GlmJob(10, 10, density=0.0), "density"),
+    "a loss gap of no number": (
+        lambda: GlmJob(100, 10, loss_gap=float("nan")),
+        "loss_gap must be a number of at least 0",
+    ),
+    "a loss gap without end": (
+        lambda: GlmJob(100, 10, loss_gap=float("inf")),
+        "loss_gap must be a number of at least 0",
+    ),
     "no rates": (lambda: cost(JOB, SGD, HAND), "no rates of sgd fp32"),
     "rows": (lambda: GlmJob(0, 10), "n_rows"),
 }

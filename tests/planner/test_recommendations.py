@@ -99,6 +99,27 @@ def test_a_plan_survives_a_file(job):
     assert again == found
 
 
+SLOW_C = {name: replace(DEFAULT.solvers[name], iteration_seconds=1.0) for name in ("sgd C", "ca_sgd C")}
+TIGHT = {
+    "fp32 of a network": (NETWORK, replace(at(4e11), memory_bytes=14 * NETWORK.n_parameters)),
+    "all but codecs": (NETWORK, replace(at(4e11), memory_bytes=10 * NETWORK.n_parameters)),
+    "fp32 of a model": (GLM, replace(DEFAULT, n_ranks=1, solvers=DEFAULT.solvers | SLOW_C, memory_bytes=2e9)),
+}
+
+
+@pytest.mark.parametrize(("job", "cluster"), TIGHT.values(), ids=TIGHT)
+def test_what_memory_does_not_hold_is_shown_beside_but_not_recommended(job, cluster):
+    found = plan(job, cluster)
+    assert found.fp32.memory_bytes > cluster.memory_bytes >= found.recommended.memory_bytes
+    assert found.fp32.seconds < found.recommended.seconds
+    assert found.fp32 in found.choices
+    assert from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_where_only_codecs_fit_they_pay_at_every_rate():
+    assert plan(*TIGHT["all but codecs"]).crossing() == "compression pays at every rate of the link"
+
+
 def test_ten_thousand_ranks_on_paper():
     found = plan(NETWORK, replace(at(25e9, 10_000, 20e-6), algorithm="best"))
     assert found.recommended.seconds > 0
@@ -111,13 +132,27 @@ def test_one_rank_has_no_crossover():
     assert found.crossing() == "one rank sends nothing"
 
 
+def damaged(**values):
+    return {**DEFAULT.to_json(), **values}
+
+
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
         (lambda: from_json({}), "not a plan of version 1"),
         (lambda: from_json({"laconic_plan": 1, "kind": "x"}), "job cannot be read"),
         (lambda: Cluster.from_json({"n_ranks": 2}), "not a cluster"),
-        (lambda: Cluster(0, Link(0, 0), Link(0, 0), Link(0, 0)), "at least 1 rank"),
+        (lambda: Cluster.from_json(damaged(n_ranks=2.5)), "n_ranks of a cluster must be a whole number"),
+        (lambda: Cluster.from_json(damaged(n_ranks=float("inf"))), "n_ranks of a cluster must be a whole number"),
+        (lambda: Cluster.from_json(damaged(memory_bytes="8 GB")), "memory_bytes of a cluster must be a number"),
+        (lambda: Cluster.from_json(damaged(sync_seconds=-5)), "sync_seconds of a cluster .* at least 0, got -5"),
+        (lambda: Cluster.from_json(damaged(uncertainty=None)), "uncertainty of a cluster must be a number"),
+        (lambda: replace(DEFAULT.codecs["bf16"], bits="16"), "bits of a codec must be a number"),
+        (lambda: replace(DEFAULT.solvers["sgd C"], gemv_seconds=float("nan")), "gemv_seconds of a solver"),
+        (lambda: from_json({**plan(GLM, DEFAULT).to_json(), "s": -3}), "s must be a whole number, at least 1; got -3"),
+        (lambda: from_json({"laconic_plan": 1, "kind": "network", "job": {"n_parameters": 3}}), "not a cluster"),
+        (lambda: plan(NETWORK, replace(DEFAULT, codecs={})), "no rates of fp32, only of: none"),
+        (lambda: Cluster(0, Link(0, 0), Link(0, 0), Link(0, 0)), "n_ranks of a cluster .* at least 1; got 0"),
         (lambda: Link(float("nan"), 0.0), "alpha_seconds"),
         (lambda: replace(DEFAULT, algorithm="star"), "unknown all-reduce 'star'"),
         (lambda: replace(DEFAULT, n_ranks=1).what_if(64), "calibrate with --ranks 2"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from laconic.planner import glm, network
 from laconic.planner.cluster import Cluster
@@ -43,13 +44,14 @@ class Choice:
 
 
 def choices(job: Job, cluster: Cluster, s: int | None = None) -> list[Choice]:
-    """All options that can be run, the plainest first; `Impossible` if there is none."""
+    """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
     if isinstance(job, glm.GlmJob):
         ways = glm.options(job, cluster, s)
         ways = [*ways, *(way for way in baselines(job) if isinstance(way, glm.GlmOption) and way not in ways)]
         memory = [glm.counts(job, way, cluster.n_ranks).memory_bytes for way in ways]
         return [Choice(w, glm.cost(job, w, cluster), m) for w, m in zip(ways, memory, strict=True)]
     plain = network.options(job, cluster)
+    plain += [way for way in baselines(job) if isinstance(way, network.NetworkOption) and way not in plain]
     return [Choice(w, network.cost(job, w, cluster), network.memory_bytes(job, w, cluster)) for w in plain]
 
 
@@ -71,11 +73,12 @@ def margin(cluster: Cluster) -> float:
 
 
 def recommend(job: Job, found: Sequence[Choice], cluster: Cluster, s: int | None = None) -> Choice:
-    """1. leave out what the job does not allow; 2. codecs must beat float32 and bfloat16 all-reduce by the margin;
-    3. take the plainest precision whose best is as fast as the fastest, and of its options the plainest that is."""
-    allowed = [choice for choice in found if _allowed(job, choice.option, s)]
+    """1. leave out what the job or the memory does not allow; 2. codecs must beat float32 and bfloat16 all-reduce by
+    the margin; 3. take the plainest precision whose best is as fast as the fastest, and of its options the plainest
+    that is."""
+    allowed = [choice for choice in found if _allowed(job, choice, cluster, s)]
     if isinstance(job, network.NetworkJob):
-        wide = min(choice.seconds for choice in found if not is_compressed(choice.option))
+        wide = min((choice.seconds for choice in allowed if not is_compressed(choice.option)), default=inf)
         allowed = [c for c in allowed if not is_compressed(c.option) or c.seconds * margin(cluster) <= wide]
     by_precision: dict[str, list[Choice]] = {}
     for choice in allowed:
@@ -96,7 +99,10 @@ def is_compressed(option: Option) -> bool:
     return option.compressed if isinstance(option, network.NetworkOption) else option.s > 1
 
 
-def _allowed(job: Job, option: Option, s: int | None) -> bool:
+def _allowed(job: Job, choice: Choice, cluster: Cluster, s: int | None = None) -> bool:
+    option = choice.option
+    if cluster.memory_bytes is not None and choice.memory_bytes > cluster.memory_bytes:
+        return False
     if isinstance(job, network.NetworkJob) or isinstance(option, network.NetworkOption):
         return True
     return glm.LOSS_GAPS[option.recipe] <= job.loss_gap and (s is None or option.s == s)
@@ -123,11 +129,12 @@ def _gain(job: Job, cluster: Cluster) -> Callable[[float], float]:
     """By rate: the best time of those that say all, over the best of those that say less."""
 
     def gain(bits_per_second: float) -> float:
-        found = choices(job, cluster.what_if(bits_per_second=bits_per_second))
+        there = cluster.what_if(bits_per_second=bits_per_second)
+        found = [choice for choice in choices(job, there) if _allowed(job, choice, there)]
         less = [choice.seconds for choice in found if is_compressed(choice.option)]
         plain = [choice.seconds for choice in found if not is_compressed(choice.option)]
         needed = margin(cluster) if isinstance(job, network.NetworkJob) else 1.0
-        return min(plain) / (needed * min(less)) if less else 0.0
+        return min(plain, default=inf) / (needed * min(less)) if less else 0.0
 
     return gain
 

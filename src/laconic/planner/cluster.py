@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from laconic.checks import whole
+
 ALGORITHMS = ("ring", "tree", "best")
 """How an all-reduce goes: Gloo's is a ring; NCCL takes the better of both."""
 
@@ -21,10 +23,7 @@ class Link:
     seconds_per_byte: float
 
     def __post_init__(self) -> None:
-        for name in ("alpha_seconds", "seconds_per_byte"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} of a link must be a number of at least 0, got {value}")
+        _check_fields(self, "a link")
 
     @property
     def bits_per_second(self) -> float:
@@ -57,6 +56,9 @@ class SolverRates:
     gemm_seconds: float
     pair_seconds: float
 
+    def __post_init__(self) -> None:
+        _check_fields(self, "a solver")
+
 
 @dataclass(frozen=True, slots=True)
 class CodecRates:
@@ -76,6 +78,9 @@ class CodecRates:
     code_seconds: float
     decode_seconds: float
     uncode_seconds: float
+
+    def __post_init__(self) -> None:
+        _check_fields(self, "a codec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +112,11 @@ class Cluster:
     uncertainty: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.n_ranks < 1:
-            raise ValueError(f"a cluster has at least 1 rank, got {self.n_ranks}")
+        whole("n_ranks of a cluster", self.n_ranks, 1)
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"unknown all-reduce {self.algorithm!r}; choose one of {', '.join(ALGORITHMS)}")
+        for name in ("sync_seconds", "uncertainty", *(("memory_bytes",) if self.memory_bytes is not None else ())):
+            _check(f"{name} of a cluster", getattr(self, name))
 
     def what_if(
         self,
@@ -157,18 +163,29 @@ class Cluster:
         """The inverse of `to_json`; a `ValueError` says what is missing."""
         try:
             return cls(
-                n_ranks=int(values["n_ranks"]),
+                n_ranks=values["n_ranks"],
                 **{name: Link(**values[name]) for name in LINKS},
                 solvers={name: SolverRates(**rates) for name, rates in values["solvers"].items()},
                 codecs={name: CodecRates(**rates) for name, rates in values["codecs"].items()},
                 algorithm=values["algorithm"],
                 memory_bytes=values["memory_bytes"],
-                sync_seconds=float(values["sync_seconds"]),
-                uncertainty=float(values["uncertainty"]),
+                sync_seconds=values["sync_seconds"],
+                uncertainty=values["uncertainty"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             needed = ", ".join(f.name for f in fields(cls))
             raise ValueError(f"not a cluster as laconic plan writes it ({error}); it has {needed}") from error
+
+
+def _check_fields(one: Link | SolverRates | CodecRates, what: str) -> None:
+    for each in fields(one):
+        _check(f"{each.name} of {what}", getattr(one, each.name))
+
+
+def _check(name: str, value: Any) -> None:
+    """Files that people have edited come this far, so that nothing is taken for granted."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
 
 
 LINKS = ("all_reduce", "narrow", "all_to_all")

@@ -75,8 +75,8 @@ class GlmJob:
             )
         if self.batch_size > self.n_rows:
             raise Impossible(f"a batch of {self.batch_size} rows does not fit into {self.n_rows}; lower the batch size")
-        if self.loss_gap < 0:
-            raise Impossible(f"loss_gap must not be negative, got {self.loss_gap}")
+        if not 0 <= self.loss_gap < float("inf"):
+            raise Impossible(f"loss_gap must be a number of at least 0, got {self.loss_gap}")
 
     @property
     def batches(self) -> int:

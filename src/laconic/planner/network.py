@@ -104,9 +104,9 @@ def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> fl
 def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
     """What there is to choose from, where its codec was measured and memory suffices."""
     known = [way for way in NETWORK_OPTIONS if way.codec in cluster.codecs]
-    limit = cluster.memory_bytes or float("inf")
+    limit = float("inf") if cluster.memory_bytes is None else cluster.memory_bytes
     fitting = [way for way in known if memory_bytes(job, way, cluster) <= limit]
-    if not fitting:
+    if known and not fitting:
         raise Impossible(
             f"{job.n_parameters} parameters with their gradients do not fit into the {limit / 1e9:.3g} GB of a rank"
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from laconic.checks import whole
 from laconic.planner import choice as c
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import GlmJob, GlmOption
@@ -132,6 +133,8 @@ def plan(job: c.Job, cluster: Cluster, s: int | None = None) -> Plan:
     >>> plan(GlmJob(400_000, 2000, batch_size=8), DEFAULT).recommended.option.solver
     'ca_sgd'
     """
+    if s is not None:
+        whole("s", s, 1)
     found = c.choices(job, cluster, s)
     by_label = {choice.option.label: choice for choice in found}
     fp32, bf16 = (by_label[option.label] for option in c.baselines(job))
@@ -147,7 +150,7 @@ def from_json(values: Mapping[str, Any]) -> Plan:
         job = JOBS[values["kind"]](**values["job"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"the plan's job cannot be read: {error}") from error
-    return plan(job, Cluster.from_json(values["cluster"]), values.get("s"))
+    return plan(job, Cluster.from_json(values.get("cluster", {})), values.get("s"))
 
 
 def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = 256) -> int:
@@ -184,8 +187,8 @@ def _choice_json(choice: c.Choice) -> dict[str, Any]:
 def rate(bits_per_second: float) -> str:
     """A link's rate as people say it.
 
-    >>> rate(3.14e9), rate(2e7), rate(1.2e12)
-    ('3.1 Gbit/s', '20 Mbit/s', '1200 Gbit/s')
+    >>> rate(3.14e9), rate(2e7), rate(99.6e6), rate(1.2e12)
+    ('3.1 Gbit/s', '20 Mbit/s', '100 Mbit/s', '1200 Gbit/s')
     """
     value, unit = (bits_per_second / 1e9, "Gbit/s") if bits_per_second >= 1e9 else (bits_per_second / 1e6, "Mbit/s")
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}"
+    return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.2g} {unit}"

@@ -95,8 +95,11 @@ def duration(seconds: float) -> str:
 
     >>> duration(0.00412), duration(2.5e-9), duration(75.0), duration(0.0), duration(3e-14)
     ('4.12 ms', '2.5 ns', '75 s', '0 s', '3e-05 ns')
+    >>> duration(0.9996), duration(1234.5)
+    ('1 s', '1,234 s')
     """
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= scale or seconds == 0:
-            return f"{seconds / scale:.3g} {unit}"
+        if seconds >= 0.9995 * scale or seconds == 0:
+            value = seconds / scale
+            return f"{value:,.0f} {unit}" if 999.5 <= value < 1e7 else f"{value:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
