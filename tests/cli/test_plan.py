@@ -141,7 +141,17 @@ WRONG = {
     ),
     "a model's backward, from a plan": (["plan", "--from", "model.json", "--backward", "1s"], "give --parameters"),
     "s above a plan's epoch": (["plan", "--from", "model.json", "--rows", "100", "--s", "9"], "give --s 4 or less"),
-    "density": ([*MODEL, "--density", "2"], "density"),
+    "density": ([*MODEL, "--density", "2"], "--density must be above 0 and at most 1, got 2.0"),
+    "a loss gap of no number": ([*MODEL, *TYPICAL, "--loss-gap", "nan"], "--loss-gap must be a number of at least 0"),
+    "a loss gap without end": ([*MODEL, *TYPICAL, "--json", "--loss-gap", "inf"], "--loss-gap must be a number of"),
+    "a device beside a plan": (
+        ["plan", "--from", "network.json", "--device", "cpu"],
+        "--device is what to measure, and --from measures nothing",
+    ),
+    "a device beside a calibration": (
+        [*NETWORK, *TYPICAL, "--device", "cuda"],
+        "--device is what to measure, and --calibration measures nothing",
+    ),
     "a model on a GPU": ([*MODEL, "--device", "cuda"], "laconic bench glm --device cuda"),
     "device": ([*MODEL, "--device", "tpu"], "unknown device 'tpu'; choose one of cpu, cuda"),
     "too many ranks": ([*MODEL, "--ranks", "1000"], "from 1 to 64 ranks can be started here"),

@@ -49,7 +49,7 @@ def plan(
             parser=whole_number(), help="Ranks to start here, 4 if not given; from a file, ranks to plan for."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda: what to measure.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="What to measure: cpu, which is meant otherwise, or cuda.")] = None,
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE|typical", help="Do not measure: use this file, or typical rates.")
     ] = None,
@@ -87,12 +87,16 @@ def plan(
                 "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
                 "take on a GPU is measured by laconic bench glm --device cuda"
             )
+        if device is not None and (given or calibration):
+            raise BadInput(
+                f"--device is what to measure, and {'--from' if given else '--calibration'} measures nothing"
+            )
         old = _former(given)
         job, s = job_for(asked, old)
         cluster = old.cluster if old is not None and calibration is None else None
         found = None if cluster is not None or calibration == TYPICAL else _load(calibration)
     if cluster is None and found is None and calibration != TYPICAL:
-        found = _measured(ranks, device, quiet=quiet or not first)
+        found = _measured(ranks, device or "cpu", quiet=quiet or not first)
         if found is None:
             return
         ranks = None

@@ -77,7 +77,9 @@ def in_options(message: str) -> str:
     >>> in_options("family='logistic' has one output; leave n_outputs out")
     '--family logistic has one output; leave --outputs out'
     """
-    return re.sub(r"\bn_outputs\b", "--outputs", re.sub(r"\bfamily='(\w+)'", r"--family \1", message))
+    for name, option in (("n_outputs", "--outputs"), ("loss_gap", "--loss-gap"), ("density", "--density")):
+        message = re.sub(rf"\b{name}\b", option, message)
+    return re.sub(r"\bfamily='(\w+)'", r"--family \1", message)
 
 
 def _kind(asked: Mapping[str, Any], old: "Plan | None") -> Kind:
