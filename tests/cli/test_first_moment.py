@@ -1,0 +1,54 @@
+"""The command before the package is there: a package that takes its time stands in for it."""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import laconic_command
+
+ROOT = Path(__file__).parents[2]
+COMMAND = "import sys; from laconic_command import main; sys.exit(main())"
+PRESSED = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
+LOADED = "import signal\ndef main(): return 7 if signal.getsignal(signal.SIGINT) is signal.{handler} else 1\n"
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Run the command with such a package; its exit code, stdout and stderr."""
+
+    def run(package, cli="", **options):
+        (tmp_path / "laconic").mkdir()
+        (tmp_path / "laconic/__init__.py").write_text(package)
+        (tmp_path / "laconic/cli.py").write_text(cli)
+        paths = os.pathsep.join([str(tmp_path), str(Path(laconic_command.__file__).parent)])
+        env = {**os.environ, "PYTHONPATH": paths}
+        done = subprocess.run([sys.executable, "-c", COMMAND], env=env, capture_output=True, text=True, **options)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_ctrl_c_while_it_is_loaded_is_one_line_and_130_even_where_an_import_swallows_it(started):
+    assert started(PRESSED) == (130, "", "laconic: interrupted\n")
+
+
+def test_then_ctrl_c_is_the_command_s_own(started):
+    assert started("", LOADED.format(handler="default_int_handler")) == (7, "", "")
+
+
+def test_a_shell_that_ignores_ctrl_c_is_obeyed(started):
+    ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    assert started(PRESSED, LOADED.format(handler="SIG_IGN"), **ignoring) == (7, "", "")
+
+
+def test_it_is_what_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"laconic": "laconic_command:main"}
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == ["src/laconic", "src/laconic_command.py"]
+    assert all((ROOT / path).exists() for path in packages)
