@@ -1,5 +1,6 @@
 """The command line: versions, help, and the exit code of every kind of mistake."""
 
+import os
 import subprocess
 import sys
 
@@ -66,9 +67,20 @@ def test_mistakes_are_one_line_and_exit_code_2(command, said, capsys):
 
 
 def test_the_installed_command_exits_as_main_returns():
-    code = "import sys; from laconic.cli import main; sys.exit(main())"
+    code = "import sys; from laconic_command import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "bench", "codec", "--size", "abc"], capture_output=True)
     assert done.returncode == 2
     assert done.stdout == b""
     assert done.stderr.count(b"\n") == 1
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_what_an_encoding_lacks_is_written_as_its_code(encoding, tmp_path):
+    code = "import sys; from laconic.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "plan", "--parameters", "1000", "--calibration", "typical"]
+    env = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "→".encode(encoding, "backslashreplace") in done.stdout
+    assert "× fp32".encode(encoding, "backslashreplace") in done.stdout

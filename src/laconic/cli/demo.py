@@ -62,13 +62,10 @@ def demo(
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    from rich.console import Console
+    from laconic.cli.demo_tables import tables
+    from laconic.report import show
 
-    from laconic.cli import demo_tables as tables
-
-    console = Console(highlight=False)
-    for shown in tables.tables(found, bucket_size):
-        console.print(shown)
+    show(tables(found, bucket_size))
     if page:
         typer.echo(f"\nCharts of all this: {page.resolve()}")
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -56,6 +57,9 @@ def laconic(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. Whatever is not the user's to mend is raised, with its traceback."""
+    for stream in (sys.stdout, sys.stderr):  # where its encoding lacks a sign, such as µ, a code stands for that
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="laconic", standalone_mode=False)
     except USAGE_ERROR as error:

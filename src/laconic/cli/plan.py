@@ -109,7 +109,10 @@ def plan(
     elif explain:
         typer.echo(made.explain())
     else:
-        _show(made, found)
+        from laconic.cli.plan_tables import shown
+        from laconic.report import show
+
+        show(shown(made, found))
 
 
 def _former(path: Path | None) -> "Plan | None":
@@ -203,13 +206,3 @@ def _write(
     if chart is not None:
         with replacing(chart) as file:
             file.write(draw(made, chart))
-
-
-def _show(made: "Plan", found: "Calibration | None") -> None:
-    from rich.console import Console
-
-    from laconic.cli.plan_tables import shown
-
-    console = Console(highlight=False)
-    for part in shown(made, found):
-        console.print(part)

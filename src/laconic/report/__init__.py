@@ -3,7 +3,7 @@
 from laconic.report.bars import Bar, bars, text_bar
 from laconic.report.reported import report
 from laconic.report.run import NotARun, Run, read_run, read_runs
-from laconic.report.table import Column, number, table
+from laconic.report.table import Column, number, show, table
 
 __all__ = [
     "Bar",
@@ -15,6 +15,7 @@ __all__ = [
     "read_run",
     "read_runs",
     "report",
+    "show",
     "table",
     "text_bar",
 ]

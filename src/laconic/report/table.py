@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 
 R = TypeVar("R")
+WIDEST = 10_000
+"""Columns of a terminal that no table fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,8 @@ class Column(Generic[R]):
 
 
 def table(title: str, columns: Sequence[Column[R]], rows: Iterable[R], caption: str = "") -> Table:
-    """A table of `rows`. Headings may take several lines; where the terminal is narrow, columns of text fold.
+    """A table of `rows`. Headings may take several lines; where the terminal is narrow, columns of text fold, and those
+    of numbers do not: cut off, a number would be another.
 
     >>> table("squares", [Column("n", str), Column("n²", lambda n: str(n * n))], [1, 2]).row_count
     2
@@ -37,12 +43,33 @@ def table(title: str, columns: Sequence[Column[R]], rows: Iterable[R], caption: 
         caption_justify="left",
         caption_style="dim",
     )
-    for column in columns:
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    for i, column in enumerate(columns):
         text = column.justify == "left"
-        built.add_column(column.heading, justify=column.justify, no_wrap=not text, overflow="fold", vertical="bottom")
-    for row in rows:
-        built.add_row(*(column.cell(row) for column in columns))
+        least = (
+            None if text else max(map(cell_len, [*column.heading.splitlines(), *(row[i] for row in cells)]), default=0)
+        )
+        built.add_column(
+            column.heading,
+            justify=column.justify,
+            no_wrap=not text,
+            overflow="fold",
+            vertical="bottom",
+            min_width=least,
+        )
+    for row in cells:
+        built.add_row(*row)
     return built
+
+
+def show(parts: Iterable[RenderableType]) -> None:
+    """Print texts and tables as they are, brackets too; lines of a table wider than the terminal are not cut."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    terminal = console.width
+    for part in parts:
+        needed = Measurement.get(console, console.options.update(max_width=WIDEST), part).minimum
+        console.width = max(terminal, needed) if isinstance(part, Table) else terminal
+        console.print(part)
 
 
 def number(x: float | None, digits: int = 3) -> str:

@@ -103,11 +103,9 @@ def _document(suite: str, found: Found, here: Any) -> str:
 
 def _show(text: str | None, page: Iterable[Any]) -> None:
     """Print the document, or else the page."""
-    from rich.console import Console
+    from laconic.report import show
 
     if text is not None:
         typer.echo(text)
-        return
-    console = Console(highlight=False)
-    for shown in page:
-        console.print(shown)
+    else:
+        show(page)
