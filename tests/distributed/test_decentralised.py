@@ -92,6 +92,23 @@ def test_replicas_agree_and_simulation_is_the_same(pool, member, topology):
         assert distance == pytest.approx(graph.consensus_distance(), rel=1e-3, abs=1e-6)
 
 
+def by_another_name(group, backend):
+    """Six steps of ranks 0 to 2, over a group that is Gloo and does not say so."""
+    part = torch.distributed.new_group([0, 1, 2], backend=backend)
+    if torch.distributed.get_rank() == 3:
+        return None
+    assert Communicator.over(part).is_gloo
+    return train_node(part, "ecd", "ring")[0]
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo", "cpu:gloo,cuda:gloo", "undefined"])
+def test_gloo_by_any_name(pool, backend):
+    """What torch calls a group without a backend's name is "undefined"."""
+    usual = pool.run(train_node, 3, member="ecd", topology="ring")
+    others = pool.run(by_another_name, 4, backend=backend)[:3]
+    assert all(torch.equal(model, other) for (model, *_), other in zip(usual, others, strict=True))
+
+
 def train_alone(group, member):
     assert Communicator.over(group).size == 1
     net = network()

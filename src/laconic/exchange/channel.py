@@ -7,6 +7,8 @@ import torch.distributed as dist
 
 from laconic.errors import ExchangeFailed
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
@@ -14,7 +16,7 @@ class Channel:
 
     group       whose messages all ranks must send in that order
     rank, size  this rank's place in it
-    is_gloo     whether it is Gloo, which takes messages from the CPU only; NCCL takes them from the GPU only
+    is_gloo     whether Gloo carries them, which takes messages from the CPU only; NCCL takes them from the GPU only
     """
 
     group: dist.ProcessGroup
@@ -23,9 +25,9 @@ class Channel:
     is_gloo: bool
 
     @classmethod
-    def of(cls, group: dist.ProcessGroup) -> "Channel":
-        """The group as it is."""
-        return cls(group, dist.get_rank(group), dist.get_world_size(group), dist.get_backend(group) == "gloo")
+    def of(cls, group: dist.ProcessGroup, device: torch.device = CPU) -> "Channel":
+        """The group as it is, for tensors on `device`."""
+        return cls(group, dist.get_rank(group), dist.get_world_size(group), backend_of(group, device) == "gloo")
 
     def wire_device(self, device: torch.device) -> torch.device:
         """Where messages must lie to be sent, for tensors on `device`."""
@@ -42,3 +44,12 @@ class Channel:
                 f"exchange failed on rank {self.rank} of {self.size}: "
                 f"another rank stopped, or did not answer in time ({reason})"
             ) from error
+
+
+def backend_of(group: dist.ProcessGroup, device: torch.device = CPU) -> str:
+    """What carries tensors of `device`, such as "gloo"; "" if nothing does.
+
+    A group's own name does not say: it may be one a device ("cpu:gloo,cuda:nccl"), or "undefined" where torch chose.
+    """
+    backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))
+    return "gloo" if set(backends.values()) == {"gloo"} else backends.get(device.type, "")

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from laconic.exchange.buffers import NEW, Buffers
-from laconic.exchange.channel import Channel
+from laconic.exchange.channel import CPU, Channel, backend_of
 from laconic.exchange.collective import SharedOutbox, SpreadOutbox
 from laconic.exchange.inbox import Inbox, Wait
 from laconic.exchange.outbox import CollectedOutbox, LoneOutbox, Outbox, PairwiseOutbox
@@ -40,38 +40,49 @@ class Communicator:
     )
 
     @classmethod
-    def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
-        """The default process group, or `group`, as it is: one channel, nothing set up. One rank if there is none."""
+    def over(cls, group: dist.ProcessGroup | None = None, device: torch.device = CPU) -> "Communicator":
+        """The default process group, or `group`, as it is: one channel, nothing set up. One rank if there is none.
+
+        device  where the tensors are: a group may have a backend for each
+        """
         if not dist.is_initialized():
             return cls()
         chosen = dist.group.WORLD if group is None else group
         if chosen is None or dist.get_world_size(chosen) == 1:
             return cls()
-        channel = Channel.of(chosen)
+        channel = Channel.of(chosen, device)
         return cls(channel.rank, channel.size, (channel,))
 
     @classmethod
     def open(
-        cls, group: dist.ProcessGroup | None = None, *, n_channels: int = 2, timeout: timedelta | None = None
+        cls,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device = CPU,
+        *,
+        n_channels: int = 2,
+        timeout: timedelta | None = None,
     ) -> "Communicator":
         """A communicator of its own over the ranks of `group`. Every rank of the group must call this.
+
+        device  where the tensors are
 
         Over all ranks there are, it has new channels, apart from everything else that uses the group: one over NCCL,
         where groups that are busy at the same time may wait for each other, otherwise `n_channels`. Over a part of the
         ranks, it has the group itself as its one channel: torch cannot make a new group there without the others.
         """
-        base = cls.over(group)
+        base = cls.over(group, device)
         if base.size == 1:
             return cls()
         if base.size < dist.get_world_size():
             return base
-        ranks = list(range(base.size))
-        n_channels = 1 if dist.get_backend(base.channels[0].group) == "nccl" else n_channels
+        like, ranks = base.channels[0].group, list(range(base.size))
+        n_channels = 1 if backend_of(like, device) == "nccl" else n_channels
         with yielding_threads():
-            groups = [dist.new_group(ranks, timeout=timeout) for _ in range(n_channels)]
+            backend = dist.get_backend(like)
+            groups = [dist.new_group(ranks, timeout=timeout, backend=backend) for _ in range(n_channels)]
         for group in groups:
             dist.barrier(group)  # so that no rank closes a channel that another is still connecting
-        return cls(base.rank, base.size, tuple(map(Channel.of, groups)), owned=True)
+        return cls(base.rank, base.size, tuple(Channel.of(group, device) for group in groups), owned=True)
 
     def close(self) -> None:
         """Give back the channels that `open` made."""

@@ -6,6 +6,7 @@ import os
 import torch.distributed as dist
 
 from laconic.errors import ExchangeFailed
+from laconic.exchange.channel import backend_of
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.launch import inside_torchrun
 from laconic.exchange.threads import yielding_threads
@@ -24,7 +25,7 @@ def default_communicator() -> Communicator:
         with yielding_threads():
             dist.init_process_group("gloo")
         atexit.register(_leave)
-    if dist.is_initialized() and dist.get_backend() == "nccl":
+    if dist.group.WORLD is not None and not backend_of(dist.group.WORLD):
         raise ExchangeFailed(
             "the default process group is NCCL, which carries no CPU tensors; "
             'set it up with init_process_group("gloo"), or pass comm=Communicator.over(new_group(backend="gloo"))'

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from laconic.errors import CorruptPayload, ExchangeFailed
 from laconic.exchange.accounting import Accounting
+from laconic.exchange.channel import CPU
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.topology import Mixing, Topology
 
@@ -35,11 +36,16 @@ class Neighbours:
 
     @classmethod
     def open(
-        cls, topology: Topology, group: dist.ProcessGroup | None = None, *, timeout: timedelta | None = None
+        cls,
+        topology: Topology,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device = CPU,
+        *,
+        timeout: timedelta | None = None,
     ) -> "Neighbours":
-        """A place in `topology` over the ranks of `group`; every rank of the group must call this."""
+        """A place in `topology` over the ranks of `group`, for codes on `device`; every rank of it must call this."""
         mixing = topology.mixing(Communicator.over(group).size)
-        return cls(Communicator.open(group, n_channels=1, timeout=timeout), mixing, timeout)
+        return cls(Communicator.open(group, device, n_channels=1, timeout=timeout), mixing, timeout)
 
     def close(self) -> None:
         """Give back the channel."""
@@ -64,7 +70,7 @@ class Neighbours:
         1. if need be, swap lengths with each neighbour and wait for them;
         2. put the codes into one message; send it to each neighbour, and make ready to receive one from each.
         """
-        swap = Swap(self, codes[0].device if codes else torch.device("cpu"))
+        swap = Swap(self, codes[0].device if codes else CPU)
         if not self.ranks or not codes:
             return swap
         lengths = {j: list(bounds) for j in self.ranks}

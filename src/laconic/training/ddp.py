@@ -55,7 +55,7 @@ def compress(
     parameters = list(model.module.named_parameters())
     groups, device = make_groups(parameters, policy), parameters[0][1].device
     asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
-    comm = Communicator.open(model.process_group, timeout=timeout)
+    comm = Communicator.open(model.process_group, device, timeout=timeout)
     chosen, way, plan = choose(comm, groups, device) if asked is None else (*asked, None)
     compressor = Compressor(groups, chosen, way, policy, comm, device, seed, error_every, plan=plan)
     names = {id(p): name for name, p in parameters}

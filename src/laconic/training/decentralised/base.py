@@ -78,7 +78,7 @@ class Decentralised(ABC):
         self.topology, self.codec = topology_for(topology), codec_for(codec)
         self.order, self.policy, self.seed = order, policy or Policy(), whole("seed", seed, 0, MAX_SEED)
         self.rows = Rows(model, self.policy)
-        self.neighbours = Neighbours.open(self.topology, group, timeout=timeout) if neighbours is None else neighbours
+        self.neighbours = neighbours or Neighbours.open(self.topology, group, self.rows.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
         self.estimates: dict[int, list[Row]] = {}
