@@ -7,6 +7,7 @@ correlation of M pairs has standard error 1 / sqrt(M). Six standard errors, fewe
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -99,6 +100,20 @@ def test_keys_differ_and_do_not_depend_on_the_process():
 
 
 @pytest.mark.parametrize("field", ["seed", "rank", "step"])
-def test_out_of_range(field):
-    with pytest.raises(ValueError, match=f"{field} must be an integer from 0"):
-        Stream(**{field: -1})
+@pytest.mark.parametrize("value", [-1, 2**64, 1.5, "1", None, True])
+def test_out_of_range(field, value):
+    with pytest.raises(ValueError, match=f"{field} must be a whole number from 0 to {2**64 - 1}; got {value!r}"):
+        Stream(**{field: value})
+
+
+@pytest.mark.parametrize("value", [1.5, None, True, b"weight", 2**64])
+def test_a_tensor_has_a_number_or_a_name(value):
+    with pytest.raises(ValueError, match=r"tensor must be a whole number from .*, or a name; got"):
+        Stream(tensor=value)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint64])
+def test_any_integer_type_is_one(kind):
+    """A step that comes out of an array rounds as the same step counted by hand."""
+    assert Stream(*map(kind, (1, 2, 3, 4))).key == Stream(1, 2, 3, 4).key
+    assert repr(Stream(*map(kind, (1, 2, 3, 4)))) == repr(Stream(1, 2, 3, 4))

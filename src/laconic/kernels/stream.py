@@ -12,6 +12,8 @@ streams are neither shifts nor permutations of each other; `kernels/reference/ra
 import hashlib
 from dataclasses import dataclass, replace
 
+from laconic.checks import whole
+
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 HASH_1, HASH_2 = 0x21F0AAAD, 0xD35A2D97
@@ -49,9 +51,10 @@ class Stream:
 
     def __post_init__(self) -> None:
         for field in ("seed", "rank", "step"):
-            value = getattr(self, field)
-            if not 0 <= value <= MASK_64:
-                raise ValueError(f"{field} must be an integer from 0 to 2**64 - 1, got {value}")
+            object.__setattr__(self, field, whole(field, getattr(self, field), 0, MASK_64))
+        if not isinstance(self.tensor, str):
+            number = whole("tensor", self.tensor, -(2**63), MASK_64, hint=", or a name")
+            object.__setattr__(self, "tensor", number)  # of NumPy's integers, sums would overflow
 
     @property
     def key(self) -> int:
