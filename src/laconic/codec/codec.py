@@ -83,12 +83,14 @@ class Codec:
         """Most bytes a payload of n values can take; exact where `fixed_size`."""
         if self.fixed_size:
             return self.frame(n).n_bytes
+        n = whole("n", n, 0, MAX_VALUES)
         return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) + self.coder.max_bytes(self._shape(n))
 
     def frame(self, n: int) -> Frame:
         """Where things lie in a payload of n values; only where `fixed_size`."""
         found = self._frames.get(n)
         if found is None:
+            n = whole("n", n, 0, MAX_VALUES)
             if len(self._frames) >= MAX_FRAMES:
                 self._frames.clear()
             found = self._frames[n] = self._framed(n, self.coder.max_bytes(self._shape(n)))
@@ -113,6 +115,8 @@ class Codec:
         """
         if out is not None and not self.fixed_size:
             raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
+        if not isinstance(stream, Stream):
+            raise TypeError(f"stream must be one such as Stream(seed=0, step=7), got {type(stream).__name__}")
         v = flat(v)
         if self._remembers and self._fused:
             kernels = feedback_kernels(self.backend, v.device)
@@ -263,6 +267,8 @@ class Codec:
 
     def _checked(self, payload: Payload, n: int | None) -> int:
         """The number of values, after the header was compared with this codec: at once where only one is right."""
+        if not isinstance(payload, Payload):
+            raise TypeError(f"expected a Payload, got {type(payload).__name__}; pass Payload.from_bytes(data)")
         if n is not None and self.fixed_size:
             frame = self.frame(n)
             if payload.n_bytes == frame.n_bytes and (payload.trusted or payload.header_bytes == frame.header):
@@ -291,5 +297,9 @@ class Codec:
 
 
 def _require_row(out: torch.Tensor) -> None:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
     if out.dtype != torch.float32 or out.dim() != 1 or not out.is_contiguous():
         raise ValueError(f"out must be a contiguous row of float32, got {out.dtype} of shape {tuple(out.shape)}")
+    if out.requires_grad:
+        raise ValueError("out must not require grad, for decoding has no gradient; pass out.detach()")

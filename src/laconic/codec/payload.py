@@ -8,10 +8,12 @@ import torch
 from laconic.codec.header import HEADER_BYTES, Header
 from laconic.errors import CorruptPayload
 
+_NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """Encoded values.
+    """Encoded values; two are equal where their bytes are, on one device.
 
     data     (n_bytes,) uint8; holds everything: header, norms, coded symbols
     trusted  whether whoever sent it is known to use the same codec for as many values, so that a decoder of codes of
@@ -30,10 +32,20 @@ class Payload:
     trusted: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.data, torch.Tensor):
+            raise TypeError(f"a payload is a row of uint8, got {type(self.data).__name__}; use Payload.from_bytes")
         if self.data.dtype != torch.uint8 or self.data.dim() != 1:
             raise CorruptPayload(
                 f"a payload is a row of uint8, got {self.data.dtype} of shape {tuple(self.data.shape)}"
             )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Payload):
+            return NotImplemented
+        return self.data.device == other.data.device and torch.equal(self.data, other.data)
+
+    def __hash__(self) -> int:
+        return hash(self.n_bytes)
 
     @property
     def header_bytes(self) -> bytes:
@@ -64,7 +76,7 @@ class Payload:
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> "Payload":
         """The inverse of `to_bytes`; the contents are checked when decoded."""
-        return cls(torch.frombuffer(bytearray(data), dtype=torch.uint8) if len(data) else torch.empty(0).byte())
+        return cls(torch.frombuffer(bytearray(data), dtype=torch.uint8) if len(data) else _NOTHING)
 
 
 def side_by_side(rows: Sequence[torch.Tensor], word_bytes: int) -> torch.Tensor:
@@ -85,6 +97,7 @@ def side_by_side(rows: Sequence[torch.Tensor], word_bytes: int) -> torch.Tensor:
     in_place = (
         places[0] % word_bytes == first.storage_offset() % word_bytes == distance % word_bytes == 0
         and distance >= width
+        and all(row.is_contiguous() for row in rows)
         and places == list(range(places[0], places[0] + len(rows) * distance, distance))
         and places[-1] + width <= memory.data_ptr() + memory.nbytes()  # all within the first one's memory
     )

@@ -29,11 +29,19 @@ class Rounding(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Levels of a scheme. `levels[0] == 0` and `levels[-1] == 1`; empty for SIGN."""
+    """Levels of a scheme: 2^(bits − 1) of them, increasing from 0 to 1; none for SIGN."""
 
     rounding: Rounding
     bits: int
     levels: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Kernels look levels up by symbol, and do not ask how many there are."""
+        n_levels = 0 if self.rounding is Rounding.SIGN else 1 << (self.bits - 1)
+        if len(self.levels) != n_levels:
+            raise ValueError(f"a grid of {self.bits} bits has {n_levels} levels, got {len(self.levels)}")
+        if n_levels and (self.levels[0] != 0 or self.levels[-1] != 1 or list(self.levels) != sorted(self.levels)):
+            raise ValueError(f"levels must increase from 0 to 1, got {self.levels}")
 
     @property
     def top(self) -> int:

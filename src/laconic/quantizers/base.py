@@ -15,7 +15,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 MAX_BUCKET_SIZE = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
     """What is left of a tensor: a symbol a value and a norm a bucket.
 
@@ -25,6 +25,15 @@ class Quantized:
 
     symbols: torch.Tensor
     norms: torch.Tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Quantized):
+            return NotImplemented
+        pairs = ((self.symbols, other.symbols), (self.norms.view(torch.int32), other.norms.view(torch.int32)))
+        return all(a.device == b.device and torch.equal(a, b) for a, b in pairs)  # bit by bit: NaN is NaN
+
+    def __hash__(self) -> int:
+        return hash((self.symbols.numel(), self.norms.numel()))
 
 
 class Quantizer(ABC):
@@ -126,12 +135,22 @@ class Bucketed(Quantizer):
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """(+ or −) level · (norm · weight), in float32."""
+        self._require_own(quantized)
         kernels = select(backend, quantized.symbols.device)
         return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size)
 
+    def _require_own(self, quantized: Quantized) -> None:
+        """Kernels go through the norms: with fewer than there are buckets, some values would never be written."""
+        n, norms = quantized.symbols.numel(), quantized.norms.numel()
+        if quantized.symbols.dtype != torch.uint8 or norms != self.n_norms(n):
+            raise ValueError(
+                f"{self} makes {n} symbols of torch.uint8 with {self.n_norms(n)} norms, "
+                f"got {quantized.symbols.dtype} with {norms}; dequantize with the quantizer that made them"
+            )
+
     def bucket_dimension(self, n: int) -> int:
         """Values in the largest bucket of n; bounds per bucket hold for the whole, since ‖v‖² adds up over buckets."""
-        return min(n, self.bucket_size)
+        return min(whole("n", n, 0), self.bucket_size)
 
 
 def flat(v: torch.Tensor) -> torch.Tensor:
@@ -144,7 +163,7 @@ def flat(v: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"cannot quantize a tensor of {got}; give one of {allowed}, for example tensor.float()")
     if v.layout != torch.strided:
         raise LaconicError(f"cannot quantize a tensor with layout {v.layout}; call .to_dense() first")
-    return v.detach().contiguous().view(-1)
+    return v.detach().resolve_neg().contiguous().view(-1)
 
 
 def _no_tensor(v: object) -> str:

@@ -79,6 +79,8 @@ class ErrorFeedback(Quantizer):
     def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
         if memory is None:
             raise ValueError("ErrorFeedback needs its memory: pass memory=quantizer.new_memory(v), the same each step")
+        if not isinstance(memory, torch.Tensor):
+            raise TypeError(f"memory must be a tensor such as quantizer.new_memory(v), got {type(memory).__name__}")
         if memory.shape != (v.numel(),) or memory.dtype != torch.float32 or memory.device != v.device:
             raise ValueError(
                 f"memory must be float32 of shape ({v.numel()},) on {v.device}, "
@@ -86,6 +88,8 @@ class ErrorFeedback(Quantizer):
             )
         if not memory.is_contiguous():
             raise ValueError(f"memory must be contiguous, got strides {memory.stride()}; pass memory.contiguous()")
+        if memory.requires_grad:
+            raise ValueError("memory must not require grad, for it is written in place; pass memory.detach()")
         return memory
 
     def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:

@@ -60,9 +60,14 @@ class Identity(Quantizer):
         """The bit patterns of the values; nothing is random."""
         v = flat(v)
         value, word, _ = _FORMATS[self.dtype]
-        return Quantized(v.to(value).view(word), torch.empty(0, dtype=torch.float32, device=v.device))
+        return Quantized(v.to(value, copy=True).view(word), torch.empty(0, dtype=torch.float32, device=v.device))
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """The values the bit patterns stand for, in float32."""
-        values = quantized.symbols.view(self.wire_dtype).float()
-        return values if weight == 1.0 else values * weight
+        word = _FORMATS[self.dtype][1]
+        if quantized.symbols.dtype != word:
+            raise ValueError(
+                f"{self} makes symbols of {word}, got {quantized.symbols.dtype}; "
+                "dequantize with the quantizer that made them"
+            )
+        return quantized.symbols.view(self.wire_dtype).to(torch.float32, copy=True).mul_(weight)

@@ -1,5 +1,6 @@
 """Quantizers by name, for command lines and configuration files."""
 
+from dataclasses import fields
 from typing import Any
 
 from laconic.quantizers.base import Quantizer
@@ -24,10 +25,25 @@ def by_name(name: str, **options: Any) -> Quantizer:
     >>> by_name("ef-sign", bucket_size=64)
     ErrorFeedback(inner=Sign(bits=1, bucket_size=64))
     """
+    if not isinstance(name, str):
+        raise TypeError(_no_name(name))
     if name.startswith("ef-"):
         return ErrorFeedback(by_name(name.removeprefix("ef-"), **options))
     if name in ("fp32", "bf16"):
-        return Identity(name, **options)  # type: ignore[arg-type]
+        _require_known(name, options, ())
+        return Identity(name)  # type: ignore[arg-type]
     if name not in SCHEMES:
         raise ValueError(f"unknown scheme {name!r}; choose one of {', '.join(NAMES)}")
+    _require_known(name, options, tuple(field.name for field in fields(SCHEMES[name])))
     return SCHEMES[name](**options)
+
+
+def _require_known(name: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{name} has no option {option!r}; it takes {', '.join(known) or 'none'}")
+
+
+def _no_name(what: object) -> str:
+    hint = "; a quantizer goes to Codec(quantizer)" if isinstance(what, Quantizer) else ""
+    return f"a scheme goes by its name, such as 'nuqsgd'; got {what!r}{hint}"

@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from numbers import Real
+from typing import Any, ClassVar
 
 from laconic.kernels import Grid, Norm, Rounding
 from laconic.quantizers.base import Bucketed
@@ -40,8 +41,10 @@ class NUQSGD(Bucketed):
 
     def __post_init__(self) -> None:
         super(NUQSGD, self).__post_init__()
-        if not 0.0 < self.p < 1.0:
-            raise ValueError(f"nuqsgd: p must lie strictly between 0 and 1, got {self.p!r}")
+        p: Any = self.p
+        if not isinstance(p, Real) or not 0.0 < float(p) < 1.0:
+            raise ValueError(f"nuqsgd: p must lie strictly between 0 and 1, got {p!r}")
+        object.__setattr__(self, "p", float(p))  # NumPy's numbers print otherwise, and ranks compare what is printed
         if self.smallest_level < SMALLEST_NORMAL:
             least = SMALLEST_NORMAL ** (1 / self._m)
             raise ValueError(
