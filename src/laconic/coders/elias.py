@@ -72,7 +72,7 @@ class Elias(BlockCoder):
         else:
             dense = self.variant == "dense"
             blocks = backend.elias_encode(symbols, shape.bits, dense)
-        return torch.tensor([int(dense), 0, 0, 0], dtype=torch.uint8), blocks
+        return torch.tensor([int(dense), 0, 0, 0], dtype=torch.uint8, device="cpu"), blocks
 
     def _decode(self, table: torch.Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[torch.Tensor, int]:
         variant = int.from_bytes(bytes(table.tolist()), "little")

@@ -39,7 +39,7 @@ class Huffman(BlockCoder):
 
     def _encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> tuple[torch.Tensor, Blocks]:
         counts = backend.histogram(symbols, shape.bits)
-        lengths = torch.tensor(code_lengths(counts.tolist(), MAX_LENGTH), dtype=torch.uint8)
+        lengths = torch.tensor(code_lengths(counts.tolist(), MAX_LENGTH), dtype=torch.uint8, device="cpu")
         return lengths, backend.huffman_encode(symbols, lengths)
 
     def _decode(self, table: torch.Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[torch.Tensor, int]:

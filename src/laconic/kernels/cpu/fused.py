@@ -146,7 +146,7 @@ def _grid(grid: Grid) -> tuple[int, int, Any]:
 
 def norms(v: torch.Tensor, bucket_size: int, norm: Norm) -> torch.Tensor:
     """v (n,) to norms (n_buckets,) in float32."""
-    out = torch.empty(n_buckets(v.numel(), bucket_size), dtype=torch.float32)
+    out = torch.empty(n_buckets(v.numel(), bucket_size), dtype=torch.float32, device=v.device)
     x, y = _stored(v), out.numpy()
     threads.run(lambda i, j: _norms(x, bucket_size, int(norm), y, i, j), len(out), v.numel())
     return out
@@ -154,7 +154,7 @@ def norms(v: torch.Tensor, bucket_size: int, norm: Norm) -> torch.Tensor:
 
 def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
     """v (n,) and norms (n_buckets,) to symbols (n,) uint8."""
-    out = torch.empty(v.numel(), dtype=torch.uint8)
+    out = torch.empty(v.numel(), dtype=torch.uint8, device=v.device)
     args = (_stored(v), norms.numpy(), bucket_size, *_grid(grid), np.uint64(key), out.numpy())
     threads.run(lambda i, j: _quantize(*args, i, j), len(norms), v.numel())
     return out
@@ -162,7 +162,7 @@ def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int,
 
 def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
     """Symbols (n,) to float32 values (n,)."""
-    out = torch.empty(symbols.numel(), dtype=torch.float32)
+    out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
     args = (symbols.numpy(), norms.numpy(), bucket_size, *_grid(grid), out.numpy())
     threads.run(lambda i, j: _dequantize(*args, i, j), len(norms), len(out))
     return out
@@ -171,7 +171,7 @@ def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_si
 def pack(symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
     """Symbols (n,) uint8 to packed bytes."""
     n, stride = symbols.numel(), packed_bucket_bytes(bucket_size, bits)
-    out = torch.empty(packed_bytes(n, bits, bucket_size), dtype=torch.uint8)
+    out = torch.empty(packed_bytes(n, bits, bucket_size), dtype=torch.uint8, device=symbols.device)
     args = (symbols.numpy(), bucket_size, bits, stride, out.numpy())
     threads.run(lambda i, j: _pack(*args, i, j), n_buckets(n, bucket_size), n)
     return out
@@ -179,7 +179,7 @@ def pack(symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
 
 def unpack(data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Tensor:
     """The inverse of `pack`."""
-    out = torch.empty(n, dtype=torch.uint8)
+    out = torch.empty(n, dtype=torch.uint8, device=data.device)
     args = (data.numpy(), bucket_size, bits, packed_bucket_bytes(bucket_size, bits), out.numpy())
     threads.run(lambda i, j: _unpack(*args, i, j), n_buckets(n, bucket_size), n)
     return out

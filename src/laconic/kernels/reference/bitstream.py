@@ -59,7 +59,7 @@ def encode_blocks(symbols: torch.Tensor, encode_block: Callable[[list[int]], lis
     """Code each block of `symbols` with `encode_block` (symbols to words)."""
     firsts = range(0, symbols.numel(), BLOCK_SIZE)
     parts = [encode_block(symbols[first : first + BLOCK_SIZE].tolist()) for first in firsts]
-    sizes = torch.tensor([len(part) for part in parts], dtype=torch.int32)
+    sizes = torch.tensor([len(part) for part in parts], dtype=torch.int32, device="cpu")
     words = _to_int32(word for part in parts for word in part)
     return sizes.to(symbols.device), words.to(symbols.device)
 
@@ -80,9 +80,10 @@ def decode_blocks(
         last = min(first + BLOCK_SIZE, n)
         words = [word % 2**WORD_BITS for word in blocks[1][starts[block] : starts[block + 1]].tolist()]
         try:
-            symbols[first:last] = torch.tensor(decode_block(words, last - first), dtype=torch.uint8)
+            found = decode_block(words, last - first)
         except CorruptPayload:
             return symbols, block
+        symbols[first:last] = torch.tensor(found, dtype=torch.uint8, device=symbols.device)
     return symbols, -1
 
 
@@ -107,4 +108,4 @@ def block_starts(blocks: Blocks, n: int) -> tuple[list[int], int]:
 
 
 def _to_int32(words: Iterable[int]) -> torch.Tensor:
-    return torch.tensor(list(words), dtype=torch.int64).to(torch.int32)
+    return torch.tensor(list(words), dtype=torch.int64, device="cpu").to(torch.int32)

@@ -28,7 +28,8 @@ ONE_23 = 2**23
 def range_guard(norms: torch.Tensor) -> torch.Tensor:
     """A power of two that brings the norm near 1 where its reciprocal would leave the range of float32."""
     small, large = norms < 2.0**-62, norms > 2.0**62
-    return torch.where(small, 2.0**64, torch.where(large, 2.0**-64, 1.0)).float()
+    one = torch.ones_like(norms)  # of three numbers alone, the result would have torch's default type
+    return torch.where(small, 2.0**64 * one, torch.where(large, 2.0**-64 * one, one))
 
 
 def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:

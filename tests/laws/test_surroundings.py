@@ -1,0 +1,95 @@
+"""What surrounds a call changes none of its bytes; and what a quantizer returns is nobody else's memory."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from members import CODERS, QUANTIZERS, inputs, named, same_bits
+
+from laconic import NUQSGD, QSGD, Codec, ErrorFeedback, FixedWidth, Identity, Payload, Sign, Stream
+
+CPU = torch.device("cpu")
+N = 1001
+MEMBERS = [
+    *(Codec(NUQSGD(bits=4, bucket_size=64), coder, "reference") for coder in CODERS),
+    *(Codec(NUQSGD(bits=4, bucket_size=64), coder) for coder in CODERS),
+    *(Codec(QSGD(bits=3, bucket_size=64), FixedWidth(), backend) for backend in ("reference", "cpu")),
+    *(Codec(ErrorFeedback(Sign(bucket_size=64)), FixedWidth(), backend) for backend in ("reference", "cpu")),
+    *(Codec(Identity("bf16"), FixedWidth(), backend) for backend in ("reference", "cpu")),
+]
+
+
+@contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+SURROUNDINGS = {
+    "default float16": lambda: default_dtype(torch.float16),
+    "default bfloat16": lambda: default_dtype(torch.bfloat16),
+    "default float64": lambda: default_dtype(torch.float64),
+    "default device": lambda: torch.device("meta"),
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "inference": torch.inference_mode,
+    "no_grad": torch.no_grad,
+}
+
+
+VALUES = [inputs(N)[name] for name in ("normal", "tiny", "large", "zeros")]
+
+
+def everything(codec: Codec) -> list[torch.Tensor]:
+    """All that a codec and its quantizer make of values from tiny to large."""
+    made = []
+    for v in VALUES:
+        memory = torch.zeros(N, dtype=torch.float32, device=CPU) if codec.new_memory(v).numel() else None
+        payload = codec.encode(v, Stream(seed=1), memory)
+        room = torch.empty(N, dtype=torch.float32, device=CPU)
+        made += [payload.data, codec.decode(Payload.from_bytes(payload.to_bytes()))]
+        made += [codec.decode_sum([payload, payload], room, 0.5), *([] if memory is None else [memory])]
+        core = codec.quantizer.core
+        quantized = core.quantize(v, Stream(seed=1), backend=codec.backend)
+        made += [quantized.norms, core.dequantize(quantized, backend=codec.backend)]
+    return made
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+@pytest.mark.parametrize("codec", **named(MEMBERS))
+def test_surroundings_change_nothing(codec, name):
+    expected = everything(codec)
+    with SURROUNDINGS[name]():
+        got = everything(codec)
+    assert all(same_bits(a, b) for a, b in zip(expected, got, strict=True))
+
+
+@pytest.mark.parametrize("quantizer", **named(QUANTIZERS))
+def test_results_are_nobody_elses_memory(quantizer):
+    """Values are left as they were, and may be overwritten afterwards; so may what comes out."""
+    v = inputs(100)["normal"]
+    memory = {"memory": quantizer.new_memory(v)} if quantizer.core is not quantizer else {}
+    given = v.clone()
+    quantized = quantizer.quantize(v, **memory)
+    first = quantizer.dequantize(quantized)
+    kept = first.clone()
+    v.zero_()
+    first.zero_()
+    assert torch.equal(quantizer.dequantize(quantized), kept)
+    codec = Codec(quantizer)
+    payload = codec.encode(given, memory=codec.new_memory(given))
+    decoded = codec.decode(payload)
+    kept = decoded.clone()
+    decoded.zero_()
+    assert torch.equal(given, inputs(100)["normal"])
+    assert torch.equal(codec.decode(payload), kept)
+
+
+def test_a_negative_view_is_its_values():
+    """The imaginary part of a conjugate keeps its sign beside the memory that NumPy sees."""
+    v = torch.complex(torch.zeros(1), torch.ones(1)).conj().imag
+    assert v.is_neg()
+    assert Codec(NUQSGD()).decode(Codec(NUQSGD()).encode(v)).tolist() == [-1.0]
