@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laconic.planner import DEFAULT, GlmJob, plan
 from laconic.report.blocks import Bars, Curves, Grid
 from laconic.report.reported import report, sections_of
 from laconic.report.run import Run
@@ -80,6 +81,21 @@ def test_losses_of_nodes_are_placed_at_the_steps_they_were_looked_at():
     loss = blocks("decentralised", Curves)[0]
     assert [[p["iteration"], p["loss"]] for p in loss.curves[1].points] == [[3, 2.0], [6, None], [10, 0.6]]
     assert loss.curves[0].points[1]["bytes"] == 6e6
+
+
+def test_the_parts_of_a_plan_s_options_add_up_to_all_told():
+    made = plan(GlmJob(400_000, 2000, batch_size=8), DEFAULT).to_json()
+    (grid,) = (block for block in view("plan-made")(made)[0].blocks if isinstance(block, Grid))
+    assert grid.headings[1:5] == ["all told", "work", "wire", "hidden behind work"]
+    for row in grid.rows:
+        all_told, work, wire, hidden = (cell.value for cell in row[1:5])
+        assert work + wire - hidden == pytest.approx(all_told)
+
+
+def test_curves_of_a_fit_say_when_they_were_looked_at():
+    notes = {chart.y.key: chart.note for chart in blocks("fit", Curves)}
+    assert notes["loss"].startswith("The mean over each epoch")
+    assert notes["eta"] == "At the end of each epoch."
 
 
 def test_an_unknown_suite_is_shown_as_it_is():

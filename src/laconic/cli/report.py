@@ -39,8 +39,9 @@ def report(
         passed_over = [name for name, _ in found.passed_over]
         typer.echo(json.dumps({"output": str(output), **summary, "passed_over": passed_over}, indent=2))
     else:
-        n = len(found.runs)
-        typer.echo(f"{output}: {n} run{'s' if n != 1 else ''}, {summary['charts']} charts, {summary['tables']} tables")
+        counts = {"run": len(found.runs), "chart": summary["charts"], "table": summary["tables"]}
+        said = ", ".join(f"{n} {what}{'s' if n != 1 else ''}" for what, n in counts.items())
+        typer.echo(f"{output}: {said}")
     if show:
         webbrowser.open(output.resolve().as_uri())
 

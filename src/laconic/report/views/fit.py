@@ -19,7 +19,13 @@ COLUMNS = (
     parts.Col("sent a rank", "bytes_sent", "B"),
     parts.text("ended because", "because"),
 )
-QUANTITIES = (Axis("loss", "loss"), Axis("validation_loss", "loss of the rows held back"), Axis("eta", "step size"))
+END = "At the end of each epoch."
+QUANTITIES = {
+    Axis("loss", "loss"): "The mean over each epoch, every row at the iterate that met it; the end's is in the table.",
+    Axis("validation_loss", "loss of the rows held back"): END,
+    Axis("eta", "step size"): END,
+}
+"""What is drawn of a fit, and when it was looked at."""
 
 
 def fit(document: Row) -> list[Section]:
@@ -42,11 +48,11 @@ def _section(on: str, rows: list[dict[str, object]]) -> Section:
 
 def _curves(rows: list[dict[str, object]]) -> list[Block]:
     made: list[Block] = []
-    for quantity in QUANTITIES:
+    for quantity, when in QUANTITIES.items():
         found = [(i, text_in(row, "name", "fit"), _points(row, quantity.key)) for i, row in enumerate(rows)]
         curves = [Curve(name, points, i) for i, name, points in found if points]
         if curves:
-            made.append(Curves(quantity.name.capitalize(), quantity, curves, note="At the end of each epoch."))
+            made.append(Curves(quantity.name.capitalize(), quantity, curves, note=when))
     return made
 
 

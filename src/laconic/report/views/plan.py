@@ -1,8 +1,10 @@
 """`laconic bench plan` and `laconic plan -o`: predictions."""
 
 from laconic.report.blocks import Block, Section, Words
-from laconic.report.values import Row, rows_in, text_in
+from laconic.report.values import Row, number_in, rows_in, text_in
 from laconic.report.views import parts
+
+PARTS = ("work_seconds", "wire_seconds", "hidden_seconds")
 
 
 def plan(document: Row) -> list[Section]:
@@ -48,13 +50,20 @@ def made(document: Row) -> list[Section]:
         parts.Col("hidden behind work", "hidden_seconds", "s"),
         parts.Col("memory", "memory_bytes", "B"),
     )
-    rows = rows_in(document, "options")
+    rows = [_of_one(row) for row in rows_in(document, "options")]
     blocks: list[Block] = [
         Words([line for line in said if line]),
         *parts.bars("Predicted time", rows, "seconds", "s", label="label"),
         *(parts.table("Options", rows, columns) or parts.everything(rows)),
     ]
     return [Section(f"Plan: {text_in(document, 'recommended', 'nothing')}", blocks)]
+
+
+def _of_one(row: Row) -> Row:
+    """The parts of an option's time are those of all iterations that share a message; in a table, of one."""
+    iterations = number_in(row, "iterations") or 1.0
+    parts_of_one = {key: value / iterations for key in PARTS if (value := number_in(row, key)) is not None}
+    return {**row, **parts_of_one}
 
 
 def _where(row: Row) -> str:
