@@ -120,6 +120,8 @@ def test_members_refuse_what_they_cannot_bear():
         parameter.requires_grad_(False)
     with pytest.raises(ValueError, match="Linear has no parameters that require a gradient"):
         ECDPSGD(net, optimizer, Ring(), "nuqsgd")
+    with pytest.raises(TypeError, match="parameter bias is complex64, and only real numbers are exchanged"):
+        ECDPSGD(torch.nn.Linear(2, 2, dtype=torch.complex64), optimizer, Ring(), "nuqsgd")
 
 
 def test_clocks_that_make_no_sense():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from models import batch, network, sgd, train, weights, wrap
+from torch.nn.parallel import DistributedDataParallel
 
 import laconic
 from laconic import NUQSGD, Codec, ErrorFeedback, Policy, Sign
@@ -66,6 +67,19 @@ def in_mode(group, mode):
         forward = torch.nn.Sequential.forward
         net.forward = lambda x: forward(torch.nn.Sequential(*list(net)[:5]), x)
         model = wrap(group, codec, net=net, find_unused_parameters=True)
+    elif mode in ("frozen after wrapping", "thawed after wrapping"):
+        net = network()
+        net[2].requires_grad_(mode == "frozen after wrapping")
+        model = wrap(group, None, net=net, find_unused_parameters=True)
+        net[2].requires_grad_(mode == "thawed after wrapping")
+        laconic.compress(model, codec, policy=Policy(min_values=100, group_values=1000))
+        net[2].requires_grad_(False)
+    elif mode == "ignored":
+        net = network()
+        net.add_module("extra", torch.nn.Linear(64, 64))
+        net.forward = lambda x: torch.nn.Sequential.forward(net[:5], x)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["extra.weight", "extra.bias"])
+        model = wrap(group, codec, net=net)
     elif mode == "bf16":
         model = wrap(group, codec, net=network().to(torch.bfloat16))
         model.module.forward = lambda x, f=model.module.forward: f(x.to(torch.bfloat16)).float()
@@ -86,6 +100,9 @@ def in_mode(group, mode):
 MODES = [
     "accumulate",
     "unused",
+    "frozen after wrapping",
+    "thawed after wrapping",
+    "ignored",
     "static_graph",
     "gradient_as_bucket_view",
     "bf16",
@@ -191,6 +208,8 @@ def mistakes(group):
         lambda: laconic.compress(wrap(group, None), "nuqsgd", error_every=-3),
         lambda: laconic.compress(wrap(group, None), "nuqsgd", seed=0.5),
         lambda: laconic.compress(wrap(group, None), "auto", exchange="all_gather"),
+        lambda: wrap(group, "nuqsgd", net=torch.nn.Linear(64, 64, dtype=torch.complex64)),
+        lambda: wrap(group, "nuqsgd", net=torch.nn.Sequential(torch.nn.Embedding(64, 64, sparse=True))),
     ):
         try:
             call()
@@ -200,7 +219,9 @@ def mistakes(group):
 
 
 def test_mistakes_are_explained(pool):
-    wrapped, twice, never, unknown, policy, warmup, error_every, seed, both = pool.run(mistakes, 1)[0]
+    wrapped, twice, never, unknown, policy, warmup, error_every, seed, both, imaginary, sparse = pool.run(mistakes, 1)[
+        0
+    ]
     assert "needs a model wrapped in DistributedDataParallel, got Sequential" in wrapped
     assert "compressed already" in twice
     assert "not compressed; call laconic.compress" in never
@@ -210,3 +231,5 @@ def test_mistakes_are_explained(pool):
     assert "error_every must be a whole number, at least 0; got -3" in error_every
     assert "seed must be a whole number from 0 to 9223372036854775807; got 0.5" in seed
     assert "codec='auto' chooses the exchange, too; leave exchange='all_gather' out" in both
+    assert "parameter bias is complex64, and only real numbers are exchanged" in imaginary
+    assert "the gradient of 0.weight is sparse, and only dense ones are averaged; use sparse=False" in sparse

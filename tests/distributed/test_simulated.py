@@ -77,3 +77,5 @@ def test_one_loss_a_worker():
             laconic.SimulatedWorkers(network(), "nuqsgd", n_workers)
     with pytest.raises(ValueError, match="seed must be a whole number from 0"):
         laconic.SimulatedWorkers(network(), "nuqsgd", 2, seed=-1)
+    with pytest.raises(ValueError, match="Sequential has no parameters that require a gradient"):
+        laconic.SimulatedWorkers(network().requires_grad_(False), "nuqsgd", 2)

@@ -52,7 +52,7 @@ def compress(
     _check_model(model)
     seed, error_every = whole("seed", seed, 0, MAX_SEED), whole("error_every", error_every, 0)
     policy = policy or Policy()
-    parameters = list(model.module.named_parameters())
+    parameters = _averaged(model)
     groups, device = make_groups(parameters, policy), parameters[0][1].device
     asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
     comm = Communicator.open(model.process_group, device, timeout=timeout)
@@ -105,6 +105,25 @@ def _check_model(model: object) -> None:
         )
     if model in _compressors:
         raise ValueError("this model is compressed already; call compress() once")
+
+
+def _averaged(model: DistributedDataParallel) -> list[tuple[str, torch.nn.Parameter]]:
+    """The parameters that DDP averages: those that required a gradient when it was made, and were not to be ignored.
+
+    Its buckets know them; what was frozen or thawed since is no matter to them.
+    """
+    _check_dense(model)
+    buckets = model.reducer._get_zeros_like_grad_buckets()
+    found = {id(p) for bucket in buckets for p in bucket.parameters()}
+    return [(name, p) for name, p in model.module.named_parameters() if id(p) in found]
+
+
+def _check_dense(model: DistributedDataParallel) -> None:
+    for name, module in model.module.named_modules():
+        is_sparse = isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
+        weight = f"{name}.weight"
+        if is_sparse and module.weight.requires_grad and weight not in model.parameters_to_ignore:
+            raise ValueError(f"the gradient of {weight} is sparse, and only dense ones are averaged; use sparse=False")
 
 
 def _asked_for(

@@ -47,17 +47,31 @@ class Group:
         }
 
 
+def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that require a gradient, by name; `ValueError` if none does.
+
+    >>> list(trainable(torch.nn.Linear(2, 2)))
+    ['weight', 'bias']
+    """
+    found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no parameters that require a gradient")
+    return found
+
+
 def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) -> list[Group]:
-    """Groups of trainable parameters: the compressed ones last parameter first, as backward yields them; then the rest.
+    """Groups of parameters: the compressed ones last parameter first, as backward yields them; then the rest.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
     [(True, ('1.weight', '0.weight')), (False, ('1.bias', '0.bias'))]
     """
-    trainable = [(name, p) for name, p in parameters if p.requires_grad][::-1]
+    backwards = list(parameters)[::-1]
+    for name, p in backwards:
+        _check_real(name, p)
     groups: list[Group] = []
     for compressed in (True, False):
-        chosen = [(name, p) for name, p in trainable if policy.compresses(p) == compressed]
+        chosen = [(name, p) for name, p in backwards if policy.compresses(p) == compressed]
         for run in _runs(chosen, policy.group_values):
             names, shapes = tuple(name for name, _ in run), tuple(p.shape for _, p in run)
             groups.append(Group(len(groups), compressed, names, shapes))
@@ -75,3 +89,11 @@ def _runs(parameters: list[tuple[str, torch.Tensor]], n_values: int) -> list[lis
         runs[-1].append((name, p))
         filled += p.numel()
     return runs
+
+
+def _check_real(name: str, p: torch.Tensor) -> None:
+    if p.is_complex():  # a copy to float32 would drop the imaginary part
+        raise TypeError(
+            f"parameter {name} is {str(p.dtype).removeprefix('torch.')}, and only real numbers are exchanged; "
+            "keep it as torch.view_as_real(...), and call torch.view_as_complex in forward"
+        )

@@ -11,7 +11,7 @@ from laconic.exchange.encoding import measure_error
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
 from laconic.training.compressor import PLAIN
-from laconic.training.groups import Group, make_groups
+from laconic.training.groups import Group, make_groups, trainable
 from laconic.training.policy import Policy
 
 
@@ -50,7 +50,7 @@ class SimulatedWorkers:
     ) -> None:
         self.codec, self.n_workers = codec_for(codec), whole("n_workers", n_workers, 1)
         self.policy, self.seed = policy or Policy(), whole("seed", seed, 0, MAX_SEED)
-        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.parameters = trainable(model)
         self.groups = make_groups(self.parameters.items(), self.policy)
         self.memory: dict[tuple[int, int], torch.Tensor] = {}
         self.step = 0

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from laconic.training.groups import make_groups
+from laconic.training.groups import make_groups, trainable
 from laconic.training.policy import Policy
 
 Row = torch.Tensor
@@ -21,9 +21,7 @@ class Rows:
     """
 
     def __init__(self, model: torch.nn.Module, policy: Policy) -> None:
-        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        if not self.parameters:
-            raise ValueError(f"{type(model).__name__} has no parameters that require a gradient")
+        self.parameters = trainable(model)
         self.groups = make_groups(self.parameters.items(), policy)
 
     @property
