@@ -195,6 +195,27 @@ def test_statistics(pool):
     assert stats["values"] == sum(p.numel() for p in network().parameters())
 
 
+def counted(group, case):
+    """Three steps of which each is measured, after a step that overflows or after a state of step 90 was loaded."""
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, "nuqsgd", error_every=1)
+    if case == "overflow":
+        (model(batch(rank, 0)[0]).sum() * torch.inf).backward()
+    elif case == "resumed":
+        laconic.load_state_dict(model, {**laconic.state_dict(model), "step": torch.tensor(90)})
+    train(model, sgd(model), range(3), rank)
+    return laconic.stats(model)
+
+
+@pytest.mark.parametrize(("case", "steps"), [("overflow", 4), ("resumed", 93)])
+def test_statistics_after(pool, case, steps):
+    usual, found = (pool.run(counted, 2, case=name)[0] for name in ("usual", case))
+    assert found["steps"] == steps
+    for name in ("values", "bytes_sent", "bytes_received", "ratio"):
+        assert found[name] == usual[name]
+    assert found["nmse"] == pytest.approx(usual["nmse"], rel=0.2)
+
+
 def mistakes(group):
     messages = []
     model = wrap(group, "nuqsgd")

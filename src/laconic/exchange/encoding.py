@@ -30,8 +30,12 @@ def received(code: torch.Tensor) -> Payload:
 
 
 def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -> None:
-    """Add ‖sent − v‖² and ‖v‖² to the accounting; on a GPU they stay there until somebody asks for them."""
+    """Add ‖sent − v‖² and ‖v‖² to the accounting; on a GPU they stay there until somebody asks for them.
+
+    Nothing is added where one of them is not finite: a step that a loss scaler throws away would be in every later sum.
+    """
     v = v.detach().double().reshape(-1)
-    error, energy = (sent.double() - v).square().sum(), v.square().sum()
+    found = torch.stack([(sent.double() - v).square().sum(), v.square().sum()])
+    error, energy = torch.where(torch.isfinite(found).all(), found, 0.0)
     accounting.error += error if v.is_cuda else float(error)
     accounting.energy += energy if v.is_cuda else float(energy)

@@ -42,7 +42,7 @@ class Compressor:
     step        how many times gradients were averaged
     agreed      whether the ranks have compared what they were given; no longer so after a state was loaded
     memory      error memory of each compressed group, on this rank
-    totals      accounting summed over all steps; `last` is that of the last step
+    totals      accounting summed over the steps since `compress`, `n_counted` of them; `last` is that of the last step
     error_every measure the quantisation error every so many steps; 0 never
     plan        why this codec and this exchange, where they were chosen by codec="auto"
     """
@@ -60,6 +60,7 @@ class Compressor:
     memory: dict[int, torch.Tensor] = field(default_factory=dict)
     totals: Accounting = field(default_factory=Accounting)
     last: Accounting = field(default_factory=Accounting)
+    n_counted: int = 0
     plan: Plan | None = None
     _pipeline: Pipeline | Lockstep | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class Compressor:
         """All groups of a step have been averaged."""
         self.last = accounting
         self.totals += accounting
+        self.n_counted += 1
         self.step += 1
 
     def close(self) -> None:

@@ -77,13 +77,14 @@ def stats(model: torch.nn.Module) -> dict[str, float]:
     """What compression did so far, on this rank.
 
     steps, values, bytes_sent, bytes_received (per step), ratio, encode_ms, wire_ms, decode_ms (per step), nmse (mean
-    normalised error of this rank's own messages, where it was measured)
+    normalised error of this rank's own messages, where it was measured). After a state was loaded `steps` goes on from
+    there; all other entries are of the steps since `compress`
 
     ratio = 4 values / bytes_sent compares with one copy of the gradient in float32, not with the traffic of an
     all-reduce, of which a rank of P sends 2 (P − 1) / P copies.
     """
     compressor = compressor_of(model)
-    totals, steps = compressor.totals, max(1, compressor.step)
+    totals, steps = compressor.totals, max(1, compressor.n_counted)
     return {
         "steps": compressor.step,
         "values": totals.n_values / steps,
