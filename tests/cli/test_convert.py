@@ -60,6 +60,14 @@ def test_a_store_in_another_type(csv, tmp_path, capsys):
     assert open_store(tmp_path / "b.safetensors").X.dtype == torch.bfloat16
 
 
+def test_rows_are_counted_over_blocks(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", 32)
+    (tmp_path / "rows.csv").write_text("a,e,y\n" + "1,1,0\n" * 30 + "1,0,1\n")
+    command = [tmp_path / "rows.csv", tmp_path / "out.safetensors", "--target", "y", "--exposure", "e"]
+    assert main(["convert", *map(str, command)]) == 2
+    assert "e is 0 in row 31; an exposure must be positive" in capsys.readouterr().err
+
+
 WRONG = {
     "no such file": (["none.csv", "out.safetensors"], "there is no file none.csv"),
     "malformed": (["bad.svm", "out.safetensors"], "bad.svm, line 2, column"),

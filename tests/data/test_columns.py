@@ -66,6 +66,21 @@ def test_features_only(file, tmp_path):
     assert read(tmp_path / "a.safetensors").y.isnan().all()
 
 
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_truth_values_are_numbers(file, tmp_path):
+    path = dump(tmp_path / file, {"a": [True, False, False], "b": [1.5, 2, 3], "y": [False, True, True]})
+    table = read(path, target="y")
+    assert (table.X.tolist(), table.y.tolist()) == ([[1, 1.5], [0, 2], [0, 3]], [0, 1, 1])
+    assert read(path, target="b", one_hot=("a",), exclude=("y",)).X.tolist() == [[0, 1], [1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_what_is_left_out_may_be_anything(file, tmp_path):
+    path = dump(tmp_path / file, {"id": ["k1", "k2"], "a": [1, 2], "note": ["", "x"]})
+    assert read(path, target=False, exclude=("id", "note")).X.tolist() == [[1], [2]]
+    assert read(path, target="a", exclude=("id", "note")).X.shape == (2, 0)
+
+
 WRONG = [
     ({}, "which column is the target\\? Give target=, one of 'age', 'area'"),
     ({"target": "ages"}, "has no column 'ages'; near names: 'age'"),
@@ -119,7 +134,21 @@ def test_negative_weight_and_infinity(file, tmp_path):
         read(path, target="y", sample_weight="w", exclude=("a",))
 
 
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+@pytest.mark.parametrize(
+    ("column", "message"), [("w", "w is -1.0 in row 41"), ("o", "o is nan in row 41"), ("y", "y is nan in row 41")]
+)
+def test_rows_are_counted_over_blocks(file, column, message, tmp_path, monkeypatch):
+    monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", 64)
+    monkeypatch.setattr("laconic.data.parquet.rows_at_once", lambda n_columns: 7)
+    columns = {name: [1.0] * 50 for name in ("a", "w", "o", "y")}
+    columns[column][40] = -1.0 if column == "w" else None
+    with pytest.raises(BadTable, match=message):
+        read(dump(tmp_path / file, columns), target="y", sample_weight="w", offset="o")
+
+
 MALFORMED_CSV = [
+    ("\ufeffa,y\n1,2\nx,3\n", 3, 1, "expected a number in 'a', found 'x'"),
     ("a,b,y\n1,2,3\n4,5\n", 3, 3, "expected 3 fields, found 2"),
     ("a,b,y\n1,2,3\n4,5,6,7\n", 3, 4, "expected 3 fields, found 4"),
     ("a,b,y\n1,2,3\n\n4,x5,6\n", 4, 2, "expected a number in 'b', found 'x5'"),
@@ -143,6 +172,9 @@ def test_text_after_the_first_block_of_a_csv(tmp_path, monkeypatch):
     path = tmp_path / "bad.csv"
     path.write_text("a,y\n" + "1,2\n" * 100 + "oops,2\n")
     with pytest.raises(MalformedFile, match="line 102, column 1: expected a number in 'a', found 'oops'"):
+        read(path, target="y")
+    path.write_text("a,y\n" + "true,2\n" * 100 + "1,2\n")
+    with pytest.raises(MalformedFile, match="line 102, column 1: expected true or false in 'a', found '1'"):
         read(path, target="y")
     path.write_text("a,y\n" + "1,2\n" * 100 + "1.5,2.5\n")
     table = read(path, target="y")
@@ -169,6 +201,18 @@ def test_parquet_reads_only_its_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
     read(path, columns=(3, 5), **NAMED)
     assert {tuple(sorted(names)) for names in asked} == {("label", "o", "w", "x3", "x4")}
+
+
+@pytest.mark.parametrize(
+    "values", [[[1.0], [2.0]], [{"a": 1}, {"a": 2}], [b"\xff", b"a"]], ids=["list", "struct", "bytes"]
+)
+def test_parquet_that_is_neither_number_nor_text(values, tmp_path):
+    path = dump(tmp_path / "a.parquet", {"z": values, "x": [1, 2]})
+    message = "column 'z' is .*, which cannot be made categories of; leave it out"
+    for options in ({"target": "x", "one_hot": ("z",)}, {"target": "z"}):
+        with pytest.raises(BadTable, match=message):
+            read(path, **options)
+    assert read(path, target="x", exclude=("z",)).X.shape == (2, 0)
 
 
 def test_not_parquet(tmp_path):

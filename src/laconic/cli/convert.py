@@ -68,12 +68,10 @@ def convert(
 def _rows(source: "Source", dtype: str) -> "RowStream":
     """The file's rows, with the logarithm of the exposure as their offset where one was given."""
     from laconic.data import stream
-    from laconic.glm.job.source import offset_of
+    from laconic.glm.job.source import with_offset
 
     rows = stream(source.path, **source.options(), dtype=dtype)
-    if source.exposure is None:
-        return rows
-    return replace(rows, blocks=(replace(block, offset=offset_of(source, block)) for block in rows.blocks))
+    return replace(rows, blocks=with_offset(source, rows.blocks))
 
 
 def _counted(rows: "RowStream", advance: Callable[[int], None]) -> "Iterator[Table]":

@@ -89,9 +89,9 @@ def _block(
     check_finite(X, first_row=first_row, first_column=columns[0], names=schema.feature_names)
     weight = offset = None
     if schema.sample_weight is not None:
-        weight = as_weights(_numbers(batch.column(schema.sample_weight)), schema.sample_weight)
+        weight = as_weights(_numbers(batch.column(schema.sample_weight)), schema.sample_weight, first_row=first_row)
     if schema.offset is not None:
-        offset = as_floats(_numbers(batch.column(schema.offset)), schema.offset)
+        offset = as_floats(_numbers(batch.column(schema.offset)), schema.offset, first_row=first_row)
     y = _target(path, batch, schema, first_row)
     return Table(X, y, weight, offset, columns=columns, n_features=len(schema.features))
 
@@ -101,7 +101,7 @@ def _target(path: str, batch: Any, schema: Schema, first_row: int) -> torch.Tens
         return torch.full((batch.num_rows,), torch.nan, dtype=torch.float64)
     column = batch.column(schema.target)
     if schema.classes is None:
-        return as_floats(_numbers(column), schema.target)
+        return as_floats(_numbers(column), schema.target, first_row=first_row)
     return torch.from_numpy(_codes(path, schema.target, column, list(schema.classes), first_row)).double()
 
 
@@ -115,7 +115,11 @@ def _numbers(column: Any) -> np.ndarray:
 def _as_text(path: str, name: str, column: Any, first_row: int) -> Any:
     import pyarrow as pa
 
-    text = column.cast(pa.string())
+    try:
+        text = column.cast(pa.string())
+    except pa.ArrowException as error:
+        what = f"column {name!r} is {column.type}, which cannot be made categories of; leave it out"
+        raise BadTable(f"{path}: {what}") from error
     if text.null_count:
         row = first_row + text.is_null().to_pylist().index(True) + 1
         raise BadTable(f"{path}: column {name!r} is empty in row {row}; drop the row or fill it in")

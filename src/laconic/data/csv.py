@@ -1,7 +1,7 @@
 """CSV with a header, read by Arrow a block at a time."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from laconic.data.table import Table, to_dtype
 
 BLOCK_BYTES = 2 << 20
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+_NUMBER, _FLAG = "a number", "true or false"
 
 
 def read_csv(
@@ -52,8 +54,10 @@ def stream_csv(
     path = Path(path)
     schema = _schema(path, roles)
     block = schema.block(columns)
-    n_rows = sum(batch.num_rows for batch in _batches(path, schema, schema.sources((0, 0)) or column_names(path)[:1]))
-    return arrow.rows(path, _batches(path, schema, schema.sources(block)), schema, block, to_dtype(dtype), n_rows)
+    kinds = _kinds(path, schema)
+    counted = schema.sources((0, 0)) or column_names(path)[:1]
+    n_rows = sum(batch.num_rows for batch in _batches(path, kinds, counted))
+    return arrow.rows(path, _batches(path, kinds, schema.sources(block)), schema, block, to_dtype(dtype), n_rows)
 
 
 def column_names(path: Path) -> list[str]:
@@ -63,7 +67,7 @@ def column_names(path: Path) -> list[str]:
 
 def _first_block(path: Path) -> tuple[list[str], list[Any]]:
     """Names and Arrow types of the columns, these as far as the first block tells."""
-    with open_bytes(path) as file, _malformed(path, []):
+    with open_bytes(path) as file, _malformed(path, {}):
         schema = _reader(file, {}, None).schema
         return list(schema.names), list(schema.types)
 
@@ -74,7 +78,7 @@ def _schema(path: Path, roles: Roles) -> Schema:
         numeric = arrow.numeric_columns(str(path), *_first_block(path))
         return sort_out(str(path), numeric, roles, lambda name: _categories(path, name))
     except NotNumeric as error:
-        fault = _find_fault(path, [error.column])
+        fault = _find_fault(path, {error.column: _NUMBER})
         if fault is None or fault.line == 2:
             raise
         raise fault from error
@@ -83,18 +87,29 @@ def _schema(path: Path, roles: Roles) -> Schema:
 def _categories(path: Path, name: str) -> tuple[str, ...]:
     import pyarrow as pa
 
-    with open_bytes(path) as file, _malformed(path, []):
+    with open_bytes(path) as file, _malformed(path, {}):
         return arrow.categories(str(path), name, _reader(file, {name: pa.string()}, [name]))
 
 
-def _batches(path: Path, schema: Schema, names: list[str]) -> Iterator[Any]:
+def _kinds(path: Path, schema: Schema) -> dict[str, Any]:
+    """The Arrow type to read each column in; what is no feature, and what is one by category, is text."""
     import pyarrow as pa
 
     text = {*schema.categories, *([schema.target] if schema.classes is not None else [])}
-    kinds = {name: pa.string() if name in text else pa.float64() for name in names}
-    numbers = [name for name in names if name not in text]
-    with open_bytes(path) as file, _malformed(path, numbers):
-        yield from _reader(file, kinds, names)
+    numbers = {*schema.sources((0, len(schema.features)))} - text
+    return {
+        name: pa.string() if name not in numbers else kind if pa.types.is_boolean(kind) else pa.float64()
+        for name, kind in zip(*_first_block(path), strict=True)
+    }
+
+
+def _batches(path: Path, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    said = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
+    expected = {name: said[kinds[name]] for name in names if kinds[name] in said}
+    with open_bytes(path) as file, _malformed(path, expected):
+        yield from _reader(file, {name: kinds[name] for name in names}, names)
 
 
 def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
@@ -106,14 +121,14 @@ def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
         include_columns=names or [],
         null_values=list(_GAPS),
         strings_can_be_null=True,
-        true_values=["true", "True", "TRUE"],
-        false_values=["false", "False", "FALSE"],
+        true_values=list(_TRUE),
+        false_values=list(_FALSE),
     )
     return arrow_csv.open_csv(file, arrow_csv.ReadOptions(block_size=BLOCK_BYTES), convert_options=convert)
 
 
 @contextmanager
-def _malformed(path: Path, numbers: Sequence[str]) -> Iterator[None]:
+def _malformed(path: Path, expected: Mapping[str, str]) -> Iterator[None]:
     """Arrow's complaint, said with line and column: the file is gone through once more to find them."""
     import pyarrow as pa
 
@@ -121,15 +136,15 @@ def _malformed(path: Path, numbers: Sequence[str]) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
-        raise _find_fault(path, numbers) or MalformedFile(path, f"not CSV as expected: {what}") from error
+        raise _find_fault(path, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 
-def _find_fault(path: Path, numbers: Sequence[str]) -> MalformedFile | None:
-    """The first line with too many or too few fields, or with text in one of the columns `numbers`."""
+def _find_fault(path: Path, expected: Mapping[str, str]) -> MalformedFile | None:
+    """The first line with too many or too few fields, or with something else than is `expected` of a column."""
     import io
 
     with open_bytes(path) as file:
-        lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline=""))
+        lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
         header = next(lines, None)
         if header is None:
             return MalformedFile(path, "expected a header line, found an empty file", line=1, column=1)
@@ -138,15 +153,17 @@ def _find_fault(path: Path, numbers: Sequence[str]) -> MalformedFile | None:
                 what = f"expected {len(header)} fields, found {len(fields)}"
                 return MalformedFile(path, what, line=lines.line_num, column=min(len(fields), len(header)) + 1)
             for j, (name, field) in enumerate(zip(header, fields, strict=False)):
-                if name in numbers and not _is_number(field):
-                    what = f"expected a number in {name!r}, found {field[:80]!r}"
+                if name in expected and not _is(expected[name], field):
+                    what = f"expected {expected[name]} in {name!r}, found {field[:80]!r}"
                     return MalformedFile(path, what, line=lines.line_num, column=j + 1)
     return None
 
 
-def _is_number(field: str) -> bool:
+def _is(expected: str, field: str) -> bool:
+    if field in _GAPS or expected == _FLAG:
+        return field in (*_GAPS, *_TRUE, *_FALSE)
     try:
-        float(field.replace("_", "x") if field not in _GAPS else "0")
+        float(field.replace("_", "x"))
     except ValueError:
         return False
     return True

@@ -92,24 +92,27 @@ def _is_whole(values: torch.Tensor) -> bool:
     return bool(((values == values.round()) & (values.abs() < 2**53)).all())
 
 
-def as_floats(values: Any, what: str) -> torch.Tensor:
-    """A finite vector as float64, or `BadTable` with the first row that is not finite."""
+def as_floats(values: Any, what: str, *, first_row: int = 0) -> torch.Tensor:
+    """A finite vector as float64, or `BadTable` with the first row that is not finite.
+
+    first_row  the number of values[0] among all rows, counted from 0
+    """
     tensor = torch.as_tensor(values, dtype=torch.float64)
     if tensor.ndim != 1:
         raise BadTable(f"{what} must have one dimension, it has shape {tuple(tensor.shape)}")
     finite = torch.isfinite(tensor)
     if not finite.all():
         row = int(finite.int().argmin())
-        raise BadTable(f"{what} is {tensor[row].item()} in row {row + 1}; drop the row or fill it in")
+        raise BadTable(f"{what} is {tensor[row].item()} in row {first_row + row + 1}; drop the row or fill it in")
     return tensor
 
 
-def as_weights(values: Any, what: str = "sample_weight") -> torch.Tensor:
+def as_weights(values: Any, what: str = "sample_weight", *, first_row: int = 0) -> torch.Tensor:
     """A finite, non-negative vector as float64."""
-    weights = as_floats(values, what)
+    weights = as_floats(values, what, first_row=first_row)
     if (weights < 0).any():
         row = int((weights < 0).int().argmax())
-        raise BadTable(f"{what} is {weights[row].item()} in row {row + 1}; a weight cannot be negative")
+        raise BadTable(f"{what} is {weights[row].item()} in row {first_row + row + 1}; a weight cannot be negative")
     return weights
 
 

@@ -40,14 +40,16 @@ def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     rows, blocks = rows_for(model, source)
     if not rows.has_target:
         raise BadTable(f"{source.path} has no target to judge by")
+    n_before = 0
     for block in blocks:
-        scores.add(*_with_targets(model, rows.classes, block))
+        scores.add(*_with_targets(model, rows.classes, block, n_before))
+        n_before += block.n_rows
     return scores.summary()
 
 
 def _with_targets(
-    model: Model, labels: "tuple[str, ...] | None", block: Table
+    model: Model, labels: "tuple[str, ...] | None", block: Table, first_row: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     z = model.margins(block.X, block.offset)
-    y = block.y if model.classes is None else codes(block.y, labels, model.classes, torch.float64)
+    y = block.y if model.classes is None else codes(block.y, labels, model.classes, torch.float64, first_row)
     return z, y, block.sample_weight, block.offset

@@ -1,6 +1,6 @@
 """Where the rows come from: a file, and what its columns are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,15 +103,26 @@ def _columns(source: Source, options: dict[str, Any], comm: Communicator) -> tup
     return cuts[comm.rank], cuts[comm.rank + 1]
 
 
-def offset_of(source: Source, table: Table) -> torch.Tensor | None:
-    """The offset of each row: as the file has it, or the logarithm of the exposure."""
+def offset_of(source: Source, table: Table, first_row: int = 0) -> torch.Tensor | None:
+    """The offset of each row: as the file has it, or the logarithm of the exposure.
+
+    first_row  the number of the table's first row in the file, counted from 0
+    """
     if source.exposure is None or table.offset is None:
         return table.offset
     if bool((table.offset <= 0).any()):
         row = int((table.offset <= 0).int().argmax())
-        what = f"{source.exposure} is {table.offset[row].item():g} in row {row + 1}"
+        what = f"{source.exposure} is {table.offset[row].item():g} in row {first_row + row + 1}"
         raise BadTable(f"{source.path}: {what}; an exposure must be positive")
     return table.offset.log()
+
+
+def with_offset(source: Source, blocks: Iterable[Table]) -> Iterator[Table]:
+    """Successive blocks of the file's rows, each with the offset that `offset_of` gives."""
+    n_before = 0
+    for block in blocks:
+        yield replace(block, offset=offset_of(source, block, n_before))
+        n_before += block.n_rows
 
 
 def as_columns(X: Any, data_format: str) -> Columns:
@@ -170,6 +181,5 @@ def _ordered(model: Model, source: Source, rows: RowStream) -> Iterator[Table]:
         if missing:
             raise BadTable(f"{source.path} has no feature {missing[0]!r}, which the model needs")
         order = [place[name] for name in model.feature_names or ()]
-    for block in rows.blocks:
-        X = block.X if order is None else block.X[:, order]
-        yield replace(block, X=X, offset=offset_of(source, block))
+    for block in with_offset(source, rows.blocks):
+        yield block if order is None else replace(block, X=block.X[:, order])

@@ -56,11 +56,16 @@ def distinct(y: torch.Tensor, classes: "tuple[str, ...] | None") -> "tuple[Label
 
 
 def codes(
-    y: torch.Tensor, labels: "tuple[str, ...] | None", classes: tuple[Label, ...], dtype: torch.dtype
+    y: torch.Tensor,
+    labels: "tuple[str, ...] | None",
+    classes: tuple[Label, ...],
+    dtype: torch.dtype,
+    first_row: int = 0,
 ) -> torch.Tensor:
     """Each label's number among the classes; `BadTable` names a label that is none of them.
 
-    labels  what the codes in y stand for, where the file has text
+    labels     what the codes in y stand for, where the file has text
+    first_row  the number of y[0] in the file, counted from 0
 
     >>> codes(torch.tensor([1, -1, 1]), None, (-1, 1), torch.float32)
     tensor([1., 0., 1.])
@@ -82,7 +87,7 @@ def codes(
         if not torch.equal(known[found], part):
             row = int((known[found] != part).int().argmax())
             raise BadTable(
-                f"label {part[row].item():g} in row {first + row + 1} is not one of the model's classes: "
+                f"label {part[row].item():g} in row {first_row + first + row + 1} is not one of the model's classes: "
                 f"{_some(classes)}"
             )
         result[first : first + CHUNK] = found.to(dtype)
