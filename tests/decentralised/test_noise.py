@@ -120,13 +120,19 @@ def test_members_refuse_what_they_cannot_bear():
         parameter.requires_grad_(False)
     with pytest.raises(ValueError, match="Linear has no parameters that require a gradient"):
         ECDPSGD(net, optimizer, Ring(), "nuqsgd")
+    with pytest.raises(TypeError, match=r"clock must be a Clock such as Clock\(hold=3\), got 3"):
+        ECDPSGD(net, optimizer, Ring(), "nuqsgd", clock=3)
+    with pytest.raises(TypeError, match=r"policy must be a Policy such as Policy\(min_values=1024\), got 1024"):
+        ECDPSGD(models[0], optimizer, Ring(), "nuqsgd", policy=1024)
     with pytest.raises(TypeError, match="parameter bias is complex64, and only real numbers are exchanged"):
         ECDPSGD(torch.nn.Linear(2, 2, dtype=torch.complex64), optimizer, Ring(), "nuqsgd")
 
 
 def test_clocks_that_make_no_sense():
-    with pytest.raises(ValueError, match="hold must be at least 2, got 1"):
-        Clock(hold=1)
+    for wrong in (1, 2.5, "3", True):
+        for name in ("hold", "restart"):
+            with pytest.raises(ValueError, match=f"clock: {name} must be a whole number, at least 2; got {wrong!r}"):
+                Clock(**{name: wrong})
     with pytest.raises(ValueError, match="give hold or restart, not both"):
         Clock(hold=3, restart=9)
 

@@ -83,18 +83,33 @@ def test_a_matrix_may_be_of_any_kind_and_is_for_its_own_size(kind, make):
         topology.mixing(3)
 
 
+def test_what_rounding_leaves_of_a_matrix_is_no_edge_of_one_end_only():
+    """Or one end would wait for the other for ever."""
+    mixing = Mixing.of([[0.7, 0.3, 1e-8], [0.3, 0.4, 0.3], [0.0, 0.3, 0.7 + 1e-8]])
+    assert [mixing.neighbours(i) for i in range(3)] == [[1, 2], [0, 2], [0, 1]]
+    mixing = Mixing.of([[0.7, 0.3, 0.0], [0.3 + 1e-8, 0.4, 0.3], [-1e-8, 0.3, 0.7]])
+    assert [mixing.neighbours(i) for i in range(3)] == [[1], [0, 2], [1]]
+    assert mixing.weight(0, 1) == mixing.weight(1, 0)
+    assert mixing.weight(0, 2) == mixing.weight(2, 0) == 0.0
+
+
 def test_other_mistakes_are_told():
     with pytest.raises(ValueError, match="n_rows must divide the number of nodes, got 3 rows for 8 nodes"):
         Torus(n_rows=3).mixing(8)
     with pytest.raises(ValueError, match="hub must be a node from 0 to 3, got 4"):
         Star(hub=4).mixing(4)
+    for wrong in (-1, 1.0, True):
+        with pytest.raises(ValueError, match=f"star: hub must be a whole number, at least 0; got {wrong}"):
+            Star(hub=wrong)
+        with pytest.raises(ValueError, match=f"torus: n_rows must be a whole number, at least 1; got {wrong}"):
+            Torus(n_rows=wrong)
     with pytest.raises(ValueError, match="at least 1 node, got 0"):
         Ring().mixing(0)
     with pytest.raises(ValueError, match="unknown topology 'line'; choose one of ring, torus"):
         by_name("line")
     with pytest.raises(TypeError, match=r"topology must be one such as Ring\(\), or a name such as 'ring', got 3"):
         topology_for(3)
-    for matrix in ([1.0], 1.0, [[None]]):
+    for matrix in ([1.0], 1.0, [[None]], [["a"]]):
         with pytest.raises(TypeError, match=r"mixing matrix: expected rows of numbers such as .* got "):
             Custom(matrix)
 

@@ -66,6 +66,8 @@ def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) 
     >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
     [(True, ('1.weight', '0.weight')), (False, ('1.bias', '0.bias'))]
     """
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy must be a Policy such as Policy(min_values=1024), got {policy!r}")
     backwards = list(parameters)[::-1]
     for name, p in backwards:
         _check_real(name, p)

@@ -38,7 +38,7 @@ class Mixing:
         rows = matrix.tolist() if isinstance(matrix, torch.Tensor | np.ndarray) else matrix
         try:
             converted = tuple(tuple(float(x) for x in row) for row in rows)
-        except TypeError:
+        except (TypeError, ValueError):
             raise TypeError(f"mixing matrix: expected rows of numbers such as [[1.0]], got {matrix!r}") from None
         return cls(converted)
 
@@ -46,6 +46,7 @@ class Mixing:
         _check_shape(self.rows)
         for i, row in enumerate(self.rows):
             _check_row(i, row, self.rows)
+        object.__setattr__(self, "rows", _symmetric(self.rows))
         if self.size > 1 and self.spectral_gap < TOLERANCE:
             raise ValueError(_why_no_gap(self))
 
@@ -122,6 +123,12 @@ def _check_row(i: int, row: Sequence[float], rows: Sequence[Sequence[float]]) ->
             )
     if not abs(sum(row) - 1.0) <= TOLERANCE:
         raise ValueError(f"mixing matrix: row {i} sums to {sum(row):g}, expected 1")
+
+
+def _symmetric(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """The same without what the tolerance lets pass: two nodes must not differ on whether they talk to each other."""
+    size = range(len(rows))
+    return tuple(tuple(max(0.0, (rows[i][j] + rows[j][i]) / 2) for j in size) for i in size)
 
 
 def _why_no_gap(mixing: Mixing) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from laconic.checks import whole
 from laconic.exchange.topology.base import Topology
 
 
@@ -20,7 +21,10 @@ class Star(Topology):
 
     hub: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hub", whole("star: hub", self.hub, 0))
+
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
-        if not 0 <= self.hub < size:
+        if self.hub >= size:
             raise ValueError(f"star: hub must be a node from 0 to {size - 1}, got {self.hub}")
         return [(self.hub, i) for i in range(size) if i != self.hub]

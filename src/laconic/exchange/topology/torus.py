@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from laconic.checks import whole
 from laconic.exchange.topology.base import Topology
 
 
@@ -19,6 +20,10 @@ class Torus(Topology):
 
     n_rows: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.n_rows is not None:
+            object.__setattr__(self, "n_rows", whole("torus: n_rows", self.n_rows, 1))
+
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
         n_rows = self._rows(size)
         n_columns = size // n_rows
@@ -32,6 +37,6 @@ class Torus(Topology):
     def _rows(self, size: int) -> int:
         if self.n_rows is None:
             return max(r for r in range(1, int(size**0.5) + 1) if size % r == 0)
-        if self.n_rows < 1 or size % self.n_rows:
+        if size % self.n_rows:
             raise ValueError(f"torus: n_rows must divide the number of nodes, got {self.n_rows} rows for {size} nodes")
         return self.n_rows

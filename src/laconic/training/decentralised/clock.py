@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from laconic.checks import whole
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -24,8 +26,8 @@ class Clock:
     def __post_init__(self) -> None:
         for name in ("hold", "restart"):
             value = getattr(self, name)
-            if value is not None and value < 2:
-                raise ValueError(f"clock: {name} must be at least 2, got {value}")
+            if value is not None:
+                object.__setattr__(self, name, whole(f"clock: {name}", value, 2))
         if self.hold is not None and self.restart is not None:
             raise ValueError(f"clock: give hold or restart, not both, got {self.hold} and {self.restart}")
 

@@ -72,6 +72,8 @@ class ECDPSGD(Decentralised):
     ) -> None:
         if reference not in REFERENCES:
             raise ValueError(f"unknown reference {reference!r}; choose one of {', '.join(REFERENCES)}")
+        if clock is not None and not isinstance(clock, Clock):
+            raise TypeError(f"clock must be a Clock such as Clock(hold=3), got {clock!r}")
         self.reference = reference
         super().__init__(
             model,
