@@ -133,6 +133,11 @@ def test_distributed_checkpoint_keeps_every_rank_s_memory(pool, tmp_path):
         (lambda s: [s[0], s[1], {**s[2], "seed": 9}], "not of one moment: their seed is 0 and 9"),
         (lambda s: {**s[0], "format": 9, "world_size": 2}, "state has format 9, this laconic reads 1"),
         (lambda s: {**s[0], "memory": {}, "world_size": 2}, "state and model differ in the memory of 0.weight"),
+        (lambda s: [s[0], s[1], {**s[2], "memory": {}}], "state and model differ in the memory of 0.weight"),
+        (
+            lambda s: [*s[:2], s[2] | {"memory": s[2]["memory"] | {"0.weight": torch.ones(1, 20)}}],
+            "memory of 0.weight has shape",
+        ),
     ],
 )
 def test_wrong_states_are_refused(pool, change, message):

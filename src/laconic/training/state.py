@@ -75,9 +75,20 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
         found = sorted({int(s[name]) for s in states})
         if len(found) > 1:
             raise ValueError(f"the states are not of one moment: their {name} is {' and '.join(map(str, found[:5]))}")
-    wanted, got = set(_memory_by_parameter(compressor)), set(states[0]["memory"])
-    if wanted != got:
-        raise ValueError(f"state and model differ in the memory of {', '.join(sorted(wanted ^ got)[:5])}")
+    memory = _memory_by_parameter(compressor)
+    for s in states:
+        check_shapes("memory", memory, s["memory"])
+
+
+def check_shapes(what: str, wanted: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor]) -> None:
+    """Raise `ValueError` unless a state has tensors of the names and shapes that the model wants."""
+    if wanted.keys() != got.keys():
+        raise ValueError(f"state and model differ in the {what} of {', '.join(sorted(wanted.keys() ^ got.keys())[:5])}")
+    for name, value in wanted.items():
+        if got[name].shape != value.shape:
+            raise ValueError(
+                f"the {what} of {name} has shape {tuple(got[name].shape)} in the state and {tuple(value.shape)} here"
+            )
 
 
 def _check_ranks(states: list[Mapping[str, Any]], rank: int, size: int) -> None:

@@ -232,7 +232,7 @@ class Decentralised(ABC):
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what this node has saved; load the model's and the optimizer's states, too."""
-        state.check(saved, self.rows, self.node, self.mixing.size, self.mixing.tracked(self.node))
+        state.check(saved, self.rows, self.node, self.mixing.size, self.mixing.tracked(self.node), self.order)
         self.n_steps, self.seed, self._agreed = int(saved["step"]), int(saved["seed"]), False
         self.estimates = {int(j): self.rows.from_named(values) for j, values in saved["estimates"].items()}
         self._own = self.rows.from_named(saved["own"]) if saved["own"] else []

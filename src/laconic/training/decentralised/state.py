@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from laconic.training.decentralised.rows import Row, Rows
+from laconic.training.state import check_shapes
 
 FORMAT = 1
 
@@ -28,7 +29,7 @@ def save(
     }
 
 
-def check(state: Mapping[str, Any], rows: Rows, node: int, n_nodes: int, tracked: Sequence[int]) -> None:
+def check(state: Mapping[str, Any], rows: Rows, node: int, n_nodes: int, tracked: Sequence[int], order: str) -> None:
     """Raise `ValueError` where a state is not this node's, with what differs."""
     if int(state.get("format", 0)) != FORMAT:
         raise ValueError(f"state has format {int(state.get('format', 0))}, this laconic reads {FORMAT}")
@@ -43,6 +44,10 @@ def check(state: Mapping[str, Any], rows: Rows, node: int, n_nodes: int, tracked
             f"here node {node} tracks {list(tracked)}; give the topology that it was saved with"
         )
     for values in state["estimates"].values():
-        if values.keys() != rows.parameters.keys():
-            differing = sorted(values.keys() ^ rows.parameters.keys())
-            raise ValueError(f"state and model differ in the estimates of {', '.join(differing[:5])}")
+        check_shapes("estimates", rows.parameters, values)
+    if state["own"]:
+        check_shapes("own model", rows.parameters, state["own"])
+    if state["estimates"] and bool(state["own"]) != (order == "adapt_then_combine"):
+        raise ValueError(
+            f"this state was saved with another order than {order!r}; give the order that it was saved with"
+        )
