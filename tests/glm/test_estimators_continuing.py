@@ -51,6 +51,19 @@ def test_a_warm_start_may_change_parameters():
     assert len(model.history_) == 9
 
 
+@pytest.mark.parametrize(
+    "changed", [{"batch_size": 64}, {"batch_size": 5000}, {"batch_size": 7}, {"sampling": "replacement"}], ids=str
+)
+def test_other_batches_begin_the_epoch_anew(changed):
+    X, y = features(), KNOWN["binary"].y
+    model = KNOWN["binary"].ours(tol=None, warm_start=True)
+    model.set_params(callbacks=[lambda progress: progress.epoch == 1 and progress.fraction > 0.6]).fit(X, y)
+    before = model.t_
+    model.set_params(callbacks=(), max_iter=2, **changed).fit(X, y)
+    assert model.t_ == before + 2 * -(-len(y) // model.batch_size)
+    assert (model.outcome_.name, len(model.history_)) == ("MAX_ITER", 3)
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_parts_of_the_data_one_after_another(name):
     X, y = features(), KNOWN[name].y

@@ -99,7 +99,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             return read_inputs(self, data, rows, comm, reset=saved is None, numeric=self._numeric)
 
         local, facts = agree(comm, prepare, may_differ(rows))
-        seed = int(facts[0]["seed"]) if saved is None else saved.seed
+        seed = int(facts[0]["seed"]) if saved is None else saved.sampling.seed
         precision = precision_for(self.recipe, type_of(local.X))
         stored = precision.format("data").storage
         cuts, columns, whole = cut_columns(local, [said["n_rows"] for said in facts], rows, stored, comm)
@@ -113,7 +113,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             return self._state(problem, settings, saved, first, partial=partial)
 
         solution, settings = self._solve(problem, settings, start, self._listeners(run, comm), comm)
-        self._saved = Saved.of(solution, first, cuts[-1], problem.n_rows, seed, comm)
+        self._saved = Saved.of(solution, first, cuts[-1], problem.n_rows, settings.sampling, comm)
         self._report(self._saved, solution, settings, 0 if saved is None else int(saved.numbers["epoch"]))
 
     def _solve(
@@ -167,6 +167,8 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             begin_epoch(state)
         elif saved.converged or saved.n_rows != problem.n_rows:
             begin_run(state)
+        elif saved.sampling != settings.sampling:
+            begin_epoch(state)  # its batches were others
         return state
 
     def _listeners(self, run: Run, comm: Communicator) -> list[Callback]:

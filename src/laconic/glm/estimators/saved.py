@@ -9,6 +9,7 @@ import torch
 
 from laconic.exchange import Communicator
 from laconic.glm.estimators.gather import gather_columns
+from laconic.glm.sampling import Sampling
 from laconic.glm.solvers import Outcome, Solution, State
 
 
@@ -19,25 +20,25 @@ class Saved:
     arrays     weights, momentum and average of all columns, (C, n) each, and of the intercept, (C,)
     numbers    everything else of `State`
     n_rows     rows it was fitted to
-    seed       of the sampling
+    sampling   of its rows
     converged  whether nothing was left to do
     """
 
     arrays: dict[str, np.ndarray]
     numbers: dict[str, Any]
     n_rows: int
-    seed: int
+    sampling: Sampling
     converged: bool
 
     @classmethod
-    def of(cls, solution: Solution, first: int, n: int, n_rows: int, seed: int, comm: Communicator) -> "Saved":
+    def of(cls, solution: Solution, first: int, n: int, n_rows: int, sampling: Sampling, comm: Communicator) -> "Saved":
         """From a rank's columns, which begin at `first` of n; every rank must call this."""
         arrays = {
             name: (gather_columns(t, first, n, comm) if t.dim() == 2 else t.clone()).cpu().numpy()
             for name, t in solution.state.tensors().items()
         }
         numbers = solution.state.numbers()
-        return cls(arrays, numbers, n_rows, seed, solution.outcome is Outcome.CONVERGED)
+        return cls(arrays, numbers, n_rows, sampling, solution.outcome is Outcome.CONVERGED)
 
     @property
     def shape(self) -> tuple[int, ...]:
