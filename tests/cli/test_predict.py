@@ -98,6 +98,21 @@ def test_files_hold_the_same(models, rows, tmp_path, capsys, proba):
     assert table.column(0).to_pylist() == (expected[:, 0] if proba else expected).tolist()
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_a_float64_model_reads_float64(tmp_path, capsys, name):
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet as pq
+
+    seconds = pa.table({"seconds": [1.7e9 + 1, 1.7e9 + 2, 1.7e9 + 3.5]})
+    (arrow_csv.write_csv if name.endswith("csv") else pq.write_table)(seconds, tmp_path / name)
+    like = {"dtype": torch.float64}
+    model = Model(torch.ones(1, 1, **like), torch.tensor([-1.7e9], **like), "linear", None, ("seconds",))
+    model.save(tmp_path / "wide.safetensors")
+    out = predict(capsys, tmp_path / "wide.safetensors", tmp_path / name)
+    assert [float(line) for line in out.splitlines()[1:]] == [1, 2, 3.5]
+
+
 def test_stores_and_libsvm(models, tmp_path, capsys):
     write_store(tmp_path / "rows.safetensors", Table(X, torch.zeros(len(X), dtype=torch.int64)), "fp32")
     (tmp_path / "rows.svm").write_text("0 1:1 2:2 3:1\n0 1:-1 2:0.5 4:1\n0 4:1\n")

@@ -138,13 +138,13 @@ def test_columns_are_named_after_the_fit_as_in_it(tables):
     usual = CASGDRegressor(**options).fit(X, COUNTS, columns["w"], columns["a"])
     for name, column in (("fit", "a"), ("other", "b"), ("both", "b")):
         path, offset = folder / f"{name}.csv", columns[column]
-        np.testing.assert_allclose(model.predict(path, offset=column), usual.predict(X, offset), rtol=1e-4)
+        np.testing.assert_allclose(model.predict(path, offset=column), usual.predict(X, offset), rtol=1e-9)
         for y in (None, "claims", COUNTS):
             weighted = model.score(path, y, sample_weight="w", offset=column)
-            assert weighted == pytest.approx(usual.score(X, COUNTS, columns["w"], offset), abs=1e-5)
-            assert model.score(path, y, offset=column) == pytest.approx(usual.score(X, COUNTS, None, offset), abs=1e-5)
+            assert weighted == pytest.approx(usual.score(X, COUNTS, columns["w"], offset), abs=1e-9)
+            assert model.score(path, y, offset=column) == pytest.approx(usual.score(X, COUNTS, None, offset), abs=1e-9)
     for offset in (None, columns["a"]):
-        np.testing.assert_allclose(model.predict(folder / "fit.csv", offset), usual.predict(X, columns["a"]), rtol=1e-4)
+        np.testing.assert_allclose(model.predict(folder / "fit.csv", offset), usual.predict(X, columns["a"]), rtol=1e-9)
 
 
 def test_a_classifier_s_columns_are_named_as_well(tables):

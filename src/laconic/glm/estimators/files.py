@@ -34,11 +34,12 @@ def read_block(path: Any, roles: Roles, chosen: "str | Precision", comm: Communi
     return read(path, **roles, dtype=dtype, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
 
 
-def read_again(path: Any, fitted: Roles, given: Roles, n_features: int) -> Table:
+def read_again(path: Any, fitted: Roles, given: Roles, n_features: int, dtype: str) -> Table:
     """A file for a fitted model: columns that were target, weights or offset are no features here either.
 
     fitted  the roles of the fit; a column that this file lacks plays none
     given   what is named now, which comes first; target=False where no y is needed
+    dtype   to read text in, "fp64" or "fp32": that of the coefficients
     """
     kind = format_of(path)
     if kind in ("libsvm", "store") and given.get("target") is False:
@@ -51,7 +52,7 @@ def read_again(path: Any, fitted: Roles, given: Roles, n_features: int) -> Table
     there = {role: name for role, name in fitted.items() if not isinstance(name, str) or name in names}
     roles = {"target": False} | there | given
     idle = tuple(name for name in there.values() if isinstance(name, str) and name not in roles.values())
-    return read(path, **roles, exclude=idle)
+    return read(path, **roles, exclude=idle, dtype=dtype)
 
 
 def labels(table: Table) -> np.ndarray:

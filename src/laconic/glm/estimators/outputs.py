@@ -60,7 +60,8 @@ def _file(estimator: Any, data: Given, *, target: bool) -> Given:
         given["target"] = False
     elif y is None and "target" in fitted:
         given["target"] = fitted["target"]
-    table = files.read_again(path, fitted, given, estimator.n_features_in_)
+    dtype = "fp64" if estimator.coef_.dtype == np.float64 else "fp32"
+    table = files.read_again(path, fitted, given, estimator.n_features_in_, dtype)
     if table.n_features != estimator.n_features_in_:
         raise ValueError(f"{path} has {table.n_features} features, the model has {estimator.n_features_in_}")
     names = getattr(estimator, "feature_names_in_", None)

@@ -145,12 +145,13 @@ def one_hot_of(source: Source, names: "tuple[str, ...] | None") -> dict[str, lis
 
 
 def rows_for(model: Model, source: Source, *, target: "str | bool | None" = None) -> tuple[RowStream, Iterator[Table]]:
-    """A file's rows with the columns in the model's order, in blocks; target=False to do without a y.
+    """A file's rows with the columns in the model's order and type, in blocks; target=False to do without a y.
 
     Columns that the model does not know are passed over; `BadTable` names one that it needs and the file lacks.
     """
     asked = target if source.format in (*NAMED, "npy") else None  # the others have no say in where y is
-    rows = stream(source.path, **_options_for(model, source).options(asked))
+    dtype = "fp64" if model.coef.dtype == torch.float64 else "fp32"
+    rows = stream(source.path, **_options_for(model, source).options(asked), dtype=dtype)
     return rows, _ordered(model, source, rows)
 
 
