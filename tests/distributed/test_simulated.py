@@ -61,6 +61,43 @@ def test_simulated_is_distributed(pool, codec, policy):
     assert (workers.last.energy > 0) == (policy != "nothing yet")
 
 
+def images(worker: int) -> torch.Tensor:
+    return torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(worker))
+
+
+def convolutions() -> torch.nn.Module:
+    """Parameters in three layouts: channels last, transposed, and with gaps."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(288, 12))
+    net[2].weight = torch.nn.Parameter(torch.randn(288, 12).t())
+    net[2].bias = torch.nn.Parameter(torch.randn(24)[::2])
+    return net.to(memory_format=torch.channels_last)
+
+
+def gradients(net: torch.nn.Module) -> list[torch.Tensor]:
+    return [p.grad.contiguous() for p in net.parameters()]
+
+
+def convolved(group):
+    net = convolutions()
+    model = wrap(group, "nuqsgd", net=net, policy=POLICIES["everything"], exchange="all_gather")
+    model(images(torch.distributed.get_rank(group))).square().sum().backward()
+    return gradients(net)
+
+
+def test_the_layout_of_parameters_is_no_matter(pool):
+    net = convolutions()
+    workers = laconic.SimulatedWorkers(net, "nuqsgd", 2, policy=POLICIES["everything"])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        workers.backward([lambda x=x: net(x).square().sum() for x in (images(0), images(1))])
+    finally:
+        torch.set_num_threads(threads)
+    for rank in pool.run(convolved, 2):
+        assert all(torch.equal(a, b) for a, b in zip(rank, gradients(net), strict=True))
+
+
 def test_float32_alone_has_a_ratio_of_one():
     net = network()
     workers = laconic.SimulatedWorkers(net, "nuqsgd", 2, policy=Policy(warmup_steps=1))

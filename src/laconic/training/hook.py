@@ -86,19 +86,29 @@ def _agree(state: HookState) -> None:
 
 def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
     compressor = state.compressor
-    for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        name = state.names[id(parameter)]
+    for parameter, shown in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        name, gradient = state.names[id(parameter)], _as_it_lies(shown, parameter)
         group = compressor.groups[state.group_of[name]]
         if _is_flat_group(group, gradient):
             state.values[group.index] = gradient.view(-1)
         else:
             state.values[group.index] = compressor.flat(group)
-            compressor.views(group)[name].copy_(gradient.view(parameter.shape))
+            compressor.views(group)[name].copy_(gradient)
             state.targets[name] = gradient
         state.missing[group.index] -= 1
     while len(state.handles) < len(compressor.groups) and state.missing[len(state.handles)] == 0:
         group = compressor.groups[len(state.handles)]
         state.handles.append(compressor.start(group, state.values[group.index]))
+
+
+def _as_it_lies(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient with each value in its place: buckets hold dense ones in the parameter's strides, and show rows.
+
+    So what is quantised together, and a saved memory, do not depend on the memory format.
+    """
+    if parameter.is_contiguous() or torch.empty_like(parameter, device="meta").stride() != parameter.stride():
+        return shown.view(parameter.shape)  # there are gaps between its values, which the bucket does not have
+    return shown.as_strided(parameter.shape, parameter.stride())
 
 
 def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
@@ -112,8 +122,7 @@ def _finish(state: HookState) -> None:
         step += handle.wait().accounting
         for name in group.names:
             if name in state.targets:
-                target = state.targets[name]
-                target.copy_(compressor.views(group)[name].view(target.shape))
+                state.targets[name].copy_(compressor.views(group)[name])
     for future, buffer in state.futures:
         future.set_result(buffer)
     compressor.finish_step(step)
