@@ -1,5 +1,6 @@
 """Columns of mean zero and variance one, and the way back."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +71,26 @@ def _moments(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sparse_moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Σ x / m and (Σ (x − mean)² − (Σ (x − mean))² / m) / m, where values that are not stored are zeros.
+
+    The second term of the variance would be zero, were the mean not rounded.
+    """
     m = X.shape[0]
-    mean = torch.from_numpy(X.sum(axis=0, dtype="float64")).reshape(-1) / m
-    squares = torch.zeros(X.shape[1], dtype=torch.float64)
-    indices = torch.from_numpy(X.indices).long()
-    squares.index_add_(0, indices, torch.from_numpy(X.data).double().square())
-    return mean, (squares / m - mean.square()).clamp(min=0)
+    stored, total, from_mean, squares = torch.zeros(4, X.shape[1], dtype=torch.float64)
+    for j, x in _stored(X):
+        stored.index_add_(0, j, torch.ones_like(x))
+        total.index_add_(0, j, x)
+    mean, zeros = total / m, m - stored
+    for j, x in _stored(X):
+        from_mean.index_add_(0, j, x - mean[j])
+        squares.index_add_(0, j, (x - mean[j]).square())
+    from_mean -= zeros * mean
+    squares += zeros * mean.square()
+    return mean, ((squares - from_mean.square() / m) / m).clamp(min=0)
+
+
+def _stored(X: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Columns and values of what a CSR matrix stores, some at a time."""
+    for first in range(0, len(X.data), CHUNK_VALUES):
+        part = slice(first, first + CHUNK_VALUES)
+        yield torch.from_numpy(X.indices[part]).long(), torch.from_numpy(X.data[part]).double()
