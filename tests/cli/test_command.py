@@ -1,5 +1,7 @@
 """What every command does alike: Ctrl-C is one line and 130, and a list is given once."""
 
+import os
+import stat
 from contextlib import contextmanager
 
 import numpy as np
@@ -73,3 +75,27 @@ def test_a_list_given_twice_is_refused(arguments, said, capsys):
 def test_of_other_options_the_last_counts(capsys):
     assert main(["fit", "X.npy", "-o", "m.safetensors", "--max-iter", "3", "--max-iter", "1", "--tol", "-1"]) == 0
     assert "1 epochs" in capsys.readouterr().out
+
+
+WRITING = {
+    "fit": ["fit", "X.npy", "-o"],
+    "plan": ["plan", "--parameters", "10", "--calibration", "typical", "-o"],
+    "chart": ["plan", "--parameters", "10", "--calibration", "typical", "--chart"],
+    "calibration": ["plan", "--parameters", "10", "--save"],
+    "report": ["report", "X.json", "-o"],
+    "demo": ["demo", "--report"],
+    "bench": ["bench", "codec", "--size", "10", "--output"],
+}
+
+
+@pytest.mark.parametrize("arguments", WRITING.values(), ids=WRITING)
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_no_file_takes_the_place_of_a_pipe_or_a_device(arguments, through_a_link, folder, capsys):
+    os.mkfifo("pipe")
+    if through_a_link:
+        os.rename("pipe", "real")
+        os.symlink("real", "pipe")
+    assert main([*arguments, "pipe"]) == 2
+    assert "cannot write pipe: it is a device or a pipe" in capsys.readouterr().err
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+    assert os.path.islink("pipe") == through_a_link

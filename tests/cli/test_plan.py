@@ -159,6 +159,7 @@ WRONG = {
     "latency": ([*MODEL, *TYPICAL, "--latency", "soon"], "such as 20us"),
     "algorithm": ([*MODEL, *TYPICAL, "--algorithm", "star"], "unknown all-reduce 'star'"),
     "png": ([*MODEL, *TYPICAL, "--chart", "x.png"], "written as .html or .svg, not .png"),
+    "two things into one file": ([*MODEL, *TYPICAL, "-o", "x.svg", "--chart", "./x.svg"], "x.svg is given twice"),
     "no folder": ([*MODEL, *TYPICAL, "--output", "/nowhere/plan.json"], "/nowhere"),
     "nothing to save": ([*MODEL, *TYPICAL, "--save", "c.json"], "nothing was"),
     "no calibration": ([*MODEL, "--calibration", "missing.json"], "cannot read missing.json"),

@@ -75,6 +75,8 @@ WRONG = {
     "nothing given": ([], "RUN"),
     "no such file": (["none.json"], "cannot read none.json: No such file"),
     "a folder as output": (["ddp.json", "-o", "."], "cannot write ."),
+    "over a run": (["ddp.json", "-o", "./ddp.json"], "give -o FILE.html"),
+    "a run's ending": (["ddp.json", "-o", "other.json"], "give -o FILE.html"),
     "no such folder": (["ddp.json", "-o", "none/page.html"], "cannot write none"),
 }
 
@@ -88,3 +90,4 @@ def test_mistakes(case, run, tmp_path, monkeypatch, capsys):
     assert said in err
     assert len(err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["ddp.json"]
+    assert json.loads(run.read_text())["rows"] == [ROW]

@@ -178,9 +178,12 @@ def _check_files(chart: Path | None, output: Path | None, save: Path | None) -> 
         raise BadInput(
             f"charts are written as {' or '.join(CHARTS)}, not {chart.suffix or 'without an ending'}: {chart}"
         )
-    for path in (chart, output, save):
-        if path is not None and not path.absolute().parent.is_dir():
+    given = [path for path in (chart, output, save) if path is not None]
+    for i, path in enumerate(given):
+        if not path.absolute().parent.is_dir():
             raise BadInput(f"cannot write {path}: there is no folder {path.parent}")
+        if path.resolve() in [other.resolve() for other in given[:i]]:
+            raise BadInput(f"--chart, --output and --save are files of their own; {path} is given twice")
 
 
 def _write(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from laconic.cli.bad_input import bad_input
+from laconic.cli.bad_input import BadInput, bad_input
 
 TITLE = "laconic report"
 
@@ -30,6 +30,8 @@ def report(
     from laconic.report import read_runs
     from laconic.report import report as make
 
+    if output.suffix == ".json" or output.resolve() in {path.resolve() for path in runs}:
+        raise BadInput(f"cannot write {output}: the page is HTML, and runs are JSON; give -o FILE.html")
     found = read_runs(runs)
     page, summary = make(title, found.runs)
     write(output, page)
