@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 76, 190, 40, 52
+HEIGHT = 400
+LEFT, RIGHT, TOP, BOTTOM = 76, 530, 40, 52
+"""Where the plot begins and ends across, and its margins above and below; names of the curves stand to its right."""
+NAME, LETTER = 42, 8
+"""From the plot to a name, and what a letter takes at most on average."""
 COLOURS = ("#2f6fdb", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#6b7280")
 FEWEST_TICKS = 4
 DASHES = ("", "7 4", "2 4")
@@ -17,7 +20,8 @@ STYLE = (
 )
 PAGE_STYLE = (
     ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;"
-    "padding:0 1rem;color:#1f2328;background:#fff}pre{overflow-x:auto;font-size:13px}svg{max-width:100%;height:auto}"
+    "padding:0 1rem;color:#1f2328;background:#fff}pre{overflow-x:auto;font-size:13px}figure{margin:0}"
+    "svg{max-width:100%;height:auto}"
     "@media (prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}}"
 )
 
@@ -60,10 +64,11 @@ def svg(chart: Chart) -> str:
     ys = [y for curve in chart.curves for y in curve.y]
     if not xs or min(xs) <= 0 or min(ys) <= 0:
         raise ValueError("a chart on logarithmic axes needs points, all above 0")
-    across = _Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT)
+    across = _Axis(min(xs), max(xs), LEFT, RIGHT)
     up = _Axis(min(ys), max(ys), HEIGHT - BOTTOM, TOP)
+    width = RIGHT + NAME + LETTER * max(len(curve.name) for curve in chart.curves)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" '
         f'role="img" aria-label="{escape(chart.title)}"><style>{STYLE}</style>',
         f'<text class="title" x="{LEFT}" y="22">{escape(chart.title)}</text>',
         *_grid(chart, across, up),
@@ -80,7 +85,8 @@ def page(title: str, text: str, charts: Sequence[Chart]) -> str:
     """One HTML page with the charts and, as it is, a text."""
     shown = "\n".join(f"<figure>{svg(chart)}</figure>" for chart in charts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
         f"<style>{PAGE_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n{shown}\n<pre>{escape(text)}</pre></body></html>\n"
     )
 
@@ -118,9 +124,9 @@ def _grid(chart: Chart, across: _Axis, up: _Axis) -> list[str]:
         )
     for y in up.ticks():
         p = up.at(y)
-        parts.append(f'<line class="grid" x1="{LEFT}" y1="{p:.1f}" x2="{WIDTH - RIGHT}" y2="{p:.1f}"/>')
+        parts.append(f'<line class="grid" x1="{LEFT}" y1="{p:.1f}" x2="{RIGHT}" y2="{p:.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{p + 4:.1f}" text-anchor="end">{escape(chart.y_text(y))}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
+    middle = (LEFT + RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{escape(chart.x_label)}</text>')
     parts.append(f'<text x="{LEFT}" y="{TOP - 4}" text-anchor="end">{escape(chart.y_label)}</text>')
     return parts
@@ -142,7 +148,7 @@ def _legend(chart: Chart) -> list[str]:
     parts = []
     for place, i in enumerate(order):
         y = TOP + 8 + 20 * place
-        x = WIDTH - RIGHT + 14
+        x = RIGHT + 14
         parts.append(f'<line class="curve" {_ink(i)} x1="{x}" y1="{y}" x2="{x + 22}" y2="{y}"/>')
-        parts.append(f'<text x="{x + 28}" y="{y + 4}">{escape(chart.curves[i].name)}</text>')
+        parts.append(f'<text x="{RIGHT + NAME}" y="{y + 4}">{escape(chart.curves[i].name)}</text>')
     return parts

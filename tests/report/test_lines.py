@@ -1,0 +1,39 @@
+"""Curves as SVG: names as long as they are, one point, and nothing that a logarithm does not have."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from laconic.report.lines import Chart, Curve, page, svg
+
+NAMES = ["a", "nuqsgd-4-rans scatter_reduce", "<b> & " * 20]
+
+
+def chart(*names, x=(1.0, 10.0), y=(2.0, 20.0)):
+    return Chart("title", "x", "y", [Curve(name, x, y) for name in names])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_fits_into_the_picture(name):
+    made = ET.fromstring(svg(chart("short", name)))  # noqa: S314
+    width = float(made.get("viewBox").split()[2])
+    (text,) = (element for element in made if element.text == name)
+    assert float(text.get("x")) + 7 * len(name) <= width == float(made.get("width"))
+
+
+@pytest.mark.parametrize(("x", "y"), [([3.0], [3.0]), ([1.0, 1.0], [1e-300, 1e300])])
+def test_one_place_and_very_far_ones(x, y):
+    assert ET.fromstring(svg(chart("a", x=x, y=y))) is not None  # noqa: S314
+
+
+@pytest.mark.parametrize(("x", "y"), [([], []), ([0.0], [1.0]), ([1.0], [-1.0])])
+def test_what_has_no_logarithm_is_refused(x, y):
+    with pytest.raises(ValueError, match="all above 0"):
+        svg(chart("a", x=x, y=y))
+
+
+def test_a_page_takes_nothing_for_markup():
+    made = page("<b>", "</pre><script>", [chart("<i>")])
+    assert "<b>" not in made
+    assert "<script>" not in made
+    assert "<i>" not in made
