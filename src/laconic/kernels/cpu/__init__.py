@@ -1,5 +1,6 @@
 """Numba kernels: compiled at first use, kept on disk, threaded over buckets and blocks."""
 
+import laconic.kernels.cpu.folder  # noqa: F401 (first: kernels need it)
 from laconic.kernels.cpu.elias import elias_decode, elias_encode
 from laconic.kernels.cpu.fused import (
     dequantize,
