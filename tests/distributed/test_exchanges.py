@@ -7,7 +7,7 @@ import torch
 
 import laconic
 from laconic import Codec, Stream
-from laconic.exchange import AllGather, BySize, Communicator, Pipeline, ScatterReduce, Task, by_name
+from laconic.exchange import AllGather, BySize, Communicator, Pipeline, ScatterReduce, Task, average_in_pieces, by_name
 from laconic.exchange.scatter_reduce import chunk_cuts
 
 CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "ef-sign", "ef-nuqsgd"]
@@ -155,6 +155,34 @@ def test_bad_arguments():
         by_name("ring", laconic.codec("fp32"), 2)
     with pytest.raises(ValueError, match="all_reduce sums values on the wire and cannot carry NUQSGD"):
         by_name("all_reduce", laconic.codec("nuqsgd"), 2)
+
+
+FP32 = laconic.codec("fp32")
+UNFIT = {
+    "complex": ({"v": torch.ones(4, dtype=torch.complex64)}, TypeError, "cannot quantize a tensor of complex64"),
+    "whole": ({"v": torch.ones(4, dtype=torch.int64)}, TypeError, "cannot quantize a tensor of int64"),
+    "no tensor": ({"v": [1.0]}, TypeError, "expected a torch.Tensor, got builtins.list"),
+    "a quantizer": ({"codec": laconic.NUQSGD()}, TypeError, r"codec must be a Codec such as .*, got NUQSGD\("),
+    "short": ({"out": torch.empty(3)}, ValueError, r"out must be a contiguous row of 4 float32, .* of shape \(3,\)"),
+    "wide": (
+        {"out": torch.empty(4, dtype=torch.float64)},
+        ValueError,
+        "row of 4 float32, one a value, got torch.float64",
+    ),
+    "with gaps": ({"out": torch.empty(8)[::2]}, ValueError, "out must be a contiguous row of 4 float32"),
+}
+
+
+@pytest.mark.parametrize("exchange", ["all_reduce", "all_gather", "scatter_reduce", "nothing"])
+@pytest.mark.parametrize(("change", "kind", "said"), UNFIT.values(), ids=UNFIT)
+def test_what_cannot_be_averaged_is_told(exchange, change, kind, said):
+    way, given = by_name(exchange, FP32, 1), {"v": torch.ones(4), "codec": FP32, **change}
+    with pytest.raises(kind, match=said):
+        way.average(**given)
+    pipeline = Pipeline(Communicator())
+    with pytest.raises(kind, match=said):
+        average_in_pieces(pipeline, way, **given)
+    pipeline.close()
 
 
 @pytest.mark.parametrize("second", ["ef-sign", "ef-nuqsgd", "ef-bf16", "sign"])

@@ -12,6 +12,7 @@ from laconic.exchange.accounting import Accounting
 from laconic.exchange.buffers import NEW, Buffers
 from laconic.exchange.communicator import Communicator
 from laconic.kernels import Stream
+from laconic.quantizers.base import flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ class Exchange(ABC):
     def check(self, codec: Codec) -> None:  # noqa: B027 (most carry any codec)
         """Raise `ValueError` if this exchange cannot carry `codec`; the message names both."""
 
+    def require(self, codec: Codec, v: torch.Tensor, out: torch.Tensor | None) -> None:
+        """Raise `TypeError` or `ValueError` if `v` cannot be averaged with `codec` into `out`."""
+        if not isinstance(codec, Codec):
+            raise TypeError(f"codec must be a Codec such as Codec(NUQSGD(bits=4)), got {codec!r}")
+        self.check(codec)
+        n = flat(v).numel()
+        if out is not None and (out.dtype != torch.float32 or out.shape != (n,) or not out.is_contiguous()):
+            raise ValueError(
+                f"out must be a contiguous row of {n} float32, one a value, got {out.dtype} of shape {tuple(out.shape)}"
+            )
+
     @abstractmethod
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         """Most bytes a rank receives for n values among `size` ranks; what "auto" minimises."""
@@ -93,8 +105,8 @@ class Exchange(ABC):
         >>> AllGather().average(torch.tensor([3.0, 4.0]), laconic.codec("fp32")).value
         tensor([3., 4.])
         """
-        self.check(codec)
-        task = Task(v, codec, stream, memory, measure_error, out)
+        self.require(codec, v, out)
+        task = Task(flat(v), codec, stream, memory, measure_error, out)
         phases = self.phases(task, Communicator.over() if comm is None else comm)
         while True:
             try:

@@ -42,7 +42,7 @@ def average_in_pieces(
     True
     >>> pipeline.close()
     """
-    exchange.check(codec)
+    exchange.require(codec, v, out)
     v = v.reshape(-1)
     average = torch.empty(v.numel(), dtype=torch.float32, device=v.device) if out is None else out
     handles = []
