@@ -10,8 +10,8 @@ POWER    With l1 = 2^-m the smallest non-zero level, t = r + max(r, l1) is 2r wh
 UNIFORM  The same in fixed point: r * top with 23 binary places, plus 23 random bits, shifted right by 23.
 TABLE    Search, then compare a 24-bit uniform number times the gap with the distance to the lower level.
 
-The float32 operations on the way, five at most, move no expectation by more than 2^-21 of the value and 2^-22 of the gap
-between its levels, where neither is subnormal.
+The float32 operations on the way, five at most, move no expectation by more than 2^-21 of the value and 2^-22 of the
+gap between its levels, where neither is subnormal.
 
 Buckets with norm zero, or a non-finite norm, get symbol 0 throughout; since 0 * inf is NaN, a non-finite bucket
 decodes to non-finite values and no other bucket does.
