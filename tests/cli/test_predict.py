@@ -113,6 +113,28 @@ def test_a_float64_model_reads_float64(tmp_path, capsys, name):
     assert [float(line) for line in out.splitlines()[1:]] == [1, 2, 3.5]
 
 
+@pytest.mark.parametrize("train", ["train.svm", "train.safetensors"])
+@pytest.mark.parametrize("base", [0, 1])
+def test_libsvm_columns_count_from_where_the_model_s_did(tmp_path, capsys, train, base):
+    """A file may not use its first column: what column an index is must not depend on that."""
+    (tmp_path / "train.svm").write_text(f"1 {base}:2 {base + 1}:1\n0 {base + 1}:-1\n1 {base}:1\n" * 5)
+    if train.endswith("safetensors"):
+        convert(tmp_path / "train.svm", tmp_path / train)
+    test, model = tmp_path / "new.svm", tmp_path / "m.safetensors"
+    test.write_text(f"1 {base + 1}:1\n")
+    options = ["--max-iter", "3", "--json", "-q"] + (["--test", str(test)] if train.endswith("svm") else [])
+    assert main(["fit", str(tmp_path / train), "-o", str(model), *options]) == 0
+    said, expected = json.loads(capsys.readouterr().out), Model.load(model).predict_proba(torch.tensor([[0.0, 1.0]]))
+    out = predict(capsys, model, test, "--proba")
+    assert [float(p) for p in out.splitlines()[1].split(",")] == pytest.approx(expected[0].tolist(), rel=1e-6)
+    if said["test_metrics"]:
+        assert said["test_metrics"]["log_loss"] == pytest.approx(-float(expected[0, 1].log()), rel=1e-5)
+    if base == 1:
+        test.write_text("1 0:1\n")
+        assert main(["predict", str(model), str(test)]) == 2
+        assert "new.svm: has index 0, and columns were to count from 1" in capsys.readouterr().err
+
+
 def test_stores_and_libsvm(models, tmp_path, capsys):
     write_store(tmp_path / "rows.safetensors", Table(X, torch.zeros(len(X), dtype=torch.int64)), "fp32")
     (tmp_path / "rows.svm").write_text("0 1:1 2:2 3:1\n0 1:-1 2:0.5 4:1\n0 4:1\n")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 from laconic import LaconicError
-from laconic.data import BadTable, MalformedFile, libsvm, read_libsvm, scan_libsvm
+from laconic.data import BadTable, MalformedFile, convert, libsvm, read, read_libsvm, scan_libsvm
 
 from .files import as_dense, dump_libsvm, small_table
 
@@ -109,8 +109,19 @@ def test_zero_based(tmp_path):
     assert read_libsvm(path, zero_based=True).X.toarray().tolist() == [[0, 1, 0, 3]]
     path.write_text("1 0:1 3:3\n")
     assert read_libsvm(path).X.toarray().tolist() == [[1, 0, 0, 3]]
-    with pytest.raises(MalformedFile, match="has index 0 although it was said to be one-based"):
+    with pytest.raises(MalformedFile, match="has index 0, and columns were to count from 1"):
         read_libsvm(path, zero_based=False)
+
+
+@pytest.mark.parametrize(("text", "zero_based"), [("1 0:1 3:3\n", True), ("1 1:1 3:3\n", False)])
+def test_a_store_says_how_its_columns_were_counted(text, zero_based, tmp_path):
+    path, store, again = tmp_path / "a", tmp_path / "b.safetensors", tmp_path / "c.safetensors"
+    path.write_text(text)
+    convert(path, store)
+    convert(store, again)
+    assert [read(file).zero_based for file in (path, store, again)] == [zero_based] * 3
+    with pytest.raises(BadTable, match="zero_based= is for LIBSVM files; this is store"):
+        read(store, zero_based=zero_based)
 
 
 def test_scan(tmp_path):

@@ -158,6 +158,20 @@ def test_a_classifier_s_columns_are_named_as_well(tables):
     assert model.fit(X, LABELS)._roles == {}
 
 
+@pytest.mark.parametrize("base", [0, 1])
+def test_libsvm_columns_count_from_where_the_fit_s_did(base, folder):
+    rows = [f"{y} " + " ".join(f"{j + base}:{v}" for j, v in enumerate(x)) for x, y in zip(X, LABELS, strict=True)]
+    (folder / "fit.svm").write_text("\n".join(rows) + "\n")
+    (folder / "new.svm").write_text(f"1 {base + 1}:1 {base + 5}:-1\n0 {base + 1}:1\n")
+    model = CASGDClassifier(max_iter=2, tol=None, random_state=0, warm_start=True).fit(folder / "fit.svm")
+    new = np.zeros((2, 6), dtype=np.float32)
+    new[:, 1], new[0, 5] = 1, -1
+    np.testing.assert_allclose(model.predict_proba(folder / "new.svm"), model.predict_proba(new), rtol=1e-6)
+    model.fit(folder / "new.svm")
+    np.save(folder / "all.npy", new)
+    np.testing.assert_allclose(model.predict_proba(folder / "all.npy"), model.predict_proba(new), rtol=1e-6)
+
+
 def test_columns_that_cannot_be_named(tables, folder):
     path = tables[0]
     model = CASGDRegressor("poisson", max_iter=1, tol=None).fit(path / "fit.csv", "claims", "w", "a")

@@ -37,6 +37,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 _WORDS = (
     (r"; target=False reads features only", ""),
+    (r"; leave zero_based= out, or True", ""),
     (r"exclude=\('([^']*)',\)", r"--drop \1"),
     (r"one_hot=\('([^']*)',\)", r"--one-hot \1"),
     (r"target='([^']*)'", r"--target \1"),

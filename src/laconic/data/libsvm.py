@@ -78,7 +78,11 @@ def read_libsvm(
     labels = np.concatenate([np.empty(0), *(piece.labels for piece in pieces)])
     X = _csr(pieces, low, high, base)
     return Table(
-        to_dense(X, to_dtype(dtype)) if dense else X, as_target(labels, "the label"), columns=(low, high), n_features=n
+        to_dense(X, to_dtype(dtype)) if dense else X,
+        as_target(labels, "the label"),
+        columns=(low, high),
+        n_features=n,
+        zero_based=base == 0,
     )
 
 
@@ -112,7 +116,8 @@ def stream_libsvm(
     scan = scan_libsvm(path, zero_based=zero_based)
     n, kind = _width(scan.n_features, n_features, path), to_dtype(dtype)
     blocks = _dense_blocks(path, n, scan, kind) if dense else _sparse_blocks(path, n, scan)
-    return RowStream(blocks, scan.n_rows, n, (0, n), None if dense else scan.n_nonzero, kind, source=path.name)
+    n_nonzero = None if dense else scan.n_nonzero
+    return RowStream(blocks, scan.n_rows, n, (0, n), n_nonzero, kind, source=path.name, zero_based=scan.zero_based)
 
 
 def _sparse_blocks(path: Path, n: int, scan: Scan) -> Iterator[Table]:
@@ -129,7 +134,8 @@ def _dense_blocks(path: Path, n: int, scan: Scan, dtype: torch.dtype) -> Iterato
 
 def _base(smallest: int, zero_based: bool | None, path: Path) -> int:
     if zero_based is False and smallest == 0:
-        raise MalformedFile(path, "has index 0 although it was said to be one-based; leave zero_based out, or True")
+        what = "has index 0, and columns were to count from 1, as they do for a model that was fitted to such a file"
+        raise MalformedFile(path, f"{what}; leave zero_based= out, or True")
     return int(smallest > 0) if zero_based is None else int(not zero_based)
 
 

@@ -61,6 +61,7 @@ def read(
     one_hot: OneHot = (),
     exclude: tuple[str, ...] = (),
     dense: bool = False,
+    zero_based: bool | None = None,
 ) -> Table:
     """Read a file of any format, told by its suffix; what no format claims is LIBSVM (`a9a`, `a9a.xz`, `x.svm.gz`).
 
@@ -74,6 +75,7 @@ def read(
                    categories fixes these, as is needed to read new data for an old model
     exclude        columns of CSV or Parquet to be left out
     dense          a LIBSVM file as a dense X
+    zero_based     whether a LIBSVM file counts columns from 0; None finds out: it does where any index is 0
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny")
@@ -84,9 +86,11 @@ def read(
     path = _file(path)
     roles = Roles(target, sample_weight, offset, one_hot, exclude)
     kind = format_of(path)
-    _check_options(path, kind, roles, dense)
+    _check_options(path, kind, roles, dense, zero_based)
     if kind == "libsvm":
-        table = libsvm.read_libsvm(path, n_features=n_features, columns=columns, dense=dense, dtype=dtype or "fp32")
+        table = libsvm.read_libsvm(
+            path, n_features=n_features, columns=columns, zero_based=zero_based, dense=dense, dtype=dtype or "fp32"
+        )
     elif kind == "csv":
         table = csv.read_csv(path, roles, columns=columns, dtype=dtype or "fp32")
     elif kind == "parquet":
@@ -111,13 +115,14 @@ def stream(
     one_hot: OneHot = (),
     exclude: tuple[str, ...] = (),
     dense: bool = False,
+    zero_based: bool | None = None,
 ) -> RowStream:
     """All columns as a stream of row blocks: what `convert` writes. Arguments as for `read`."""
     path = _file(path)
     kind, roles = format_of(path), Roles(target, sample_weight, offset, one_hot, exclude)
-    _check_options(path, kind, roles, dense)
+    _check_options(path, kind, roles, dense, zero_based)
     if kind == "libsvm":
-        return libsvm.stream_libsvm(path, n_features=n_features, dense=dense, dtype=dtype)
+        return libsvm.stream_libsvm(path, n_features=n_features, zero_based=zero_based, dense=dense, dtype=dtype)
     if kind == "csv":
         rows = csv.stream_csv(path, roles, dtype=dtype)
     elif kind == "parquet":
@@ -195,10 +200,11 @@ def _file(path: AnyPath) -> Path:
     return path
 
 
-def _check_options(path: Path, kind: str, roles: Roles, dense: bool) -> None:
+def _check_options(path: Path, kind: str, roles: Roles, dense: bool, zero_based: bool | None) -> None:
     """An option that the format has no use for is a mistake, not to be passed over."""
-    if dense and kind != "libsvm":
-        raise BadTable(f"{path}: dense= is for LIBSVM files; this is {kind}")
+    for name, given in (("dense", dense), ("zero_based", zero_based is not None)):
+        if given and kind != "libsvm":
+            raise BadTable(f"{path}: {name}= is for LIBSVM files; this is {kind}")
     if kind in ("csv", "parquet"):
         return
     options: dict[str, Any] = {"one_hot": roles.one_hot, "exclude": roles.exclude}

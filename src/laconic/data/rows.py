@@ -24,6 +24,7 @@ class RowStream:
     has_target    False where y is all NaN for want of a target
     has_sample_weight, has_offset  whether each block brings them
     source        where the rows come from, for the reader of the store
+    zero_based    as in `Table`
     """
 
     blocks: Iterable[Table]
@@ -38,6 +39,7 @@ class RowStream:
     feature_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     source: str = ""
+    zero_based: bool | None = None
 
     @property
     def n_columns(self) -> int:
@@ -65,6 +67,7 @@ def rows_of(table: Table, source: str = "") -> RowStream:
         table.feature_names,
         table.classes,
         source,
+        table.zero_based,
     )
 
 

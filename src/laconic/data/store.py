@@ -117,7 +117,8 @@ def _table(header: Header, mapped: mmap.mmap, columns: tuple[int, int] | None) -
     except BadTable as error:
         raise CorruptPayload(str(error)) from error
     X = X if columns is None else take_columns(X, first, last)
-    return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"))
+    zero_based = {"true": True, "false": False}.get(header.metadata.get("zero_based", ""))
+    return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"), zero_based)
 
 
 def _tensor(mapped: mmap.mmap, section: Section) -> torch.Tensor:

@@ -69,6 +69,8 @@ def _metadata(stream: RowStream) -> dict[str, str]:
     for key, names in (("feature_names", stream.feature_names), ("classes", stream.classes)):
         if names is not None:
             metadata[key] = json.dumps(names)
+    if stream.zero_based is not None:
+        metadata["zero_based"] = json.dumps(stream.zero_based)
     return metadata
 
 

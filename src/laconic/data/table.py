@@ -28,6 +28,7 @@ class Table:
     columns        (first, last): X holds columns first to last - 1 of the whole matrix; by default all there are
     n_features     columns of the whole matrix; by default `last`
     classes        what the codes 0, 1, ... in y stand for, where the target was text
+    zero_based     whether the first column was written as 0 in a LIBSVM file; None for other formats
 
     >>> table = Table(torch.eye(3)[:, 1:], torch.tensor([1, 0, 1]), columns=(1, 3), n_features=3)
     >>> table.n_rows, table.columns, table.is_sparse
@@ -42,6 +43,7 @@ class Table:
     columns: tuple[int, int] = (0, -1)
     n_features: int = -1
     classes: tuple[str, ...] | None = None
+    zero_based: bool | None = None
 
     def __post_init__(self) -> None:
         _check_matrix(self.X)

@@ -13,7 +13,7 @@ from laconic.glm.auto_recipe import is_auto
 from laconic.glm.precision import Precision, recipe
 
 Roles = dict[str, Any]
-"""Arguments of `read` that say which columns of a file are target, weights and offset."""
+"""Arguments of `read`: which columns of a file are target, weights and offset; of LIBSVM, how it counts them."""
 
 
 def roles_of(y: Any, sample_weight: Any, offset: Any) -> Roles:
@@ -41,11 +41,12 @@ def read_again(path: Any, fitted: Roles, given: Roles, n_features: int, dtype: s
     given   what is named now, which comes first; target=False where no y is needed
     dtype   to read text in, "fp64" or "fp32": that of the coefficients
     """
-    kind = format_of(path)
+    kind, base = format_of(path), base_for(path, fitted)
+    fitted = {role: name for role, name in fitted.items() if role != "zero_based"}
     if kind in ("libsvm", "store") and given.get("target") is False:
         given = {role: name for role, name in given.items() if role != "target"}  # their y is always there
     if kind == "libsvm":
-        return read(path, n_features=n_features, **given)
+        return read(path, n_features=n_features, **base, **given)
     if kind not in ("csv", "parquet"):
         return read(path, **fitted | given)
     names = describe(path).columns or ()
@@ -53,6 +54,12 @@ def read_again(path: Any, fitted: Roles, given: Roles, n_features: int, dtype: s
     roles = {"target": False} | there | given
     idle = tuple(name for name in there.values() if isinstance(name, str) and name not in roles.values())
     return read(path, **roles, exclude=idle, dtype=dtype)
+
+
+def base_for(path: Any, fitted: Roles) -> Roles:
+    """Where another file was LIBSVM before: this one counts its columns from the same number."""
+    there = format_of(path) == "libsvm" and "zero_based" in fitted
+    return {"zero_based": fitted["zero_based"]} if there else {}
 
 
 def labels(table: Table) -> np.ndarray:

@@ -83,9 +83,11 @@ def _read_file(estimator: Any, data: Given, comm: Communicator | None, reset: bo
 
     path, y, sample_weight, offset = data
     roles = files.roles_of(y, sample_weight, offset)
-    table = files.read_block(path, roles, estimator.recipe, comm)
+    base = {} if reset else files.base_for(path, estimator._roles)
+    table = files.read_block(path, roles | base, estimator.recipe, comm)
     if reset:
-        estimator._roles, estimator.n_features_in_ = roles, table.n_features
+        base = {} if table.zero_based is None else {"zero_based": table.zero_based}
+        estimator._roles, estimator.n_features_in_ = roles | base, table.n_features
         if table.feature_names is not None:
             estimator.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
         elif hasattr(estimator, "feature_names_in_"):

@@ -31,6 +31,7 @@ def make_model(
         "offset": source.offset,
         "exposure": source.exposure,
         "one_hot": one_hot_of(source, data.feature_names),
+        "zero_based": data.zero_based,
     }
     return Model(
         torch.cat(parts, 1) if comm.rank == 0 else coef.clone(),

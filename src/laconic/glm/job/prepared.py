@@ -30,6 +30,7 @@ class Prepared:
     scaling        of the columns, if they were scaled
     columns        (first, last) of this rank, and
     n_features     columns in all
+    zero_based     as in `Table`
     checksum       of some of this rank's values; its sum over ranks does not depend on who has which columns
     """
 
@@ -40,6 +41,7 @@ class Prepared:
     columns: tuple[int, int]
     n_features: int
     feature_names: tuple[str, ...] | None
+    zero_based: bool | None
     checksum: int
 
 
@@ -58,7 +60,8 @@ def prepare(task: Task, comm: Communicator, precision: Precision) -> Prepared:
     device = device_for(task.device, task.data.path, is_sparse=table.is_sparse, n_ranks=comm.size)
     problem = Problem(as_columns(X, precision.data), kind, y, table.sample_weight, table.offset)
     problem = placed(problem, device)
-    return Prepared(problem, family, classes, scaling, table.columns, table.n_features, table.feature_names, found)
+    columns = (table.columns, table.n_features, table.feature_names, table.zero_based)
+    return Prepared(problem, family, classes, scaling, *columns, found)
 
 
 def _targets(task: Task, table: Table, dtype: torch.dtype) -> tuple[str, "tuple[Label, ...] | None", torch.Tensor]:

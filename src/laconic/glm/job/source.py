@@ -32,9 +32,10 @@ NAMED = ("csv", "parquet")
 class Source:
     """A file and the parts its columns play; see `data.read`. All are JSON values.
 
-    exposure  a column whose logarithm is the offset
-    one_hot   columns to spread out into one a category; a mapping also fixes the categories
-    drop      columns to leave out
+    exposure    a column whose logarithm is the offset
+    one_hot     columns to spread out into one a category; a mapping also fixes the categories
+    drop        columns to leave out
+    zero_based  whether a LIBSVM file counts columns from 0; None to find out
     """
 
     path: str
@@ -46,6 +47,7 @@ class Source:
     drop: "tuple[str, ...] | list[str]" = ()
     n_features: int | None = None
     dense: bool = False
+    zero_based: bool | None = None
 
     @property
     def format(self) -> str:
@@ -64,6 +66,7 @@ class Source:
             "one_hot": self.one_hot,
             "exclude": tuple(self.drop),
             "dense": self.dense,
+            "zero_based": self.zero_based,
         }
 
 
@@ -89,7 +92,7 @@ def _columns(source: Source, options: dict[str, Any], comm: Communicator) -> tup
     if comm.size == 1:
         return None
     if source.format == "libsvm":
-        scan = scan_libsvm(source.path, count_columns=True)
+        scan = scan_libsvm(source.path, zero_based=source.zero_based, count_columns=True)
         n = scan.n_features if source.n_features is None else source.n_features
         counts = scan.column_counts
         if source.dense or counts is None:
@@ -157,7 +160,7 @@ def rows_for(model: Model, source: Source, *, target: "str | bool | None" = None
 
 def _options_for(model: Model, source: Source) -> Source:
     if source.format == "libsvm":
-        return replace(source, n_features=model.n_features)
+        return replace(source, n_features=model.n_features, zero_based=model.inputs.get("zero_based"))
     if source.format not in NAMED or model.feature_names is None:
         return source
     one_hot: dict[str, list[str]] = dict(model.inputs.get("one_hot", {}))
