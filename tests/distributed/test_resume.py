@@ -89,8 +89,9 @@ def test_all_states_at_the_same_size_means_one_s_own(pool):
         assert all(torch.equal(own["memory"][name], memory) for name, memory in state["memory"].items())
 
 
-def test_without_memory_any_rank_s_state_will_do(pool):
-    state = pool.run(saved_states, 2, codec="nuqsgd")[0]
+@pytest.mark.parametrize("former", [1, 2, 3])
+def test_without_memory_any_rank_s_state_will_do(pool, former):
+    state = pool.run(saved_states, former, codec="nuqsgd")[-1]
     for rank, after in enumerate(pool.run(loaded, 2, states=state, codec="nuqsgd")):
         assert (int(after["step"]), int(after["rank"]), after["memory"]) == (3, rank, {})
 

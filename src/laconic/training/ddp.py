@@ -48,6 +48,9 @@ def compress(
 
     Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
     raised on every rank and names rank and field.
+
+    Returns what holds the threads and connections of the exchange. They last as long as the process; a script that
+    trains one model after another calls `close()` on it, on every rank, when it is done with a model.
     """
     _check_model(model)
     seed, error_every = whole("seed", seed, 0, MAX_SEED), whole("error_every", error_every, 0)

@@ -92,9 +92,10 @@ def check_shapes(what: str, wanted: Mapping[str, torch.Tensor], got: Mapping[str
 
 
 def _check_ranks(states: list[Mapping[str, Any]], rank: int, size: int) -> None:
-    """Raise `ValueError` unless these are the states of all former ranks, or one that is this rank's."""
+    """Raise `ValueError` unless these are the states of all former ranks, or one that is this rank's, or any
+    without memory."""
     former, ranks = int(states[0]["world_size"]), sorted(int(s["rank"]) for s in states)
-    if ranks == list(range(former)):
+    if ranks == list(range(former)) or not any(s["memory"] for s in states):
         return
     if len(states) > 1:
         raise ValueError(f"need the states of ranks 0 to {former - 1}, got {ranks}")
@@ -103,7 +104,7 @@ def _check_ranks(states: list[Mapping[str, Any]], rank: int, size: int) -> None:
             f"this state is from {former} ranks and there are {size} now; "
             "give load_state_dict the list of all former ranks' states"
         )
-    if states[0]["memory"] and ranks != [rank]:
+    if ranks != [rank]:
         raise ValueError(
             f"this state is from rank {ranks[0]} and this is rank {rank}, whose memory is another; "
             "give load_state_dict what this rank saved, or the list of all ranks' states"
