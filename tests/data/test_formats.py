@@ -1,12 +1,13 @@
 """Every format gives back the same table, whole and cut into columns; every format becomes a store."""
 
+import os
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
-from laconic.data import Table, column_cuts, column_weights, convert, describe, read, take_columns
+from laconic.data import BadTable, Table, column_cuts, column_weights, convert, describe, read, stream, take_columns
 
 from .files import FORMATS, as_dense, assert_same, dump_libsvm, small_table, sparse
 
@@ -146,3 +147,26 @@ def test_no_such_file(tmp_path):
     dump_libsvm(tmp_path / "a.parquet.gz", small_table())
     with pytest.raises(ValueError, match="unpack it first"):
         read(tmp_path / "a.parquet.gz")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "X.npy", "rows.npz", "rows.safetensors"])
+def test_a_pipe_is_refused_not_waited_for(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    for look in (read, stream, describe):
+        with pytest.raises(
+            BadTable, match="is a pipe or a device, and has to be read more than once; save it to a file"
+        ):
+            look(tmp_path / name)
+
+
+def test_libsvm_is_read_from_a_pipe_where_once_will_do():
+    for look in (lambda path: read(path).y.tolist(), stream, describe):
+        there, here = os.pipe()
+        os.write(here, b"1 1:2\n0 1:3\n")
+        os.close(here)
+        if look in (stream, describe):
+            with pytest.raises(BadTable, match="is a pipe"):
+                look(f"/dev/fd/{there}")
+        else:
+            assert look(f"/dev/fd/{there}") == [1, 0]
+        os.close(there)

@@ -83,9 +83,9 @@ def read(
     >>> read(path, columns=(1, 4)).X.toarray().tolist()
     [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
     """
-    path = _file(path)
-    roles = Roles(target, sample_weight, offset, one_hot, exclude)
     kind = format_of(path)
+    path = _file(path, once=kind == "libsvm")
+    roles = Roles(target, sample_weight, offset, one_hot, exclude)
     _check_options(path, kind, roles, dense, zero_based)
     if kind == "libsvm":
         table = libsvm.read_libsvm(
@@ -191,12 +191,15 @@ def _describe_store(path: Path, n_bytes: int) -> Description:
     return Description(str(path), "store", n_bytes, n_rows, store.n_features(header), names, dtype, is_sparse)
 
 
-def _file(path: AnyPath) -> Path:
+def _file(path: AnyPath, *, once: bool = False) -> Path:
+    """The path of a file that can be read; unless `once`, more than once: what comes through a pipe cannot."""
     path = Path(path)
     if not path.exists():
         raise BadTable(f"there is no file {path}")
     if path.is_dir():
         raise BadTable(f"{path} is a folder; give a file")
+    if not once and not path.is_file():
+        raise BadTable(f"{path} is a pipe or a device, and has to be read more than once; save it to a file first")
     return path
 
 
