@@ -153,6 +153,7 @@ MALFORMED_CSV = [
     ("a,b,y\n1,2,3\n4,5,6,7\n", 3, 4, "expected 3 fields, found 4"),
     ("a,b,y\n1,2,3\n\n4,x5,6\n", 4, 2, "expected a number in 'b', found 'x5'"),
     ('a,b,y\n1,2,3\n4,5,6\n"1 000",2,3\n', 4, 1, "expected a number in 'a', found '1 000'"),
+    ('a,b,y\n1,2,3\n4,"5,6\n' + "7,8,9\n" * 20, 23, 3, "expected 3 fields, found 2"),
     ("", 1, 1, "expected a header line, found an empty file"),
 ]
 
@@ -179,6 +180,15 @@ def test_text_after_the_first_block_of_a_csv(tmp_path, monkeypatch):
     path.write_text("a,y\n" + "1,2\n" * 100 + "1.5,2.5\n")
     table = read(path, target="y")
     assert (table.n_rows, table.X[-1].tolist(), table.y[-1].item()) == (101, [1.5], 2.5)
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1 << 20])
+def test_lines_that_end_within_quotes(block_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", block_bytes)
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,note,y\r\n" + b'1,"two\nlines, and a ""quote""",0\r\n2,"",1\r\n' * 40)
+    table = read(path, target="y", exclude=("note",))
+    assert (table.X.flatten().tolist(), table.y.tolist()) == ([1, 2] * 40, [0, 1] * 40)
 
 
 def test_two_columns_of_one_name(tmp_path):

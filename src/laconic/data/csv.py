@@ -124,7 +124,12 @@ def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
         true_values=list(_TRUE),
         false_values=list(_FALSE),
     )
-    return arrow_csv.open_csv(file, arrow_csv.ReadOptions(block_size=BLOCK_BYTES), convert_options=convert)
+    return arrow_csv.open_csv(
+        file,
+        arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
+        arrow_csv.ParseOptions(newlines_in_values=True),
+        convert,
+    )
 
 
 @contextmanager
