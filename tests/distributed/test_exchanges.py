@@ -1,9 +1,11 @@
 """Laws 6 and 7 for every exchange: after it every rank holds the same bits, and one rank alone is ordinary."""
 
 import re
+from datetime import timedelta
 
 import pytest
 import torch
+from pool import SECONDS
 
 import laconic
 from laconic import Codec, Stream
@@ -88,6 +90,21 @@ def pipelined(group, exchange, scheme, coder):
 @pytest.mark.parametrize(("exchange", "scheme", "coder"), MEMBERS)
 def test_a_pipeline_gives_the_same_bits(pool, exchange, scheme, coder, size):
     assert all(pool.run(pipelined, size, exchange=exchange, scheme=scheme, coder=coder))
+
+
+def limits(group, asked):
+    comm = Communicator.open(timeout=asked)
+    found = [channel.timeout() for channel in (*Communicator.over().channels, *comm.channels)]
+    comm.close()
+    return found
+
+
+@pytest.mark.parametrize("asked", [None, timedelta(seconds=17)])
+def test_new_channels_wait_as_long_as_their_group(pool, asked):
+    """Unless another time is asked for; torch's own default would be half an hour, whatever the group's."""
+    for group, *channels in pool.run(limits, 4, asked=asked):
+        assert group == timedelta(seconds=SECONDS)
+        assert channels == [asked or group] * 2
 
 
 def average_non_finite(group, exchange, bad):

@@ -1,6 +1,7 @@
 """One process group, seen from one of its ranks."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,12 @@ class Channel:
     def wire_device(self, device: torch.device) -> torch.device:
         """Where messages must lie to be sent, for tensors on `device`."""
         return torch.device("cpu") if self.is_gloo else device
+
+    def timeout(self, device: torch.device = CPU) -> timedelta | None:
+        """For which messages from `device` are waited for; None if the group does not tell."""
+        wire = self.wire_device(device)
+        options = getattr(self.group._get_backend(wire), "options", None) if backend_of(self.group, wire) else None
+        return getattr(options, "_timeout", None)
 
     def wait(self, work: dist.Work | None) -> None:
         """Until the work is done; `ExchangeFailed` if it fails."""

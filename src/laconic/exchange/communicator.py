@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from laconic.exchange.buffers import NEW, Buffers
-from laconic.exchange.channel import CPU, Channel, backend_of
+from laconic.exchange.channel import CPU, Channel
 from laconic.exchange.collective import SharedOutbox, SpreadOutbox
 from laconic.exchange.inbox import Inbox, Wait
 from laconic.exchange.outbox import CollectedOutbox, LoneOutbox, Outbox, PairwiseOutbox
@@ -64,10 +64,11 @@ class Communicator:
     ) -> "Communicator":
         """A communicator of its own over the ranks of `group`. Every rank of the group must call this.
 
-        device  where the tensors are
+        device   where the tensors are
+        timeout  of new channels; by default that of `group`
 
-        Over all ranks there are, it has new channels, apart from everything else that uses the group: one over NCCL,
-        where groups that are busy at the same time may wait for each other, otherwise `n_channels`. Over a part of the
+        Over all ranks there are, it has new channels, apart from everything else that uses the group: `n_channels` over
+        Gloo, and one over NCCL, where groups that are busy at the same time may wait for each other. Over a part of the
         ranks, it has the group itself as its one channel: torch cannot make a new group there without the others.
         """
         base = cls.over(group, device)
@@ -75,10 +76,10 @@ class Communicator:
             return cls()
         if base.size < dist.get_world_size():
             return base
-        like, ranks = base.channels[0].group, list(range(base.size))
-        n_channels = 1 if backend_of(like, device) == "nccl" else n_channels
+        like, ranks = base.channels[0], list(range(base.size))
+        n_channels = n_channels if like.is_gloo else 1
+        backend, timeout = dist.get_backend(like.group), timeout or like.timeout(device)
         with yielding_threads():
-            backend = dist.get_backend(like)
             groups = [dist.new_group(ranks, timeout=timeout, backend=backend) for _ in range(n_channels)]
         for group in groups:
             dist.barrier(group)  # so that no rank closes a channel that another is still connecting

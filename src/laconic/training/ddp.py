@@ -44,7 +44,7 @@ def compress(
     policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
     seed         of the random streams; the same on every rank
     error_every  measure the quantisation error every so many steps, for `laconic.stats`; 0 never
-    timeout      of the process groups made for the exchange; by default that of torch.distributed
+    timeout      of the process groups made for the exchange; by default that of the model's own
 
     Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
     raised on every rank and names rank and field.
