@@ -52,6 +52,7 @@ WRONG = {
     "output is a folder": (["bench", "codec", "--size", "10", "--output", "/"], "folder"),
     "no streams": (["demo", "--streams", "0"], "--streams"),
     "demo bucket": (["demo", "--bucket-size", str(2**40)], "bucket_size"),
+    "a page and none": (["demo", "--report", "x.html", "--no-report"], "give one of them"),
     "seed too large": (["demo", "--seed", str(2**64)], "--seed"),
 }
 

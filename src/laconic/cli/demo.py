@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from laconic.cli.bad_input import bad_input
+from laconic.cli.bad_input import BadInput, bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 
@@ -46,6 +46,8 @@ def demo(
     from laconic import bench
     from laconic.cli.demo_parts import Parts
 
+    if report and no_report:
+        raise BadInput("--report says where the page goes, --no-report that there is none; give one of them")
     page = None if no_report else report or (None if as_json else PAGE)
     with ExitStack() as stack:
         with bad_input():

@@ -7,8 +7,8 @@ import typer
 
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput
-from laconic.cli.bench.glm_device import device_options, on_device
-from laconic.cli.bench.options import AsJson, Commit, Output, Quiet, Ranks, Rate, Repeats, numbers
+from laconic.cli.bench.glm_device import OF_FILES, RACE, device_options, on_device
+from laconic.cli.bench.options import AsJson, Commit, Output, Quiet, Ranks, Rate, Repeats, numbers, refuse
 from laconic.cli.bench.running import Destination, Found, Tell, run_suite
 from laconic.cli.numbers import whole_number
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from laconic.bench.glm.time_to import TimeToOptions
 
 Problem = Annotated[
-    str, typer.Option(metavar="NAME,...", help="epsilon, susy, higgs, synth, poisson-synth (synthetic), or all.")
+    str | None,
+    typer.Option(metavar="NAME,...", help="epsilon, susy, higgs, synth, poisson-synth (synthetic), or all; all."),
 ]
 Scale = Annotated[
     float | None, typer.Option(help="Part of the rows of the synthetic problems; 0.05, and 1 with --device.")
@@ -31,7 +32,10 @@ Blocks = Annotated[
         help="Iterations that share a message in ca_sgd; 1,8,32,64,128, and 8,16,32 with --device.",
     ),
 ]
-Recipes = Annotated[str, typer.Option("--recipe", metavar="NAME,...", help="Precision of ca_sgd: fp32, C, D, fp64.")]
+Recipes = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="NAME,...", help="Precision of ca_sgd: fp32, C, D, fp64; the first three."),
+]
 BatchSize = Annotated[
     int | None, typer.Option(parser=whole_number(), help="Rows of a batch; 8, and 32 with --time-to or --device.")
 ]
@@ -59,19 +63,26 @@ Device = Annotated[
         help="Instead, on this GPU, one process: beside eager and graphed PyTorch, and JAX if it is there.",
     ),
 ]
-FileSize = Annotated[int, typer.Option(parser=whole_number(), help="Bytes of the LIBSVM file of --time-to.")]
-RowsOfRace = Annotated[int, typer.Option("--rows", parser=whole_number(), help="Rows of --time-to without --data.")]
+FileSize = Annotated[
+    int | None, typer.Option(parser=whole_number(), help="Bytes of the LIBSVM file of --time-to; 64,000,000.")
+]
+RowsOfRace = Annotated[
+    int | None, typer.Option("--rows", parser=whole_number(), help="Rows of --time-to without --data; 581,012.")
+]
+SYNTHETIC = ("problem", "scale")
+NOT_IN_A_RACE = (*SYNTHETIC, "s", "iterations", "recipes", "device")
+"""Options by what they are about: whoever gives one where it would not count is told so."""
 
 
 def glm(
-    problem: Problem = "all",
+    problem: Problem = None,
     ranks: Ranks = None,
     rate: Rate = None,
     s: Blocks = None,
     batch_size: BatchSize = None,
     iterations: Iterations = None,
     repeats: Repeats = 11,
-    recipes: Recipes = "fp32,C,D",
+    recipes: Recipes = None,
     scale: Scale = None,
     data: Data = None,
     family: FamilyName = None,
@@ -85,8 +96,8 @@ def glm(
     dense: o.Dense = False,
     standardize: Standardize = False,
     time_to: TimeTo = False,
-    rows: RowsOfRace = 581_012,
-    file_size: FileSize = 64_000_000,
+    rows: RowsOfRace = None,
+    file_size: FileSize = None,
     device: Device = None,
     commit: Commit = None,
     output: Output = None,
@@ -100,10 +111,10 @@ def glm(
     """
     given = dict(locals())
     to = Destination(output, as_json, quiet, commit)
-    if device is not None:
-        run_suite("glm-device", lambda: device_options(given), on_device, to)
-    elif time_to:
+    if time_to:
         run_suite("glm-time-to", lambda: _race_options(given), _race, to)
+    elif device is not None:
+        run_suite("glm-device", lambda: device_options(given), on_device, to)
     else:
         run_suite("glm", lambda: _options(given), _ranks, to)
 
@@ -112,16 +123,18 @@ def _options(given: dict[str, Any]) -> "GLMOptions":
     from laconic import bench
     from laconic.bench.glm.suite import GLMOptions, synthetic
 
+    refuse(given, RACE, "is for --time-to")
     file = _file(given)
+    scale = 0.05 if given["scale"] is None else given["scale"]
     return GLMOptions(
-        problems=synthetic(o.names(given["problem"]), given["scale"] or 0.05) if file is None else [file],
+        problems=synthetic(o.names(given["problem"] or "all"), scale) if file is None else [file],
         ranks=bench.n_ranks(given["ranks"], given["rate"]),
         rate=given["rate"],
         s=numbers(given["s"] or "1,8,32,64,128"),
         batch_size=given["batch_size"] or 8,
         iterations=given["iterations"] or 256,
         repeats=given["repeats"],
-        recipes=o.names(given["recipes"]),
+        recipes=o.names(given["recipes"] or "fp32,C,D"),
     )
 
 
@@ -142,7 +155,12 @@ def _race_options(given: dict[str, Any]) -> "TimeToOptions":
 
     if given["rate"] is not None or given["ranks"] not in (None, 1):
         raise BadInput("--time-to is for one process; leave --ranks and --rate out")
-    return TimeToOptions(_file(given), given["rows"], given["batch_size"] or 32, given["repeats"], given["file_size"])
+    refuse(given, NOT_IN_A_RACE, "has no part in --time-to")
+    file = _file(given)
+    if file is not None:
+        refuse(given, ("rows",), "is for --time-to without --data")
+    rows, file_size = given["rows"] or 581_012, given["file_size"] or 64_000_000
+    return TimeToOptions(file, rows, given["batch_size"] or 32, given["repeats"], file_size)
 
 
 def _race(options: "TimeToOptions", tell: Tell) -> Found:
@@ -163,10 +181,9 @@ def _file(given: dict[str, Any]) -> "Given | None":
     from laconic.glm.job.source import Source
 
     if given["data"] is None:
-        for name in ("family", "target", "positive", "weight", "offset", "exposure", "one_hot", "drop"):
-            if given[name] is not None:
-                raise BadInput(f"--{name.replace('_', '-')} is for files; give one with --data")
+        refuse(given, OF_FILES, "is for files; give one with --data")
         return None
+    refuse(given, SYNTHETIC, "is of the synthetic problems; leave it out beside --data")
     source = Source(
         str(given["data"]),
         given["target"],

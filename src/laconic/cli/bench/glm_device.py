@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput
-from laconic.cli.bench.options import numbers
+from laconic.cli.bench.options import numbers, refuse
 from laconic.cli.bench.running import Found, Tell
 
 if TYPE_CHECKING:
     from laconic.bench.glm.device import DeviceOptions
+
+RACE = ("rows", "file_size")
+"""Options that only --time-to has."""
+OF_FILES = ("family", "target", "positive", "weight", "offset", "exposure", "one_hot", "drop", "dense", "standardize")
+"""Options about --data."""
 
 
 def device_options(given: dict[str, Any]) -> "DeviceOptions":
@@ -19,7 +24,9 @@ def device_options(given: dict[str, Any]) -> "DeviceOptions":
 
     if given["data"] is not None or given["ranks"] not in (None, 1) or given["rate"] is not None:
         raise BadInput("--device is for synthetic problems in one process; leave --data, --ranks and --rate out")
-    names = list(o.names(given["problem"]))
+    refuse(given, RACE, "is for --time-to")
+    refuse(given, OF_FILES, "is for files, and --device for synthetic problems")
+    names = list(o.names(given["problem"] or "all"))
     return DeviceOptions(
         problems=list(DEVICE_SHAPES) if names == ["all"] else names,
         device=given["device"],
@@ -28,7 +35,7 @@ def device_options(given: dict[str, Any]) -> "DeviceOptions":
         batch_size=given["batch_size"] or 32,
         iterations=given["iterations"] or 8192,
         repeats=given["repeats"],
-        recipes=o.names(given["recipes"]),
+        recipes=o.names(given["recipes"] or "fp32,C,D"),
     )
 
 

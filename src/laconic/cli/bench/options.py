@@ -1,10 +1,12 @@
 """Options that bench commands share."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from laconic.cli.bad_input import BadInput
 from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
 
@@ -38,3 +40,10 @@ def numbers(text: str) -> list[int]:
     [8, 16]
     """
     return [whole_number()(word) for word in names(text)]
+
+
+def refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
+    """A complaint about the first of these options that was given, where it would not count."""
+    for name in names:
+        if given[name] is not None and given[name] is not False:
+            raise BadInput(f"--{'recipe' if name == 'recipes' else name.replace('_', '-')} {why}")
