@@ -191,6 +191,14 @@ def test_one_hot_columns_are_named(csv, tmp_path, capsys):
     assert model.inputs["one_hot"] == {"area": ["north", "south", "west"]}
 
 
+def test_a_column_may_be_named_as_a_category_is(tmp_path, capsys):
+    path, output = tmp_path / "rows.csv", tmp_path / "model.safetensors"
+    path.write_text("area,area=rate,y\n" + "A,0.5,0\nB,-1,1\nA,2,1\n" * 10)
+    report = fit(capsys, path, "-o", output, "--target", "y", "--one-hot", "area", "--test", path, *QUICK)
+    assert Model.load(output).inputs["one_hot"] == {"area": ["A", "B"]}
+    assert report["test_metrics"] == pytest.approx(report["metrics"])
+
+
 def test_resume_on_the_command_line(store, tmp_path, capsys):
     options = ["--recipe", "fp64", "--eta0", "0.5", "--json", "--checkpoint-every", "0"]
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"

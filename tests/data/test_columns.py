@@ -48,6 +48,15 @@ def test_one_hot_and_classes(file, tmp_path):
 
 
 @pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
+def test_a_column_and_a_category_of_one_name(file, tmp_path):
+    columns = {"area": ["A", "B"], "area=C": [3, 4], "y": [1, 2]}
+    assert read(dump(tmp_path / file, columns), target="y", one_hot=("area",)).X.tolist() == [[1, 0, 3], [0, 1, 4]]
+    columns["area"][1] = "C"
+    with pytest.raises(BadTable, match="a column and a category would both be named 'area=C'; rename one"):
+        read(dump(tmp_path / file, columns), target="y", one_hot=("area",))
+
+
+@pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
 def test_categories_of_an_old_model(file, tmp_path):
     path = dump(tmp_path / file, {"area": ["B", "A"], "y": [1, 2]})
     assert read(path, target="y", one_hot={"area": ["A", "B", "C"]}).X.tolist() == [[0, 1, 0], [1, 0, 0]]

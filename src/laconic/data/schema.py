@@ -105,6 +105,10 @@ def sort_out(
             features.append(Feature(name))
         else:
             raise NotNumeric(path, name)
+    named = [feature.name for feature in features]
+    if len(set(named)) < len(named):
+        twice = next(name for name in named if named.count(name) > 1)
+        raise BadTable(f"{path}: a column and a category would both be named {twice!r}; rename one")
     for name in (weight, offset):
         if name is not None and not numeric[name]:
             raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")

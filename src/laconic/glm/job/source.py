@@ -141,8 +141,10 @@ def one_hot_of(source: Source, names: "tuple[str, ...] | None") -> dict[str, lis
     """The categories that each one-hot column was spread out into."""
     if isinstance(source.one_hot, Mapping):
         return {column: list(found) for column, found in source.one_hot.items()}
+    columns = (describe(source.path).columns if source.one_hot else None) or ()
+    spread = [name for name in names or () if name not in columns]  # a column's own name may look like a category's
     return {
-        column: [name.removeprefix(f"{column}=") for name in names or () if name.startswith(f"{column}=")]
+        column: [name.removeprefix(f"{column}=") for name in spread if name.startswith(f"{column}=")]
         for column in source.one_hot
     }
 
