@@ -27,6 +27,7 @@ def test_bytes_that_lie_apart_decode(name, n_payloads):
         assert torch.equal(member.decode_add(a, torch.ones(1000)), member.decode_add(b, torch.ones(1000)))
     expected = member.decode_sum(apiece, torch.empty(1000))
     assert torch.equal(member.decode_sum(apart, torch.empty(1000)), expected)
+    assert torch.equal(member.decode_sum((payload for payload in apiece), torch.empty(1000)), expected)
 
 
 def test_equal_where_the_bytes_are():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from laconic.coders import Coder, Elias
+from laconic.coders import Coder, Elias, FixedWidth
 from laconic.errors import CorruptPayload
 
 from .tables import BACKENDS, BITS, CODERS, LONG, SHORT, SOURCES, backend, make_symbols, shape
@@ -98,10 +98,12 @@ def test_threads_change_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend_name", BACKENDS)
-@pytest.mark.parametrize("name", CODERS)
-def test_symbols_outside_the_alphabet(name: str, backend_name: str) -> None:
+@pytest.mark.parametrize("coder", [*CODERS.values(), FixedWidth()], ids=repr)
+def test_symbols_outside_the_alphabet(coder: Coder, backend_name: str) -> None:
     with pytest.raises(ValueError, match="below 16; got 16"):
-        CODERS[name].encode(torch.tensor([3, 16], dtype=torch.uint8), shape(2, 4), backend(backend_name))
+        coder.encode(torch.tensor([3, 16], dtype=torch.uint8), shape(2, 4), backend(backend_name))
+    with pytest.raises(ValueError, match=r"1 to 8.* bits, got 0"):
+        coder.encode(torch.tensor([3, 16], dtype=torch.uint8), shape(2, 0), backend(backend_name))
 
 
 @pytest.mark.parametrize("name", CODERS)

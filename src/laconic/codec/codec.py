@@ -1,6 +1,6 @@
 """A codec: one quantizer and one coder, values to payload and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -160,12 +160,13 @@ class Codec:
         self._decode_into(payload.data, out, weight, accumulate=True)
         return out
 
-    def decode_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+    def decode_sum(self, payloads: Iterable[Payload], out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
         """out = weight * sum of the payloads' values, in one pass over `out`; the same bits as `decode_add` one by one.
 
         `out` is (n,) float32 and contiguous; what it held is lost. Returned.
         """
         _require_row(out)
+        payloads = list(payloads)
         for payload in payloads:
             self._checked(payload, out.numel())
         if self._fused and payloads and out.numel():
