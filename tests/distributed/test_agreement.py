@@ -8,6 +8,13 @@ import laconic
 from laconic import NUQSGD, Policy, QSGDInf
 
 
+class Everything(Policy):
+    """The same numbers, and another rule."""
+
+    def compresses(self, parameter):
+        return True
+
+
 def disagree(group, field):
     rank = torch.distributed.get_rank(group)
     odd = rank == 1
@@ -22,6 +29,8 @@ def disagree(group, field):
         options["seed"] = int(odd)
     elif field == "policy":
         options["policy"] = Policy(min_values=100, warmup_steps=3 if odd else 0)
+    elif field == "rule":
+        options["policy"] = Everything() if odd else Policy()
     model = wrap(group, **options)
     if field.startswith("loaded"):
         train(model, sgd(model), range(1), rank)
@@ -38,6 +47,7 @@ MESSAGES = {
     "seed": "seed is 0 on rank 0 and 1 on rank 1",
     "loaded step": "step is 7 on rank 0 and 8 on rank 1",
     "loaded seed": "seed is 7 on rank 0 and 8 on rank 1",
+    "rule": "what group 0 holds is ['compressed', '2.weight'] on rank 0 and ['compressed', '4.bias', '4.weight', ",
     "policy": "policy.warmup_steps is 0 on rank 0 and 3 on rank 1",
 }
 

@@ -16,7 +16,7 @@ from laconic.exchange import by_name as exchange_by_name
 from laconic.quantizers import Quantizer
 from laconic.training.automatic import choose
 from laconic.training.compressor import Compressor
-from laconic.training.groups import Group, make_groups
+from laconic.training.groups import Group, described, make_groups
 from laconic.training.hook import HookState, average_gradients
 from laconic.training.policy import Policy
 
@@ -153,9 +153,5 @@ def _config(codec: Codec, exchange: Exchange, policy: Policy, groups: list[Group
         "coder": repr(codec.coder),
         "exchange": repr(exchange),
         **{f"policy.{name}": value for name, value in asdict(policy).items()},
-        **{
-            f"shape of {name}": list(shape)
-            for group in groups
-            for name, shape in zip(group.names, group.shapes, strict=True)
-        },
+        **described(groups),
     }

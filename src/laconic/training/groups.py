@@ -80,6 +80,19 @@ def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) 
     return groups
 
 
+def described(groups: Iterable[Group]) -> dict[str, list[int] | list[str]]:
+    """Shapes and groups as plain values, for ranks to compare; groups come last where the names are sorted.
+
+    >>> described(make_groups(torch.nn.Linear(64, 64).named_parameters(), Policy()))["what group 0 holds"]
+    ['compressed', 'weight']
+    """
+    found: dict[str, list[int] | list[str]] = {}
+    for group in groups:
+        found |= {f"shape of {name}": list(shape) for name, shape in zip(group.names, group.shapes, strict=True)}
+        found[f"what group {group.index} holds"] = ["compressed" if group.compressed else "float32", *group.names]
+    return found
+
+
 def _runs(parameters: list[tuple[str, torch.Tensor]], n_values: int) -> list[list[tuple[str, torch.Tensor]]]:
     """Cut into runs of about n_values: a run is closed once it is full, and before a parameter that fills one alone."""
     runs: list[list[tuple[str, torch.Tensor]]] = []

@@ -20,6 +20,7 @@ from laconic.quantizers import Identity, Quantizer
 from laconic.training.agreement import check_agreement
 from laconic.training.decentralised import consensus, state
 from laconic.training.decentralised.rows import Row, Rows
+from laconic.training.groups import described
 from laconic.training.policy import Policy
 
 PLAIN = Codec(Identity("fp32"))
@@ -220,7 +221,7 @@ class Decentralised(ABC):
             "seed": self.seed,
             "step": self.n_steps,
             **{f"policy.{name}": value for name, value in asdict(self.policy).items()},
-            **{f"shape of {name}": list(p.shape) for name, p in self.rows.parameters.items()},
+            **described(self.rows.groups),
         }
 
     def state_dict(self) -> dict[str, Any]:
