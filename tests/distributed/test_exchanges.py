@@ -107,6 +107,19 @@ def test_new_channels_wait_as_long_as_their_group(pool, asked):
         assert channels == [asked or group] * 2
 
 
+def outside(group):
+    part = torch.distributed.new_group([0, 1, 2])
+    if torch.distributed.get_rank() < 3:
+        return None
+    with pytest.raises(ValueError, match="rank 3 is not in the process group that was given; call this on its ranks"):
+        Communicator.open(part)
+    return "told"
+
+
+def test_a_rank_that_is_not_in_the_group_is_told(pool):
+    assert pool.run(outside, 4) == [None, None, None, "told"]
+
+
 def average_non_finite(group, exchange, bad):
     way, codec = member(exchange, "nuqsgd", "fixed")
     comm = Communicator.over(group)

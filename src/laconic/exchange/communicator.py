@@ -50,6 +50,10 @@ class Communicator:
         chosen = dist.group.WORLD if group is None else group
         if chosen is None or dist.get_world_size(chosen) == 1:
             return cls()
+        if dist.get_rank(chosen) < 0:
+            raise ValueError(
+                f"rank {dist.get_rank()} is not in the process group that was given; call this on its ranks"
+            )
         channel = Channel.of(chosen, device)
         return cls(channel.rank, channel.size, (channel,))
 
