@@ -19,7 +19,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None, *, hint: s
         ...
     ValueError: bits must be a whole number from 2 to 8; got True
     """
-    good = isinstance(value, Integral) and not isinstance(value, bool)
+    good = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))  # the first is fast
     if not good or value < least or (most is not None and value > most):
         allowed = f", at least {least}" if most is None else f" from {least} to {most}"
         raise ValueError(f"{name} must be a whole number{allowed}{hint}; got {value!r}")

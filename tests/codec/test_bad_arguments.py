@@ -109,6 +109,16 @@ CASES = [
         r"out must not require grad, .* pass out.detach\(\)",
     ),
     (
+        lambda: Codec(NUQSGD()).decode(SENT, out=torch.empty(3, device="meta")),
+        ValueError,
+        r"the payload is on cpu, out on meta; pass Payload\(payload.data.to\(out.device\)\)",
+    ),
+    (
+        lambda: Codec(NUQSGD()).decode_sum([SENT], torch.empty(3, device="meta")),
+        ValueError,
+        "the payload is on cpu, out on meta",
+    ),
+    (
         lambda: NUQSGD(bucket_size=1).dequantize(NUQSGD(bucket_size=2).quantize(V)),
         ValueError,
         "bucket_size=1, p=0.5. makes 3 symbols of torch.uint8 with 3 norms, got torch.uint8 with 2",

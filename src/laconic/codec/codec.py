@@ -149,14 +149,14 @@ class Codec:
             _require_row(out)
             if n is not None and n != out.numel():
                 raise ValueError(f"out has room for {out.numel()} values, n says {n}; give one of them, or both alike")
-            self._checked(payload, out.numel())
+            self._require_for(payload, out)
         self._decode_into(payload.data, out, 1.0, accumulate=False)
         return out
 
     def decode_add(self, payload: Payload, out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
         """out += weight * values, without a copy of the values. `out` is (n,) float32 and contiguous; returned."""
         _require_row(out)
-        self._checked(payload, out.numel())
+        self._require_for(payload, out)
         self._decode_into(payload.data, out, weight, accumulate=True)
         return out
 
@@ -168,7 +168,7 @@ class Codec:
         _require_row(out)
         payloads = list(payloads)
         for payload in payloads:
-            self._checked(payload, out.numel())
+            self._require_for(payload, out)
         if self._fused and payloads and out.numel():
             self._decode_rows(payloads, out, weight)
             return out
@@ -265,6 +265,13 @@ class Codec:
         coded = rows[:, frame.first_coded : frame.n_bytes]
         backend = select(self.backend, out.device)
         backend.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, False)
+
+    def _require_for(self, payload: Payload, out: torch.Tensor) -> None:
+        """The payload holds as many values as `out`, on the same device."""
+        self._checked(payload, out.numel())
+        device = payload.data.device
+        if device != out.device:
+            raise ValueError(f"the payload is on {device}, out on {out.device}; pass Payload(payload.data.to(out.device))")
 
     def _checked(self, payload: Payload, n: int | None) -> int:
         """The number of values, after the header was compared with this codec: at once where only one is right."""
