@@ -271,7 +271,9 @@ class Codec:
         self._checked(payload, out.numel())
         device = payload.data.device
         if device != out.device:
-            raise ValueError(f"the payload is on {device}, out on {out.device}; pass Payload(payload.data.to(out.device))")
+            raise ValueError(
+                f"the payload is on {device}, out on {out.device}; pass Payload(payload.data.to(out.device))"
+            )
 
     def _checked(self, payload: Payload, n: int | None) -> int:
         """The number of values, after the header was compared with this codec: at once where only one is right."""
