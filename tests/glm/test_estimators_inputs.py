@@ -32,13 +32,15 @@ PARAMETERS = [
     ({"shuffle": False, "sampling": "replacement"}, "shuffle=False takes rows as they come"),
     ({"validation_fraction": 1.0}, "validation_fraction must be a number"),
     ({"warm_start": "yes"}, "warm_start must be True or False, got 'yes'"),
+    ({"callbacks": None}, "callbacks must be functions in a list, got None"),
+    ({"callbacks": [print, "print"]}, "callbacks must be functions in a list"),
     ({"device": "tpu"}, 'unknown device \'tpu\'; choose "cpu", "cuda"'),
 ]
 
 
 @pytest.mark.parametrize(("parameters", "message"), PARAMETERS, ids=[str(p) for p, _ in PARAMETERS])
 def test_parameters_are_checked_by_name(parameters, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         CASGDClassifier(**parameters).fit(X, LABELS)
 
 
@@ -68,6 +70,9 @@ DATA = [
         "poisson: targets must not be negative, but row 0",
     ),
     (lambda: CASGDRegressor("poisson").fit(X, COUNTS, offset=np.full(60, -np.inf)), "offset is -inf in row 0"),
+    (lambda: CASGDClassifier().fit(torch.zeros(60, 2).to(torch.float8_e5m2), LABELS), "X is a tensor of torch.float8"),
+    (lambda: CASGDClassifier().fit(1e200 * X, LABELS), "products of its rows overflow float64; standardise"),
+    (lambda: CASGDClassifier().fit(np.float32(1e30) * X.astype(np.float32), LABELS), "which is 0 in float32"),
     (lambda: CASGDRegressor().fit(X, with_entry(np.nan)[:, 2]), "y contains NaN"),
     (lambda: CASGDRegressor().fit(X, COUNTS).predict(X[:, :3]), "X has 3 features"),
     (lambda: CASGDRegressor().fit("nowhere.csv", "y"), "there is no file nowhere.csv"),
@@ -79,6 +84,16 @@ DATA = [
 def test_data_are_checked(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_rows_may_lie_anywhere():
+    record = np.zeros(60, dtype=[("x", "f8", (6,)), ("flag", "i1")])
+    record["x"] = X
+    usual = CASGDClassifier(tol=None, max_iter=3, random_state=0).fit(X, LABELS)
+    for there in (record["x"], np.asfortranarray(X), X[::-1][::-1], X.astype(">f8"), np.repeat(X, 2, axis=1)[:, ::2]):
+        model = CASGDClassifier(tol=None, max_iter=3, random_state=0).fit(there, LABELS)
+        np.testing.assert_array_equal(model.coef_, usual.coef_)
+        np.testing.assert_allclose(model.predict_proba(there), usual.predict_proba(X))
 
 
 def test_half_precision_stays_so_in_memory():

@@ -154,6 +154,15 @@ def test_the_start_is_the_best_constant(family):
     assert torch.allclose(family.mean(z[None]).reshape(C), mean, atol=1e-12)
 
 
+@pytest.mark.parametrize("rate", [1e-300, 1e-20, 1.0, 1e20])
+def test_a_rate_may_be_of_any_size(rate):
+    """Exposures may be counted in seconds or in dollars."""
+    mean = torch.tensor([rate], dtype=torch.float64)
+    family = FAMILIES["poisson"]
+    assert family.mean(family.start(mean)[None]).item() == pytest.approx(rate, rel=1e-9, abs=0)
+    assert family.start(0 * mean).isfinite().all()
+
+
 @pytest.mark.parametrize("family", **EVERY)
 def test_curvature_bounds_the_second_derivative(family):
     y = arrays(next(name for name, f in FAMILIES.items() if f is family))["y"]

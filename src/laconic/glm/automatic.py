@@ -2,6 +2,7 @@
 
 import torch
 
+from laconic.data.errors import BadTable
 from laconic.exchange import Communicator
 from laconic.glm.problem import Problem
 from laconic.glm.sampling import Sampling
@@ -55,6 +56,8 @@ def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float
     κ is the family's curvature and g the factor of a batch's gradient, 1 / b for a mean. The Hessian of the loss of
     batch j has no eigenvalue larger than κ g λ_max, so a step of its inverse never overshoots on that batch; the ones
     stand for the intercept. With momentum μ the step is (1 − μ) times that. One AllReduce of 16 Gram matrices.
+
+    An X so large that no number is left for the step is `BadTable`.
     """
     b = min(settings.sampling.batch_size, problem.n_rows, LARGEST_SAMPLE)
     n_batches = min(SAMPLED_BATCHES, problem.n_rows // b)
@@ -62,10 +65,17 @@ def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float
     rows = order if problem.rows is None else problem.rows[order]
     gram = problem.columns.take(rows, torch.float64).batch_grams(n_batches)
     gram = Wire(comm).all_reduce(gram) + (1.0 if settings.fit_intercept else 0.0)
+    if not bool(torch.isfinite(gram).all()):
+        raise BadTable("X is so large that products of its rows overflow float64; standardise its columns")
     index = torch.from_numpy(rows)
     w = problem.weights_as(torch.float64)[index]
     root = w.reshape(n_batches, b).sqrt()
     steepest = float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max())
     scale = 1.0 / b if settings.gradient == "mean" else settings.sampling.batch_size / b
     curvature = problem.family.curvature(problem.y[index][w > 0]) * scale * steepest + settings.penalty.l2
-    return (1 - settings.momentum) / curvature if curvature > 0 else 1.0
+    eta0 = (1 - settings.momentum) / curvature if curvature > 0 else 1.0
+    carrier = settings.precision.carrier
+    if not torch.tensor(eta0, dtype=carrier):
+        what = f"X is so large that a step has to be {eta0:.1g}, which is 0 in {str(carrier).removeprefix('torch.')}"
+        raise BadTable(f"{what}; standardise its columns, or take recipe='fp64'")
+    return eta0

@@ -17,6 +17,8 @@ Matrix = Any
 Given = tuple[Any, Any, Any, Any]
 """X, y, sample_weight and offset, as the user passed them."""
 
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -83,6 +85,8 @@ def _check_tensor(estimator: Any, X: torch.Tensor, *, reset: bool, least_rows: i
     X = X.detach()
     if not X.is_floating_point():
         X = X.double()
+    if X.dtype not in _FLOATS:
+        raise ValueError(f"X is a tensor of {X.dtype}; pass X.float(), or one of {', '.join(map(str, _FLOATS))}")
     check_finite(X)
     return X
 
@@ -161,7 +165,7 @@ def to_columns(X: Matrix, dtype: torch.dtype) -> Columns:
 
 def as_tensor(X: np.ndarray) -> torch.Tensor:
     """A view of an array, which may be read-only: nothing here writes to it."""
-    if any(step < 0 for step in X.strides) or not X.dtype.isnative:
+    if any(step < 0 or step % X.itemsize for step in X.strides) or not X.dtype.isnative:
         X = np.ascontiguousarray(X, dtype=X.dtype.newbyteorder("="))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

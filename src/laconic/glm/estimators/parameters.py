@@ -1,7 +1,7 @@
 """From an estimator's parameters to the solver's settings; a parameter that makes no sense is refused by name."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -67,6 +67,8 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
         whole("s", estimator.s, 1, hint=', or "auto"')
     if not isinstance(estimator.average, bool):
         whole("average", estimator.average, 0, hint=", True or False")
+    if not isinstance(estimator.callbacks, Iterable) or not all(map(callable, estimator.callbacks)):
+        raise TypeError(f"callbacks must be functions in a list, got {estimator.callbacks!r}")
     if not estimator.shuffle and estimator.sampling == "replacement":
         raise ValueError('shuffle=False takes rows as they come; it cannot be combined with sampling="replacement"')
     if not is_auto(estimator.recipe):

@@ -38,4 +38,4 @@ class Poisson(Family):
         return largest if largest > 0 else 1.0
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
-        return mean.clamp(min=1e-12).log()
+        return torch.where(mean > 0, mean, 1e-12).log()
