@@ -2,9 +2,10 @@
 
 import pytest
 
-from laconic.planner import Cluster, CodecRates, Impossible, Link, NetworkJob, NetworkOption
+from laconic import Policy
+from laconic.planner import DEFAULT, Cluster, CodecRates, Impossible, Link, NetworkJob, NetworkOption, plan
 from laconic.planner.collectives import all_gather, all_reduce, scatter_reduce
-from laconic.planner.network import cost
+from laconic.planner.network import FEWEST_VALUES, cost
 from laconic.planner.terms import WIRE
 
 LINK = Link(1e-5, 1e-9)
@@ -58,6 +59,14 @@ def test_an_all_gather_decodes_every_rank_s_code():
     n = 2**20
     got = cost(NetworkJob(n), NetworkOption("nuqsgd-4", "all_gather"), cluster(4)).seconds
     assert got == pytest.approx(2e-6 + n * 3e-9 + 3e-5 + 3 * n / 2 * 1e-9 + 4 * n * 7e-9, rel=1e-12)
+
+
+def test_what_is_never_compressed_is_not_planned_to_be():
+    assert Policy().min_values == FEWEST_VALUES
+    for n, compressed in ((1, False), (FEWEST_VALUES - 1, False), (FEWEST_VALUES, True)):
+        found = plan(NetworkJob(n), DEFAULT.what_if(bits_per_second=1e7))
+        assert any(choice.option.compressed for choice in found.choices) == found.compresses == compressed
+        assert (found.crossing() == "compression pays at no rate of the link") == (not compressed)
 
 
 def test_messages_hide_behind_backward_but_for_the_last_group():

@@ -15,6 +15,8 @@ from laconic.planner.terms import Cost, Term
 
 GROUP_VALUES = 2**20
 """Gradients that are exchanged together: `Policy.group_values`."""
+FEWEST_VALUES = 1024
+"""Gradients of a tensor below which it stays in float32, as a network of fewer must: `Policy.min_values`."""
 BYTES = 4
 
 
@@ -102,8 +104,9 @@ def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> fl
 
 
 def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
-    """What there is to choose from, where its codec was measured and memory suffices."""
-    known = [way for way in NETWORK_OPTIONS if way.codec in cluster.codecs]
+    """What there is to choose from, where its codec was measured, memory suffices and there is enough to compress."""
+    enough = job.n_parameters >= FEWEST_VALUES
+    known = [way for way in NETWORK_OPTIONS if way.codec in cluster.codecs and (enough or not way.compressed)]
     limit = float("inf") if cluster.memory_bytes is None else cluster.memory_bytes
     fitting = [way for way in known if memory_bytes(job, way, cluster) <= limit]
     if known and not fitting:
