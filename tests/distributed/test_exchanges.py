@@ -107,6 +107,19 @@ def test_new_channels_wait_as_long_as_their_group(pool, asked):
         assert channels == [asked or group] * 2
 
 
+def close_twice(group):
+    comm = Communicator.open()
+    known = torch.distributed.distributed_c10d._world.pg_map
+    before = len(known)
+    comm.close()
+    comm.close()
+    return before - len(known)
+
+
+def test_channels_may_be_closed_again(pool):
+    assert pool.run(close_twice, 4) == [2] * 4
+
+
 def outside(group):
     part = torch.distributed.new_group([0, 1, 2])
     if torch.distributed.get_rank() < 3:

@@ -1,6 +1,7 @@
 """Ranks that can talk to each other, or one that talks to itself."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
@@ -90,9 +91,10 @@ class Communicator:
         return cls(base.rank, base.size, tuple(Channel.of(group, device) for group in groups), owned=True)
 
     def close(self) -> None:
-        """Give back the channels that `open` made."""
+        """Give back the channels that `open` made; nothing is done where they are gone, with all groups or before."""
         for channel in self.channels if self.owned else ():
-            dist.destroy_process_group(channel.group)
+            with suppress(ValueError):  # which torch raises for groups that it does not know
+                dist.destroy_process_group(channel.group)
 
     @property
     def is_gloo(self) -> bool:
