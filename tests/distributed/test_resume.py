@@ -129,6 +129,12 @@ def test_distributed_checkpoint_keeps_every_rank_s_memory(pool, tmp_path):
         (lambda s: s[0], "this state is from 3 ranks and there are 2 now"),
         (lambda s: s[:2], "need the states of ranks 0 to 2, got \\[0, 1\\]"),
         (lambda s: [], "got no state"),
+        (
+            lambda s: {"model": {}, "laconic": s[0]},
+            "takes what state_dict gave; this has no 'format', but model, laconic",
+        ),
+        (lambda s: [s[0], "state-1.pt"], "takes what state_dict gave, got str"),
+        (lambda s: {"format": 1}, "takes what state_dict gave; this has no 'step', but format"),
         (lambda s: {**s[1], "world_size": 2}, "this state is from rank 1 and this is rank 0, whose memory is another"),
         (lambda s: [s[0], s[1], {**s[2], "step": 9}], "not of one moment: their step is 3 and 9"),
         (lambda s: [s[0], s[1], {**s[2], "seed": 9}], "not of one moment: their seed is 0 and 9"),

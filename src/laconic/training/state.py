@@ -68,8 +68,7 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
     if not states:
         raise ValueError("load_state_dict got no state")
     for s in states:
-        if int(s.get("format", 0)) != FORMAT:
-            raise ValueError(f"state has format {int(s.get('format', 0))}, this laconic reads {FORMAT}")
+        check_format(s, FORMAT, ("step", "seed", "rank", "world_size", "memory"))
     _check_ranks(states, compressor.comm.rank, compressor.comm.size)
     for name in ("step", "seed"):
         found = sorted({int(s[name]) for s in states})
@@ -78,6 +77,18 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
     memory = _memory_by_parameter(compressor)
     for s in states:
         check_shapes("memory", memory, s["memory"])
+
+
+def check_format(state: object, version: int, entries: Sequence[str]) -> None:
+    """Raise `TypeError` or `ValueError` unless this is a state of this version, with these entries."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"load_state_dict takes what state_dict gave, got {type(state).__name__}")
+    if int(state.get("format", version)) != version:
+        raise ValueError(f"state has format {int(state['format'])}, this laconic reads {version}")
+    missing = [name for name in ("format", *entries) if name not in state]
+    if missing:
+        got = ", ".join(map(str, list(state)[:5])) or "nothing"
+        raise ValueError(f"load_state_dict takes what state_dict gave; this has no {missing[0]!r}, but {got}")
 
 
 def check_shapes(what: str, wanted: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor]) -> None:

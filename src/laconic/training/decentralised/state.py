@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from laconic.training.decentralised.rows import Row, Rows
-from laconic.training.state import check_shapes
+from laconic.training.state import check_format, check_shapes
 
 FORMAT = 1
 
@@ -31,8 +31,7 @@ def save(
 
 def check(state: Mapping[str, Any], rows: Rows, node: int, n_nodes: int, tracked: Sequence[int], order: str) -> None:
     """Raise `ValueError` where a state is not this node's, with what differs."""
-    if int(state.get("format", 0)) != FORMAT:
-        raise ValueError(f"state has format {int(state.get('format', 0))}, this laconic reads {FORMAT}")
+    check_format(state, FORMAT, ("step", "seed", "node", "nodes", "estimates", "own"))
     if (int(state["node"]), int(state["nodes"])) != (node, n_nodes):
         raise ValueError(
             f"this state is from node {int(state['node'])} of {int(state['nodes'])}, this is node {node} of {n_nodes}; "
