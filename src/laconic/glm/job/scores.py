@@ -13,6 +13,7 @@ class Scores:
     """Sums over rows, each a Python float or a vector in float64.
 
     name, family  as a user and as a solver knows it
+    centre        about where targets of a linear model lie: sums of squares are of what differs from it
 
     >>> from laconic.glm import Gaussian
     >>> scores = Scores("linear", Gaussian())
@@ -29,6 +30,7 @@ class Scores:
     correct: float = 0.0
     deviance: float = 0.0
     null: dict[str, float] = field(default_factory=dict)
+    centre: float | None = None
 
     def add(
         self,
@@ -48,7 +50,9 @@ class Scores:
             return
         self.deviance += float((w * self.family.deviance(z, y)).sum())
         o = torch.zeros_like(y) if offset is None else offset.double().reshape(len(y))
-        parts = _poisson_null(y, w, o) if self.name == "poisson" else _gaussian_null(y, w, o)
+        if self.centre is None and len(y):
+            self.centre = float((y - o).mean())
+        parts = _poisson_null(y, w, o) if self.name == "poisson" else _gaussian_null(y - (self.centre or 0.0), w, o)
         for key, value in parts.items():
             self.null[key] = self.null.get(key, 0.0) + value
 
