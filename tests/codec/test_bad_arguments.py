@@ -9,6 +9,11 @@ import torch
 from laconic import NUQSGD, QSGD, RANS, Codec, Elias, ErrorFeedback, Identity, LaconicError, Payload, Sign, codec
 from laconic.kernels import Grid, Rounding
 
+
+class Numbered(NUQSGD):
+    wire_id = 256
+
+
 V = torch.ones(3)
 SENT = Codec(NUQSGD()).encode(V)
 REMEMBERED = torch.zeros(7)
@@ -38,6 +43,7 @@ CASES = [
     (lambda: codec("ef-qsgd", p=0.5), TypeError, "qsgd has no option 'p'; it takes bits, bucket_size"),
     (lambda: codec("fp32", bits=4), TypeError, "fp32 has no option 'bits'; it takes none"),
     (lambda: codec("nuqsgd", "zip"), ValueError, "unknown coder 'zip'; choose one of fixed, elias, huffman, rans"),
+    (lambda: Codec(Numbered()), ValueError, "nuqsgd: wire_id must be a whole number from 0 to 255; got 256"),
     (lambda: Codec("nuqsgd"), TypeError, r"such as NUQSGD\(bits=4\), got 'nuqsgd'"),
     (lambda: Codec(NUQSGD(), "rans"), TypeError, "such as FixedWidth"),
     (lambda: Codec(Identity(), RANS()), ValueError, "symbols of 32 bits, rans codes at most 8; use FixedWidth"),

@@ -1,12 +1,37 @@
 """Payloads written into memory that is there already are those written into new memory."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
 
-from laconic import NUQSGD, RANS, Codec, Payload, Stream, codec
+from laconic import NUQSGD, RANS, Codec, Payload, Quantized, Quantizer, Stream, codec
 from laconic.codec.payload import side_by_side
 
+
+@dataclass(frozen=True)
+class Ternary(Quantizer):
+    """A quantizer of one's own that is no `Bucketed`: codecs quantize with it, then code what it made."""
+
+    name: ClassVar[str] = "ternary"
+    wire_id: ClassVar[int] = 9
+    bits: int = 2
+    bucket_size: int = 64
+    unbiased: ClassVar[bool] = False
+
+    def variance_bound(self, n):
+        return 1.0
+
+    def quantize(self, v, stream=Stream(), *, backend="auto"):  # noqa: B008
+        return Quantized(torch.where(v > 1, 1, torch.where(v < -1, 3, 0)).byte(), torch.ones(self.n_norms(v.numel())))
+
+    def dequantize(self, quantized, *, weight=1.0, backend="auto"):
+        return weight * torch.tensor([0.0, 1.0, 0.0, -1.0])[quantized.symbols.long()]
+
+
 MEMBERS = {"nuqsgd": codec("nuqsgd", bucket_size=64), "sign": codec("sign", bucket_size=64), "bf16": codec("bf16")}
+MEMBERS["own"] = Codec(Ternary())
 MEMBERS["nuqsgd-3"] = codec("nuqsgd", bits=3, bucket_size=50)
 
 

@@ -68,6 +68,8 @@ class Codec:
                 f"{self.quantizer} makes symbols of {self.quantizer.bits} bits, "
                 f"{self.coder.name} codes at most {self.coder.max_bits}; use FixedWidth()"
             )
+        for part in (self.quantizer.core, self.coder):
+            whole(f"{part.name}: wire_id", part.wire_id, 0, 255)
         if self.backend not in BACKENDS:
             raise ValueError(f"unknown backend {self.backend!r}; choose one of {', '.join(BACKENDS)}")
         fused = isinstance(self.quantizer.core, Bucketed) and isinstance(self.coder, FixedWidth)
@@ -129,7 +131,7 @@ class Codec:
         elif isinstance(self.quantizer.core, Identity):
             payload = self._encode_raw(v, self.quantizer.core, out)
         else:
-            payload = self._encode_in_steps(v, stream, backend)
+            payload = self._encode_in_steps(v, stream, backend, out)
         if self._remembers:
             self._decode_into(payload.data, v, -1.0, accumulate=True)
             self.quantizer.remember(memory, v, self._norms(payload.data, v.numel()))
@@ -227,12 +229,12 @@ class Codec:
         kernels.quantize_pack_feedback(v, kept, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
         return Payload(data)
 
-    def _encode_in_steps(self, v: torch.Tensor, stream: Stream, backend: Backend) -> Payload:
+    def _encode_in_steps(self, v: torch.Tensor, stream: Stream, backend: Backend, out: torch.Tensor | None) -> Payload:
         n = v.numel()
         quantized = self.quantizer.core.quantize(v, stream, backend=self.backend)
         coded = self.coder.encode(quantized.symbols, self._shape(n), backend)
         frame = self._framed(n, coded.numel())
-        data = frame.new(v.device)
+        data = frame.new(v.device, out)
         frame.norms(data).copy_(quantized.norms)
         frame.coded(data).copy_(coded)
         return Payload(data)
