@@ -108,6 +108,11 @@ CASES = [
     (lambda: Codec(NUQSGD()).decode(SENT.to_bytes()), TypeError, "expected a Payload, got bytes; pass"),
     (lambda: Codec(NUQSGD(), RANS()).decode_add(SENT.data, V.clone()), TypeError, "expected a Payload, got Tensor"),
     (lambda: Codec(NUQSGD()).decode_sum([SENT.data], V.clone()), TypeError, "expected a Payload, got Tensor"),
+    (
+        lambda: Codec(NUQSGD()).encode(V, out=np.zeros(46, np.uint8)),
+        TypeError,
+        "out must be a torch.Tensor, got ndarray",
+    ),
     (lambda: Codec(NUQSGD()).decode(SENT, out=np.zeros(3)), TypeError, "out must be a torch.Tensor, got ndarray"),
     (
         lambda: Codec(NUQSGD()).decode_add(SENT, torch.zeros(3, requires_grad=True)),

@@ -37,6 +37,8 @@ class Frame:
         return data
 
     def _require_room(self, out: torch.Tensor, device: torch.device) -> None:
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
         if out.shape != (self.n_bytes,) or out.dtype != torch.uint8 or out.device != device or not out.is_contiguous():
             raise ValueError(
                 f"out must be a contiguous row of {self.n_bytes} uint8 on {device}, "
