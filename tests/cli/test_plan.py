@@ -191,3 +191,10 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys, monkeypa
     assert err.count("\n") == 1
     assert said in err
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_where_there_is_nothing_to_draw_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*NETWORK, *TYPICAL, "--ranks", "1", "-o", "plan.json", "--chart", "x.svg"]) == 2
+    assert "one rank sends nothing, so that there is nothing to draw" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -197,6 +197,7 @@ def _write(
     from laconic.bench.document import replacing
     from laconic.cli.plan_tables import draw
 
+    picture = draw(made, chart) if chart is not None else ""
     if save is not None:
         if found is None:
             raise BadInput(
@@ -208,4 +209,4 @@ def _write(
             file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
     if chart is not None:
         with replacing(chart) as file:
-            file.write(draw(made, chart))
+            file.write(picture)
