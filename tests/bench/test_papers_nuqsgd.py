@@ -70,7 +70,7 @@ def test_variances_are_under_their_bounds_and_in_the_papers_order(rows):
         assert 0 < row.variance_at_fp32 < row.bound
         assert row.variance == pytest.approx(row.variance_at_fp32, rel=0.5)
         start, *later = row.curve
-        assert not {"variance", "variance_at_fp32"} & set(start)  # blocks start as their shortcuts: no gradient
+        assert not {"variance", "variance_at_fp32"} & set(start)  # where most gradients are zeros
         assert all(point["variance"] != point["variance_at_fp32"] for point in later)
     assert by["nuqsgd"].variance_at_fp32 < by["qsgd"].variance_at_fp32
 

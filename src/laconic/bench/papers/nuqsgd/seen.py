@@ -43,13 +43,13 @@ class Seen:
     ) -> None:
         """Add a point: loss, accuracy, and the variance of the method on the gradient of one mini-batch.
 
-        A gradient of zeros, such as that of blocks which start as their shortcuts, has no normalised variance.
+        Not at the start, where blocks are their shortcuts and most of their gradients zeros, nor for zeros alone.
         """
         loss, accuracy = judge(net, pictures)
         point: dict[str, Any] = {"iteration": len(self.seconds), "seconds": sum(self.seconds), "bytes": n_bytes}
         point |= {"loss": finite(loss), "accuracy": accuracy}
         parts = probe.gradient(net, groups, x, y)
-        if any(bool(part.any()) for part in parts):
+        if self.seconds and any(bool(part.any()) for part in parts):
             self._quantise(point, parts, methods)
         self.curve.append(point)
 
