@@ -6,11 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from laconic.glm.analysis.sample import Sample, take_sample
+from laconic.glm.attempts import solve_with_smaller_steps
 from laconic.glm.precision import recipe
 from laconic.glm.problem import Problem
-from laconic.glm.solvers import Diverged, Progress, Settings, State, begin, solve
-
-ATTEMPTS, SMALLER_STEP = 7, 0.25
+from laconic.glm.solvers import Progress, Settings, State, begin, solve
 
 
 def samples(
@@ -26,15 +25,7 @@ def samples(
         settings, solver="ca_sgd", precision=recipe("fp64"), momentum=0.0, average=None, max_iter=1, tol=None
     )
     settings = replace(settings, penalty=replace(settings.penalty, alpha=settings.penalty.l2, l1_ratio=0.0))
-    for _ in range(ATTEMPTS if smaller else 0):
-        try:
-            states = _states(problem, settings)
-            break
-        except Diverged:
-            eta0 = settings.schedule.eta0 * SMALLER_STEP
-            settings = replace(settings, schedule=replace(settings.schedule, eta0=eta0))
-    else:
-        states = _states(problem, settings)
+    states, settings = solve_with_smaller_steps(settings, lambda tried: _states(problem, tried), chosen=smaller)
     chosen = np.unique(np.linspace(0, len(states) - 1, n_blocks).round().astype(int))
     return [take_sample(problem, settings, states[i], n_ranks) for i in chosen], settings
 

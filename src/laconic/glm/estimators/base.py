@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from laconic.exchange import Communicator
 from laconic.exchange.default import default_communicator
+from laconic.glm.attempts import solve_with_smaller_steps
 from laconic.glm.auto_recipe import precision_for
 from laconic.glm.columns import Columns
 from laconic.glm.estimators.agreement import Facts, agree
@@ -26,10 +27,7 @@ from laconic.glm.estimators.training_set import Targets, mean_one, split
 from laconic.glm.families import Family
 from laconic.glm.placing import placed
 from laconic.glm.problem import Problem
-from laconic.glm.solvers import Callback, Diverged, Outcome, Settings, Solution, State, begin, solve
-
-ATTEMPTS, SMALLER_STEP = 7, 0.25
-"""With eta0="auto": how often to begin again after the loss diverged, and by how much the step shrinks each time."""
+from laconic.glm.solvers import Callback, Outcome, Settings, Solution, State, begin, solve
 
 
 class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -124,19 +122,10 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         callbacks: Sequence[Callback],
         comm: Communicator,
     ) -> tuple[Solution, Settings]:
-        """Solve; a step size that was ours to choose is taken smaller, from the start, where the loss diverges.
+        def run(settings: Settings) -> Solution:
+            return solve(problem, settings, comm=comm, state=start(), callbacks=callbacks)
 
-        Every rank sees the same loss, so all of them begin again.
-        """
-        for _ in range(ATTEMPTS):
-            try:
-                return solve(problem, settings, comm=comm, state=start(), callbacks=callbacks), settings
-            except Diverged:
-                if self.eta0 != "auto":
-                    raise
-                smaller = replace(settings.schedule, eta0=settings.schedule.eta0 * SMALLER_STEP)
-                settings = replace(settings, schedule=smaller)
-        return solve(problem, settings, comm=comm, state=start(), callbacks=callbacks), settings
+        return solve_with_smaller_steps(settings, run, chosen=self.eta0 == "auto")
 
     def _problem(self, columns: Columns, whole: Inputs, seed: int, *, going_on: bool, partial: bool) -> Problem:
         targets = self._targets(whole.y, whole.sample_weight, going_on=going_on)

@@ -12,6 +12,7 @@ import torch
 from laconic.data import BadTable
 from laconic.errors import LaconicError
 from laconic.exchange import Accounting, Communicator
+from laconic.glm.attempts import as_before, solve_with_smaller_steps
 from laconic.glm.auto_recipe import find_recipe, is_auto, with_recipe
 from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
 from laconic.glm.files import check_writable
@@ -56,7 +57,7 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
     problem, settings = with_recipe(data.problem, settings, found)
     data = replace(data, problem=problem)
     tell(json.dumps({"n_epochs": settings.max_iter, "epoch": 0, "fraction": 0.0}))
-    solution = _solve(task, data, settings, comm, [_teller(tell, settings), *callbacks])
+    solution, settings = _solve(task, data, settings, comm, [_teller(tell, settings), *callbacks])
     scores = training_scores(data, solution.state, comm)
     model, tested = make_model(task, data, settings, solution.state, scores, comm), None
     with together(comm):
@@ -74,20 +75,31 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
 
 def _solve(
     task: Task, data: Prepared, settings: Settings, comm: Communicator, callbacks: Sequence[Callback]
-) -> Solution:
-    if task.checkpoint is None:
-        return solve(data.problem, settings, comm=comm, callbacks=callbacks)
-    folder, state = Path(task.checkpoint), begin(data.problem, settings)
-    total = torch.tensor([data.checksum])
-    comm.all_reduce(total)()
-    now = fingerprint(
-        data.problem,
-        settings,
-        features=data.n_features,
-        classes=None if data.classes is None else list(data.classes),
-        standardize=task.standardize,
-        X=int(total),
-    )
+) -> tuple[Solution, Settings]:
+    """The solution and the settings that led to it, whose step size may be smaller than asked for; see `attempts`."""
+    states: list[State] = []
+    if task.checkpoint is not None:
+        state, settings = _begin(task, data, settings, comm)
+        states.append(state)
+
+    def attempt(settings: Settings) -> Solution:
+        state = states.pop() if states else begin(data.problem, settings)  # only the first may go on from a checkpoint
+        if task.checkpoint is None:
+            return solve(data.problem, settings, comm=comm, state=state, callbacks=callbacks)
+        if _is_done(state, settings):
+            return Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
+        now = _fingerprint(task, data, settings, comm)
+        keeper = Checkpointer(Path(task.checkpoint), now, comm, every_seconds=task.checkpoint_every)
+        solution = solve(data.problem, settings, comm=comm, state=state, callbacks=[keeper, *callbacks])
+        keeper.save(solution.state)
+        return solution
+
+    return solve_with_smaller_steps(settings, attempt, chosen=task.eta0 is None)
+
+
+def _begin(task: Task, data: Prepared, settings: Settings, comm: Communicator) -> tuple[State, Settings]:
+    """The state of the last checkpoint, if there is one and it may be used, and settings with its step size."""
+    folder = Path(task.checkpoint or "")
     with together(comm):
         found = latest(folder)
         if found is not None and not task.resume:
@@ -95,14 +107,26 @@ def _solve(
                 f"{folder} holds a checkpoint of epoch {found.numbers['epoch']}; go on from it with --resume, "
                 "or give another folder"
             )
+    if found is not None and task.eta0 is None:
+        settings = as_before(settings, found.fingerprint.get("eta0"))
+    state, now = begin(data.problem, settings), _fingerprint(task, data, settings, comm)
+    with together(comm):
         if found is not None:
             state = restore(folder, found, now, state, columns=data.columns, comm=comm)
-    if _is_done(state, settings):
-        return Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
-    keeper = Checkpointer(folder, now, comm, every_seconds=task.checkpoint_every)
-    solution = solve(data.problem, settings, comm=comm, state=state, callbacks=[keeper, *callbacks])
-    keeper.save(solution.state)
-    return solution
+    return state, settings
+
+
+def _fingerprint(task: Task, data: Prepared, settings: Settings, comm: Communicator) -> dict[str, Any]:
+    total = torch.tensor([data.checksum])
+    comm.all_reduce(total)()
+    return fingerprint(
+        data.problem,
+        settings,
+        features=data.n_features,
+        classes=None if data.classes is None else list(data.classes),
+        standardize=task.standardize,
+        X=int(total),
+    )
 
 
 def _is_done(state: State, settings: Settings) -> bool:
