@@ -13,7 +13,6 @@ import torch
 
 from laconic.cli import main
 from laconic.data import Table, write_store
-from laconic.glm import files
 from laconic.glm.model import Model
 
 M, N = 150, 4
@@ -357,7 +356,7 @@ def test_a_full_disk_leaves_nothing(store, tmp_path, capsys, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = sorted(tmp_path.iterdir())
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert main(["fit", str(store), "-o", str(tmp_path / "model.safetensors"), *QUICK]) == 2
     complains(capsys, "no room for the")
     assert sorted(tmp_path.iterdir()) == before

@@ -116,7 +116,7 @@ def test_measured_here_and_kept(measured, capsys):
     again = planned(capsys, *MODEL, "--calibration", str(measured / "c.json"))
     first = json.loads((measured / "p.json").read_text())
     assert again == first
-    assert not list(measured.glob("*.part"))
+    assert not list(measured.glob(".*.tmp"))
     inside = planned(capsys, *NETWORK, "--calibration", str(measured / "p.json"))
     assert inside["cluster"] == first["cluster"]
 
@@ -190,7 +190,7 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys, monkeypa
     assert err.startswith("laconic: ")
     assert err.count("\n") == 1
     assert said in err
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_where_there_is_nothing_to_draw_nothing_is_written(tmp_path, monkeypatch, capsys):

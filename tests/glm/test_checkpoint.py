@@ -151,7 +151,7 @@ def killed(rank, task, at, torn, pipe):
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, target)
 
-    files.os.replace = crash
+    os.replace = crash
     run(task)
 
 
@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(problem, whole, tmp_path, monkey
         fsync(handle)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(NotSaved, match=r"no room for the .* bytes of .*kept"):
             run(task)
     assert checkpoint.latest(tmp_path / "kept").number >= 2

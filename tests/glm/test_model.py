@@ -78,7 +78,7 @@ def test_a_full_disk_leaves_the_old_model(tmp_path, monkeypatch):
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(NotSaved, match=r"no room for the .* bytes of .*model.safetensors"):
         a_model("poisson").save(path)
     assert path.read_bytes() == before

@@ -4,7 +4,7 @@ from laconic.bench.codec.goals import outcomes
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
 from laconic.bench.ddp.suite import DDPOptions, DDPRow, ddp_rows
-from laconic.bench.document import document, replacing
+from laconic.bench.document import document
 from laconic.bench.environment import Environment
 from laconic.bench.exchange.suite import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
@@ -48,7 +48,6 @@ __all__ = [
     "network_outcomes",
     "one_thread",
     "outcomes",
-    "replacing",
     "schemes",
     "steps",
     "survey",

@@ -13,6 +13,7 @@ from laconic.cli import fit_options as o
 from laconic.cli.bad_input import BadInput, bad_input
 from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
 from laconic.cli.progress import progress
+from laconic.replacing import replacing
 
 if TYPE_CHECKING:
     from laconic.glm import Settings
@@ -81,11 +82,10 @@ def analyze(
     recipe. docs/precision.md derives the bounds.
     """
     given = dict(locals())
-    from laconic import bench
 
     with ExitStack() as stack:
         with bad_input():
-            file = stack.enter_context(bench.replacing(output)) if output and _checked(output) else None
+            file = stack.enter_context(replacing(output)) if output and _checked(output) else None
         begin = stack.enter_context(progress(1 + 9 * blocks, quiet=quiet))
         found = find(given, begin)
         report = make_report(found) if as_json or (output and output.suffix != ".svg") else {}

@@ -1,7 +1,6 @@
-"""What commands do alike: a list is given once, files take the place of files only, and Ctrl-C ends in one line."""
+"""What commands do alike: a list is given once, and Ctrl-C ends in one line."""
 
-import os.path
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from laconic.errors import LaconicError
 
 LIST = ",..."
 """The end of the metavar of an option that takes several values."""
-WRITTEN = ("output", "save", "chart", "report")
-"""Parameters that say where a file goes."""
 
 
 class Interrupted(LaconicError):
@@ -25,35 +22,22 @@ class Command(TyperCommand):
 
     def make_parser(self, ctx: Any) -> Any:
         parser: Any = super().make_parser(ctx)
-        parser.parse_args = _checked(ctx, parser.parse_args)
+        parser.parse_args = _lists_once(ctx, parser.parse_args)
         return parser
 
 
-def _checked(ctx: Any, parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Parse as `parse` does, then look at the lists and the files."""
+def _lists_once(ctx: Any, parse: Callable[..., Any]) -> Callable[..., Any]:
+    """Of an option that is given twice a parser keeps the last; of a list that would silently be a part."""
 
     def parse_args(args: Sequence[str]) -> Any:
         values, rest, order = parse(args=args)
-        _check_lists(ctx, order)
-        _check_files(ctx, values)
+        for option in order:
+            metavar = option.metavar or ""
+            if metavar.endswith(LIST) and order.count(option) > 1:
+                ctx.fail(f"{option.opts[0]} is given twice; give it once, with commas: {option.opts[0]} {metavar}")
         return values, rest, order
 
     return parse_args
-
-
-def _check_lists(ctx: Any, order: Sequence[Any]) -> None:
-    """Of an option that is given twice a parser keeps the last; of a list that would silently be a part."""
-    for option in order:
-        metavar = option.metavar or ""
-        if metavar.endswith(LIST) and order.count(option) > 1:
-            ctx.fail(f"{option.opts[0]} is given twice; give it once, with commas: {option.opts[0]} {metavar}")
-
-
-def _check_files(ctx: Any, values: Mapping[str, Any]) -> None:
-    """What is written is renamed into place at the end, and root may rename over /dev/null."""
-    for path in (values[name] for name in WRITTEN if isinstance(values.get(name), str)):
-        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-            ctx.fail(f"cannot write {path}: it is a device or a pipe, and a file would take its place")
 
 
 @contextmanager

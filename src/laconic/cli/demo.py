@@ -11,6 +11,7 @@ import typer
 from laconic.cli.bad_input import BadInput, bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
+from laconic.replacing import replacing
 
 PAGE = Path("laconic-demo.html")
 TITLE = "laconic demo"
@@ -43,7 +44,6 @@ def demo(
     fit a logistic regression with a message every iteration, then every 32. Ends with a page of charts, as `laconic
     report` makes them. About a minute; the first run also compiles the kernels.
     """
-    from laconic import bench
     from laconic.cli.demo_parts import Parts
 
     if report and no_report:
@@ -53,7 +53,7 @@ def demo(
         with bad_input():
             parts = Parts.of(bucket_size, streams, seed, ranks, steps)
             first = os.environ.get("RANK", "0") == "0"
-            file = stack.enter_context(bench.replacing(page)) if page and first else None
+            file = stack.enter_context(replacing(page)) if page and first else None
         with progress(parts.n_parts, quiet=quiet) as begin:
             found = parts.run(begin)
         if found is None:

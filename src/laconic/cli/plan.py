@@ -12,6 +12,7 @@ from laconic.cli.numbers import whole_number
 from laconic.cli.plan_job import job_for
 from laconic.cli.plan_numbers import duration, link_rate
 from laconic.cli.progress import progress
+from laconic.replacing import obstacle, replacing, why_not
 
 if TYPE_CHECKING:
     from laconic.planner import Cluster, GlmJob, NetworkJob, Plan
@@ -174,16 +175,17 @@ def _document(made: "Plan", found: "Calibration | None") -> dict[str, Any]:
 def _check_files(chart: Path | None, output: Path | None, save: Path | None) -> None:
     from laconic.cli.plan_tables import CHARTS
 
+    given = [path for path in (chart, output, save) if path is not None]
+    for i, path in enumerate(given):
+        error = obstacle(path)
+        if error is not None:
+            raise BadInput(why_not(path, error))
+        if path.resolve() in [other.resolve() for other in given[:i]]:
+            raise BadInput(f"--chart, --output and --save are files of their own; {path} is given twice")
     if chart is not None and chart.suffix not in CHARTS:
         raise BadInput(
             f"charts are written as {' or '.join(CHARTS)}, not {chart.suffix or 'without an ending'}: {chart}"
         )
-    given = [path for path in (chart, output, save) if path is not None]
-    for i, path in enumerate(given):
-        if not path.absolute().parent.is_dir():
-            raise BadInput(f"cannot write {path}: there is no folder {path.parent}")
-        if path.resolve() in [other.resolve() for other in given[:i]]:
-            raise BadInput(f"--chart, --output and --save are files of their own; {path} is given twice")
 
 
 def _write(
@@ -194,7 +196,6 @@ def _write(
     output: Path | None,
     save: Path | None,
 ) -> None:
-    from laconic.bench.document import replacing
     from laconic.cli.plan_tables import draw
 
     picture = draw(made, chart) if chart is not None else ""

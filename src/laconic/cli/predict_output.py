@@ -1,9 +1,7 @@
 """Where predictions go: CSV, Parquet or .npy, a block of rows at a time, whole or not at all."""
 
-import contextlib
 import csv
 import os
-import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ import typer
 
 from laconic.cli.bad_input import BadInput
 from laconic.glm.files import check_writable, not_saved
+from laconic.replacing import replacing
 
 FORMATS = (".csv", ".parquet", ".npy")
 
@@ -99,20 +98,13 @@ def sink(path: Path | None, names: list[str], n_rows: int) -> Iterator[Sink]:
             yield made
             made.close()
         return
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with replacing(path, "wb") as file:
             made = _made(path, file, names, n_rows)
             yield made
             made.close()
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise not_saved(path, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

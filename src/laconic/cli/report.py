@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from laconic.cli.bad_input import BadInput, bad_input
+from laconic.replacing import replacing
 
 TITLE = "laconic report"
 
@@ -50,7 +51,5 @@ def report(
 
 def write(output: Path, page: str) -> None:
     """The page whole or not at all, in the place of whatever was there."""
-    from laconic.bench.document import replacing
-
     with bad_input(), replacing(output) as file:
         file.write(page)

@@ -2,7 +2,6 @@
 
 import json
 import mmap
-import os
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +142,3 @@ def _csr(tensors: dict[str, torch.Tensor], m: int, n: int) -> Any:
         if not np.isfinite(values[start : start + _CHECKED_AT_ONCE]).all():
             raise CorruptPayload("it has a value that is not finite")
     return csr_array((values, indices, indptr), shape=(m, n))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in this folder last through a power cut, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

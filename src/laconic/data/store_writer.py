@@ -1,10 +1,8 @@
 """Writing a store: a block of rows at a time, whole or not at all."""
 
-import contextlib
 import errno
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +13,9 @@ import torch
 from laconic.data.errors import BadTable, StoreNotWritten
 from laconic.data.errors import Path as AnyPath
 from laconic.data.rows import RowStream, check_count, rows_of
-from laconic.data.store import sync_folder
 from laconic.data.store_header import Header
 from laconic.data.table import Table, check_finite, to_dtype
+from laconic.replacing import FULL, replacing, why_not
 
 
 def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtype" = "bf16") -> Path:
@@ -47,7 +45,7 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
     if stream.n_nonzero is not None and kind == torch.float64:
         raise BadTable("a sparse store holds fp32 or bf16, not fp64")
     header, start = Header.lay_out(_tensors(stream, kind), _metadata(stream))
-    with _replacing(path, header.n_bytes) as handle:
+    with _room_for(path, header.n_bytes) as handle:
         _put(handle, start, 0)
         _Rows(handle, header).write(stream)
     return path
@@ -118,26 +116,16 @@ def _put(handle: int, data: "bytes | memoryview", position: int) -> None:
 
 
 @contextmanager
-def _replacing(path: Path, n_bytes: int) -> Iterator[int]:
-    """A new file that takes the place of `path` if all goes well, and of which nothing is left if not."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+def _room_for(path: Path, n_bytes: int) -> Iterator[int]:
+    """A new file of so many bytes that takes the place of `path` if all goes well."""
     try:
-        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            _reserve(handle, n_bytes)
-            yield handle
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            what = f"no room for the {n_bytes:,} bytes of {path} ({error.strerror}); free some or write elsewhere"
-            raise StoreNotWritten(what) from error
-        raise
+        with replacing(path, "wb") as file:
+            _reserve(file.fileno(), n_bytes)
+            yield file.fileno()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise StoreNotWritten(why_not(path, error, n_bytes)) from error
 
 
 def _reserve(handle: int, n_bytes: int) -> None:

@@ -1,19 +1,13 @@
 """Files of tensors that are there whole or not at all, and that are not trusted when they are read."""
 
-import contextlib
-import errno
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from laconic.data.store import sync_folder
 from laconic.errors import CorruptPayload, LaconicError
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from laconic.replacing import obstacle, replacing, why_not
 
 
 class NotSaved(LaconicError, OSError):
@@ -21,47 +15,24 @@ class NotSaved(LaconicError, OSError):
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file:
-
-    1. a temporary file beside it takes the bytes and is flushed to the disk;
-    2. it is renamed to `path`, and the folder is flushed.
-
-    A crash before the rename leaves `path` as it was. An error also leaves no temporary file; a kill -9 may leave
-    `.NAME.*.tmp`.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    """Write a file, or leave what was there and raise `NotSaved`."""
     try:
-        with temporary.open("xb") as file:
+        with replacing(path, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise not_saved(path, error, len(data)) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def not_saved(path: Path, error: OSError, n_bytes: int | None = None) -> NotSaved:
-    """What to tell about a file that could not be written."""
-    if error.errno in FULL:
-        size = "" if n_bytes is None else f" for the {n_bytes:,} bytes"
-        return NotSaved(f"no room{size} of {path} ({error.strerror}); free some or write elsewhere")
-    return NotSaved(f"cannot write {path}: {error.strerror or error}")
+    """A file that could not be written, and why."""
+    return NotSaved(why_not(path, error, n_bytes))
 
 
 def check_writable(path: Path) -> None:
     """`NotSaved` where a file could not be written: to be asked before the work, not after it."""
-    if path.is_dir():
-        raise NotSaved(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise NotSaved(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise NotSaved(f"cannot write {path}: the folder may not be written to")
+    error = obstacle(path)
+    if error is not None:
+        raise not_saved(path, error)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:

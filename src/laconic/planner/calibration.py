@@ -1,7 +1,6 @@
 """A cluster as it was measured, with what it was measured on and how well; kept in a file."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from laconic.errors import LaconicError
 from laconic.planner.cluster import Cluster
+from laconic.replacing import replacing
 
 VERSION = 1
 NOISY = 50.0
@@ -56,12 +56,8 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Beside its place first, then renamed: there is never half a file."""
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            part.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as file:
+            file.write(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "Calibration":

@@ -13,6 +13,7 @@ import typer
 from laconic.cli.bad_input import bad_input
 from laconic.cli.fit_options import reading
 from laconic.cli.progress import progress
+from laconic.replacing import replacing
 
 if TYPE_CHECKING:
     from laconic.bench import Outcome
@@ -68,13 +69,12 @@ def run_suite(name: str, make: Callable[[], O], run: Callable[[O, Tell], Found |
 
     run  gives None on the ranks of torchrun other than the first
     """
-    from laconic import bench
 
     first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         with bad_input():
             options = make()
-            file = stack.enter_context(bench.replacing(to.output)) if to.output and first else None
+            file = stack.enter_context(replacing(to.output)) if to.output and first else None
         here = _environment(getattr(options, "device", "cpu"), to.commit)
         begin = stack.enter_context(progress(options.n_parts, quiet=to.quiet or not first))
         with reading():
