@@ -94,9 +94,10 @@ def analyze(
     if as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
-    from laconic.cli import analyze_text
+    from laconic.cli.analyze_text import page
+    from laconic.report import show
 
-    analyze_text.show(found)
+    show(page(found))
 
 
 def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:

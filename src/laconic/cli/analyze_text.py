@@ -11,15 +11,6 @@ from laconic.glm.precision import RECIPES
 from laconic.report import Bar, Column, bars, number, table, text_bar
 
 
-def show(found: Found) -> None:
-    """Tables, on stdout."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for shown in _page(found):
-        console.print(shown)
-
-
 def figure(found: Found) -> str:
     """One SVG a format would repeat the labels: one plot of all terms, by format."""
     terms = _by_format(found.analysis.terms)
@@ -28,7 +19,8 @@ def figure(found: Found) -> str:
     return bars(title, rows, ("measured", "bound"))
 
 
-def _page(found: Found) -> Iterator[Any]:
+def page(found: Found) -> Iterator[Any]:
+    """Texts and tables."""
     analysis, settings = found.analysis, found.settings
     problem = found.data.problem
     yield (
