@@ -12,7 +12,8 @@ class Accounting:
 
     n_exchanges      how many exchanges are summed here
     n_values         values averaged
-    bytes_sent       bytes this rank sent to other ranks, headers and norms included
+    bytes_sent       bytes of codes this rank sent to other ranks, headers and norms included; where codes have no fixed
+                     size, 8 more bytes say how long each is
     bytes_received   bytes this rank received from other ranks
     encode_seconds   time in quantizers and coders before sending
     wire_seconds     time spent waiting for other ranks
