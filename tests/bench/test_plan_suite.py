@@ -61,7 +61,7 @@ def test_a_single_rank_is_run_once():
 
 def test_the_smallest_grid(monkeypatch, capsys, tmp_path):
     small = PlanOptions(
-        ranks=(2,), rates=(None,), s=(1, 4), shapes=((16, 4),), sizes=(1000,), rounds=1, round_seconds=1e-3
+        ranks=(2,), rates=(None,), s=(1, 4), shapes=((16, 4),), sizes=(2000,), rounds=1, round_seconds=1e-3
     )
     monkeypatch.setattr(PlanOptions, "quick", classmethod(lambda cls: small))
     target = tmp_path / "plan.json"

@@ -67,7 +67,7 @@ WRONG = {
     "target without a file": (["--target", "y"], "--target is for files; give one with --data"),
     "no such file": (["--data", "/nowhere/a9a"], "/nowhere/a9a"),
     "ranks in the race": (["--time-to", "--ranks", "4"], "--time-to is for one process"),
-    "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: No such"),
+    "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: there is no folder"),
 }
 
 

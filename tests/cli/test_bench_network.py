@@ -38,7 +38,7 @@ WRONG = {
     "codec": (["--codec", "zip"], "unknown codec 'zip'"),
     "no codec": (["--codec", ","], "no codec"),
     "size": (["--size", "0"], "--size"),
-    "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: No such"),
+    "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: there is no folder"),
 }
 
 

@@ -55,7 +55,7 @@ WRONG = {
     "workers and ranks": ([*PAPERS, "nuqsgd", "--ranks", "2", "--workers", "2"], "each rank is a worker"),
     "exchange": ([*PAPERS, "nuqsgd", "--exchange", "auto"], "--exchange is for real processes; give --ranks"),
     "too few images": ([*NUQSGD, "--images", "4"], "more than the 4 training images"),
-    "output": ([*NUQSGD, "--output", "/nowhere/rows.json"], "/nowhere/rows.json: No such"),
+    "output": ([*NUQSGD, "--output", "/nowhere/rows.json"], "/nowhere/rows.json: there is no folder"),
 }
 
 

@@ -47,7 +47,7 @@ WRONG = {
     "unknown problem": (["bench", "codec", "--problem", "hard"], "'hard'"),
     "no such folder": (
         ["bench", "codec", "--size", "10", "--output", "/nowhere/rows.json"],
-        "/nowhere/rows.json: No such",
+        "/nowhere/rows.json: there is no folder",
     ),
     "output is a folder": (["bench", "codec", "--size", "10", "--output", "/"], "folder"),
     "no streams": (["demo", "--streams", "0"], "--streams"),
