@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from laconic.report import Bar, bars
 from laconic.report.lines import Chart, Curve, page, svg
 
 NAMES = ["a", "nuqsgd-4-rans scatter_reduce", "<b> & " * 20]
@@ -37,3 +38,15 @@ def test_a_page_takes_nothing_for_markup():
     assert "<b>" not in made
     assert "<script>" not in made
     assert "<i>" not in made
+
+
+PICTURES = {
+    "lines": lambda: svg(chart("a")),
+    "bars": lambda: bars("title", [Bar("a", 1.0, 2.0)], ("measured", "bound")),
+}
+
+
+@pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
+def test_wherever_text_changes_its_colour_the_ground_does(picture):
+    light, dark = picture().split("prefers-color-scheme:dark")
+    assert [style.count("svg{background:") for style in (light, dark)] == [1, 1]

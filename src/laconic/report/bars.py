@@ -1,4 +1,4 @@
-"""Rows to a bar plot: one self-contained SVG, legible on light and dark ground."""
+"""Rows to a bar plot: one self-contained SVG, on a ground of its own, light or dark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ from xml.sax.saxutils import escape
 LABEL, PLOT, VALUE, LINE, TOP = 250, 560, 110, 22, 46
 """Widths of the columns, height of a line and of the heading, in pixels."""
 STYLE = """\
-text{font:13px system-ui,sans-serif;fill:#1f2328}.dim{fill:#59636e}.grid{stroke:#59636e;stroke-opacity:.25}
+svg{background:#fff}text{font:13px system-ui,sans-serif;fill:#1f2328}
+.dim{fill:#59636e}.grid{stroke:#59636e;stroke-opacity:.25}
 .low{fill:#0969da}.high{fill:#0969da;fill-opacity:.28}
-@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.dim{fill:#9198a1}.grid{stroke:#9198a1}
+@media(prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#f0f6fc}.dim{fill:#9198a1}.grid{stroke:#9198a1}
 .low{fill:#58a6ff}.high{fill:#58a6ff;fill-opacity:.3}}"""
 
 

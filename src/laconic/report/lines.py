@@ -14,9 +14,10 @@ COLOURS = ("#2f6fdb", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c
 FEWEST_TICKS = 4
 DASHES = ("", "7 4", "2 4")
 STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"
+    "svg{background:#fff}text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"
     ".grid{stroke:#8b949e;stroke-opacity:.25}.curve{fill:none;stroke-width:2}.mark{fill:none;stroke-width:2}"
-    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.grid{stroke:#8b949e;stroke-opacity:.35}}"
+    "@media (prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}"
+    ".grid{stroke:#8b949e;stroke-opacity:.35}}"
 )
 PAGE_STYLE = (
     ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;"
