@@ -6,7 +6,7 @@ import torch
 from laconic.bench.papers.nuqsgd.networks import LARGE, NETWORKS, network
 from laconic.bench.papers.nuqsgd.pictures import InMemory, cropped, open_pictures, rows_of
 from laconic.bench.papers.nuqsgd.resnet_cifar import Block, CifarResNet
-from laconic.bench.papers.nuqsgd.resnet_imagenet import ImageNetResNet, Residual
+from laconic.bench.papers.nuqsgd.resnet_imagenet import ImageNetResNet
 from laconic.data.images import synthetic_images
 
 N_PARAMETERS = {
@@ -61,34 +61,13 @@ def test_a_block_whose_branch_is_zero_is_its_shortcut():
     assert not y[:, 4:].any()
 
 
-@pytest.mark.parametrize("name", ["resnet-8", "resnet-110", "resnet-50"])
-def test_blocks_start_as_their_shortcuts(name):
-    net = network(name, 7, (3, 32, 32)).eval()
-    x = torch.rand(2, 3, 32, 32)
-    branches = [m.branch for m in net.modules() if isinstance(m, Residual)]
-    branches += [m.conv2 for m in net.modules() if isinstance(m, Block) and not m.n_new]
-    with torch.no_grad():
-        before = net(x)
-        for branch in branches:
-            for parameter in branch.parameters():
-                if parameter.dim() == 4:
-                    parameter.mul_(100)
-        assert torch.equal(net(x), before)
-        assert before.abs().max() < 100
-
-
-@pytest.mark.parametrize("name", ["resnet-8", "resnet-20", "resnet-18"])
-def test_every_filter_learns(name):
+@pytest.mark.parametrize("name", ["resnet-8", "resnet-20", "resnet-18", "resnet-50"])
+def test_every_filter_learns_from_the_start(name):
     """Where a block adds channels by zeros, a last scale of 0 would leave these at relu(0), which has no gradient."""
-    generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     net = network(name, 7, (3, 32, 32))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        scores = net(torch.randn(8, 3, 32, 32, generator=generator))
-        torch.nn.functional.cross_entropy(scores, torch.arange(8) % 7).backward()
-        optimizer.step()
+    scores = net(torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    torch.nn.functional.cross_entropy(scores, torch.arange(8) % 7).backward()
     still = {path: int((p.grad.flatten(1) == 0).all(1).sum()) for path, p in net.named_parameters() if p.dim() > 1}
     assert not {path: n for path, n in still.items() if n}
 

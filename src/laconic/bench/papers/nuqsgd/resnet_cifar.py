@@ -42,8 +42,7 @@ class CifarResNet(nn.Module):
     >>> sum(p.numel() for p in CifarResNet(110).parameters())
     1727962
 
-    He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition", section 4.2. The last scale of a block
-    starts at 0 (Goyal et al. 2017, "Accurate, large minibatch SGD", section 5.1), but where the shortcut adds channels.
+    He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition", section 4.2.
     """
 
     def __init__(self, depth: int, n_classes: int = 10, n_channels: int = 3) -> None:
@@ -58,8 +57,6 @@ class CifarResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            if isinstance(module, Block) and not module.n_new:  # channels added stay at 0 otherwise: relu'(0) = 0
-                nn.init.zeros_(module.bn2.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images (b, n_channels, h, w) to scores (b, n_classes)."""

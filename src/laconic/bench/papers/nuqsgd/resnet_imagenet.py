@@ -11,11 +11,9 @@ WIDENING = 4
 """A bottleneck's outputs over its inner channels."""
 
 
-def convolution(n_in: int, n_out: int, size: int, stride: int = 1, scale: float = 1.0) -> nn.Sequential:
-    """A convolution without bias, and the normalisation after it, whose scale starts at what is given."""
-    norm = nn.BatchNorm2d(n_out)
-    nn.init.constant_(norm.weight, scale)
-    return nn.Sequential(nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False), norm)
+def convolution(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Sequential:
+    """A convolution without bias, and the normalisation after it."""
+    return nn.Sequential(nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(n_out))
 
 
 class Residual(nn.Module):
@@ -34,7 +32,7 @@ class Residual(nn.Module):
 
 def basic(n_in: int, width: int, stride: int) -> Residual:
     """Two 3 × 3 convolutions."""
-    branch = nn.Sequential(convolution(n_in, width, 3, stride), nn.ReLU(), convolution(width, width, 3, scale=0.0))
+    branch = nn.Sequential(convolution(n_in, width, 3, stride), nn.ReLU(), convolution(width, width, 3))
     return Residual(branch, n_in, width, stride)
 
 
@@ -45,7 +43,7 @@ def bottleneck(n_in: int, width: int, stride: int) -> Residual:
         nn.ReLU(),
         convolution(width, width, 3, stride),
         nn.ReLU(),
-        convolution(width, WIDENING * width, 1, scale=0.0),
+        convolution(width, WIDENING * width, 1),
     )
     return Residual(branch, n_in, WIDENING * width, stride)
 
@@ -59,8 +57,7 @@ class ImageNetResNet(nn.Module):
     >>> sum(p.numel() for p in ImageNetResNet(18).parameters())
     11689512
 
-    He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition", section 4.1, table 1. The last
-    scale of a block starts at 0: Goyal et al. 2017, "Accurate, large minibatch SGD", section 5.1.
+    He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition", section 4.1, table 1.
     """
 
     def __init__(self, depth: int, n_classes: int = 1000, n_channels: int = 3) -> None:

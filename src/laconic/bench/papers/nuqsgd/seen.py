@@ -23,7 +23,7 @@ class Seen:
 
     seconds   of every step
     curve     points as they are published
-    at_full   of full precision: by method, what quantising its gradient does, where there is one
+    at_full   of full precision: by method, what quantising its gradient does
     """
 
     method: Method
@@ -41,16 +41,12 @@ class Seen:
         x: torch.Tensor,
         y: torch.Tensor,
     ) -> None:
-        """Add a point: loss, accuracy, and the variance of the method on the gradient of one mini-batch.
-
-        Not at the start, where blocks are their shortcuts and most of their gradients zeros, nor for zeros alone.
-        """
+        """Add a point: loss, accuracy, and the variance of the method on the gradient of one mini-batch."""
         loss, accuracy = judge(net, pictures)
         point: dict[str, Any] = {"iteration": len(self.seconds), "seconds": sum(self.seconds), "bytes": n_bytes}
         point |= {"loss": finite(loss), "accuracy": accuracy}
         parts = probe.gradient(net, groups, x, y)
-        if self.seconds and any(bool(part.any()) for part in parts):
-            self._quantise(point, parts, methods)
+        self._quantise(point, parts, methods)
         self.curve.append(point)
 
     def _quantise(self, point: dict[str, Any], parts: Sequence[torch.Tensor], methods: Sequence[Method]) -> None:
