@@ -69,7 +69,6 @@ def run_suite(name: str, make: Callable[[], O], run: Callable[[O, Tell], Found |
 
     run  gives None on the ranks of torchrun other than the first
     """
-
     first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         with bad_input():
