@@ -1,8 +1,53 @@
-"""What can go wrong, in the words the person at the keyboard will read."""
+"""Errors, in the words the person at the keyboard will read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An argument that an error message speaks of. Each front end spells it in its own way.
+
+    name   as the Python function calls it
+    value  what it was given or should be given; `...` for "some value"; left out where only the name is meant
+
+    >>> str(Option("batch_size")), str(Option("exclude", ("id",))), str(Option("target", ...))
+    ('batch_size', "exclude=('id',)", 'target=...')
+    """
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return self.name
+        return f"{self.name}={'...' if self.value is ... else repr(self.value)}"
 
 
 class LaconicError(Exception):
-    """Base of every error laconic raises on purpose."""
+    """Base of every error laconic raises on purpose.
+
+    parts  text and `Option`s, in the order of the sentence
+
+    >>> error = LaconicError("X.csv has no column 'y'; give ", Option("target", ...))
+    >>> print(error)
+    X.csv has no column 'y'; give target=...
+    >>> print(error.message(lambda option: f"--{option.name}"))
+    X.csv has no column 'y'; give --target
+    """
+
+    def __init__(self, *parts: "str | Option") -> None:
+        self.parts = parts
+        super().__init__(self.message())
+
+    def message(self, spell: Callable[[Option], str] = str) -> str:
+        """The sentence, with each option as `spell` writes it."""
+        return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
+
+
+class InvalidOption(LaconicError, ValueError):
+    """An argument whose value cannot be used; the message begins with the `Option`."""
 
 
 class CorruptPayload(LaconicError, ValueError):

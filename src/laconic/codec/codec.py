@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from laconic.checks import whole
+from laconic.checks import check_int
 from laconic.codec.frame import Frame
 from laconic.codec.header import HEADER_BYTES, Header, to_float32
 from laconic.codec.payload import Payload, side_by_side
@@ -69,7 +69,7 @@ class Codec:
                 f"{self.coder.name} codes at most {self.coder.max_bits}; use FixedWidth()"
             )
         for part in (self.quantizer.core, self.coder):
-            whole(f"{part.name}: wire_id", part.wire_id, 0, 255)
+            check_int("wire_id", part.wire_id, 0, 255, owner=part.name)
         if self.backend not in BACKENDS:
             raise ValueError(f"unknown backend {self.backend!r}; choose one of {', '.join(BACKENDS)}")
         fused = isinstance(self.quantizer.core, Bucketed) and isinstance(self.coder, FixedWidth)
@@ -85,14 +85,14 @@ class Codec:
         """Most bytes a payload of n values can take; exact where `fixed_size`."""
         if self.fixed_size:
             return self.frame(n).n_bytes
-        n = whole("n", n, 0, MAX_VALUES)
+        n = check_int("n", n, 0, MAX_VALUES)
         return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n) + self.coder.max_bytes(self._shape(n))
 
     def frame(self, n: int) -> Frame:
         """Where things lie in a payload of n values; only where `fixed_size`."""
         found = self._frames.get(n)
         if found is None:
-            n = whole("n", n, 0, MAX_VALUES)
+            n = check_int("n", n, 0, MAX_VALUES)
             if len(self._frames) >= MAX_FRAMES:
                 self._frames.clear()
             found = self._frames[n] = self._framed(n, self.coder.max_bytes(self._shape(n)))
@@ -143,7 +143,7 @@ class Codec:
         n    if given, must be the number of values sent
         out  if given, a contiguous row of float32 that the values are written to; returned
         """
-        n = None if n is None else whole("n", n, 0, MAX_VALUES)
+        n = None if n is None else check_int("n", n, 0, MAX_VALUES)
         if out is None:
             n = self._checked(payload, n)
             out = torch.empty(n, dtype=torch.float32, device=payload.data.device)

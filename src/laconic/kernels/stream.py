@@ -12,7 +12,7 @@ streams are neither shifts nor permutations of each other; `kernels/reference/ra
 import hashlib
 from dataclasses import dataclass, replace
 
-from laconic.checks import whole
+from laconic.checks import check_int
 
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -51,9 +51,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         for field in ("seed", "rank", "step"):
-            object.__setattr__(self, field, whole(field, getattr(self, field), 0, MASK_64))
+            object.__setattr__(self, field, check_int(field, getattr(self, field), 0, MASK_64))
         if not isinstance(self.tensor, str):
-            number = whole("tensor", self.tensor, -(2**63), MASK_64, hint=", or a name")
+            number = check_int("tensor", self.tensor, -(2**63), MASK_64, hint=", or a name")
             object.__setattr__(self, "tensor", number)  # of NumPy's integers, sums would overflow
 
     @property

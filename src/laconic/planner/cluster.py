@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from laconic.checks import whole
+from laconic.checks import check_int
 
 ALGORITHMS = ("ring", "tree", "best")
 """How an all-reduce goes: Gloo's is a ring; NCCL takes the better of both."""
@@ -112,7 +112,7 @@ class Cluster:
     uncertainty: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("n_ranks of a cluster", self.n_ranks, 1)
+        check_int("n_ranks", self.n_ranks, 1, owner="cluster")
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"unknown all-reduce {self.algorithm!r}; choose one of {', '.join(ALGORITHMS)}")
         for name in ("sync_seconds", "uncertainty", *(("memory_bytes",) if self.memory_bytes is not None else ())):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from laconic.checks import whole
+from laconic.checks import check_int
 from laconic.planner import choice as c
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import GlmJob, GlmOption
@@ -134,7 +134,7 @@ def plan(job: c.Job, cluster: Cluster, s: int | None = None) -> Plan:
     'ca_sgd'
     """
     if s is not None:
-        whole("s", s, 1)
+        check_int("s", s, 1)
     found = c.choices(job, cluster, s)
     by_label = {choice.option.label: choice for choice in found}
     fp32, bf16 = (by_label[option.label] for option in c.baselines(job))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from laconic.checks import whole
+from laconic.checks import check_int
 from laconic.errors import LaconicError
 from laconic.kernels import Grid, Norm, Stream, select
 from laconic.kernels.layout import n_buckets
@@ -114,7 +114,7 @@ class Bucketed(Quantizer):
 
     def __post_init__(self) -> None:
         for name, least, most in (("bits", self.min_bits, 8), ("bucket_size", 1, MAX_BUCKET_SIZE)):
-            value = whole(f"{self.name}: {name}", getattr(self, name), least, most)
+            value = check_int(name, getattr(self, name), least, most, owner=self.name)
             object.__setattr__(self, name, value)  # NumPy's integers print otherwise, and ranks compare what is printed
 
     @property
@@ -150,7 +150,7 @@ class Bucketed(Quantizer):
 
     def bucket_dimension(self, n: int) -> int:
         """Values in the largest bucket of n; bounds per bucket hold for the whole, since ‖v‖² adds up over buckets."""
-        return min(whole("n", n, 0), self.bucket_size)
+        return min(check_int("n", n, 0), self.bucket_size)
 
 
 def flat(v: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic._version import __version__
-from laconic.checks import MAX_SEED, whole
+from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
@@ -53,7 +53,7 @@ def compress(
     trains one model after another calls `close()` on it, on every rank, when it is done with a model.
     """
     _check_model(model)
-    seed, error_every = whole("seed", seed, 0, MAX_SEED), whole("error_every", error_every, 0)
+    seed, error_every = check_int("seed", seed, 0, MAX_SEED), check_int("error_every", error_every, 0)
     policy = policy or Policy()
     parameters = _averaged(model)
     groups, device = make_groups(parameters, policy), parameters[0][1].device

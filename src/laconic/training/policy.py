@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from laconic.checks import whole
+from laconic.checks import check_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name, least in (("min_dims", 0), ("min_values", 0), ("warmup_steps", 0), ("group_values", 1)):
-            object.__setattr__(self, name, whole(f"policy: {name}", getattr(self, name), least))
+            object.__setattr__(self, name, check_int(name, getattr(self, name), least, owner="policy"))
 
     def compresses(self, parameter: torch.Tensor) -> bool:
         """Whether this parameter's gradient is compressed.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from laconic.checks import MAX_SEED, whole
+from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Accounting
 from laconic.exchange.encoding import measure_error
@@ -48,8 +48,8 @@ class SimulatedWorkers:
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
-        self.codec, self.n_workers = codec_for(codec), whole("n_workers", n_workers, 1)
-        self.policy, self.seed = policy or Policy(), whole("seed", seed, 0, MAX_SEED)
+        self.codec, self.n_workers = codec_for(codec), check_int("n_workers", n_workers, 1)
+        self.policy, self.seed = policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
         self.parameters = trainable(model)
         self.groups = make_groups(self.parameters.items(), self.policy)
         self.memory: dict[tuple[int, int], torch.Tensor] = {}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from laconic.checks import whole
+from laconic.checks import check_int
 from laconic.exchange.topology.base import Topology
 
 
@@ -22,7 +22,7 @@ class Star(Topology):
     hub: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hub", whole("star: hub", self.hub, 0))
+        object.__setattr__(self, "hub", check_int("hub", self.hub, 0, owner="star"))
 
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
         if self.hub >= size:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from laconic.checks import whole
+from laconic.checks import check_int
 from laconic.exchange.topology.base import Topology
 
 
@@ -22,7 +22,7 @@ class Torus(Topology):
 
     def __post_init__(self) -> None:
         if self.n_rows is not None:
-            object.__setattr__(self, "n_rows", whole("torus: n_rows", self.n_rows, 1))
+            object.__setattr__(self, "n_rows", check_int("n_rows", self.n_rows, 1, owner="torus"))
 
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
         n_rows = self._rows(size)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
-from laconic.checks import whole
+from laconic.checks import check_int
 from laconic.exchange import Communicator
 from laconic.glm.auto_recipe import is_auto, tolerance_of
 from laconic.glm.automatic import auto_eta0, auto_s, pays_in_blocks
@@ -52,7 +52,7 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
         if getattr(estimator, name) not in (True, False):
             raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}")
     for name in ("max_iter", "batch_size", "n_iter_no_change"):
-        whole(name, getattr(estimator, name), 1)
+        check_int(name, getattr(estimator, name), 1)
     _real("alpha", estimator.alpha, 0, math.inf)
     _real("l1_ratio", estimator.l1_ratio, 0, 1)
     _real("momentum", estimator.momentum, 0, 1, last=False)
@@ -64,9 +64,9 @@ def check_parameters(estimator: Any, losses: Sequence[str]) -> None:
     if not (isinstance(estimator.eta0, str) and estimator.eta0 == "auto"):
         _real("eta0", estimator.eta0, 0, math.inf, first=False, hint=', or "auto"')
     if not (isinstance(estimator.s, str) and estimator.s == "auto"):
-        whole("s", estimator.s, 1, hint=', or "auto"')
+        check_int("s", estimator.s, 1, hint=', or "auto"')
     if not isinstance(estimator.average, bool):
-        whole("average", estimator.average, 0, hint=", True or False")
+        check_int("average", estimator.average, 0, hint=", True or False")
     if not isinstance(estimator.callbacks, Iterable) or not all(map(callable, estimator.callbacks)):
         raise TypeError(f"callbacks must be functions in a list, got {estimator.callbacks!r}")
     if not estimator.shuffle and estimator.sampling == "replacement":

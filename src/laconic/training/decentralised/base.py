@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from laconic._version import __version__
-from laconic.checks import MAX_SEED, whole
+from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, Payload, codec_for
 from laconic.exchange import Accounting
 from laconic.exchange.neighbours import Neighbours
@@ -77,7 +77,7 @@ class Decentralised(ABC):
             raise ValueError(f"unknown order {order!r}; choose one of {', '.join(ORDERS)}")
         self.model, self.optimizer = model, optimizer
         self.topology, self.codec = topology_for(topology), codec_for(codec)
-        self.order, self.policy, self.seed = order, policy or Policy(), whole("seed", seed, 0, MAX_SEED)
+        self.order, self.policy, self.seed = order, policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
         self.rows = Rows(model, self.policy)
         self.neighbours = neighbours or Neighbours.open(self.topology, group, self.rows.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank

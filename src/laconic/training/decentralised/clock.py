@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from laconic.checks import whole
+from laconic.checks import check_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Clock:
         for name in ("hold", "restart"):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, whole(f"clock: {name}", value, 2))
+                object.__setattr__(self, name, check_int(name, value, 2, owner="clock"))
         if self.hold is not None and self.restart is not None:
             raise ValueError(f"clock: give hold or restart, not both, got {self.hold} and {self.restart}")
 
