@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types layers unit docs format clean
+.PHONY: demo test test-all lint types layers unit docs format clean
 
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
@@ -28,7 +28,10 @@ layers: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)  ## a worker a core, of one thread; laws about threads set their own number
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+test-all: TESTS := -m ""
+test-all: test  ## the same with the exhaustive sweeps; before a release
 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
