@@ -1,6 +1,6 @@
 """Errors, in the words the person at the keyboard will read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,29 @@ class LaconicError(Exception):
     def message(self, spell: Callable[[Option], str] = str) -> str:
         """The sentence, with each option as `spell` writes it."""
         return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
+
+    def to_json(self) -> list[Any]:
+        """The parts as JSON values, so that another process can raise the same: `LaconicError(*from_json(values))`."""
+        return [part if isinstance(part, str) else _option_to_json(part) for part in self.parts]
+
+
+def from_json(values: Iterable[Any]) -> list[str | Option]:
+    """The parts of an error from what its `to_json` has made.
+
+    >>> print(LaconicError(*from_json(LaconicError("give ", Option("target", ...)).to_json())))
+    give target=...
+    """
+    return [part if isinstance(part, str) else _option_from_json(**part) for part in values]
+
+
+def _option_to_json(option: Option) -> dict[str, Any]:
+    value = option.value
+    plain = value if isinstance(value, (str, bool, int, float, tuple, type(None))) else repr(value)
+    return {"name": option.name} | ({} if value is ... else {"value": plain})
+
+
+def _option_from_json(name: str, value: Any = ...) -> Option:
+    return Option(name, tuple(value) if isinstance(value, list) else value)
 
 
 class InvalidOption(LaconicError, ValueError):

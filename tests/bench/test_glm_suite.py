@@ -112,7 +112,7 @@ def test_right_results_are_let_through():
         ({"s": (3,)}, "iterations must be a multiple of every s, got 16 and s = 3"),
         ({"s": (0,)}, "multiple of every s"),
         ({"s": ()}, "at least one problem"),
-        ({"recipes": ("E",)}, "unknown recipe 'E'"),
+        ({"recipes": ("E",)}, "unknown recipe='E'"),
         ({"repeats": 0}, "repeats must be at least 1"),
     ],
 )

@@ -119,7 +119,7 @@ WRONG = {
     "points": ({"points": 2}, "points must be at least 3"),
     "s": ({"s": (3,)}, "multiple of every s, got 8 and s = 3"),
     "no s": ({"s": ()}, "at least one problem"),
-    "recipe": ({"recipes": ("E",)}, "unknown recipe 'E'"),
+    "recipe": ({"recipes": ("E",)}, "unknown recipe='E'"),
     "ranks": ({"ranks": 1}, "ranks must be from 2"),
     "rate": ({"rate": "fast"}, "got 'fast'"),
     "device": ({"device": "tpu"}, "must be cpu or cuda, got 'tpu'"),

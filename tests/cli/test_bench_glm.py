@@ -47,7 +47,7 @@ def test_the_race_as_json(published):
 
 WRONG = {
     "problem": (["--problem", "iris"], "unknown problem 'iris'"),
-    "recipe": (["--recipe", "E"], "unknown recipe 'E'"),
+    "recipe": (["--recipe", "E"], "unknown --recipe E"),
     "s": (["--s", "7"], "iterations must be a multiple of every s"),
     "no s": (["--s", ","], "at least one problem, one s"),
     "s is no number": (["--s", "many"], "expected a whole number"),

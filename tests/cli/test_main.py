@@ -40,7 +40,7 @@ WRONG = {
     "size negative": (["bench", "codec", "--size", "-4"], "-4"),
     "repeats zero": (["bench", "codec", "--repeats", "0"], "--repeats"),
     "bucket zero": (["bench", "codec", "--bucket-size", "0"], "--bucket-size"),
-    "bucket too large": (["bench", "codec", "--size", "10", "--bucket-size", str(2**40)], "bucket_size"),
+    "bucket too large": (["bench", "codec", "--size", "10", "--bucket-size", str(2**40)], "--bucket-size"),
     "unknown scheme": (["bench", "codec", "--schemes", "nuqsgd,qsdg"], "'qsdg'"),
     "no scheme": (["bench", "codec", "--schemes", ","], "no scheme"),
     "unknown coder": (["bench", "codec", "--coders", "zip"], "'zip'"),
@@ -51,7 +51,7 @@ WRONG = {
     ),
     "output is a folder": (["bench", "codec", "--size", "10", "--output", "/"], "folder"),
     "no streams": (["demo", "--streams", "0"], "--streams"),
-    "demo bucket": (["demo", "--bucket-size", str(2**40)], "bucket_size"),
+    "demo bucket": (["demo", "--bucket-size", str(2**40)], "--bucket-size"),
     "a page and none": (["demo", "--report", "x.html", "--no-report"], "give one of them"),
     "seed too large": (["demo", "--seed", str(2**64)], "--seed"),
 }

@@ -91,7 +91,7 @@ def test_what_is_left_out_may_be_anything(file, tmp_path):
 
 
 WRONG = [
-    ({}, "which column is the target\\? Give target=, one of 'age', 'area'"),
+    ({}, "which column is the target\\? Give target=..., one of 'age', 'area'"),
     ({"target": "ages"}, "has no column 'ages'; near names: 'age'"),
     ({"target": "zzz"}, "has no column 'zzz'; it has: 'age'"),
     ({"target": 5}, "has 5 columns, there is no column number 5"),

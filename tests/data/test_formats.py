@@ -123,12 +123,12 @@ def test_take_columns():
 
 
 OPTIONS = [
-    ("libsvm", {"target": "y"}, "target= is for files with named columns"),
-    ("libsvm", {"one_hot": ("a",)}, "one_hot= is for files with named columns"),
-    ("store fp32", {"offset": "o"}, "offset= is for files with named columns"),
-    ("csv", {"dense": True, **FORMATS["csv"].options}, "dense= is for LIBSVM"),
+    ("libsvm", {"target": "y"}, "target is for files with named columns"),
+    ("libsvm", {"one_hot": ("a",)}, "one_hot is for files with named columns"),
+    ("store fp32", {"offset": "o"}, "offset is for files with named columns"),
+    ("csv", {"dense": True, **FORMATS["csv"].options}, "dense is for LIBSVM"),
     ("npy", {"target": 3}, "must be the name of a file"),
-    ("csv", {"dtype": "fp8", **FORMATS["csv"].options}, "dtype must be one of fp32, bf16, fp64, got 'fp8'"),
+    ("csv", {"dtype": "fp8", **FORMATS["csv"].options}, "dtype must be one of fp32, bf16, fp64; got 'fp8'"),
 ]
 
 

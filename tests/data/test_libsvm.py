@@ -120,7 +120,7 @@ def test_a_store_says_how_its_columns_were_counted(text, zero_based, tmp_path):
     convert(path, store)
     convert(store, again)
     assert [read(file).zero_based for file in (path, store, again)] == [zero_based] * 3
-    with pytest.raises(BadTable, match="zero_based= is for LIBSVM files; this is store"):
+    with pytest.raises(BadTable, match="zero_based is for LIBSVM files; this is store"):
         read(store, zero_based=zero_based)
 
 

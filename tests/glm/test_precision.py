@@ -105,7 +105,7 @@ def test_recipes_are_names_over_nine_values():
         assert recipe(name).short_name() == name
     own = Precision(update="fp16")
     assert recipe(own) is own
-    with pytest.raises(ValueError, match="unknown recipe 'E'; choose one of fp32, fp64, C, D, or pass a Precision"):
+    with pytest.raises(ValueError, match="unknown recipe='E'; choose one of fp32, fp64, C, D, auto, auto:1e-3"):
         recipe("E")
 
 

@@ -10,6 +10,7 @@ import torch
 from laconic.bench.checks import WrongResult
 from laconic.bench.network import emulated_network
 from laconic.data import BadTable
+from laconic.errors import from_json
 from laconic.exchange import Communicator
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 
@@ -49,7 +50,7 @@ def on_ranks(
         with emulated_network(ranks, rate, rates=rates) as hosts:
             results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
     if results is not None and "complaint" in results[0]:
-        raise BadTable(results[0]["complaint"])
+        raise BadTable(*from_json(results[0]["complaint"]))
     return results
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
 from laconic.cli.progress import progress
 from laconic.replacing import replacing
@@ -114,7 +114,7 @@ def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
         task = _task(given)
         settings = task.settings(given["ranks"])
     begin("one epoch in float64")
-    with o.reading(), together(comm):
+    with together(comm):
         data = prepare(task, comm, recipe("fp64"))
     settings = task.for_problem(settings, data.problem, comm)
     taken, settings = samples(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput
 from laconic.cli.convert_progress import rows_progress
+from laconic.cli.errors import BadInput
 
 if TYPE_CHECKING:
     from laconic.data import RowStream, Table
@@ -44,17 +44,16 @@ def convert(
     from laconic.glm.job import Source
 
     began = time.perf_counter()
-    with o.reading():
-        to_dtype(dtype)
-        if format_of(output) != "store":
-            raise BadInput(f"{output}: a store's name ends in .safetensors")
-        check_writable(output)
-        source = Source(str(data), target, weight, offset, exposure, o.names(one_hot), o.names(drop), n_features, dense)
-        rows = _rows(source, "fp64" if dtype == "fp64" else "fp32")
-        n_bytes = Path(data).stat().st_size
-        with rows_progress(rows.n_rows, quiet=quiet, bytes_per_row=n_bytes / max(1, rows.n_rows)) as advance:
-            write_store(output, replace(rows, blocks=_counted(rows, advance)), dtype)
-        made = describe(output)
+    to_dtype(dtype)
+    if format_of(output) != "store":
+        raise BadInput(f"{output}: a store's name ends in .safetensors")
+    check_writable(output)
+    source = Source(str(data), target, weight, offset, exposure, o.names(one_hot), o.names(drop), n_features, dense)
+    rows = _rows(source, "fp64" if dtype == "fp64" else "fp32")
+    n_bytes = Path(data).stat().st_size
+    with rows_progress(rows.n_rows, quiet=quiet, bytes_per_row=n_bytes / max(1, rows.n_rows)) as advance:
+        write_store(output, replace(rows, blocks=_counted(rows, advance)), dtype)
+    made = describe(output)
     if as_json:
         typer.echo(json.dumps(asdict(made), indent=2))
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 from laconic.replacing import replacing

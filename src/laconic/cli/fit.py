@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput
 from laconic.cli.command import resumable
+from laconic.cli.errors import BadInput
 from laconic.cli.fit_progress import fit_progress
 from laconic.cli.fit_text import lines
 from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
+from laconic.errors import from_json
 
 if TYPE_CHECKING:
     from laconic.glm.job import Task
@@ -82,7 +83,7 @@ def fit(
     Under torchrun, uses its ranks: each reads its own columns.
     """
     given = dict(locals())
-    with resumable(checkpoint), o.reading():
+    with resumable(checkpoint):
         task = make_task(given)
         report = _on_ranks(task, ranks, quiet=quiet)
     if report is None:
@@ -139,5 +140,5 @@ def _on_ranks(task: "Task", ranks: int | None, *, quiet: bool) -> dict[str, Any]
 
 def _checked(report: dict[str, Any]) -> dict[str, Any]:
     if "complaint" in report:
-        raise BadInput(report["complaint"])
+        raise BadInput(*from_json(report["complaint"]))
     return report

@@ -1,15 +1,11 @@
-"""Options that commands on files share, and their words for what the readers complain about."""
+"""Options that commands on files share."""
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from laconic.cli.bad_input import BadInput
 from laconic.cli.numbers import whole_number
-from laconic.errors import LaconicError
 
 if TYPE_CHECKING:
     from laconic.glm.job import Source
@@ -35,26 +31,6 @@ NFeatures = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print a report as JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
-_WORDS = (
-    (r"; target=False reads features only", ""),
-    (r"; leave zero_based= out, or True", ""),
-    (r"exclude=\('([^']*)',\)", r"--drop \1"),
-    (r"one_hot=\('([^']*)',\)", r"--one-hot \1"),
-    (r"target='([^']*)'", r"--target \1"),
-    (r"recipe='([^']*)'", r"--recipe \1"),
-    (
-        r"unknown recipe '([^']*)'; choose one of (.*), or pass a Precision",
-        r"unknown --recipe \1; choose one of \2, auto, auto:1e-3",
-    ),
-    (r"device='([^']*)'", r"--device \1"),
-    (r"leave device out", "leave --device out"),
-    (r"\bsample_weight=", "--weight"),
-    (r"\b(target|offset|dense)=", r"--\1"),
-    (r"\bexclude=", "--drop"),
-    (r"\bone_hot=", "--one-hot"),
-    (r"\bn_features=", "--n-features"),
-)
-
 
 def names(text: str | None) -> tuple[str, ...]:
     """What is between the commas.
@@ -71,23 +47,3 @@ def source(given: Mapping[str, Any]) -> "Source":
 
     same = {name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")}
     return Source(str(given["data"]), one_hot=names(given["one_hot"]), drop=names(given["drop"]), **same)
-
-
-def in_options(message: str) -> str:
-    """The readers' words for arguments as the command line's options.
-
-    >>> in_options("leave it out with exclude=('id',) or give target=, one of these")
-    'leave it out with --drop id or give --target, one of these'
-    """
-    for pattern, words in _WORDS:
-        message = re.sub(pattern, words, message)
-    return message
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Around code that looks at the user's files: what it complains about is told in the command line's words."""
-    try:
-        yield
-    except LaconicError as error:
-        raise BadInput(in_options(str(error))) from error

@@ -10,6 +10,7 @@ import typer
 from laconic._version import __version__
 from laconic.cli import analyze, bench, convert, demo, fit, plan, predict, report
 from laconic.cli.command import Command, Interrupted
+from laconic.cli.errors import spell
 from laconic.errors import LaconicError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
@@ -64,10 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(args=None if arguments is None else list(arguments), prog_name="laconic", standalone_mode=False)
     except USAGE_ERROR as error:
         return _complain(getattr(error, "format_message", error.__str__)())
-    except Interrupted as error:
-        return _complain(str(error), INTERRUPTED)
     except LaconicError as error:
-        return _complain(str(error))
+        return _complain(error.message(spell), INTERRUPTED if isinstance(error, Interrupted) else 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # as Typer, too, says of Ctrl-C, and no command of ours of anything else

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import typer
 
-from laconic.cli.bad_input import BadInput
+from laconic.cli.errors import BadInput
 
 AUTO = "auto"
 LARGEST = 2**63 - 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.plan_job import job_for
 from laconic.cli.plan_numbers import duration, link_rate

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from laconic.cli.bad_input import BadInput
+from laconic.cli.errors import BadInput
 
 if TYPE_CHECKING:
     from laconic.planner import GlmJob, NetworkJob, Plan

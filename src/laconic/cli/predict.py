@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput
 from laconic.cli.convert_progress import rows_progress
+from laconic.cli.errors import BadInput
 
 if TYPE_CHECKING:
     from laconic.glm.job import Source
@@ -43,22 +43,21 @@ def predict(
 
     if as_json and output is None:
         raise BadInput("--json needs --output FILE: stdout cannot hold both")
-    with o.reading():
-        check_output(output)
-        fitted = Model.load(model)
-        if proba and fitted.classes is None:
-            raise BadInput(f"--proba is for classes, and {model} is a {fitted.family} model")
-        source = _source(fitted, Source(str(data), offset=offset, exposure=exposure, dense=dense))
-        rows, blocks = rows_for(fitted, source, target=False)
-        names = [str(label) for label in fitted.classes or ()] if proba else ["prediction"]
-        with (
-            rows_progress(rows.n_rows, quiet=quiet or (output is None and sys.stdout.isatty())) as advance,
-            sink(output, names, rows.n_rows) as out,
-        ):
-            for block in blocks:
-                z = fitted.margins(block.X, block.offset)
-                out.write(fitted.probabilities(z).numpy() if proba else fitted.labels(z))
-                advance(block.n_rows)
+    check_output(output)
+    fitted = Model.load(model)
+    if proba and fitted.classes is None:
+        raise BadInput(f"--proba is for classes, and {model} is a {fitted.family} model")
+    source = _source(fitted, Source(str(data), offset=offset, exposure=exposure, dense=dense))
+    rows, blocks = rows_for(fitted, source, target=False)
+    names = [str(label) for label in fitted.classes or ()] if proba else ["prediction"]
+    with (
+        rows_progress(rows.n_rows, quiet=quiet or (output is None and sys.stdout.isatty())) as advance,
+        sink(output, names, rows.n_rows) as out,
+    ):
+        for block in blocks:
+            z = fitted.margins(block.X, block.offset)
+            out.write(fitted.probabilities(z).numpy() if proba else fitted.labels(z))
+            advance(block.n_rows)
     if as_json:
         made = {"model": str(model), "data": str(data), "n_rows": rows.n_rows, "columns": names, "output": str(output)}
         typer.echo(json.dumps(made, indent=2))

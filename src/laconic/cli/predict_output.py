@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import typer
 
-from laconic.cli.bad_input import BadInput
+from laconic.cli.errors import BadInput
 from laconic.glm.files import check_writable, not_saved
 from laconic.replacing import replacing
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from laconic.cli.bad_input import BadInput, bad_input
+from laconic.cli.errors import BadInput, bad_input
 from laconic.replacing import replacing
 
 TITLE = "laconic report"

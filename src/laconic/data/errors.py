@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from os import PathLike
 
-from laconic.errors import LaconicError
+from laconic.errors import LaconicError, Option
 
 Path = str | PathLike[str]
 
@@ -32,8 +32,10 @@ class NotNumeric(BadTable):
     def __init__(self, path: Path, column: str) -> None:
         self.column = column
         super().__init__(
-            f"{path}: column {column!r} is not numeric; leave it out with exclude=({column!r},) "
-            f"or make it one column a category with one_hot=({column!r},)"
+            f"{path}: column {column!r} is not numeric; leave it out with ",
+            Option("exclude", (column,)),
+            " or make it one column per category with ",
+            Option("one_hot", (column,)),
         )
 
 

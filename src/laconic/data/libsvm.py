@@ -14,6 +14,7 @@ from laconic.data.errors import Path as AnyPath
 from laconic.data.files import open_bytes
 from laconic.data.rows import RowStream, rows_at_once, to_dense
 from laconic.data.table import Table, as_target, to_dtype
+from laconic.errors import Option
 
 if TYPE_CHECKING:
     from laconic.kernels.cpu.libsvm import Lines
@@ -135,21 +136,22 @@ def _dense_blocks(path: Path, n: int, scan: Scan, dtype: torch.dtype) -> Iterato
 def _base(smallest: int, zero_based: bool | None, path: Path) -> int:
     if zero_based is False and smallest == 0:
         what = "has index 0, and columns were to count from 1, as they do for a model that was fitted to such a file"
-        raise MalformedFile(path, f"{what}; leave zero_based= out, or True")
+        raise MalformedFile(path, what)
     return int(smallest > 0) if zero_based is None else int(not zero_based)
 
 
 def _width(used: int, n_features: int | None, path: Path) -> int:
     used = max(0, used)
     if n_features is not None and n_features < used:
-        raise BadTable(f"{path} uses {used} columns, n_features is {n_features}; give at least {used}")
+        raise BadTable(f"{path} uses {used} columns, ", Option("n_features"), f" is {n_features}; give at least {used}")
     return used if n_features is None else n_features
 
 
 def _checked(columns: tuple[int, int] | None, n: int) -> tuple[int, int]:
     low, high = columns or (0, n)
     if not 0 <= low <= high <= n:
-        raise BadTable(f"columns must lie within 0 to {n}, got {low} to {high}; n_features= widens the matrix")
+        what = f"columns must lie within 0 to {n}, got {low} to {high}; "
+        raise BadTable(what, Option("n_features", ...), " widens the matrix")
     return low, high
 
 

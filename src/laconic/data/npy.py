@@ -10,6 +10,7 @@ import torch
 from laconic.data.errors import BadTable, MalformedFile, missing
 from laconic.data.errors import Path as AnyPath
 from laconic.data.table import Table, as_floats, as_target, as_weights, check_finite, to_dtype
+from laconic.errors import Option
 
 Array = np.ndarray
 
@@ -72,7 +73,8 @@ def shape(path: Path) -> tuple[int, int, str]:
 def _beside(path: Path) -> str:
     before, x, after = path.name.removesuffix(path.suffix).rpartition("X")
     if not x:
-        raise BadTable(f"{path}: where is y? Name the file X.npy and the other y.npy, or give target='labels.npy'")
+        where = f"{path}: where is y? Name the file X.npy and the other y.npy, or give "
+        raise BadTable(where, Option("target", "labels.npy"))
     return f"{before}y{after}{path.suffix}"
 
 

@@ -13,7 +13,7 @@ from laconic.data.files import is_compressed, suffix
 from laconic.data.rows import RowStream, rows_of
 from laconic.data.schema import OneHot, Roles
 from laconic.data.table import Table, to_dtype
-from laconic.errors import CorruptPayload
+from laconic.errors import CorruptPayload, Option
 
 FORMATS = {
     ".csv": "csv",
@@ -100,7 +100,7 @@ def read(
     else:
         table = _in_dtype(store.open_store(path, columns), dtype)
     if n_features is not None and table.n_features != n_features:
-        raise BadTable(f"{path} has {table.n_features} features, n_features says {n_features}")
+        raise BadTable(f"{path} has {table.n_features} features, ", Option("n_features"), f" says {n_features}")
     return table
 
 
@@ -131,7 +131,7 @@ def stream(
         table = npy.read_npy(path, **_paths(path, roles)) if kind == "npy" else store.open_store(path)
         rows = rows_of(table, path.name)
     if n_features is not None and rows.n_features != n_features:
-        raise BadTable(f"{path} has {rows.n_features} features, n_features says {n_features}")
+        raise BadTable(f"{path} has {rows.n_features} features, ", Option("n_features"), f" says {n_features}")
     return rows
 
 
@@ -207,7 +207,7 @@ def _check_options(path: Path, kind: str, roles: Roles, dense: bool, zero_based:
     """An option that the format has no use for is a mistake, not to be passed over."""
     for name, given in (("dense", dense), ("zero_based", zero_based is not None)):
         if given and kind != "libsvm":
-            raise BadTable(f"{path}: {name}= is for LIBSVM files; this is {kind}")
+            raise BadTable(f"{path}: ", Option(name), f" is for LIBSVM files; this is {kind}")
     if kind in ("csv", "parquet"):
         return
     options: dict[str, Any] = {"one_hot": roles.one_hot, "exclude": roles.exclude}
@@ -215,14 +215,15 @@ def _check_options(path: Path, kind: str, roles: Roles, dense: bool, zero_based:
         options |= {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
     for name, value in options.items():
         if value is not None and not (isinstance(value, (tuple, list, dict)) and not value):
-            raise BadTable(f"{path}: {name}= is for files with named columns; {kind} has its own place for that")
+            why = f" is for files with named columns; {kind} has its own place for that"
+            raise BadTable(f"{path}: ", Option(name), why)
 
 
 def _paths(path: Path, roles: Roles) -> dict[str, Any]:
     given = {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
     for name, value in given.items():
         if not (value is None or isinstance(value, str) or (name == "target" and value is False)):
-            raise BadTable(f"{path}: {name}= must be the name of a file or an array, not {value!r}")
+            raise BadTable(f"{path}: ", Option(name), f" must be the name of a file or an array, not {value!r}")
     return given
 
 

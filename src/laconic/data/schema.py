@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from laconic.data.errors import BadTable, NotNumeric, missing
+from laconic.errors import Option
 
 OneHot = Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -132,8 +133,9 @@ def sorted_categories(values: Sequence[str]) -> tuple[str, ...]:
 def _given_target(path: str, names: list[str], target: str | int | bool | None) -> str | int:
     if target is None or target is True:
         raise BadTable(
-            f"{path}: which column is the target? Give target=, one of {', '.join(map(repr, names[:8]))}"
-            f"{', ...' if len(names) > 8 else ''}; target=False reads features only"
+            f"{path}: which column is the target? Give ",
+            Option("target", ...),
+            f", one of {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}",
         )
     return target
 

@@ -13,6 +13,7 @@ import torch
 
 from laconic.data.rows import RowStream, collect
 from laconic.data.table import Table, to_dtype
+from laconic.errors import InvalidOption, Option
 
 ROWS = 4096
 """Rows of a block."""
@@ -109,7 +110,7 @@ def stream(
     """The table of `make` as a stream of row blocks: `write_store(path, stream("higgs"))` needs no memory for it."""
     shape, n = _shape(name, n_features)
     if not 0 < scale <= 1:
-        raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {scale}")
+        raise InvalidOption(Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {scale}")
     n_rows, kind = max(1, round(shape.n_rows * scale)), to_dtype(dtype)
     block = columns or (0, n)
     if not 0 <= block[0] <= block[1] <= n:
@@ -123,7 +124,7 @@ def _shape(name: str, n_features: int | None) -> tuple[Shape, int]:
         raise ValueError(f"unknown problem {name!r}; choose one of {', '.join(SHAPES)}")
     n = SHAPES[name].n_features if n_features is None else n_features
     if n < 1:
-        raise ValueError(f"a problem needs at least one feature, got n_features={n}")
+        raise InvalidOption("a problem needs at least one feature; got ", Option("n_features", n))
     return SHAPES[name], n
 
 

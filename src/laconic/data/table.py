@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from laconic.data.errors import BadTable
+from laconic.errors import Option
 
 Matrix = Any
 """A torch tensor, or a `scipy.sparse.csr_array`, which has no types of its own."""
@@ -74,7 +75,7 @@ def to_dtype(name: "str | torch.dtype") -> torch.dtype:
     if name in DTYPES.values():
         return name  # type: ignore[return-value]
     if name not in DTYPES:
-        raise BadTable(f"dtype must be one of {', '.join(DTYPES)}, got {name!r}")
+        raise BadTable(Option("dtype"), f" must be one of {', '.join(DTYPES)}; got {name!r}")
     return DTYPES[str(name)]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.analysis.auto import TOLERANCE, Found, auto_precision
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
@@ -34,10 +35,8 @@ def tolerance_of(chosen: str) -> float | None:
     except ValueError:
         tolerance = 0.0
     if not 0 < tolerance < 1:
-        raise ValueError(
-            f"recipe={chosen!r}: after 'auto:' comes the largest error of an outer iteration as a share of its step, "
-            "between 0 and 1, such as 'auto:1e-3'"
-        )
+        what = ": after 'auto:' comes the largest error of an outer iteration as a share of its step, "
+        raise InvalidOption(Option("recipe", chosen), what, "between 0 and 1, such as 'auto:1e-3'")
     return tolerance
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from laconic.data.errors import BadTable
+from laconic.errors import Option
 from laconic.exchange import Communicator
 from laconic.glm.problem import Problem
 from laconic.glm.sampling import Sampling
@@ -77,5 +78,5 @@ def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float
     carrier = settings.precision.carrier
     if not torch.tensor(eta0, dtype=carrier):
         what = f"X is so large that a step has to be {eta0:.1g}, which is 0 in {str(carrier).removeprefix('torch.')}"
-        raise BadTable(f"{what}; standardise its columns, or take recipe='fp64'")
+        raise BadTable(f"{what}; standardise its columns, or take ", Option("recipe", "fp64"))
     return eta0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from laconic.errors import BackendUnavailable
+from laconic.errors import BackendUnavailable, InvalidOption, Option
 from laconic.glm.columns import Columns, DenseColumns, PinnedColumns
 from laconic.glm.problem import Problem
 
@@ -33,9 +33,13 @@ def _columns(columns: Columns, device: str) -> Columns:
     if wanted == columns.device:
         return columns
     if not isinstance(columns, DenseColumns):
-        raise ValueError(f"device={device!r}: a sparse X stays on the CPU; pass X.toarray(), or leave device out")
+        asked = Option("device", device)
+        raise InvalidOption(
+            asked, ": a sparse X stays on the CPU; pass X.toarray(), or leave ", Option("device"), " out"
+        )
     if wanted.type == "cuda" and not torch.cuda.is_available():
-        raise BackendUnavailable(f"device={device!r}, but there is no CUDA GPU here; leave device out")
+        asked = Option("device", device)
+        raise BackendUnavailable(asked, ", but there is no CUDA GPU here; leave ", Option("device"), " out")
     if wanted.type == "cuda" and columns.X.device.type == "cpu":
         free, _ = torch.cuda.mem_get_info(wanted)
         if columns.X.numel() * columns.X.element_size() > SHARE * free:

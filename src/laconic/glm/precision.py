@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 
 from laconic.codec import Codec
+from laconic.errors import InvalidOption, Option
 from laconic.kernels.formats import Format, format_named
 
 WIRES = ("fp64", "fp32", "bf16", "fp16")
@@ -110,5 +111,6 @@ def recipe(name: "str | Precision") -> Precision:
     if isinstance(name, Precision):
         return name
     if name not in RECIPES:
-        raise ValueError(f"unknown recipe {name!r}; choose one of {', '.join(RECIPES)}, or pass a Precision")
+        known = f"; choose one of {', '.join(RECIPES)}, auto, auto:1e-3"
+        raise InvalidOption("unknown ", Option("recipe", name), known)
     return RECIPES[name]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from laconic.errors import LaconicError
+from laconic.errors import LaconicError, Option, from_json
 from laconic.exchange import Communicator
 from laconic.exchange.say import all_say
 
@@ -28,17 +28,19 @@ def together(comm: Communicator) -> Iterator[None]:
         cause = error
     if comm.size == 1:
         if cause is not None:
-            raise cause if isinstance(cause, LaconicError) else JobFailed(_said(cause)) from cause
+            raise cause if isinstance(cause, LaconicError) else JobFailed(*_parts(cause)) from cause
         return
-    for said in all_say(comm, None if cause is None else _said(cause)):
-        if said is not None:
-            raise JobFailed(said) from cause
+    for parts in all_say(comm, None if cause is None else LaconicError(*_parts(cause)).to_json()):
+        if parts is not None:
+            raise JobFailed(*from_json(parts)) from cause
 
 
-def _said(error: Exception) -> str:
+def _parts(error: Exception) -> "tuple[str | Option, ...]":
+    if isinstance(error, LaconicError):
+        return error.parts
     if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+        return (f"{error.filename}: {error.strerror}",)
+    return (str(error) or type(error).__name__,)
 
 
 def gather(comm: Communicator, tensor: torch.Tensor, *, everywhere: bool = False) -> list[torch.Tensor]:

@@ -68,7 +68,7 @@ def on_problems(
                 "lanes": {label: lane.found() for label, lane in lanes.items()},
             }
     except LaconicError as error:
-        return {"complaint": str(error)}
+        return {"complaint": error.to_json()}
     finally:
         comm.close()
     return found

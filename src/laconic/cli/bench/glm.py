@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput
 from laconic.cli.bench.glm_device import OF_FILES, RACE, device_options, on_device
 from laconic.cli.bench.options import AsJson, Commit, Output, Quiet, Ranks, Rate, Repeats, numbers, refuse
 from laconic.cli.bench.running import Destination, Found, Tell, run_suite
+from laconic.cli.errors import BadInput
 from laconic.cli.numbers import whole_number
 
 if TYPE_CHECKING:

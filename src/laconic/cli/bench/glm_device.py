@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput
 from laconic.cli.bench.options import numbers, refuse
 from laconic.cli.bench.running import Found, Tell
+from laconic.cli.errors import BadInput
 
 if TYPE_CHECKING:
     from laconic.bench.glm.device import DeviceOptions

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from laconic.cli.bad_input import BadInput
+from laconic.cli.errors import BadInput
 from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from laconic.cli.bad_input import bad_input
 from laconic.cli.bench import papers_options as p
 from laconic.cli.bench.options import AsJson, Commit, Quiet, Rate
 from laconic.cli.bench.running import Destination, Found, Tell, run_suite
+from laconic.cli.errors import bad_input
 
 if TYPE_CHECKING:
     from laconic.bench.papers.ca_sgd.suite import CASGDOptions

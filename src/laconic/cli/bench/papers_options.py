@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bad_input import BadInput
 from laconic.cli.bench.options import numbers
+from laconic.cli.errors import BadInput
 from laconic.cli.numbers import whole_number
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
-from laconic.cli.bad_input import bad_input
-from laconic.cli.fit_options import reading
+from laconic.cli.errors import bad_input
 from laconic.cli.progress import progress
 from laconic.replacing import replacing
 
@@ -76,8 +75,7 @@ def run_suite(name: str, make: Callable[[], O], run: Callable[[O, Tell], Found |
             file = stack.enter_context(replacing(to.output)) if to.output and first else None
         here = _environment(getattr(options, "device", "cpu"), to.commit)
         begin = stack.enter_context(progress(options.n_parts, quiet=to.quiet or not first))
-        with reading():
-            found = run(options, begin)
+        found = run(options, begin)
         if found is None:
             return
         text = _document(name, found, here)

@@ -3,7 +3,7 @@
 import torch
 
 from laconic.data import BadTable
-from laconic.errors import BackendUnavailable
+from laconic.errors import BackendUnavailable, InvalidOption, Option
 
 DEVICES = ("cpu", "cuda", "auto")
 
@@ -13,9 +13,11 @@ def check_device(asked: str, n_ranks: int) -> None:
     if asked not in DEVICES:
         raise ValueError(f"unknown device {asked!r}; choose one of {', '.join(DEVICES)}")
     if asked == "cuda" and n_ranks > 1:
-        raise ValueError(f"device='cuda' is for one process, and there are {n_ranks}; fit on one, or leave device out")
+        why = f" is for one process, and there are {n_ranks}; fit on one, or leave "
+        raise InvalidOption(Option("device", asked), why, Option("device"), " out")
     if asked == "cuda" and not torch.cuda.is_available():
-        raise BackendUnavailable("device='cuda', but there is no CUDA GPU here; leave device out")
+        why = ", but there is no CUDA GPU here; leave "
+        raise BackendUnavailable(Option("device", asked), why, Option("device"), " out")
 
 
 def device_for(asked: str, path: str, *, is_sparse: bool, n_ranks: int) -> str:
@@ -25,7 +27,8 @@ def device_for(asked: str, path: str, *, is_sparse: bool, n_ranks: int) -> str:
     'cpu'
     """
     if asked == "cuda" and is_sparse:
-        raise BadTable(f"{path} is sparse, and device='cuda' needs a dense X; a LIBSVM file is one with dense=")
+        why = " needs a dense X; a LIBSVM file is one with "
+        raise BadTable(f"{path} is sparse, and ", Option("device", asked), why, Option("dense", True))
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() and n_ranks == 1 and not is_sparse else "cpu"
     return asked

@@ -35,7 +35,7 @@ def fit(tell: Tell, *, task: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return run(Task.from_json(task), tell)
     except LaconicError as error:
-        return {"complaint": str(error)}
+        return {"complaint": error.to_json()}
 
 
 def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def nuqsgd_on_rank(tell: Callable[[str], None], *, options: Mapping[str, Any]) -
         pictures = open_pictures(asked.dataset, asked.data, device, asked.images)
         schedule = asked.schedule(pictures.n_train)
     except LaconicError as error:
-        return {"complaint": str(error)}
+        return {"complaint": error.to_json()}
     lanes = [_lane(method, asked, pictures, schedule, device) for method in asked.chosen()]
     train(lanes, asked.chosen(), pictures, schedule, comm, tell)
     found = {"images": pictures.about, "lanes": [lane.found() for lane in lanes]}
