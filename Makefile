@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint types layers unit docs format clean
+.PHONY: demo test test-all lint types layers unit docs measure-house format clean
 
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
@@ -36,6 +36,9 @@ test-all: test  ## the same with the exhaustive sweeps; before a release
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+measure-house: $(READY)  ## the size of the source, and how far a change or a row travels through it
+	$(BIN)/python benchmarks/house.py
 
 format: $(READY)  ## put the code into the house's shape
 	$(BIN)/ruff check --fix .
