@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from laconic._version import __version__
 from laconic.codec import Codec, Payload, codec
 from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman
-from laconic.errors import BackendUnavailable, CorruptPayload, ExchangeFailed, LaconicError
+from laconic.errors import BackendUnavailable, CorruptPayload, Disagreement, ExchangeFailed, LaconicError
 from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Torus
 from laconic.kernels import Stream
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantized, Quantizer, Sign
@@ -23,7 +23,6 @@ from laconic.training import (
     DPSGD,
     ECDPSGD,
     Clock,
-    Disagreement,
     Policy,
     SimulatedGraph,
     SimulatedWorkers,

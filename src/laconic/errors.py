@@ -83,3 +83,7 @@ class BackendUnavailable(LaconicError, RuntimeError):
 
 class ExchangeFailed(LaconicError, RuntimeError):
     """Another rank stopped, or did not answer in time, while values were being averaged."""
+
+
+class Disagreement(LaconicError, RuntimeError):
+    """Ranks were given different configurations, or states of different steps; or another rank failed."""

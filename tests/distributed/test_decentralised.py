@@ -182,7 +182,7 @@ def disagree(group, field):
     [
         ("seed", "seed is 0 on rank 0 and 1 on rank 1"),
         ("bits", "quantizer is 'NUQSGD(bits=4"),
-        ("topology", "topology is 'Ring()' on rank 0 and 'Star(hub=0)' on rank 1"),
+        ("topology", "topology is Ring() on rank 0 and Star(hub=0) on rank 1"),
     ],
 )
 def test_ranks_that_disagree_are_told(pool, field, said):

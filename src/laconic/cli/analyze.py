@@ -106,7 +106,7 @@ def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
     from laconic.glm import recipe
     from laconic.glm.analysis import analyse, choose, device_named, samples
     from laconic.glm.job.prepared import prepare
-    from laconic.glm.ranks import together
+    from laconic.glm.ranks import user_errors
 
     comm = Communicator.over()
     with bad_input():
@@ -114,7 +114,7 @@ def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
         task = _task(given)
         settings = task.settings(given["ranks"])
     begin("one epoch in float64")
-    with together(comm):
+    with user_errors(comm):
         data = prepare(task, comm, recipe("fp64"))
     settings = task.for_problem(settings, data.problem, comm)
     taken, settings = samples(

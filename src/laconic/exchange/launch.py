@@ -19,8 +19,8 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 
+from laconic.exchange.agreement import gather_json
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.say import all_say
 
 Tell = Callable[[str], None]
 """Called with what is being done now, for a progress bar."""
@@ -80,7 +80,7 @@ def join_ranks(function: str, arguments: Mapping[str, Any], *, timeout_seconds: 
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
     try:
         comm = Communicator.over()
-        results = all_say(comm, _find(function)(lambda label: None, **arguments))
+        results = gather_json(comm, _find(function)(lambda label: None, **arguments))
         return results if comm.rank == 0 else None
     finally:
         dist.destroy_process_group()

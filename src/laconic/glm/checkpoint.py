@@ -24,7 +24,7 @@ from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange import Communicator
 from laconic.glm.files import load_tensors, not_saved, save_tensors, write_whole
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import on_any, together
+from laconic.glm.ranks import on_any, user_errors
 from laconic.glm.solvers import Progress, Settings, State
 
 FORMAT = 1
@@ -191,7 +191,7 @@ class Checkpointer:
     ) -> None:
         self.folder, self.fingerprint, self.comm = folder, fingerprint, comm
         self.every_seconds, self.clock = every_seconds, clock
-        with together(comm):
+        with user_errors(comm):
             _make_folder(folder)
             before = latest(folder)
             self.number = 0 if before is None else before.number
@@ -213,9 +213,9 @@ class Checkpointer:
         """
         number = self.number + 1
         files = [f"{number:06d}-rank-{rank}.safetensors" for rank in range(self.comm.size)]
-        with together(self.comm):
+        with user_errors(self.comm):
             save_tensors(self.folder / files[self.comm.rank], state.tensors(), {"checkpoint": str(number)})
-        with together(self.comm):
+        with user_errors(self.comm):
             if self.comm.rank == 0:
                 manifest = Manifest(number, dict(self.fingerprint), _as_json(state.numbers()), files)
                 write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, allow_nan=False).encode())

@@ -1,4 +1,4 @@
-"""What ranks have to settle between them besides sums: complaints, and tensors for rank 0."""
+"""What ranks have to settle between them besides sums: errors, flags, and tensors for rank 0."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,41 +6,24 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from laconic.errors import LaconicError, Option, from_json
+from laconic.errors import LaconicError
 from laconic.exchange import Communicator
-from laconic.exchange.say import all_say
-
-
-class JobFailed(LaconicError):
-    """What one rank found wrong, told on all of them."""
+from laconic.exchange.agreement import raise_on_all_ranks, user_message
 
 
 @contextmanager
-def together(comm: Communicator) -> Iterator[None]:
-    """Do something on every rank; where it fails on one, all raise what that one found.
+def user_errors(comm: Communicator) -> Iterator[None]:
+    """`raise_on_all_ranks` for a block that reads files and settings, whose errors are the user's to mend.
 
-    Only for what looks at files and settings: errors in here are the user's to mend.
+    `ValueError`, `TypeError` and `OSError` are raised as `LaconicError` with the same message.
     """
-    cause: Exception | None = None
     try:
-        yield
-    except (LaconicError, ValueError, TypeError, OSError) as error:
-        cause = error
-    if comm.size == 1:
-        if cause is not None:
-            raise cause if isinstance(cause, LaconicError) else JobFailed(*_parts(cause)) from cause
-        return
-    for parts in all_say(comm, None if cause is None else LaconicError(*_parts(cause)).to_json()):
-        if parts is not None:
-            raise JobFailed(*from_json(parts)) from cause
-
-
-def _parts(error: Exception) -> "tuple[str | Option, ...]":
-    if isinstance(error, LaconicError):
-        return error.parts
-    if isinstance(error, OSError) and error.filename:
-        return (f"{error.filename}: {error.strerror}",)
-    return (str(error) or type(error).__name__,)
+        with raise_on_all_ranks(comm):
+            yield
+    except LaconicError:
+        raise
+    except (ValueError, TypeError, OSError) as error:
+        raise LaconicError(user_message(error)) from error
 
 
 def gather(comm: Communicator, tensor: torch.Tensor, *, everywhere: bool = False) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
+from laconic.exchange.agreement import gather_json
 
 ROUNDS = 5
 ROUND_SECONDS, SHORT_ROUND = 0.02, 0.005
@@ -90,12 +91,7 @@ class Stopwatch:
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """Everybody's numbers, (P, n)."""
-        own = torch.tensor(values, dtype=torch.float64)
-        if self.comm.size == 1:
-            return own[None].numpy()
-        message = torch.from_numpy(np.frombuffer(own.numpy().tobytes(), np.uint8).copy()).to(self.device)
-        received = self.comm.all_to_all([message] * self.comm.size, [len(message)] * self.comm.size, phase=0).wait()
-        return np.stack([np.frombuffer(r.cpu().numpy().tobytes(), np.float64) for r in received])
+        return np.array(gather_json(self.comm, list(values), self.device), dtype=np.float64)
 
     def _round(self, run: Callable[[], object], calls: int) -> float:
         start = self.now()

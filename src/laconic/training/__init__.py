@@ -1,6 +1,6 @@
 """Training with compressed gradients."""
 
-from laconic.training.agreement import Disagreement
+from laconic.errors import Disagreement
 from laconic.training.compressor import Compressor
 from laconic.training.ddp import compress, stats
 from laconic.training.decentralised import DCDPSGD, DPSGD, ECDPSGD, Clock, Decentralised, SimulatedGraph

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from laconic.exchange import Accounting, Handle
-from laconic.training.agreement import check_agreement
+from laconic.exchange.agreement import require_same
 from laconic.training.compressor import Compressor
 from laconic.training.groups import Group
 
@@ -80,7 +80,7 @@ def _agree(state: HookState) -> None:
     compressor = state.compressor
     if not compressor.agreed:
         config = {**state.config, "seed": compressor.seed, "step": compressor.step}
-        check_agreement(compressor.comm, config, compressor.device)
+        require_same(compressor.comm, config, device=compressor.device)
         compressor.agreed = True
 
 

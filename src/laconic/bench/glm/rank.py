@@ -9,7 +9,7 @@ from laconic.bench.glm.lane import Lane, check, look, new_lanes, rounds_of, run_
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.glm import Problem
-from laconic.glm.ranks import together
+from laconic.glm.ranks import user_errors
 
 Tell = Callable[[str], None]
 Run = Callable[[dict[str, Lane], Problem, Communicator, Tell], None]
@@ -57,7 +57,7 @@ def on_problems(
         for values in problems:
             given = Given.from_json(values)
             tell(f"{given.name}: reading")
-            with together(comm):
+            with user_errors(comm):
                 problem, n_features = load(given, comm)
             lanes = new_lanes(problem, comm, everyone, batch_size)
             run(lanes, problem, comm, _saying(tell, given.name))

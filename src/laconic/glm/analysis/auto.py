@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
-from laconic.exchange.say import all_say
+from laconic.exchange.agreement import gather_json
 from laconic.glm.analysis.analyse import analyse
 from laconic.glm.analysis.choice import choose
 from laconic.glm.analysis.devices import DEVICES
@@ -49,7 +49,7 @@ def auto_precision(
     taken.append(take_sample(problem, usual, state, 1))
     whole = [_whole(sample, comm) for sample in taken]
     text = _choice(whole, tolerance) if comm.rank == 0 else ""
-    names, _, explained = all_say(comm, text)[0].partition("\n")
+    names, _, explained = gather_json(comm, text)[0].partition("\n")
     if not names and strict:
         raise ValueError(explained)
     if not names:

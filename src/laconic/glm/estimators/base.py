@@ -12,11 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from laconic.exchange import Communicator
+from laconic.exchange.agreement import raise_on_all_ranks, require_same
 from laconic.exchange.default import default_communicator
 from laconic.glm.attempts import solve_with_smaller_steps
 from laconic.glm.auto_recipe import precision_for
 from laconic.glm.columns import Columns
-from laconic.glm.estimators.agreement import Facts, agree
 from laconic.glm.estimators.inputs import Given, Inputs, check_width
 from laconic.glm.estimators.parameters import Run, check_parameters, settings_for
 from laconic.glm.estimators.precision import choose_recipe
@@ -92,11 +92,10 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         comm = default_communicator() if comm is None else comm
         saved = self._saved if going_on else None
 
-        def prepare() -> tuple[Inputs, Facts]:
+        with raise_on_all_ranks(comm):
             check_parameters(self, self._losses)
-            return read_inputs(self, data, rows, comm, reset=saved is None, numeric=self._numeric)
-
-        local, facts = agree(comm, prepare, may_differ(rows))
+            local, own = read_inputs(self, data, rows, comm, reset=saved is None, numeric=self._numeric)
+        facts = require_same(comm, own, may_differ=may_differ(rows))
         seed = int(facts[0]["seed"]) if saved is None else saved.sampling.seed
         precision = precision_for(self.recipe, type_of(local.X))
         stored = precision.format("data").storage

@@ -1,5 +1,6 @@
 """A rank's data: read, checked, and cut by columns."""
 
+import hashlib
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,6 @@ from laconic.data.partition import column_cuts, column_weights, take_columns
 from laconic.exchange import Communicator
 from laconic.glm.auto_recipe import is_auto
 from laconic.glm.columns import Columns
-from laconic.glm.estimators.agreement import Facts, digest
 from laconic.glm.estimators.inputs import (
     Given,
     Inputs,
@@ -27,6 +27,8 @@ from laconic.glm.estimators.inputs import (
 from laconic.glm.estimators.training_set import join_rows
 from laconic.glm.repartition import repartition
 
+Facts = dict[str, Any]
+"""JSON values by name, which ranks compare."""
 ROWS = ("replicated", "partitioned")
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
 """Parameters that need not be the same on every rank."""
@@ -72,7 +74,7 @@ def _facts(estimator: Any, inputs: Inputs, rows: str) -> Facts:
     facts: Facts = {name: repr(value) for name, value in params.items() if name not in UNCOMPARED}
     facts |= {"rows": rows, "n_features_in_": inputs.n_features, "n_rows": len(inputs.y), "X": _kind(inputs.X)}
     for name, values in (("y", inputs.y), ("sample_weight", inputs.sample_weight), ("offset", inputs.offset)):
-        facts[f"{name} is None"], facts[name] = values is None, digest(values)
+        facts[f"{name} is None"], facts[name] = values is None, _digest(values)
     facts["seed"] = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
     return facts
 
@@ -127,6 +129,14 @@ def _weights_over_ranks(X: Matrix, comm: Communicator) -> int | np.ndarray:
     weights = torch.from_numpy(column_weights(X).astype(np.int64))
     comm.all_reduce(weights)()
     return weights.numpy()
+
+
+def _digest(array: np.ndarray | None) -> str | None:
+    """A short name for the contents of an array of numbers or text."""
+    if array is None:
+        return None
+    plain = array.astype(str) if array.dtype == object else array
+    return hashlib.blake2b(np.ascontiguousarray(plain).tobytes(), digest_size=8).hexdigest()
 
 
 def is_dense(X: Matrix) -> bool:

@@ -20,7 +20,7 @@ from laconic.glm.job.judge import scores_of_file, training_scores
 from laconic.glm.job.outcome import make_model, report
 from laconic.glm.job.prepared import Prepared, prepare
 from laconic.glm.job.task import Task
-from laconic.glm.ranks import together
+from laconic.glm.ranks import user_errors
 from laconic.glm.solvers import Callback, Outcome, Progress, Settings, Solution, State, begin, solve
 
 Tell = Callable[[str], None]
@@ -47,12 +47,12 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
     4. gather the coefficients, score them, save the model on rank 0.
     """
     comm, began = Communicator.over(), time.perf_counter()
-    with together(comm):
+    with user_errors(comm):
         check_writable(Path(task.output))
         settings = task.settings(comm.size)
         data = prepare(task, comm, settings.precision)
     settings = task.for_problem(settings, data.problem, comm)
-    with together(comm):
+    with user_errors(comm):
         found = find_recipe(task.recipe, data.problem, settings, comm)
     problem, settings = with_recipe(data.problem, settings, found)
     data = replace(data, problem=problem)
@@ -60,7 +60,7 @@ def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback
     solution, settings = _solve(task, data, settings, comm, [_teller(tell, settings), *callbacks])
     scores = training_scores(data, solution.state, comm)
     model, tested = make_model(task, data, settings, solution.state, scores, comm), None
-    with together(comm):
+    with user_errors(comm):
         if comm.rank == 0:
             tested = None if task.test is None else scores_of_file(model, task.data, task.test)
             model.save(task.output)
@@ -100,7 +100,7 @@ def _solve(
 def _begin(task: Task, data: Prepared, settings: Settings, comm: Communicator) -> tuple[State, Settings]:
     """The state of the last checkpoint, if there is one and it may be used, and settings with its step size."""
     folder = Path(task.checkpoint or "")
-    with together(comm):
+    with user_errors(comm):
         found = latest(folder)
         if found is not None and not task.resume:
             raise BadTable(
@@ -110,7 +110,7 @@ def _begin(task: Task, data: Prepared, settings: Settings, comm: Communicator) -
     if found is not None and task.eta0 is None:
         settings = as_before(settings, found.fingerprint.get("eta0"))
     state, now = begin(data.problem, settings), _fingerprint(task, data, settings, comm)
-    with together(comm):
+    with user_errors(comm):
         if found is not None:
             state = restore(folder, found, now, state, columns=data.columns, comm=comm)
     return state, settings

@@ -13,11 +13,11 @@ from laconic._version import __version__
 from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, Payload, codec_for
 from laconic.exchange import Accounting
+from laconic.exchange.agreement import require_same
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
 from laconic.quantizers import Identity, Quantizer
-from laconic.training.agreement import check_agreement
 from laconic.training.decentralised import consensus, state
 from laconic.training.decentralised.rows import Row, Rows
 from laconic.training.groups import described
@@ -118,7 +118,7 @@ class Decentralised(ABC):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of the optimizer and one exchange with the neighbours; what the optimizer's own step returned."""
         if not self._agreed:
-            check_agreement(self.neighbours.comm, self.config(), self.rows.device)
+            require_same(self.neighbours.comm, self.config(), device=self.rows.device)
             self._agreed = True
         if not self.estimates:
             self.start_from(self._swap(self.models(), [PLAIN] * len(self.rows.groups), Accounting()))

@@ -1,0 +1,106 @@
+"""Agreement between ranks: gather JSON values, raise an error of one rank on all, compare configurations.
+
+Every function here is collective: all ranks of the communicator must call it, in the same order.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from laconic.errors import Disagreement, LaconicError, from_json
+from laconic.exchange.communicator import Communicator
+
+CPU = torch.device("cpu")
+MOST_DIFFERENCES = 5
+
+
+def gather_json(comm: Communicator, value: Any, device: torch.device = CPU) -> list[Any]:
+    """The JSON value of each rank, by rank, on every rank.
+
+    device  where the process group takes its messages from: a GPU for NCCL
+
+    >>> gather_json(Communicator(), {"rows": 3})
+    [{'rows': 3}]
+    """
+    message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
+    received = comm.all_to_all([message] * comm.size, None, phase=0).wait()
+    return [json.loads(message.cpu().numpy().tobytes()) for message in received]
+
+
+@contextmanager
+def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterator[None]:
+    """If the block raises on one rank, raise on all of them, so that no rank waits for one that has given up.
+
+    A rank whose own block failed raises that error; the others raise `Disagreement`, which names the first rank that
+    failed and repeats its message. The block must not exchange anything that only some ranks would get to.
+
+    >>> with raise_on_all_ranks(Communicator()):
+    ...     raise ValueError("no such column")
+    Traceback (most recent call last):
+        ...
+    ValueError: no such column
+    """
+    try:
+        yield
+    except Exception as error:
+        if comm.size > 1:
+            gather_json(comm, _as_laconic(error).to_json(), device)
+        raise
+    if comm.size == 1:
+        return
+    for rank, parts in enumerate(gather_json(comm, None, device)):
+        if parts is not None:
+            raise Disagreement(f"rank {rank}: ", *from_json(parts))
+
+
+def require_same(
+    comm: Communicator, facts: Mapping[str, Any], *, may_differ: Collection[str] = (), device: torch.device = CPU
+) -> list[dict[str, Any]]:
+    """Raise `Disagreement` on every rank, naming rank and field, unless all ranks give the same facts.
+
+    facts       JSON values by the names a user knows them by
+    may_differ  names of facts that are gathered but not compared
+
+    Returns the facts of each rank, by rank.
+
+    >>> require_same(Communicator(), {"seed": 0})
+    [{'seed': 0}]
+    """
+    if comm.size == 1:
+        return [dict(facts)]
+    everyone = gather_json(comm, dict(facts), device)
+    differences = [line for rank, other in enumerate(everyone) for line in _differences(everyone[0], other, rank)]
+    compared = [line for name, line in differences if name not in may_differ]
+    if compared:
+        raise Disagreement(
+            f"ranks disagree: {'; '.join(compared[:MOST_DIFFERENCES])}. "
+            "Give every rank the same arguments and, to go on with a run, states of the same step"
+        )
+    return everyone
+
+
+def user_message(error: Exception) -> str:
+    """An error's message for the person at the keyboard; with the type where that is not one we expect of users.
+
+    >>> user_message(ValueError("no such column")), user_message(KeyError("x"))
+    ('no such column', "KeyError: 'x'")
+    """
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    expected = isinstance(error, LaconicError | ValueError | TypeError | OSError)
+    return str(error) if expected and str(error) else f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _as_laconic(error: Exception) -> LaconicError:
+    return error if isinstance(error, LaconicError) else LaconicError(user_message(error))
+
+
+def _differences(first: dict[str, Any], other: dict[str, Any], rank: int) -> list[tuple[str, str]]:
+    return [
+        (name, f"{name} is {first.get(name)} on rank 0 and {other.get(name)} on rank {rank}")
+        for name in sorted(first.keys() | other.keys())
+        if first.get(name) != other.get(name)
+    ]
