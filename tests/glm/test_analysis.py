@@ -11,12 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from glm.tables import FAMILIES, Case, plain, vectors
-from laconic.glm import KNOBS, RECIPES, Constant, Precision, Problem, State, begin, recipe, solve
+from laconic.glm import KNOBS, RECIPES, Constant, Family, Gaussian, Precision, Problem, State, begin, recipe, solve
 from laconic.glm.analysis import Sample, take_sample
 from laconic.glm.analysis.bounds import bound, term_bound
 from laconic.glm.analysis.disturbance import Disturbance
 from laconic.glm.analysis.iteration import outer_iteration
-from laconic.glm.analysis.links import LINKS, link_of
 from laconic.glm.analysis.measured import measured_term
 from laconic.glm.analysis.propagation import LARGEST, propagate
 from laconic.glm.analysis.rounding import half_ulp, known, largest, summed
@@ -53,7 +52,7 @@ def maps_of(sample: Sample, operand: str | None = None):
     return propagate(follow(sample, None if operand is None else FORMATS[operand]))
 
 
-# --- rounding and links -----------------------------------------------------------------------------------------------
+# --- rounding and derivatives -----------------------------------------------------------------------------------------
 
 
 @hypothesis_settings(max_examples=300, deadline=None)
@@ -91,13 +90,13 @@ def test_a_sum_over_ranks_is_bounded_in_any_order(name):
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-def test_links(family):
+def test_derivatives_change_by_no_more_than_their_bounds(family):
     """The Hessian is that of the loss; changes and remainders lie under their bounds, far from z and near it."""
     kind, g = FAMILIES[family], torch.Generator().manual_seed(1)
-    link, c = link_of(kind), kind.n_outputs(torch.zeros(1))
+    c = kind.n_outputs(torch.zeros(1))
     z = 3 * torch.randn(200, c, generator=g, dtype=torch.float64)
     y = torch.zeros(200, dtype=torch.float64)
-    hessian = link.hessian(z)
+    hessian = kind.hessian(z, y)
     for i in range(3):
         exact = torch.autograd.functional.hessian(lambda t: kind.loss(t[None], y[:1])[0], z[i])
         assert torch.allclose(hessian[i], exact, atol=1e-12)
@@ -106,16 +105,18 @@ def test_links(family):
         change = kind.derivative(z + t, y) - kind.derivative(z, y)
         rest = change - (hessian @ t[:, :, None])[:, :, 0]
         noise = 1e-14 * ((z + t.abs()).exp() if family == "poisson" else 1)
-        assert bool((change.abs() <= link.change(z, t.abs()) + noise).all())
-        assert bool((rest.abs() <= link.remainder(z, t.abs()) + noise).all())
+        assert bool((change.abs() <= kind.derivative_change(z, y, t.abs()) + noise).all())
+        assert bool((rest.abs() <= kind.derivative_remainder(z, y, t.abs()) + noise).all())
 
 
-def test_every_family_has_a_link():
-    assert {family.name for family in FAMILIES.values()} == set(LINKS)
-    unknown = plain(FAMILIES["gaussian"])
-    unknown.name = "gamma"
-    with pytest.raises(ValueError, match="no bounds are known for the family 'gamma'; known are gaussian"):
-        link_of(unknown)
+def test_a_family_without_bounds_is_refused():
+    class Unbounded(Gaussian):
+        name = "unbounded"
+        hessian = Family.hessian
+
+    sample = replace(sample_of(CASES[0]), family=Unbounded())
+    with pytest.raises(ValueError, match="the family 'unbounded' states no bounds of its derivatives"):
+        follow(sample)
 
 
 # --- the iteration ----------------------------------------------------------------------------------------------------

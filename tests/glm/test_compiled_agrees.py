@@ -21,9 +21,11 @@ from glm.tables import (
     stored,
 )
 from laconic.glm import DenseColumns, Precision, Problem, SparseColumns, begin, recipe, solve
+from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence
 from laconic.kernels.cpu.sgd import finish_margins, to_bfloat16
 from laconic.kernels.formats import FORMATS
+from laconic.kernels.links import LinkCode
 from laconic.kernels.recurrence import Block, Intercept, triangle_size
 from laconic.kernels.reference.recurrence import recurrence as reference_recurrence
 
@@ -229,3 +231,35 @@ def test_no_rows_at_all():
         assert taken.margins(torch.ones(2, 3)).shape == (0, 2)
         assert torch.equal(taken.combine(torch.ones(2, 0), recipe("fp32")), torch.zeros(2, 3))
         assert columns.margins(torch.ones(2, 3), np.empty(0, np.int64)).shape == (0, 2)
+
+
+REFUSED = [
+    ("gaussian", 4, "no kernel knows the link code 4; known are GAUSSIAN = 0, BERNOULLI = 1"),
+    ("gaussian", -1, "no kernel knows the link code -1"),
+    ("gaussian", LinkCode.MULTINOMIAL, "MULTINOMIAL takes margins of several outputs, got 1"),
+    ("multinomial3", LinkCode.POISSON, "POISSON takes margins of one output, got 3"),
+]
+
+
+@pytest.mark.parametrize("solver", ["sgd", "ca_sgd"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize(("name", "code", "message"), REFUSED)
+def test_a_link_code_that_no_kernel_knows_is_refused(name, code, message, layout, solver):
+    """Before a kernel runs, and never taken for another family's."""
+    case, odd = Case(name, layout=layout), plain(FAMILIES[name])
+    odd.kernel_code = code
+    with pytest.raises(ValueError, match=message):
+        solve(case.problem(family=odd), case.settings(solver))
+
+
+def test_a_family_without_a_link_code_is_refused_by_kernels():
+    given_block = block(1, [2, 2], torch.float64, "gaussian", momentum=0.0, average=False, l2=0.0)
+    intercept = Intercept(*torch.zeros(3, 1, dtype=torch.float64))
+    with pytest.raises(ValueError, match="link code None"):
+        compiled_recurrence(given_block, None, intercept)
+
+
+def test_a_kernel_takes_no_unknown_link_code_for_the_last_one():
+    z, y, w, r = (np.ones(shape) for shape in ((2, 1), 2, 2, (2, 1)))
+    assert np.isnan(compiled_residuals(len(LinkCode), z, y, w, r))
+    assert np.isnan(r).all()

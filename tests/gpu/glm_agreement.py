@@ -4,11 +4,13 @@ See `running` for how these tables are run: `interpreted` under Triton's interpr
 GPU, the same and larger ones, and what only a GPU can show.
 """
 
+import copy
 import tempfile
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from running import main
@@ -114,6 +116,17 @@ def talking(device, rank):
     assert relative(found.coef.cpu(), alone.coef.cpu().double()) < 1e-6
 
 
+def refused(device, solver):
+    """A link code that no kernel knows is an error before a launch, never another family's loss."""
+    how = settings(solver, 3, 4)
+    for family, code in (("gaussian", 4), ("gaussian", 2), ("multinomial", 3)):
+        odd = copy.copy(FAMILIES[family])
+        odd.kernel_code = code
+        if solver == "ca_sgd" or family == "gaussian":
+            with pytest.raises(ValueError, match="link code"):
+                fused(replace(problem(family, 20, 7), family=odd), how, device)
+
+
 def agrees(
     device, family, shape, solver, s, b, tolerance=2e-5, weights=False, offset=False, dtype=torch.float32, **rest
 ):
@@ -158,6 +171,8 @@ def interpreted():
     add("blocks D", "poisson", (53, 40), "ca_sgd", 4, 4, 4e-2, dtype=torch.bfloat16, precision="D")
     add("iterations, L1 momentum average", "bernoulli", (53, 7), "sgd", 1, 4, l1=0.01, momentum=0.5, average=3)
     add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, precision="C")
+    cases["blocks, unknown link codes"] = (refused, "ca_sgd")
+    cases["iterations, unknown link codes"] = (refused, "sgd")
     cases["both in one message"] = (talking, 0)
     cases["the Gram matrix ahead of time"] = (talking, 1)
     add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)

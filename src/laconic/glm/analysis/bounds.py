@@ -19,7 +19,7 @@ def bound(maps: Propagation, knob: Disturbance) -> float:
     """A bound on ‖δx'‖ / ‖x' − x‖: step through the batches with bounds in place of numbers.
 
     For batch j: e = |I − K M D| ζ + |K M| (ρ + q) + ‖Y_k‖ a, over the batches before, bounds how far its margins have
-    moved; with it the knob says what it adds, ζ_j and ρ_j, and the link what its curvature adds, q_j. What a knob
+    moved; with it the knob says what it adds, ζ_j and ρ_j, and the family what its curvature adds, q_j. What a knob
     leaves in the weights themselves, a, grows from batch to batch by no more than ‖I − η H_j‖. Each line depends on
     earlier batches alone, so the bounds hold by induction, whatever their size.
     """
@@ -36,7 +36,7 @@ def bound(maps: Propagation, knob: Disturbance) -> float:
         zeta[J] = knob.margin(j, e, moved[: J.start])
         e = e + zeta[J]
         rho[J] = knob.residual(j, e)
-        q[J] = sample.w[J, None] * path.link.remainder(path.z[J], e)
+        q[J] = sample.w[J, None] * sample.family.derivative_remainder(path.z[J], sample.y[J], e)
         moved[J] = (size[J] @ e[:, :, None])[:, :, 0] + rho[J] + q[J]
         state = float(maps.growth[j]) * state + knob.inject(j, moved[: J.stop])
         if not bool(torch.isfinite(moved[J]).all()) or not isfinite(state):

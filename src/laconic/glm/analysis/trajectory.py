@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from laconic.glm.analysis.links import Link, link_of
 from laconic.glm.analysis.sample import Sample
 from laconic.kernels.formats import Format
 
@@ -27,7 +26,6 @@ class Trajectory:
     """
 
     sample: Sample
-    link: Link
     gram: torch.Tensor
     products: torch.Tensor
     shrink: torch.Tensor
@@ -58,7 +56,7 @@ class Trajectory:
 
 def follow(sample: Sample, operand: Format | None = None) -> Trajectory:
     """Run the iteration in float64, by SGD's own formulas; `operand` rounds what the Gram matrix is made of."""
-    link, s = link_of(sample.family), sample.n_batches
+    s = sample.n_batches
     rounded = sample.Y if operand is None else operand.round(sample.Y)
     gram, products = rounded @ rounded.T, sample.Y @ sample.Y.T
     rho = 1 - torch.from_numpy(sample.rates) * sample.l2
@@ -80,7 +78,5 @@ def follow(sample: Sample, operand: Format | None = None) -> Trajectory:
     moved = (weights[-1] - sample.x, (shrink[-1] - 1) * sample.idle, b - sample.intercept)
     ends = (weights[-1], shrink[-1] * sample.idle, b)
     norm, size = (float(sum(part.square().sum() for part in parts)) ** 0.5 for parts in (moved, ends))
-    hessian = sample.w[:, None, None] * link.hessian(z)
-    return Trajectory(
-        sample, link, gram, products, shrink, rho, c, v, z, slope, r, hessian, torch.stack(weights), norm, size
-    )
+    hessian = sample.w[:, None, None] * sample.family.hessian(z, sample.y)
+    return Trajectory(sample, gram, products, shrink, rho, c, v, z, slope, r, hessian, torch.stack(weights), norm, size)

@@ -76,12 +76,12 @@ class Residual(Disturbance):
     """The margin that the link is given, its derivative, the weight, and their product: four roundings."""
 
     def residual(self, j: int, before: torch.Tensor) -> torch.Tensor:
-        J, link, fmt = self.sample.batch(j), self.path.link, self.fmt
-        z, slope, w = self.path.z[J], self.path.slope[J].abs(), self.sample.w[J, None]
-        start = link.change(z, before)
+        J, family, fmt = self.sample.batch(j), self.sample.family, self.fmt
+        y, z, slope, w = self.sample.y[J], self.path.z[J], self.path.slope[J].abs(), self.sample.w[J, None]
+        start = family.derivative_change(z, y, before)
         argument = before + half_ulp(z.abs() + before, fmt)
-        off = link.change(z, argument) + start
-        off = torch.minimum(off, self._near(z, before, argument - before))
+        off = family.derivative_change(z, y, argument) + start
+        off = torch.minimum(off, self._near(z, y, before, argument - before))
         size = slope + start + off
         off = off + half_ulp(size, fmt)
         w_error = known(w, fmt)
@@ -89,10 +89,12 @@ class Residual(Disturbance):
         off = product + half_ulp(w * (slope + start) + product, fmt)
         return torch.where(w != 0, off, 0.0)
 
-    def _near(self, z: torch.Tensor, before: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def _near(self, z: torch.Tensor, y: torch.Tensor, before: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """|φ'(a + t) − φ'(a)| for a within `before` of z and |t| ≤ step, by the slopes at z."""
-        slopes = self.path.link.hessian(z).abs() @ step[:, :, None]
-        return slopes[:, :, 0] + self.path.link.remainder(z, before + step) + self.path.link.remainder(z, before)
+        family = self.sample.family
+        slopes = family.hessian(z, y).abs() @ step[:, :, None]
+        rest = family.derivative_remainder
+        return slopes[:, :, 0] + rest(z, y, before + step) + rest(z, y, before)
 
     def rounded(self) -> tuple[torch.Tensor, ...]:
         return (self.path.z, self.path.slope, self.sample.w, self.path.r)

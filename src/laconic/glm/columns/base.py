@@ -49,7 +49,7 @@ class Columns(ABC):
         """Some rows, in any order, widened."""
 
     @abstractmethod
-    def sgd(self, batches: Batches, code: int, weights: Weights) -> float:
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         """A run of SGD iterations in one process by a compiled kernel; returns Σ w φ."""
 
     @property

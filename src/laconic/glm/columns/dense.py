@@ -83,7 +83,7 @@ class DenseColumns(Columns):
         index = torch.from_numpy(rows).to(self.X.device)
         return DenseRows(self.X.index_select(0, index).to(dtype), self.X.dtype)
 
-    def sgd(self, batches: Batches, code: int, weights: Weights) -> float:
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
 
         return sgd.sgd(self.X, batches, code, weights)

@@ -78,7 +78,7 @@ class SparseColumns(Columns):
             values = values.float()
         return SparseRows(sparse.take((values, columns, begins), rows, dtype), self.n)
 
-    def sgd(self, batches: Batches, code: int, weights: Weights) -> float:
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sparse
 
         return sparse.sgd(self.matrix, batches, code, weights)

@@ -3,7 +3,8 @@
 import torch
 from torch.nn.functional import softplus
 
-from laconic.glm.families.base import Family, _refuse
+from laconic.glm.families.base import Family, _refuse, exp_tail
+from laconic.kernels.links import LinkCode
 
 
 class Bernoulli(Family):
@@ -14,7 +15,7 @@ class Bernoulli(Family):
     """
 
     name = "bernoulli"
-    kernel_code = 1
+    kernel_code = LinkCode.BERNOULLI
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return softplus(-z[:, 0].abs()) + z[:, 0].clamp(min=0) - y * z[:, 0]
@@ -37,3 +38,20 @@ class Bernoulli(Family):
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         return torch.logit(mean, eps=1e-6)
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return _slope(z)[:, :, None]
+
+    def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """σ' ≤ 1/4, and |σ''| ≤ σ', so that σ'(z + t) ≤ σ'(z) e^|t|."""
+        return torch.minimum(_slope(z) * torch.expm1(h), h / 4).clamp(max=1.0)
+
+    def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """Likewise, and |σ''| ≤ 1/(6√3)."""
+        near = _slope(z) * exp_tail(h)
+        return torch.minimum(near, h.square() / (12 * 3**0.5)).clamp(max=1.0 + h / 4)
+
+
+def _slope(z: torch.Tensor) -> torch.Tensor:
+    """σ'(z)."""
+    return torch.sigmoid(z) * torch.sigmoid(-z)

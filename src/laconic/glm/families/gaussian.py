@@ -3,6 +3,7 @@
 import torch
 
 from laconic.glm.families.base import Family
+from laconic.kernels.links import LinkCode
 
 
 class Gaussian(Family):
@@ -13,7 +14,7 @@ class Gaussian(Family):
     """
 
     name = "gaussian"
-    kernel_code = 0
+    kernel_code = LinkCode.GAUSSIAN
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (z[:, 0] - y).square() / 2
@@ -35,3 +36,12 @@ class Gaussian(Family):
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         return mean
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.ones_like(z)[:, :, None]
+
+    def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        return h
+
+    def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(h)

@@ -3,6 +3,7 @@
 import torch
 
 from laconic.glm.families.base import Family, _refuse
+from laconic.kernels.links import LinkCode
 
 
 class Multinomial(Family):
@@ -13,7 +14,7 @@ class Multinomial(Family):
     """
 
     name = "multinomial"
-    kernel_code = 2
+    kernel_code = LinkCode.MULTINOMIAL
 
     def __init__(self, n_classes: int) -> None:
         if n_classes < 2:
@@ -52,3 +53,22 @@ class Multinomial(Family):
     def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         sums = torch.zeros(self.n_classes, dtype=weights.dtype, device=y.device)
         return sums.index_add_(0, y.long(), weights) / weights.sum()
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        p = torch.softmax(z, 1)
+        return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+
+    def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """Along t, π_c' = π_c (t_c − t̄), with |t_c − t̄| ≤ 2 h for the largest h of the row."""
+        top = h.amax(1, keepdim=True)
+        return (_grown(z, top) * 2 * top).clamp(max=1.0)
+
+    def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """π_c'' = π_c ((t_c − t̄)² − Var t), with Var t ≤ h²."""
+        top = h.amax(1, keepdim=True)
+        return torch.minimum(_grown(z, top) * 2 * top.square(), 1.0 + top)
+
+
+def _grown(z: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """A bound on π(z + t): π_c grows by at most e^(2h)."""
+    return (torch.softmax(z, 1) * torch.exp(2 * h)).clamp(max=1.0)

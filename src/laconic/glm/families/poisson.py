@@ -2,7 +2,8 @@
 
 import torch
 
-from laconic.glm.families.base import Family, _refuse
+from laconic.glm.families.base import Family, _refuse, exp_tail
+from laconic.kernels.links import LinkCode
 
 
 class Poisson(Family):
@@ -15,7 +16,7 @@ class Poisson(Family):
     """
 
     name = "poisson"
-    kernel_code = 3
+    kernel_code = LinkCode.POISSON
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.exp(z[:, 0]) - y * z[:, 0]
@@ -39,3 +40,12 @@ class Poisson(Family):
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         return torch.where(mean > 0, mean, 1e-12).log()
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return z.exp()[:, :, None]
+
+    def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        return z.exp() * torch.expm1(h)
+
+    def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        return z.exp() * exp_tail(h)

@@ -88,5 +88,5 @@ def _recur(problem: Problem, settings: Settings, block: Block, intercept: Interc
     if is_compiled(problem, settings):
         from laconic.kernels.cpu.recurrence import recurrence  # Numba is loaded where it is first needed
 
-        return recurrence(block, problem.family.kernel_code or 0, intercept)
+        return recurrence(block, problem.family.kernel_code, intercept)
     return reference_recurrence(block, problem.family, intercept, p.format("recurrence"), p.format("residual"))

@@ -53,7 +53,7 @@ def _advance_compiled(problem: Problem, settings: Settings, state: State, segmen
         mean=settings.gradient == "mean",
         narrow=not settings.precision.is_plain("margin"),
     )
-    return problem.columns.sgd(batches, problem.family.kernel_code or 0, state.weights)
+    return problem.columns.sgd(batches, problem.family.kernel_code, state.weights)
 
 
 def _iterate(problem: Problem, settings: Settings, state: State, batch: Segment, wire: Wire) -> float:

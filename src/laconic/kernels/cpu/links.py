@@ -1,11 +1,14 @@
-"""Losses and residuals of the families, row by row. Codes are those of `glm.families`."""
+"""Losses and residuals of the families, row by row, compiled; `LinkCode` numbers them."""
 
 import math
 
 import numpy as np
 from numba import njit
 
-GAUSSIAN, BERNOULLI, MULTINOMIAL, POISSON = 0, 1, 2, 3
+from laconic.kernels.links import LinkCode
+
+GAUSSIAN, BERNOULLI = int(LinkCode.GAUSSIAN), int(LinkCode.BERNOULLI)
+MULTINOMIAL, POISSON = int(LinkCode.MULTINOMIAL), int(LinkCode.POISSON)
 
 
 @njit(nogil=True, cache=True)
@@ -47,7 +50,10 @@ def _softmax(z, y, r):
 
 @njit(nogil=True, cache=True)
 def residuals(code, z, y, w, r):
-    """r = w φ'(z, y) for z, r (b, C) and y, w (b,); returns Σ w φ(z, y). A row of weight 0 counts for nothing."""
+    """r = w φ'(z, y) for z, r (b, C) and y, w (b,); returns Σ w φ(z, y). A row of weight 0 counts for nothing.
+
+    A code that is none of `LinkCode` gives NaN; `check_link_code` refuses it before this is called.
+    """
     total = 0.0
     for k in range(z.shape[0]):
         if w[k] == 0:
@@ -62,8 +68,10 @@ def residuals(code, z, y, w, r):
                 loss, slope = _gaussian(z[k, 0], y[k])
             elif code == BERNOULLI:
                 loss, slope = _bernoulli(z[k, 0], y[k])
-            else:
+            elif code == POISSON:
                 loss, slope = _poisson(z[k, 0], y[k])
+            else:
+                loss, slope = z[k, 0] * np.nan, z[k, 0] * np.nan
             r[k, 0] = w[k] * slope
         total += w[k] * loss
     return total

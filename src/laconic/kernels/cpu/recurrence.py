@@ -5,6 +5,7 @@ import torch
 from numba import njit
 
 from laconic.kernels.cpu.links import residuals
+from laconic.kernels.links import check_link_code
 from laconic.kernels.recurrence import Block, Combination, Intercept
 
 
@@ -77,9 +78,10 @@ def _recurrence(
     return loss
 
 
-def recurrence(block: Block, code: int, intercept: Intercept) -> Combination:
-    """Step through the batches of a block in the type of its margins."""
+def recurrence(block: Block, code: int | None, intercept: Intercept) -> Combination:
+    """Step through the batches of a block in the type of its margins; code is a `LinkCode`."""
     k, n_outputs = block.margins.shape
+    code = check_link_code(code, n_outputs)
     A, p = np.eye(3), torch.zeros(3, n_outputs, k, dtype=block.margins.dtype)
     arrays = [t.numpy() for t in (block.margins, block.momenta, block.triangle, block.y, block.w, block.offset)]
     own = [t.numpy() for t in (intercept.value, intercept.momentum, intercept.average)]

@@ -10,6 +10,7 @@ from numba import njit
 
 from laconic.kernels.cpu.bits import bits_float, float_bits, widen
 from laconic.kernels.cpu.links import residuals
+from laconic.kernels.links import check_link_code
 from laconic.kernels.sgd import Batches, Weights
 
 u32 = np.uint32
@@ -129,7 +130,7 @@ def _sgd(A, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code
     return loss
 
 
-def sgd(A: torch.Tensor, batches: Batches, code: int, weights: Weights) -> float:
+def sgd(A: torch.Tensor, batches: Batches, code: int | None, weights: Weights) -> float:
     """Take a step for each batch, in place; returns Σ w φ, each row at the iterate that met it.
 
     A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights
@@ -140,7 +141,7 @@ def sgd(A: torch.Tensor, batches: Batches, code: int, weights: Weights) -> float
     loss: float = _sgd(
         matrix,
         *run_arguments(batches),
-        code,
+        check_link_code(code, len(weights.x)),
         *(v.numpy() for v in vectors),
         own.value.numpy(),
         own.momentum.numpy(),

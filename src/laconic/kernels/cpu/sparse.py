@@ -7,6 +7,7 @@ from numba import njit
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.links import residuals
 from laconic.kernels.cpu.sgd import finish_margins, run_arguments, step_intercept
+from laconic.kernels.links import check_link_code
 from laconic.kernels.sgd import Batches, Weights
 
 SMALLEST_SCALE = 1e-6
@@ -148,14 +149,14 @@ def _sgd(
 
 
 def sgd(
-    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], batches: Batches, code: int, weights: Weights
+    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], batches: Batches, code: int | None, weights: Weights
 ) -> float:
     """As `cpu.sgd.sgd`, for a sparse matrix (values, columns, begins)."""
     own = weights.intercept
     loss: float = _sgd(
         *(_array(t) for t in matrix),
         *run_arguments(batches),
-        code,
+        check_link_code(code, len(weights.x)),
         weights.x.numpy(),
         weights.momentum.numpy(),
         weights.average.numpy(),

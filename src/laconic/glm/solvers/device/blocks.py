@@ -146,7 +146,7 @@ class Blocks:
             parts = speech.before_recurrence(room.margins.sums, G, self.state.iteration + ahead)
             recurrence(
                 G, parts, lane.y, lane.w, lane.offset, self.steps.each, self.base, ahead, weights.intercept.value,
-                room.p, self.losses, code=self.problem.family.kernel_code or 0, batch_size=self.size, s=self.s,
+                room.p, self.losses, code=self.problem.family.kernel_code, batch_size=self.size, s=self.s,
                 fitted=weights.intercept.fitted, narrow=given.precision.margin == "bf16",
             )  # fmt: skip
             update(

@@ -80,7 +80,7 @@ class Iterations:
             weights.average,
             intercepts,
             loss,
-            code=self.problem.family.kernel_code or 0,
+            code=self.problem.family.kernel_code,
             batch_size=size,
             l2=given.penalty.l2,
             l1=given.penalty.l1,

@@ -1,14 +1,18 @@
-"""Losses and residuals of the families, elementwise. Codes are those of `glm.families`."""
+"""Losses and derivatives of the families, elementwise; `LinkCode` numbers them."""
 
 import triton
 import triton.language as tl
 
-GAUSSIAN, BERNOULLI, MULTINOMIAL, POISSON = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+from laconic.kernels.links import LinkCode
+
+GAUSSIAN, BERNOULLI, POISSON = (
+    tl.constexpr(int(code)) for code in (LinkCode.GAUSSIAN, LinkCode.BERNOULLI, LinkCode.POISSON)
+)
 
 
 @triton.jit
 def slope_and_loss(z, y, CODE: tl.constexpr):
-    """∂φ/∂z and φ(z, y) of a family with one output."""
+    """∂φ/∂z and φ(z, y) of a family with one output; no other code compiles."""
     if CODE == GAUSSIAN:
         slope = z - y
         loss = 0.5 * slope * slope
@@ -16,7 +20,7 @@ def slope_and_loss(z, y, CODE: tl.constexpr):
         e = tl.exp(-tl.abs(z))  # never overflows
         slope = tl.where(z >= 0, 1.0, e) / (1.0 + e) - y
         loss = tl.maximum(z, 0.0) + tl.log(1.0 + e) - y * z
-    else:
+    elif CODE == POISSON:
         mean = tl.exp(z)
         slope = mean - y
         loss = mean - y * z

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from laconic.kernels.gpu.glm.links import slope_and_loss, softmax_slope_and_loss
 from laconic.kernels.gpu.launch import next_power_of_two, on
+from laconic.kernels.links import check_link_code
 
 LARGEST_PANEL = 2**15
 """Numbers of G that a step holds in registers."""
@@ -166,7 +167,7 @@ def recurrence(
     p: torch.Tensor,
     losses: torch.Tensor,
     *,
-    code: int,
+    code: int | None,
     batch_size: int,
     s: int,
     fitted: bool,
@@ -181,8 +182,10 @@ def recurrence(
     intercept  (C,) float32, in place
     p          (C, k) float32 out: coefficients of the rows in the new x
     losses     (n_blocks,) float32 out: Σ w φ of the block at batch / s
+    code       a `LinkCode`
     """
     n_outputs, k = parts.shape[1:]
+    code = check_link_code(code, n_outputs)
     width, depth = G.shape[1], _depth(batch_size, n_outputs)
     arrays = (G, parts, len(parts), y, y if w is None else w, y if offset is None else offset, steps, base, ahead)
     rest = (intercept, p, losses, k, s)

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from laconic.kernels.gpu.glm.links import slope_and_loss
 from laconic.kernels.gpu.launch import next_power_of_two, on
+from laconic.kernels.links import check_link_code
 
 LARGEST_TILE = 2**14
 STAGES = 3
@@ -101,7 +102,7 @@ def sgd(
     intercepts: torch.Tensor,
     loss: torch.Tensor,
     *,
-    code: int,
+    code: int | None,
     batch_size: int,
     l2: float,
     l1: float,
@@ -118,6 +119,7 @@ def sgd(
     x           (n,) float32, likewise u and average where in use; intercepts (3,): value, momentum, average
     loss        (1,) float64 out: Σ w φ, each row at the iterate that met it
     """
+    code = check_link_code(code, 1)
     (n,), width, depth = x.shape[-1:], Y.shape[1], next_power_of_two(batch_size)
     arrays = (Y, y, y if w is None else w, y if offset is None else offset, rates)
     rest = (rates if mix is None else mix, x, u if momentum else x, x if mix is None else average, intercepts, loss)
