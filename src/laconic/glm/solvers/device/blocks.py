@@ -16,7 +16,7 @@ from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.gpu.glm import gram, margins, recurrence, room_for, update
-from laconic.kernels.side import Side
+from laconic.kernels.side_stream import SideStream
 
 RUNS = (32, 8, 1)
 """Blocks of a graph; a segment is made up of these."""
@@ -56,7 +56,7 @@ class Blocks:
         self.s, self.size = fitting_s(problem, settings, wire), settings.sampling.batch_size
         self.k, device = self.s * self.size, problem.columns.device
         self.base = torch.zeros((), dtype=torch.int64, device=device)
-        self.side, self.rooms = Side(device), dict[int, Room]()
+        self.side, self.rooms = SideStream(device), dict[int, Room]()
         self._room_for(self.k)
         self.source = source(problem, self.k, RUNS)
         self.lane: Lane | None = None

@@ -10,7 +10,7 @@ from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.gpu.glm import gather_rows, padded, sgd
 from laconic.kernels.gpu.glm.sgd import suits
-from laconic.kernels.side import Side
+from laconic.kernels.side_stream import SideStream
 
 PIECE_BYTES = 2**26
 """Rows gathered at a time; while one piece is stepped through, the next one is gathered."""
@@ -28,7 +28,7 @@ class Iterations:
         batches = max(1, PIECE_BYTES // (size * n * self.X.element_size()))
         self.piece = min(batches, settings.sampling.n_batches(problem.n_rows)) * size
         self.Y = [padded(self.piece, n, size, self.X.dtype, device) for _ in range(2)]
-        self.side = Side(device)
+        self.side = SideStream(device)
         self.lane: Lane | None = None
 
     @staticmethod

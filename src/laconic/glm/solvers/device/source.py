@@ -9,7 +9,7 @@ from laconic.glm.columns import PinnedColumns
 from laconic.glm.problem import Problem
 from laconic.glm.solvers.device.lane import Lane, matrix
 from laconic.kernels.gpu.glm import gather_rows
-from laconic.kernels.side import Side
+from laconic.kernels.side_stream import SideStream
 
 STAGED_BYTES = 2**29
 """Of one of the two buffers."""
@@ -62,7 +62,7 @@ class Staged:
     """
 
     def __init__(self, X: torch.Tensor, k: int, runs: tuple[int, ...], device: torch.device) -> None:
-        self.X, self.k, self.side = X, k, Side(device)
+        self.X, self.k, self.side = X, k, SideStream(device)
         row_bytes = max(1, X.shape[1] * X.element_size())
         self.run = next((run for run in runs if (run + 1) * k * row_bytes <= STAGED_BYTES), runs[-1])
         self.spare = (self.run + 2) * k

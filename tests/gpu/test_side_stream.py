@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from laconic.exchange.side import carry, urgent_side
-from laconic.kernels.side import Side
+from laconic.kernels.side_stream import SideStream
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -70,33 +70,33 @@ LAWS = {
 @pytest.mark.parametrize("law", LAWS)
 def test_who_waits_for_whom(told, law):
     call, expected = LAWS[law]
-    call(Side(CUDA))
+    call(SideStream(CUDA))
     assert told == expected
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if "tensors" not in law])
 def test_a_side_of_the_cpu_is_nothing(told, law):
-    LAWS[law][0](Side(CPU))
+    LAWS[law][0](SideStream(CPU))
     assert told == []
 
 
 def test_phases_on_the_cpu_are_the_same_phases():
     phases = iter(())
-    assert carry(phases, Side(CPU)) is phases
+    assert carry(phases, SideStream(CPU)) is phases
 
 
 def test_an_exchange_goes_first(told):
-    assert (Side(CUDA).stream.priority, urgent_side(CUDA).stream.priority) == (0, -1)
+    assert (SideStream(CUDA).stream.priority, urgent_side(CUDA).stream.priority) == (0, -1)
 
 
 @on_cuda
 def test_priorities_on_a_gpu():
-    assert (Side(CUDA).stream.priority, urgent_side(CUDA).stream.priority) == (0, -1)
+    assert (SideStream(CUDA).stream.priority, urgent_side(CUDA).stream.priority) == (0, -1)
 
 
 @on_cuda
 def test_nothing_is_read_too_early():
-    side, x = Side(CUDA), torch.zeros(2**20, device=CUDA)
+    side, x = SideStream(CUDA), torch.zeros(2**20, device=CUDA)
     for i in range(1, 9):
         torch.cuda._sleep(10_000_000)
         x.fill_(i)
@@ -109,7 +109,7 @@ def test_nothing_is_read_too_early():
 
 @on_cuda
 def test_a_graph_holds_both_streams():
-    side, x = Side(CUDA), torch.ones(2**20, device=CUDA)
+    side, x = SideStream(CUDA), torch.ones(2**20, device=CUDA)
     beside = torch.zeros_like(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
