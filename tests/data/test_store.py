@@ -12,7 +12,8 @@ import safetensors.torch
 import torch
 
 from laconic import CorruptPayload
-from laconic.data import BadTable, StoreNotWritten, Table, describe, open_store, rows_of, write_store
+from laconic.atomic_write import NotWritten
+from laconic.data import BadTable, Table, describe, open_store, rows_of, write_store
 
 from .files import as_dense, assert_same, small_table, sparse
 
@@ -84,7 +85,7 @@ def test_disk_full(call, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, call, full)
-    with pytest.raises(StoreNotWritten) as caught:
+    with pytest.raises(NotWritten) as caught:
         write_store(path, small_table(50, 3))
     assert "no room for the" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from forking import forked
+from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange.launch import Host, start_ranks
 from laconic.glm import checkpoint, files
-from laconic.glm.files import NotSaved
 from laconic.glm.job import run
 from laconic.glm.model import Model
 
@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(problem, whole, tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(NotSaved, match=r"no room for the .* bytes of .*kept"):
+        with pytest.raises(NotWritten, match=r"no room for the .* bytes of .*kept"):
             run(task)
     assert checkpoint.latest(tmp_path / "kept").number >= 2
     assert not list((tmp_path / "kept").glob(".*.tmp"))

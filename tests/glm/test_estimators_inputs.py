@@ -198,7 +198,7 @@ def test_columns_that_cannot_be_named(tables, folder):
         (lambda: model.score(X, "claims"), "y='claims' names a column, and X is no file"),
         (lambda: model.predict(path / "fit.csv", offset="off"), "no column 'off'"),
         (lambda: model.score(path / "animals.csv"), "no column 'claims'"),
-        (lambda: sparse.predict(folder / "train.svm", offset="a"), "offset= is for files with named columns"),
+        (lambda: sparse.predict(folder / "train.svm", offset="a"), "offset is for files with named columns"),
     ):
         with pytest.raises((TypeError, ValueError), match=said):
             ask()

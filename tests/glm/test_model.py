@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from scipy.sparse import csr_array
 
+from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload
 from laconic.glm import files
-from laconic.glm.files import NotSaved
 from laconic.glm.model import FAMILIES, Model
 
 
@@ -79,7 +79,7 @@ def test_a_full_disk_leaves_the_old_model(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(NotSaved, match=r"no room for the .* bytes of .*model.safetensors"):
+    with pytest.raises(NotWritten, match=r"no room for the .* bytes of .*model.safetensors"):
         a_model("poisson").save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from laconic.atomic_write import atomic_write
 from laconic.cli import fit_options as o
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
 from laconic.cli.progress import progress
-from laconic.replacing import replacing
 
 if TYPE_CHECKING:
     from laconic.glm import Settings
@@ -85,7 +85,7 @@ def analyze(
 
     with ExitStack() as stack:
         with bad_input():
-            file = stack.enter_context(replacing(output)) if output and _checked(output) else None
+            file = stack.enter_context(atomic_write(output)) if output and _checked(output) else None
         begin = stack.enter_context(progress(1 + 9 * blocks, quiet=quiet))
         found = find(given, begin)
         report = make_report(found) if as_json or (output and output.suffix != ".svg") else {}

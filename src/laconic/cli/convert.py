@@ -37,10 +37,10 @@ def convert(
 
     Rows are read and written a block at a time; the store is there whole or not at all.
     """
+    from laconic.atomic_write import check_writable
     from laconic.data import describe, write_store
     from laconic.data.read import format_of
     from laconic.data.table import to_dtype
-    from laconic.glm.files import check_writable
     from laconic.glm.job import Source
 
     began = time.perf_counter()

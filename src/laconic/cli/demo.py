@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from laconic.atomic_write import atomic_write
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
-from laconic.replacing import replacing
 
 PAGE = Path("laconic-demo.html")
 TITLE = "laconic demo"
@@ -53,7 +53,7 @@ def demo(
         with bad_input():
             parts = Parts.of(bucket_size, streams, seed, ranks, steps)
             first = os.environ.get("RANK", "0") == "0"
-            file = stack.enter_context(replacing(page)) if page and first else None
+            file = stack.enter_context(atomic_write(page)) if page and first else None
         with progress(parts.n_parts, quiet=quiet) as begin:
             found = parts.run(begin)
         if found is None:

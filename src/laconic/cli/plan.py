@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from laconic.atomic_write import atomic_write, check_writable
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.plan_job import job_for
 from laconic.cli.plan_numbers import duration, link_rate
 from laconic.cli.progress import progress
-from laconic.replacing import obstacle, replacing, why_not
 
 if TYPE_CHECKING:
     from laconic.planner import Cluster, GlmJob, NetworkJob, Plan
@@ -177,9 +177,7 @@ def _check_files(chart: Path | None, output: Path | None, save: Path | None) -> 
 
     given = [path for path in (chart, output, save) if path is not None]
     for i, path in enumerate(given):
-        error = obstacle(path)
-        if error is not None:
-            raise BadInput(why_not(path, error))
+        check_writable(path)
         if path.resolve() in [other.resolve() for other in given[:i]]:
             raise BadInput(f"--chart, --output and --save are files of their own; {path} is given twice")
     if chart is not None and chart.suffix not in CHARTS:
@@ -206,8 +204,8 @@ def _write(
             )
         found.save(save)
     if output is not None:
-        with replacing(output) as file:
+        with atomic_write(output) as file:
             file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
     if chart is not None:
-        with replacing(chart) as file:
+        with atomic_write(chart) as file:
             file.write(picture)

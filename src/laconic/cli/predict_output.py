@@ -12,9 +12,8 @@ from typing import IO, Any
 import numpy as np
 import typer
 
+from laconic.atomic_write import atomic_write, check_writable
 from laconic.cli.errors import BadInput
-from laconic.glm.files import check_writable, not_saved
-from laconic.replacing import replacing
 
 FORMATS = (".csv", ".parquet", ".npy")
 
@@ -98,13 +97,10 @@ def sink(path: Path | None, names: list[str], n_rows: int) -> Iterator[Sink]:
             yield made
             made.close()
         return
-    try:
-        with replacing(path, "wb") as file:
-            made = _made(path, file, names, n_rows)
-            yield made
-            made.close()
-    except OSError as error:
-        raise not_saved(path, error) from error
+    with atomic_write(path, "wb") as file:
+        made = _made(path, file, names, n_rows)
+        yield made
+        made.close()
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from laconic.atomic_write import atomic_write
 from laconic.cli.errors import BadInput, bad_input
-from laconic.replacing import replacing
 
 TITLE = "laconic report"
 
@@ -51,5 +51,5 @@ def report(
 
 def write(output: Path, page: str) -> None:
     """The page whole or not at all, in the place of whatever was there."""
-    with bad_input(), replacing(output) as file:
+    with bad_input(), atomic_write(output) as file:
         file.write(page)

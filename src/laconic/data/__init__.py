@@ -4,7 +4,7 @@
 """
 
 from laconic.data.digits import load_digits
-from laconic.data.errors import BadTable, MalformedFile, StoreNotWritten
+from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
 from laconic.data.partition import column_cuts, column_weights, take_columns
 from laconic.data.read import Description, convert, describe, read, stream
@@ -22,7 +22,6 @@ __all__ = [
     "Problem",
     "RowStream",
     "Scan",
-    "StoreNotWritten",
     "Table",
     "as_target",
     "check_finite",

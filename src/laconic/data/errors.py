@@ -39,10 +39,6 @@ class NotNumeric(BadTable):
         )
 
 
-class StoreNotWritten(LaconicError, OSError):
-    """A store that could not be written; what was there before is there still."""
-
-
 def missing(name: str, names: Iterable[str], what: str) -> str:
     """The sentence that says a column is not there and which ones are like it.
 

@@ -3,19 +3,17 @@
 import errno
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from laconic.data.errors import BadTable, StoreNotWritten
+from laconic.atomic_write import atomic_write
+from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.rows import RowStream, check_count, rows_of
 from laconic.data.store_header import Header
 from laconic.data.table import Table, check_finite, to_dtype
-from laconic.replacing import FULL, replacing, why_not
 
 
 def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtype" = "bf16") -> Path:
@@ -29,7 +27,7 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
     3. the file is flushed to the disk and renamed to `path`.
 
     Whatever happens before the rename leaves `path` as it was, and no temporary file (but for a kill -9, which leaves
-    `.NAME.*.tmp`). A full disk is `StoreNotWritten`.
+    `.NAME.*.tmp`). Raises `NotWritten` if the disk is full.
 
     >>> import tempfile
     >>> from laconic.data import open_store
@@ -45,9 +43,10 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
     if stream.n_nonzero is not None and kind == torch.float64:
         raise BadTable("a sparse store holds fp32 or bf16, not fp64")
     header, start = Header.lay_out(_tensors(stream, kind), _metadata(stream))
-    with _room_for(path, header.n_bytes) as handle:
-        _put(handle, start, 0)
-        _Rows(handle, header).write(stream)
+    with atomic_write(path, "wb", n_bytes=header.n_bytes) as file:
+        _reserve(file.fileno(), header.n_bytes)
+        _put(file.fileno(), start, 0)
+        _Rows(file.fileno(), header).write(stream)
     return path
 
 
@@ -113,19 +112,6 @@ def _put(handle: int, data: "bytes | memoryview", position: int) -> None:
     while len(view):
         n_written = os.pwrite(handle, view, position)
         view, position = view[n_written:], position + n_written
-
-
-@contextmanager
-def _room_for(path: Path, n_bytes: int) -> Iterator[int]:
-    """A new file of so many bytes that takes the place of `path` if all goes well."""
-    try:
-        with replacing(path, "wb") as file:
-            _reserve(file.fileno(), n_bytes)
-            yield file.fileno()
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise StoreNotWritten(why_not(path, error, n_bytes)) from error
 
 
 def _reserve(handle: int, n_bytes: int) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from laconic.atomic_write import not_written
 from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange import Communicator
-from laconic.glm.files import load_tensors, not_saved, save_tensors, write_whole
+from laconic.glm.files import load_tensors, save_tensors, write_whole
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import on_any, user_errors
 from laconic.glm.solvers import Progress, Settings, State
@@ -232,7 +233,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_saved(folder, error) from error
+        raise not_written(folder, error) from error
 
 
 def _remove_others(folder: Path, files: list[str]) -> None:

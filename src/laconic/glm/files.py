@@ -6,33 +6,14 @@ from typing import Any
 
 import torch
 
-from laconic.errors import CorruptPayload, LaconicError
-from laconic.replacing import obstacle, replacing, why_not
-
-
-class NotSaved(LaconicError, OSError):
-    """A file that could not be written; what was there before is there still."""
+from laconic.atomic_write import atomic_write
+from laconic.errors import CorruptPayload
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, or leave what was there and raise `NotSaved`."""
-    try:
-        with replacing(path, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise not_saved(path, error, len(data)) from error
-
-
-def not_saved(path: Path, error: OSError, n_bytes: int | None = None) -> NotSaved:
-    """A file that could not be written, and why."""
-    return NotSaved(why_not(path, error, n_bytes))
-
-
-def check_writable(path: Path) -> None:
-    """`NotSaved` where a file could not be written: to be asked before the work, not after it."""
-    error = obstacle(path)
-    if error is not None:
-        raise not_saved(path, error)
+    """Write a file, or leave what was there and raise `NotWritten`."""
+    with atomic_write(path, "wb", n_bytes=len(data)) as file:
+        file.write(data)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:

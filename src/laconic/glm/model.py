@@ -121,7 +121,7 @@ class Model:
         return p if p.ndim == 2 else torch.stack([1 - p, p], 1)
 
     def save(self, path: "str | Path") -> None:
-        """Write one safetensors file, whole or not at all; `NotSaved` where it cannot be."""
+        """Write one safetensors file, whole or not at all; raises `NotWritten` if it cannot be."""
         about = {name: getattr(self, name) for name in _ABOUT}
         metadata = {"laconic_model": FORMAT, "model": json.dumps(about, allow_nan=False)}
         save_tensors(Path(path), {"coef": self.coef, "intercept": self.intercept}, metadata)

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from laconic.atomic_write import atomic_write
 from laconic.errors import LaconicError
 from laconic.planner.cluster import Cluster
-from laconic.replacing import replacing
 
 VERSION = 1
 NOISY = 50.0
@@ -56,7 +56,7 @@ class Calibration:
 
     def save(self, path: Path) -> None:
         """Beside its place first, then renamed: there is never half a file."""
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
     @classmethod

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
+from laconic.atomic_write import atomic_write
 from laconic.cli.errors import bad_input
 from laconic.cli.progress import progress
-from laconic.replacing import replacing
 
 if TYPE_CHECKING:
     from laconic.bench import Outcome
@@ -72,7 +72,7 @@ def run_suite(name: str, make: Callable[[], O], run: Callable[[O, Tell], Found |
     with ExitStack() as stack:
         with bad_input():
             options = make()
-            file = stack.enter_context(replacing(to.output)) if to.output and first else None
+            file = stack.enter_context(atomic_write(to.output)) if to.output and first else None
         here = _environment(getattr(options, "device", "cpu"), to.commit)
         begin = stack.enter_context(progress(options.n_parts, quiet=to.quiet or not first))
         found = run(options, begin)

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from laconic.atomic_write import check_writable
 from laconic.data import BadTable
 from laconic.errors import LaconicError
 from laconic.exchange import Accounting, Communicator
 from laconic.glm.attempts import as_before, solve_with_smaller_steps
 from laconic.glm.auto_recipe import find_recipe, is_auto, with_recipe
 from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
-from laconic.glm.files import check_writable
 from laconic.glm.job.judge import scores_of_file, training_scores
 from laconic.glm.job.outcome import make_model, report
 from laconic.glm.job.prepared import Prepared, prepare
