@@ -11,8 +11,7 @@ from laconic.bench.batches import batch_rows
 from laconic.bench.checks import WrongResult
 from laconic.bench.ddp.suite import DDPRow
 from laconic.bench.ddp.ways import ways
-from laconic.bench.exchange.rivals import RIVALS, rivals
-from laconic.bench.exchange.suite import ExchangeRow, error_bound
+from laconic.bench.exchange import CONTENDERS, ExchangeRow, contenders, error_bound
 from laconic.bench.ranks import check_replicas
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
@@ -27,7 +26,7 @@ def rows():
 
 
 def test_every_contender_has_a_row(rows):
-    assert [row.contender for row in rows] == [rival.label for rival in RIVALS]
+    assert [row.contender for row in rows] == [rival.label for rival in CONTENDERS]
     assert len({row.contender for row in rows}) == len(rows)
     for row in rows:
         assert row.n == 5000
@@ -49,8 +48,8 @@ def test_bytes_are_those_of_the_codec(rows):
 
 
 def test_only_what_was_asked_for():
-    assert [r.label for r in rivals(["nothing", "ef-sign"])][2:] == ["ef-sign all_gather", "nothing"]
-    assert [r.label for r in rivals(["fp32"])] == ["fp32 all_reduce", "bf16 all_reduce"]
+    assert [r.label for r in contenders(["nothing", "ef-sign"])][2:] == ["ef-sign all_gather", "nothing"]
+    assert [r.label for r in contenders(["fp32"])] == ["fp32 all_reduce", "bf16 all_reduce"]
     assert list(ways(["powersgd"])) == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
 
 
@@ -62,11 +61,11 @@ def test_ranks_that_differ_are_found():
 
 
 def test_a_mean_that_is_off_is_found(monkeypatch):
-    labels = [rival.label for rival in rivals(["nuqsgd-4"])]
+    labels = [rival.label for rival in contenders(["nuqsgd-4"])]
     found = {"digest": "a", "seconds": [1.0], "nmse": 0.0, "bytes_sent": 1}
     found |= {"encode_seconds": 0.0, "wire_seconds": 0.0, "decode_seconds": 0.0}
     ranks = [{label: found | {"nmse": 100.0 if label == labels[2] else 0.0} for label in labels}] * 2
-    monkeypatch.setattr("laconic.bench.exchange.suite.on_ranks", lambda *arguments: ranks)
+    monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments: ranks)
     with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
         bench.exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
 
@@ -118,8 +117,8 @@ def test_the_network_is_as_large_as_asked(size):
         ({"ranks": 1}, "ranks must be from 2 to 250, got 1"),
         ({"ranks": 1000}, "ranks must be from 2"),
         ({"rate": "fast"}, "got 'fast'"),
-        ({"size": 0}, "size must be at least 1"),
-        ({"repeats": 0}, "repeats must be at least 1"),
+        ({"size": 0}, "size must be .*at least 1"),
+        ({"repeats": 0}, "repeats must be .*at least 1"),
         ({"codecs": ["zip"]}, "unknown codec 'zip'; choose from fp32"),
         ({"codecs": []}, "no codec"),
     ],

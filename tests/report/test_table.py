@@ -2,7 +2,8 @@
 
 import pytest
 
-from laconic.report import Column, show, table
+from laconic.report import show
+from laconic.report.table import Column, table
 
 ROWS = [("nuqsgd-4-rans scatter_reduce", "1,234.5 ms"), ("data[final].csv :x:", "0.88")]
 COLUMNS = [Column("option [×]", lambda r: r[0], "left"), *(Column("time", lambda r: r[1]) for _ in range(4))]

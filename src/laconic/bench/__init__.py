@@ -4,9 +4,8 @@ from laconic.bench.codec.goals import outcomes
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
 from laconic.bench.ddp.suite import DDPOptions, DDPRow, ddp_rows
-from laconic.bench.document import document
 from laconic.bench.environment import Environment
-from laconic.bench.exchange.suite import ExchangeOptions, ExchangeRow, exchange_rows
+from laconic.bench.exchange import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
 from laconic.bench.goals import Outcome
 from laconic.bench.gradient import Snapshot, digits_gradient
@@ -15,12 +14,36 @@ from laconic.bench.network_goals import network_outcomes
 from laconic.bench.protocol import Comparison, Spread, compare, measure, one_thread
 from laconic.bench.ranks import n_ranks
 from laconic.bench.schemes import NAMES, Scheme, schemes
+from laconic.bench.suite import Suite, document, option
 from laconic.bench.survey import Finding, survey
+from laconic.report import register
+
+SUITES = {
+    "exchange": "laconic.bench.exchange",
+}
+"""Suites of `laconic bench`, and the modules that have their SUITE and PRESENTATION."""
+for _name, _module in SUITES.items():
+    register(_name, lazily=f"{_module}:PRESENTATION")
+for _name, _place in {
+    "codec": "codec.presentation:PRESENTATION",
+    "ddp": "ddp.suite:PRESENTATION",
+    "glm": "glm.presentation:PRESENTATION",
+    "glm-device": "glm.presentation:DEVICE",
+    "glm-time-to": "glm.presentation:TIME_TO",
+    "demo": "demo:PRESENTATION",
+    "kernels": "kernels.presentation:PRESENTATION",
+    "decentralised": "decentralised.presentation:PRESENTATION",
+    "papers-ca-sgd": "papers.presentation:CA_SGD",
+    "papers-nuqsgd": "papers.presentation:NUQSGD",
+    "plan": "plan.presentation:PRESENTATION",
+}.items():
+    register(_name, lazily=f"laconic.bench.{_place}")
 
 __all__ = [
     "CODERS",
     "NAMES",
     "PROBLEMS",
+    "SUITES",
     "Comparison",
     "DDPOptions",
     "DDPRow",
@@ -36,6 +59,7 @@ __all__ = [
     "Snapshot",
     "Spread",
     "Step",
+    "Suite",
     "compare",
     "ddp_rows",
     "digits_gradient",
@@ -47,6 +71,7 @@ __all__ = [
     "n_ranks",
     "network_outcomes",
     "one_thread",
+    "option",
     "outcomes",
     "schemes",
     "steps",

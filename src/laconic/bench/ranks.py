@@ -8,13 +8,17 @@ from typing import Any
 import torch
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.network import emulated_network
+from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
+from laconic.bench.suite import option
 from laconic.data import BadTable
-from laconic.errors import from_json
+from laconic.errors import InvalidOption, Option, from_json
 from laconic.exchange import Communicator
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
+from laconic.report.values import Row, rows_in, spread_in
 
 TIMEOUT_SECONDS = 3600.0
+BUSY = 1.5
+"""80th over 20th percentile of a baseline above which other work must have disturbed it."""
 
 
 def n_ranks(asked: int | None, rate: str | None, default: int = 4) -> int:
@@ -27,6 +31,31 @@ def n_ranks(asked: int | None, rate: str | None, default: int = 4) -> int:
     if rate is not None:
         raise ValueError("--rate emulates a network on this machine, which torchrun's ranks do not use; leave it out")
     return size
+
+
+def ranks_option() -> Any:
+    """The field `ranks` of a suite's options; see `resolve_network`."""
+    return option(None, "Ranks to start, each a process; 4 if not given, torchrun's under it.")
+
+
+def rate_option() -> Any:
+    """The field `rate` of a suite's options."""
+    return option(
+        None,
+        "Emulate a host for each rank, on links of this rate: 1gbit, 100mbit, 20mbit. Needs root and iproute2. "
+        "Otherwise loopback, unlimited.",
+        metavar="RATE",
+    )
+
+
+def resolve_network(options: Any) -> None:
+    """Put the number of ranks into a suite's options; raise `InvalidOption` if there can be no such network."""
+    ranks = n_ranks(options.ranks, options.rate)
+    object.__setattr__(options, "ranks", ranks)
+    if not 2 <= ranks <= MAX_HOSTS:
+        raise InvalidOption(Option("ranks"), f" must be from 2 to {MAX_HOSTS}, got {ranks}")
+    if options.rate is not None:
+        bits_per_second(options.rate)
 
 
 def on_ranks(
@@ -82,3 +111,13 @@ def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
         digests = {result[label]["digest"] for result in results}
         if label != "nothing" and len(digests) > 1:
             raise WrongResult(f"{label}: the ranks do not hold the same bits")
+
+
+def noise(document: Row) -> list[str]:
+    """How much the first baseline of a document varies from round to round, in a sentence."""
+    spread = next((spread_in(row, "seconds") for row in rows_in(document)), None)
+    if spread is None or not spread[0]:
+        return []
+    ratio = spread[1] / spread[0]
+    busy = "; the machine is busy, mistrust these times" if ratio > BUSY else ""
+    return [f"80th over 20th percentile of the fp32 baseline: {ratio:.2f}{busy}"]

@@ -8,7 +8,8 @@ from typing import Any
 from laconic.cli.analyze import Found
 from laconic.glm.analysis import Choice, Term
 from laconic.glm.precision import RECIPES
-from laconic.report import Bar, Column, bars, number, table, text_bar
+from laconic.report import Bar, bars, text_bar
+from laconic.report.table import Column, number, table
 
 
 def figure(found: Found) -> str:

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic import bench
-from laconic.bench.document import fields
 from laconic.bench.glm import suite as glm
+from laconic.bench.suite import row_fields
 from laconic.cli.demo_curves import CurveRow, chosen, curve_rows
 
 
@@ -73,7 +73,7 @@ class Found:
             bench.Environment.here(),
             findings=bench.findings(self.schemes),
             curves=[asdict(row) for row in self.curves],
-            glm=[fields(row) for row in self.fitted],
+            glm=[row_fields(row) for row in self.fitted],
         )
 
 

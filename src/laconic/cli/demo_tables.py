@@ -9,7 +9,7 @@ from laconic.bench.glm.suite import GLMRow
 from laconic.cli.bench.network_tables import ddp
 from laconic.cli.demo_curves import CurveRow
 from laconic.cli.demo_parts import Found
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 
 def tables(found: Found, bucket_size: int) -> Iterator[RenderableType]:

@@ -11,8 +11,8 @@ from laconic.planner.choice import Choice, precision
 from laconic.planner.curves import Curves, against_rate, against_s
 from laconic.planner.plan import rate
 from laconic.planner.terms import duration
-from laconic.report import Column, table
 from laconic.report.lines import Chart, Curve, page, svg
+from laconic.report.table import Column, table
 
 SHOWN = 12
 CHARTS = (".html", ".svg")

@@ -28,6 +28,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary of the page as JSON.")] = False,
 ) -> None:
     """Put runs on one page of charts and tables that needs no network and no other file."""
+    import laconic.bench  # noqa: F401 (registers the presentations of its suites)
     from laconic.report import read_runs
     from laconic.report import report as make
 

@@ -1,21 +1,59 @@
-"""Reports: rows to tables and plots, and runs to one page."""
+"""Reports: what to show of a run, declared once, and its renderers for terminal, page and Markdown."""
 
+from laconic.report import documents as documents
 from laconic.report.bars import Bar, bars, text_bar
+from laconic.report.blocks import Axis, Cell
+from laconic.report.markdown import markdown
+from laconic.report.presentation import (
+    AllRows,
+    BarChart,
+    Column,
+    LineChart,
+    Part,
+    Presentation,
+    Settings,
+    Table,
+    Text,
+    speedups,
+    text,
+    where,
+)
+from laconic.report.registry import presentations, register, registered, sections
 from laconic.report.reported import report
 from laconic.report.run import NotARun, Run, read_run, read_runs
-from laconic.report.table import Column, number, show, table
+from laconic.report.table import number, table
+from laconic.report.terminal import show, terminal
 
 __all__ = [
+    "AllRows",
+    "Axis",
     "Bar",
+    "BarChart",
+    "Cell",
     "Column",
+    "LineChart",
     "NotARun",
+    "Part",
+    "Presentation",
     "Run",
+    "Settings",
+    "Table",
+    "Text",
     "bars",
+    "markdown",
     "number",
+    "presentations",
     "read_run",
     "read_runs",
+    "register",
+    "registered",
     "report",
+    "sections",
     "show",
+    "speedups",
     "table",
+    "terminal",
+    "text",
     "text_bar",
+    "where",
 ]

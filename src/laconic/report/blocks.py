@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from laconic.report.units import Unit, shown
 
+SPREAD = " (20–80 %)"
+"""What a heading says of cells that have a spread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -25,12 +28,19 @@ class Facts:
 class Cell:
     """A text, and the number to sort it by.
 
-    mark  "good" or "bad": said by a sign, too, not by colour alone
+    mark    "good" or "bad": said by a sign, too, not by colour alone
+    spread  from the 20th to the 80th percentile, where the number is a median
     """
 
     text: str
     value: float | None = None
     mark: str = ""
+    spread: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The text with its spread."""
+        return f"{self.text} ({self.spread})" if self.spread else self.text
 
     @classmethod
     def of(cls, x: float | None, unit: Unit = "", digits: int = 3) -> "Cell":
@@ -40,13 +50,22 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table with one heading a column; `folded` starts closed."""
+    """A table with one heading per column; `folded` starts closed."""
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
     folded: bool = False
+
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers."""
+        return [any(row[i].value is not None for row in self.rows) for i in range(len(self.headings))]
+
+    def spread_headings(self) -> list[str]:
+        """The headings; those of columns that show spreads say so."""
+        spread = [any(row[i].spread for row in self.rows) for i in range(len(self.headings))]
+        return [h + SPREAD if s else h for h, s in zip(self.headings, spread, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

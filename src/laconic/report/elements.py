@@ -39,9 +39,9 @@ def block(one: Block, chart: int) -> str:
 
 def grid(one: Grid) -> str:
     """A table that scrolls inside its own box."""
-    numeric = [any(row[i].value is not None for row in one.rows if i < len(row)) for i in range(len(one.headings))]
+    numeric, headings = one.numeric(), one.spread_headings()
     head = "".join(
-        f'<th scope="col"{_class("n" if n else "")}>{esc(h)}</th>' for h, n in zip(one.headings, numeric, strict=True)
+        f'<th scope="col"{_class("n" if n else "")}>{esc(h)}</th>' for h, n in zip(headings, numeric, strict=True)
     )
     body = "\n".join(f"<tr>{_cells(row, numeric)}</tr>" for row in one.rows)
     note = f'<p class="note">{esc(one.note)}</p>' if one.note else ""
@@ -57,12 +57,12 @@ def grid(one: Grid) -> str:
 def _cells(row: Sequence[Cell], numeric: Sequence[bool]) -> str:
     parts = []
     for i, cell in enumerate(row):
-        classes = " ".join(filter(None, ("n" if numeric[i] else _width(cell.text), cell.mark)))
+        classes = " ".join(filter(None, ("n" if numeric[i] else _width(cell.shown), cell.mark)))
         value = "" if cell.value is None else f' data-v="{cell.value!r}"'
         sign = f'<span class="sign">{SIGNS[cell.mark]}</span>' if cell.mark else ""
         tag = "th" if i == 0 else "td"
         scope = ' scope="row"' if i == 0 else ""
-        parts.append(f"<{tag}{scope}{_class(classes)}{value}>{sign}{esc(cell.text)}</{tag}>")
+        parts.append(f"<{tag}{scope}{_class(classes)}{value}>{sign}{esc(cell.shown)}</{tag}>")
     return "".join(parts)
 
 

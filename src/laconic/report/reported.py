@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from laconic.report.blocks import Bars, Cell, Curves, Grid, Section
+from laconic.report.presentation import ENVIRONMENT, machine
+from laconic.report.registry import sections
 from laconic.report.run import FIT, Run
 from laconic.report.values import names_in, rows_in, text_in
-from laconic.report.views import view
-from laconic.report.views.parts import ENVIRONMENT, machine
 from laconic.report.web_page import web_page
 
 HELP = "Click a curve's name to hide it; point at a curve, or focus it and use the arrow keys, for its values."
@@ -17,34 +17,33 @@ HELP = "Click a curve's name to hide it; point at a curve, or focus it and use t
 def report(title: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
     """The page, and a summary of what is on it."""
     merged = with_fits_merged(runs)
-    sections = [section for run in merged for section in sections_of(run)]
+    made = [section for run in merged for section in sections_of(run)]
     if len(merged) == 1:
-        sections = [replace(section, tag="") for section in sections]
+        made = [replace(section, tag="") for section in made]
     n_rows = sum(len(rows_in(run.document)) or 1 for run in runs)
     lead = f"{_count(len(runs), 'run')}, {_count(n_rows, 'row')}."
-    if any(isinstance(block, Curves) for section in sections for block in section.blocks):
+    if any(isinstance(block, Curves) for section in made for block in section.blocks):
         lead += " " + HELP
     summary = [_summary(runs)] if len(merged) > 1 else []
-    page = web_page(title, lead, [*summary, *sections])
+    page = web_page(title, lead, [*summary, *made])
     return page, {
         "title": title,
         "runs": [
             {"name": run.name, "suite": run.suite, "rows": len(rows_in(run.document)), "sections": _titles(run)}
             for run in merged
         ],
-        "charts": sum(isinstance(b, Curves | Bars) for s in sections for b in s.blocks),
-        "tables": sum(isinstance(b, Grid) for s in sections for b in s.blocks),
+        "charts": sum(isinstance(b, Curves | Bars) for s in made for b in s.blocks),
+        "tables": sum(isinstance(b, Grid) for s in made for b in s.blocks),
         "bytes": len(page.encode("utf-8", "replace")),
     }
 
 
 def sections_of(run: Run) -> list[Section]:
     """A run's sections, the first with the machine it ran on and the file's name."""
-    made = view(run.suite)(run.document)
+    made = sections(run.suite, run.document)
     if not made:
         return [Section(run.name, [], "There is nothing in this run.")]
-    rows = rows_in(run.document)
-    first = replace(made[0], tag=run.name, blocks=[*machine(rows), *made[0].blocks])
+    first = replace(made[0], tag=run.name, blocks=[*machine(run.document), *made[0].blocks])
     return [first, *made[1:]]
 
 

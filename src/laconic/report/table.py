@@ -6,13 +6,9 @@ from typing import Generic, Literal, TypeVar
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.measure import Measurement
 from rich.table import Table
 
 R = TypeVar("R")
-WIDEST = 10_000
-"""Columns of a terminal that no table fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +56,6 @@ def table(title: str, columns: Sequence[Column[R]], rows: Iterable[R], caption: 
     for row in cells:
         built.add_row(*row)
     return built
-
-
-def show(parts: Iterable[RenderableType]) -> None:
-    """Print texts and tables as they are, brackets too; lines of a table wider than the terminal are not cut."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    terminal = console.width
-    for part in parts:
-        needed = Measurement.get(console, console.options.update(max_width=WIDEST), part).minimum
-        console.width = max(terminal, needed) if isinstance(part, Table) else terminal
-        console.print(part)
 
 
 def number(x: float | None, digits: int = 3) -> str:

@@ -3,20 +3,22 @@
 from math import isfinite
 from typing import Literal
 
-Unit = Literal["", "n", "s", "B", "×", "%", "bits", "GB/s"]
-"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes a second."""
+Unit = Literal["", "n", "s", "ms", "µs", "B", "kB", "MB", "M", "×", "%", "bits", "GB/s"]
+"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes per second. Of
+seconds and bytes a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for headings that name them."""
 
 PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
     "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
 }
+FIXED = {"ms": 1e3, "µs": 1e6, "kB": 1e-3, "MB": 1e-6, "M": 1e-6}
 
 
 def shown(x: float | None, unit: Unit = "", digits: int = 3) -> str:
     """`digits` significant digits and the unit; a dash for nothing.
 
-    >>> shown(40.0, "n"), shown(0.5, "n")
-    ('40', '0.500')
+    >>> shown(40.0, "n"), shown(0.5, "n"), shown(0.2724, "ms")
+    ('40', '0.500', '272')
     >>> shown(0.2724, "s"), shown(25165824, "B"), shown(2.415, "×"), shown(0.005, "%"), shown(None), shown(1.6e-9)
     ('272 ms', '25.2 MB', '2.42 ×', '0.500 %', '–', '1.60e-9')
     """
@@ -25,6 +27,8 @@ def shown(x: float | None, unit: Unit = "", digits: int = 3) -> str:
     if unit in PREFIXES:
         size, name = next((p for p in PREFIXES[unit] if abs(x) >= 0.9995 * p[0]), PREFIXES[unit][-1])
         return f"{_digits(x / size, digits)} {name if x else unit}"
+    if unit in FIXED:
+        return _digits(x * FIXED[unit], digits)
     if unit == "n" and x == int(x):
         return f"{x:,.0f}"
     scaled = 100 * x if unit == "%" else x

@@ -7,11 +7,13 @@ from typing import Any
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.ddp.ways import BASELINES, Way, ways
+from laconic.bench.exchange import WHERE_THE_TIME_GOES
 from laconic.bench.options import require_at_least, require_known, require_network
 from laconic.bench.problems import PROBLEMS, perceptron_width
 from laconic.bench.protocol import Spread, speedup
-from laconic.bench.ranks import check_replicas, on_ranks, slowest
+from laconic.bench.ranks import check_replicas, noise, on_ranks, slowest
 from laconic.bench.turns import Trial
+from laconic.report import BarChart, Column, Part, Presentation, Table, Text, speedups, text, where
 
 RANK_FUNCTION = "laconic.bench.ddp.rank:ddp_on_rank"
 DIVERGED = 10.0
@@ -148,3 +150,30 @@ def _row(
         decode_seconds=most("decode_seconds"),
         n_seeds=options.seeds,
     )
+
+
+PARTS: tuple[Part, ...] = (
+    Table(
+        "A step of training, and the loss after all of them",
+        [
+            text("contender", "contender"),
+            Column("ms per step", "seconds", "ms"),
+            Column("× fp32", "speedup_over_fp32"),
+            Column("× bf16", "speedup_over_bf16"),
+            Column("MB sent", "bytes_sent", "MB"),
+            Column("loss", "loss", digits=4),
+            Column("÷ fp32", "loss_over_fp32", digits=4),
+        ],
+        "ms: the slowest rank's, forward to update. × fp32: speed over DDP as it is; × bf16: over PyTorch's bf16 hook. "
+        "MB sent by a rank, where laconic sent them.",
+    ),
+    speedups("DDP in float32"),
+    speedups("DDP with the bf16 hook", "speedup_over_bf16"),
+    BarChart("Bytes that a rank sends in a step", "bytes_sent", "B"),
+    WHERE_THE_TIME_GOES,
+)
+PRESENTATION = Presentation(
+    lambda document: f"Training a network on {where(document)}",
+    [Text(noise), *PARTS],
+    "DistributedDataParallel, the contenders step by step in turn.",
+)

@@ -1,12 +1,44 @@
-"""`laconic bench SUITE`."""
+"""`laconic bench SUITE`: a command for each suite, made when it is asked for."""
+
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from laconic.cli.bench import codec, decentralised, glm, kernels, network, papers, plan
+from laconic.cli.command import Command
+from laconic.cli.errors import BadInput
 
-app = typer.Typer(help="Re-run our benchmarks on this machine.")
-for command in (
-    network.exchange,
+MOVED: dict[str, str] = {}
+"""Suites that the package no longer has, and what runs them in the repository."""
+
+
+class Suites(TyperGroup):
+    """The suites as commands; only those that are asked for are imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        from laconic.bench import SUITES
+
+        return [*SUITES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a suite."""
+        from laconic.bench import SUITES
+        from laconic.bench.suite import load
+        from laconic.cli.bench.command import command
+
+        if cmd_name in MOVED:
+            raise BadInput(f"bench {cmd_name} is now `python -m benchmarks {MOVED[cmd_name]}` in laconic's repository")
+        if cmd_name not in SUITES:
+            return super().get_command(ctx, cmd_name)
+        alone = typer.Typer(add_completion=False)
+        alone.command(name=cmd_name, cls=Command)(command(load(SUITES[cmd_name])))
+        return typer.main.get_command(alone)
+
+
+app = typer.Typer(help="Measure this machine, its network and its ranks.", cls=Suites)
+for one in (
     network.ddp,
     decentralised.decentralised,
     glm.glm,
@@ -15,12 +47,12 @@ for command in (
     papers.papers,
     codec.codec,
 ):
-    app.command()(command)
+    app.command()(one)
 
 
 @app.callback(invoke_without_command=True)
 def bench(context: typer.Context) -> None:
-    """Re-run our benchmarks on this machine."""
+    """Measure this machine, its network and its ranks."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from laconic.bench import Environment, Options, Outcome, Row
 from laconic.bench.codec.goals import PACK, SETTING, UNPACK
 from laconic.cli.bench.tables import goals
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 BUSY = 1.5
 """A copy that varies by more than this from one contender to the next had to share its cores."""

@@ -8,7 +8,7 @@ from laconic.bench import Environment, Outcome, Spread
 from laconic.bench.decentralised.goals import setting
 from laconic.bench.decentralised.suite import DecentralisedRow
 from laconic.cli.bench.tables import between, goals, machine, noise
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 
 def page(

@@ -164,14 +164,14 @@ def _race_options(given: dict[str, Any]) -> "TimeToOptions":
 
 
 def _race(options: "TimeToOptions", tell: Tell) -> Found:
-    from laconic.bench.document import fields
     from laconic.bench.glm import files, goals, time_to
+    from laconic.bench.suite import row_fields
     from laconic.cli.bench import glm_tables as tables
 
     rows = time_to.race(options, tell)
     read = files.file_row(options.file_bytes, options.repeats, tell)
     outcomes = goals.time_outcomes(rows, read)
-    said = {"file": fields(read)}
+    said = {"file": row_fields(read)}
     return Found(rows, outcomes, goals.TIME_SETTING, lambda here: tables.time_page(rows, read, outcomes, here), said)
 
 

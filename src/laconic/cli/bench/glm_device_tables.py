@@ -9,7 +9,7 @@ from laconic.bench.glm.device import DeviceOptions, DeviceRow
 from laconic.bench.glm.device_goals import SETTING, device_losses
 from laconic.bench.goals import Outcome
 from laconic.cli.bench.tables import between, goals, lost, machine, percent
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 
 def page(

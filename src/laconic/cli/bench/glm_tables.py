@@ -10,7 +10,7 @@ from laconic.bench.glm.goals import SETTING, TIME_SETTING, losses, race_losses
 from laconic.bench.glm.suite import GLMOptions, GLMRow
 from laconic.bench.glm.time_to import TimeRow
 from laconic.cli.bench.tables import between, goals, lost, machine, noise, percent
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 
 def page(

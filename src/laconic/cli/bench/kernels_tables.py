@@ -9,7 +9,7 @@ from laconic.bench.goals import Outcome
 from laconic.bench.kernels.row import KernelRow
 from laconic.bench.kernels.suite import SETTING, KernelOptions
 from laconic.cli.bench.tables import between, goals, machine
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 
 def page(

@@ -1,4 +1,4 @@
-"""`laconic bench exchange` and `laconic bench ddp`: suites of several ranks."""
+"""`laconic bench ddp`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -6,50 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from laconic.cli.bench.options import AsJson, BucketSize, Output, Quiet, Ranks, Rate, Repeats, SamplesAStep
+from laconic.cli.bench.options import AsJson, Output, Quiet, Ranks, Rate, Repeats, SamplesAStep
 from laconic.cli.bench.running import Destination, Found, Tell, run_suite
 from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
-
-
-def exchange(
-    ranks: Ranks = None,
-    rate: Rate = None,
-    size: Annotated[int, typer.Option(parser=whole_number(), help="Number of float32 values a rank.")] = 2**22,
-    bucket_size: BucketSize = 8192,
-    piece: Annotated[
-        int | None, typer.Option(parser=whole_number(), help="Values that go through the pipeline together.")
-    ] = None,
-    repeats: Repeats = 11,
-    codec: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Only these besides the baselines: nuqsgd, nuqsgd-4-rans, ef-sign, ..."),
-    ] = None,
-    output: Output = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Average one tensor over ranks, everything included, next to fp32 and bf16 all-reduce.
-
-    All ranks must end with the same bits, and near the mean, before a time counts. Under torchrun, uses its ranks.
-    """
-    from laconic import bench
-    from laconic.cli.bench import network_tables as tables
-    from laconic.exchange import PIECE_VALUES
-
-    def options() -> bench.ExchangeOptions:
-        return bench.ExchangeOptions(
-            ranks=bench.n_ranks(ranks, rate),
-            rate=rate,
-            size=size,
-            bucket_size=bucket_size,
-            piece_values=PIECE_VALUES if piece is None else piece,
-            repeats=repeats,
-            codecs=None if codec is None else names(codec),
-        )
-
-    run = _with(bench.exchange_rows, tables.exchange)
-    run_suite("exchange", options, run, Destination(output, as_json, quiet))
 
 
 def ddp(

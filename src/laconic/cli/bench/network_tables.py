@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from laconic.bench import DDPOptions, DDPRow, Environment, ExchangeOptions, ExchangeRow, Outcome, Spread
 from laconic.bench.network_goals import SETTING
 from laconic.cli.bench.tables import between, goals, machine, noise
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 
 def page(

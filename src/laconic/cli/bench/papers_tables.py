@@ -14,7 +14,7 @@ from laconic.bench.papers.claim import Claim
 from laconic.bench.papers.nuqsgd import goals as nuqsgd_goals
 from laconic.bench.papers.nuqsgd.row import NUQSGDRow
 from laconic.cli.bench.tables import between, goals, lost, machine, noise, percent
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 Rows = Sequence[Any]
 

@@ -10,7 +10,7 @@ from laconic.bench.plan.goals import SETTING
 from laconic.bench.plan.suite import PlanRow, Regret
 from laconic.cli.bench.tables import goals, machine
 from laconic.planner.terms import duration
-from laconic.report import Column, table
+from laconic.report.table import Column, table
 
 
 def page(

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from laconic.bench import Outcome, Spread
-from laconic.report import Column, number, table
+from laconic.report.table import Column, number, table
 
 BUSY = 1.5
 

@@ -1,0 +1,404 @@
+"""The suite `exchange`: one tensor averaged over ranks, everything included, beside the all-reduce everybody has."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+
+from laconic.bench.checks import ROUNDOFF, WrongResult
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import (
+    barrier,
+    check_replicas,
+    digest,
+    noise,
+    on_ranks,
+    ranks_option,
+    rate_option,
+    resolve_network,
+    slowest,
+)
+from laconic.bench.schemes import BITS
+from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.codec import Codec, codec
+from laconic.exchange import (
+    PIECE_VALUES,
+    Accounting,
+    AllReduce,
+    Communicator,
+    Exchange,
+    Exchanged,
+    Pipeline,
+    ScatterReduce,
+    average_in_pieces,
+    by_name,
+)
+from laconic.kernels import Stream
+from laconic.quantizers import QSGD, QSGDInf
+from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text, where
+from laconic.report.values import Row, text_in
+
+RANK_FUNCTION = "laconic.bench.exchange:exchange_on_rank"
+
+BASELINES = ("fp32 all_reduce", "bf16 all_reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An exchange with the codec it carries.
+
+    scheme  name it is asked for by
+    codec   its codec with width and coder, by which it may be asked for, too
+    """
+
+    scheme: str
+    codec: str
+    exchange: str
+
+    @property
+    def label(self) -> str:
+        """What its rows carry."""
+        return self.exchange if self.exchange == "nothing" else f"{self.codec} {self.exchange}"
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is the process group's own all-reduce, without laconic."""
+        return self.label in BASELINES
+
+    def make(self, bucket_size: int, size: int) -> tuple[Exchange, Codec]:
+        """The exchange and its codec, for `size` ranks."""
+        made = _codec(self.codec, bucket_size)
+        return by_name(self.exchange, made, size), made
+
+
+def _codec(name: str, bucket_size: int) -> Codec:
+    """A codec by a name such as nuqsgd-4-rans.
+
+    >>> _codec("nuqsgd-4-rans", 64)
+    Codec(quantizer=NUQSGD(bits=4, bucket_size=64, p=0.5), coder=RANS(), backend='auto')
+    """
+    if name in ("fp32", "bf16"):
+        return codec(name)
+    if name == "ef-sign":
+        return codec(name, bucket_size=bucket_size)
+    scheme, bits, *coder = name.split("-")
+    return codec(scheme, *coder, bits=int(bits), bucket_size=bucket_size)
+
+
+CONTENDERS = (
+    Contender("fp32", "fp32", AllReduce.name),
+    Contender("bf16", "bf16", AllReduce.name),
+    Contender("bf16", "bf16", "scatter_reduce"),
+    *(
+        Contender(scheme, f"{scheme}-{bits}", "scatter_reduce")
+        for bits in BITS
+        for scheme in ("nuqsgd", QSGD.name, QSGDInf.name)
+    ),
+    Contender("nuqsgd", "nuqsgd-4", "all_gather"),
+    Contender("nuqsgd", "nuqsgd-4-rans", "scatter_reduce"),
+    Contender("ef-sign", "ef-sign", "all_gather"),
+    Contender("nothing", "fp32", "nothing"),
+)
+BY_LABEL = {one.label: one for one in CONTENDERS}
+ASKED_BY = tuple(dict.fromkeys([c.scheme for c in CONTENDERS] + [c.codec for c in CONTENDERS]))
+
+
+def contenders(only: Sequence[str] | None) -> list[Contender]:
+    """The baselines, and all whose scheme or codec is in `only`.
+
+    >>> [one.label for one in contenders(["nuqsgd-4-rans"])]
+    ['fp32 all_reduce', 'bf16 all_reduce', 'nuqsgd-4-rans scatter_reduce']
+    """
+    if only is None:
+        return list(CONTENDERS)
+    check_names(only, ASKED_BY, "codec")
+    return [c for c in CONTENDERS if c.is_baseline or c.scheme in only or (c.codec in only and c.exchange != "nothing")]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOptions:
+    """What to run; ranks are processes with one thread each."""
+
+    ranks: int = ranks_option()
+    rate: str | None = rate_option()
+    size: int = option(2**22, "Number of float32 values per rank.")
+    bucket_size: int = option(8192, "Values that share one norm.")
+    piece_values: int = option(PIECE_VALUES, "Values that go through the pipeline together.", flag="--piece")
+    repeats: int = option(11, "Timed rounds.")
+    codecs: Sequence[str] | None = option(
+        None,
+        "Only these besides the baselines: nuqsgd, nuqsgd-4-rans, ef-sign, ...",
+        flag="--codec",
+        metavar="NAME,...",
+    )
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        resolve_network(self)
+        contenders(self.codecs)
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return self.repeats + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRow:
+    """One contender.
+
+    seconds               of one exchange, encoding and decoding included: the slowest rank's
+    speedup_over_fp32     seconds of the fp32 all-reduce over its own, round by round
+    speedup_over_bf16     the same for the bf16 all-reduce
+    bytes_sent            by the rank that sends most
+    nmse                  ‖result − mean‖² over the mean of the ranks' ‖v‖²
+    bound                 of that, where there is one
+    encode_seconds, wire_seconds, decode_seconds  summed over pieces, medians, of the slowest rank; pieces overlap
+    """
+
+    contender: str
+    exchange: str
+    codec: str
+    n: int
+    ranks: int
+    rate: str | None
+    seconds: Spread
+    speedup_over_fp32: Spread
+    speedup_over_bf16: Spread
+    bytes_sent: int
+    nmse: float
+    bound: float | None
+    encode_seconds: float
+    wire_seconds: float
+    decode_seconds: float
+
+    @property
+    def bits_sent_per_value(self) -> float:
+        """Bits this rank sends for each value; 2 (P − 1) / P · 32 for an fp32 all-reduce."""
+        return 8 * self.bytes_sent / self.n
+
+
+def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) -> list[ExchangeRow] | None:
+    """Run the suite and check every result; None on the ranks of torchrun other than the first."""
+    chosen = contenders(options.codecs)
+    arguments = {
+        "labels": [one.label for one in chosen],
+        **{name: getattr(options, name) for name in ("size", "bucket_size", "piece_values", "repeats")},
+    }
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    if results is None:
+        return None
+    check_replicas(results)
+    rounds = {one.label: slowest([result[one.label] for result in results]) for one in chosen}
+    return [_row(one, options, [result[one.label] for result in results], rounds) for one in chosen]
+
+
+def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
+    """What the error of the average must stay under; for codecs that are not unbiased, by the triangle inequality."""
+    if exchange.name == "nothing":
+        return math.inf
+    if codec.quantizer.unbiased:
+        return exchange.variance_bound(codec, n, size)
+    first = math.sqrt(codec.quantizer.variance_bound(n))
+    if isinstance(exchange, ScatterReduce):
+        second = math.sqrt(exchange.second_codec(codec).quantizer.variance_bound(n))
+        return (first + second * (1 + first)) ** 2
+    steps = size if exchange.name == "all_reduce" else 1  # there every partial sum is rounded
+    return (steps * first) ** 2
+
+
+def _row(
+    one: Contender, options: ExchangeOptions, ranks: Sequence[dict[str, Any]], rounds: dict[str, list[float]]
+) -> ExchangeRow:
+    size, n = len(ranks), options.size
+    exchange, codec = one.make(options.bucket_size, size)
+    nmse, bound = float(ranks[0]["nmse"]), error_bound(exchange, codec, n, size)
+    if not nmse <= bound * (1 + ROUNDOFF) + 1e-12:
+        raise WrongResult(f"{one.label}: the error is {nmse:.4g} of ‖v‖², above {bound:.4g}")
+    most = {key: max(rank[key] for rank in ranks) for key in ("bytes_sent", *PHASES)}
+    return ExchangeRow(
+        contender=one.label,
+        exchange=repr(exchange),
+        codec=f"{codec.quantizer!r}, {codec.coder!r}",
+        n=n,
+        ranks=size,
+        rate=options.rate,
+        seconds=Spread.of(rounds[one.label]),
+        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[one.label]),
+        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[one.label]),
+        nmse=nmse,
+        bound=None if math.isinf(bound) else bound,
+        **most,
+    )
+
+
+PHASES = ("encode_seconds", "wire_seconds", "decode_seconds")
+
+
+@dataclass(slots=True)
+class _Log:
+    """One contender on one rank: what runs it, and what was measured in each round."""
+
+    run: Callable[[int], Exchanged]
+    seconds: list[float] = field(default_factory=list)
+    accounting: list[Accounting] = field(default_factory=list)
+
+
+def exchange_on_rank(
+    progress: Progress,
+    *,
+    labels: Sequence[str],
+    size: int,
+    bucket_size: int,
+    piece_values: int,
+    repeats: int,
+) -> dict[str, dict[str, Any]]:
+    """All contenders, one after another, `repeats` times around; seconds of each round, bytes, error and a digest.
+
+    Round 0 is not timed; its results are the ones that are checked.
+    """
+    comm = Communicator.open()
+    pipeline = Pipeline(comm)
+    v = values(comm.rank, size)
+    exact = exact_mean(comm.size, size) if comm.rank == 0 else None
+    logs = {label: _Log(_run(BY_LABEL[label], pipeline, v, bucket_size, piece_values)) for label in labels}
+    results: dict[str, dict[str, Any]] = {}
+    for turn in range(repeats + 1):
+        progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
+        for label, log in logs.items():
+            barrier(comm)
+            start = time.perf_counter()
+            exchanged = log.run(turn)
+            seconds = time.perf_counter() - start
+            if turn == 0:
+                results[label] = _result(exchanged, exact)
+            else:
+                log.seconds.append(seconds)
+                log.accounting.append(exchanged.accounting)
+    pipeline.close()
+    comm.close()
+    for label, log in logs.items():
+        results[label]["seconds"] = log.seconds
+        results[label] |= {phase: median(getattr(a, phase) for a in log.accounting) for phase in PHASES}
+    return results
+
+
+def values(rank: int, n: int) -> torch.Tensor:
+    """The values (n,) of a rank, normal and independent, the same each time."""
+    return torch.randn(n, generator=torch.Generator().manual_seed(rank))
+
+
+def exact_mean(size: int, n: int) -> tuple[torch.Tensor, float]:
+    """The mean over ranks in float64, and the mean of the ranks' ‖v‖²."""
+    mean, energy = torch.zeros(n, dtype=torch.float64), 0.0
+    for rank in range(size):
+        v = values(rank, n)
+        mean += v
+        energy += float(torch.linalg.vector_norm(v, dtype=torch.float64)) ** 2
+    return mean / size, energy / size
+
+
+def _run(
+    one: Contender, pipeline: Pipeline, v: torch.Tensor, bucket_size: int, piece_values: int
+) -> Callable[[int], Exchanged]:
+    if one.is_baseline:
+        return _baseline(one, pipeline.comm, v)
+    exchange, codec = one.make(bucket_size, pipeline.comm.size)
+    memory, out = codec.new_memory(v), v.clone()
+    if one.exchange == "nothing":
+        return lambda turn: exchange.average(v, codec, comm=pipeline.comm, out=out)
+    return lambda turn: average_in_pieces(
+        pipeline, exchange, v, codec, Stream(step=turn), memory, piece_values=piece_values, out=out
+    )
+
+
+def _baseline(one: Contender, comm: Communicator, v: torch.Tensor) -> Callable[[int], Exchanged]:
+    """The process group's own all-reduce at its best: into memory that is there, in one call."""
+    codec = one.make(1, comm.size)[1]
+    n_bytes = AllReduce().bytes_received(codec, v.numel(), comm.size)
+    wire, out = torch.empty_like(v, dtype=torch.bfloat16 if one.codec == "bf16" else torch.float32), v.clone()
+
+    def run(turn: int) -> Exchanged:
+        accounting = Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=n_bytes, bytes_received=n_bytes)
+        with accounting.timed("encode"):
+            torch.div(v, comm.size, out=wire) if wire.dtype == v.dtype else wire.copy_(v).div_(comm.size)
+        with accounting.timed("wire"):
+            comm.all_reduce(wire)()
+        with accounting.timed("decode"):
+            value = wire if wire.dtype == v.dtype else out.copy_(wire)
+        return Exchanged(value, accounting)
+
+    return run
+
+
+def _result(exchanged: Exchanged, exact: tuple[torch.Tensor, float] | None) -> dict[str, Any]:
+    """What to compare across ranks, and with the exact mean."""
+    value, accounting = exchanged.value, exchanged.accounting
+    result = {"digest": digest([value]), "bytes_sent": accounting.bytes_sent}
+    if exact is None:
+        return result
+    mean, energy = exact
+    error = float((value.double() - mean).square().sum())
+    return {**result, "nmse": error / energy if energy else error}
+
+
+def _working(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if "nothing" not in text_in(row, "contender")]
+
+
+WHERE_THE_TIME_GOES = Table(
+    "Where the time goes",
+    [
+        text("contender", "contender"),
+        Column("ms", "seconds", "ms"),
+        Column("encode", "encode_seconds", "ms"),
+        Column("wait", "wire_seconds", "ms"),
+        Column("decode", "decode_seconds", "ms"),
+    ],
+    "In ms. encode, wait (for other ranks), decode: sums over parts that overlap, of the slowest rank in each.",
+    rows=lambda rows: [row for row in rows if row.get("encode_seconds")],
+)
+"""Shared with the suite `ddp`."""
+
+PRESENTATION = Presentation(
+    lambda document: f"Averaging over {where(document)}",
+    [
+        Text(noise),
+        Table(
+            "One average, everything included",
+            [
+                text("contender", "contender"),
+                Column("ms", "seconds", "ms"),
+                Column("× fp32", "speedup_over_fp32"),
+                Column("× bf16", "speedup_over_bf16"),
+                Column("MB sent", "bytes_sent", "MB"),
+                Column("error", "nmse"),
+            ],
+            "ms: the slowest rank's. × fp32, × bf16: speed over the all-reduce of the same round. MB sent by a rank. "
+            "error: ‖result − mean‖² over the mean ‖v‖².",
+        ),
+        speedups("float32", rows=_working),
+        BarChart("Bits sent per value and rank", "bits_sent_per_value", "bits", rows=_working),
+        BarChart(
+            "Variance: normalised squared error of the average",
+            "nmse",
+            log=True,
+            limit=("bound", "proved bound"),
+            rows=lambda rows: [row for row in _working(rows) if row.get("bound")],
+        ),
+        WHERE_THE_TIME_GOES,
+    ],
+)
+SUITE = Suite(
+    "exchange",
+    ExchangeOptions,
+    exchange_rows,
+    """Average one tensor over ranks, everything included, next to fp32 and bf16 all-reduce.
+
+    All ranks must end with the same bits, and near the mean, before a time counts. Under torchrun, uses its ranks.
+    """,
+)

@@ -1,1 +1,0 @@
-"""One tensor averaged over ranks, in every way there is."""

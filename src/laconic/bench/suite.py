@@ -1,0 +1,117 @@
+"""A benchmark suite: its options, what runs it, and what is shown of it.
+
+The command line is derived from the options' dataclass: a field made by `option` becomes an option of the command.
+See "Adding a benchmark suite" in docs/extending.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from importlib import import_module
+from typing import Any
+
+from laconic.bench.environment import Environment, GPUEnvironment
+from laconic.errors import InvalidOption, Option
+
+Progress = Callable[[str], None]
+"""Is told the name of each part of a run before it begins."""
+
+
+def no_progress(label: str) -> None:
+    """Nobody is told."""
+
+
+def option(default: Any, help: str, *, flag: str = "", metavar: str = "", least: int = 1, hidden: bool = False) -> Any:
+    """A field of a suite's options, with what the command line says of it.
+
+    default  None where the suite chooses; a tuple for a list
+    flag     such as "--codec", where the command's option is not called as the field is
+    metavar  what stands for its value in the help text
+    least    of a whole number
+    hidden   from the help text
+    """
+    metadata = {"help": help, "flag": flag, "metavar": metavar, "least": least, "hidden": hidden}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite by its name.
+
+    options  a frozen dataclass; its fields are made by `option`, `__post_init__` raises `InvalidOption`, and `n_parts`
+             is how often `run` reports progress
+    run      gives the rows (dataclasses), or None on the ranks of torchrun other than the first
+    help     of the command; the first line stands in the list of suites
+    more     what else the document says, from options and rows, such as goals
+    document the name of the suite in its documents, where it depends on the options
+    """
+
+    name: str
+    options: type[Any]
+    run: Callable[[Any, Progress], Sequence[Any] | None]
+    help: str
+    more: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = lambda options, rows: {}
+    document: Callable[[Any], str] | None = None
+
+    def document_name(self, options: Any) -> str:
+        """What its document is called, which says how it is shown."""
+        return self.document(options) if self.document else self.name
+
+
+def load(module: str) -> Suite:
+    """The suite of a module, which calls it SUITE."""
+    found: Suite = import_module(module).SUITE
+    return found
+
+
+def environment(options: Any, commit: str | None = None) -> Environment | GPUEnvironment:
+    """Where these options are run: on a GPU if they have a `device` that is one."""
+    device = getattr(options, "device", None) or "cpu"
+    return Environment.here(commit) if device == "cpu" else GPUEnvironment.here(device, commit)
+
+
+def run_document(suite: Suite, options: Any, progress: Progress, commit: str | None = None) -> dict[str, Any] | None:
+    """Run a suite; its document, or None on the ranks of torchrun other than the first."""
+    here = environment(options, commit)
+    rows = suite.run(options, progress)
+    if rows is None:
+        return None
+    said = {"options": published(options), **suite.more(options, rows)}
+    return document(suite.document_name(options), rows, here, **said)
+
+
+def published(options: Any) -> dict[str, Any]:
+    """A suite's options as JSON values; an options class may have its own `published`."""
+    own = getattr(options, "published", None)
+    return dict(own() if own else asdict(options))
+
+
+def document(suite: str, rows: Sequence[Any], here: Environment | GPUEnvironment, **more: Any) -> dict[str, Any]:
+    """A JSON object: the suite's name, its rows (dataclasses) with where they were measured, and whatever else."""
+    machine = asdict(here)
+    return {"suite": suite, **more, "rows": [{**row_fields(row), "environment": machine} for row in rows]}
+
+
+def row_fields(row: Any) -> dict[str, Any]:
+    """The fields of a dataclass and the properties it works out from them; a mapping as it is."""
+    if not is_dataclass(row):
+        return dict(row)
+    derived = [name for name, member in vars(type(row)).items() if isinstance(member, property)]
+    return {**asdict(row), **{name: getattr(row, name) for name in derived}}  # type: ignore[arg-type]
+
+
+def check_counts(options: Any) -> None:
+    """Raise `InvalidOption` if a whole number among a suite's options is below the least that its field allows."""
+    for one in fields(options):
+        value = getattr(options, one.name)
+        least = one.metadata.get("least", 1)
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise InvalidOption(Option(one.name), f" must be a whole number, at least {least}; got {value}")
+
+
+def check_names(asked: Sequence[str], known: Sequence[str], what: str) -> None:
+    """Raise `InvalidOption` if nothing is asked for, or something that is not among the known names."""
+    for name in asked:
+        if name not in known:
+            raise InvalidOption(f"unknown {what} {name!r}; choose from {', '.join(known)}")
+    if not asked:
+        raise InvalidOption(f"no {what} to run; choose from {', '.join(known)}")

@@ -1,0 +1,124 @@
+"""A command for a benchmark suite, derived from the dataclass of its options."""
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import MISSING, Field, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from laconic.cli.errors import BadInput, bad_input, spell
+from laconic.cli.fit_options import names
+from laconic.cli.numbers import whole_number
+from laconic.cli.progress import progress
+from laconic.errors import LaconicError
+from laconic.replacing import replacing
+
+if TYPE_CHECKING:
+    from laconic.bench.suite import Suite
+
+Output = Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the rows here as JSON, too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Commit = Annotated[
+    str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
+]
+COMMON = {"commit": (Commit, None), "output": (Output, None), "as_json": (AsJson, False), "quiet": (Quiet, False)}
+"""Options of every suite: type and default."""
+
+
+def command(suite: "Suite") -> Callable[..., None]:
+    """A function with a parameter for each field of the suite's options, as Typer takes it."""
+    kinds = get_type_hints(suite.options)
+    chosen = {one.name: _parameter(one, str(kinds[one.name])) for one in fields(suite.options)}
+
+    def run(**given: Any) -> None:
+        common = {name: given.pop(name) for name in COMMON}
+        asked = {name: _value(str(kinds[name]), value) for name, value in given.items() if value is not None}
+        run_suite(suite, asked, **common)
+
+    parameters = {**chosen, **COMMON}
+    run.__name__, run.__doc__ = suite.name, suite.help
+    run.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in parameters.items()
+        ]
+    )
+    return run
+
+
+def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
+    """The annotation and the default of a field's parameter. Lists are texts with commas, which are not shown."""
+    said = one.metadata
+    flags = [said["flag"]] if said.get("flag") else [f"--{one.name.replace('_', '-')}"]
+    more: dict[str, Any] = {"help": said["help"], "metavar": said.get("metavar") or None, "hidden": said["hidden"]}
+    default = None if one.default is MISSING else one.default
+    if "Sequence" in kind:
+        return Annotated[str | None, typer.Option(*flags, **more)], None
+    if kind.startswith("<class 'bool"):
+        return Annotated[bool, typer.Option(*flags, **more)], False
+    if "Path" in kind:
+        return Annotated[Path | None, typer.Option(*flags, **more)], default
+    if "float" in kind:
+        return Annotated[float | None, typer.Option(*flags, **more)], default
+    if "int" in kind:
+        parser = whole_number(said["least"])
+        return Annotated[int | None, typer.Option(*flags, parser=parser, **more)], default
+    return Annotated[str | None, typer.Option(*flags, **more)], default
+
+
+def _value(kind: str, value: Any) -> Any:
+    """What was typed, as the field takes it."""
+    if "Sequence" not in kind:
+        return value
+    words = names(value)
+    return tuple(whole_number()(word) for word in words) if "int" in kind else words
+
+
+def run_suite(
+    suite: "Suite", asked: dict[str, Any], *, output: Path | None, as_json: bool, quiet: bool, commit: str | None
+) -> None:
+    """Make the options, run the suite, write its document, and print that or what it shows."""
+    from laconic.bench.suite import run_document
+    from laconic.report import show, terminal
+
+    first = os.environ.get("RANK", "0") == "0"
+    with ExitStack() as stack:
+        with _spelt(suite), bad_input():
+            options = suite.options(**asked)
+            file = stack.enter_context(replacing(output)) if output and first else None
+        begin = stack.enter_context(progress(options.n_parts, quiet=quiet or not first))
+        with _spelt(suite):
+            document = run_document(suite, options, begin, commit)
+        if document is None:
+            return
+        written = json.dumps(document, indent=2, allow_nan=False)
+        if file:
+            file.write(written + "\n")
+    if as_json:
+        typer.echo(written)
+    else:
+        show(terminal(document["suite"], document))
+
+
+@contextmanager
+def _spelt(suite: "Suite") -> Iterator[None]:
+    """Errors speak of the command's options by their own names."""
+    flags = {one.name: one.metadata["flag"].lstrip("-") for one in fields(suite.options) if one.metadata.get("flag")}
+    try:
+        yield
+    except LaconicError as error:
+        raise BadInput(error.message(partial(spell, names=flags))) from error
+
+
+def add(app: typer.Typer, suites: Sequence["Suite"]) -> None:
+    """Give an app a command for each suite."""
+    for suite in suites:
+        app.command(name=suite.name)(command(suite))

@@ -1,0 +1,105 @@
+"""Blocks to text and tables for a terminal. Charts and folded tables are for pages."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+
+from laconic.report.blocks import SPREAD, Block, Facts, Grid, Section, Words
+from laconic.report.elements import SIGNS
+from laconic.report.presentation import machine
+from laconic.report.registry import sections
+from laconic.report.values import Row
+
+WIDEST = 10_000
+"""Columns of a terminal that no table fills."""
+
+
+def terminal(suite: str, document: Row) -> Iterator[RenderableType]:
+    """All that a person is shown of a document, for `show`."""
+    for block in machine(document):
+        yield from _block(block)
+    for section in sections(suite, document):
+        yield from section_lines(section)
+
+
+def section_lines(section: Section) -> Iterator[RenderableType]:
+    """The heading of a section and what is under it."""
+    yield f"\n{section.title}"
+    if section.about:
+        yield section.about
+    for block in section.blocks:
+        yield from _block(block)
+
+
+def _block(block: Block) -> Iterator[RenderableType]:
+    match block:
+        case Words(lines, listed):
+            yield "\n".join(f"• {line}" if listed else line for line in lines)
+        case Facts(facts):
+            yield "; ".join(f"{name}: {value}" for name, value in facts)
+        case Grid() if not block.folded:
+            yield ""
+            yield grid(block)
+
+
+def grid(one: Grid) -> Table:
+    """A table. Of the columns with a spread only the first shows it, which leaves room for the others.
+
+    Headings take several lines. Where the terminal is narrow, columns of text fold and those of numbers do not: cut
+    off, a number would be another.
+    """
+    built = Table(
+        title=one.title,
+        caption=one.note or None,
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        caption_style="dim",
+    )
+    numeric, headings, cells = one.numeric(), list(one.headings), _cells(one)
+    first = _first_spread(one)
+    if first is not None:
+        headings[first] += SPREAD
+    for i, number in enumerate(numeric):
+        width = max(map(cell_len, [*headings[i].split(), *(row[i] for row in cells)]), default=1)
+        built.add_column(
+            "\n".join(wrap(headings[i], max(width, 1), break_long_words=False)) if number else headings[i],
+            justify="right" if number else "left",
+            no_wrap=number,
+            overflow="fold",
+            vertical="bottom",
+            min_width=width if number else None,
+        )
+    for row in cells:
+        built.add_row(*row)
+    return built
+
+
+def show(parts: Iterable[RenderableType]) -> None:
+    """Print texts and tables as they are, brackets too; lines of a table wider than the terminal are not cut."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    width = console.width
+    for part in parts:
+        needed = Measurement.get(console, console.options.update(max_width=WIDEST), part).minimum
+        console.width = max(width, needed) if isinstance(part, Table) else width
+        console.print(part)
+
+
+def _first_spread(one: Grid) -> int | None:
+    return next((i for i in range(len(one.headings)) if any(row[i].spread for row in one.rows)), None)
+
+
+def _cells(one: Grid) -> Sequence[Sequence[str]]:
+    first = _first_spread(one)
+    return [
+        [SIGNS.get(c.mark, "") + (c.shown if i == first else c.text) for i, c in enumerate(row)] for row in one.rows
+    ]
