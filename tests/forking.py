@@ -1,6 +1,6 @@
 """Processes as forks of one that has imported torch and compiled kernels: importing them takes seconds, each time.
 
-`forked(function, n)` runs a function in several of them. `popen` stands in for `subprocess.Popen` in `start_ranks`
+`forked(function, n)` runs a function in several of them, `run_script` a script. `popen` stands in for `subprocess.Popen` in `start_ranks`
 (fixture `forked_ranks`). All forks share Python's seed of hashes; what must hold for processes that do not is tested by
 the pool of `tests/distributed` and under torchrun.
 """
@@ -9,13 +9,17 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import wait
+from pathlib import Path
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.training", "laconic.kernels.cpu", "laconic.glm.job"])
+CONTEXT.set_forkserver_preload(
+    ["torch._dynamo", "laconic.training", "laconic.kernels.cpu", "laconic.glm.job", "laconic.glm.estimators"]
+)
 
 
 @contextmanager
@@ -48,6 +52,44 @@ def begin() -> None:
 
     np.random.seed()  # noqa: NPY002 (the generator that all forks have a copy of)
     torch.set_num_threads(1)
+
+
+def run_script(script, folder, ranks: int = 0) -> subprocess.CompletedProcess:
+    """`python script` in a folder or, where there are ranks, `torchrun --nproc-per-node ranks script`."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if ranks else None
+    with tempfile.TemporaryDirectory() as streams:
+        forks = []
+        for rank in range(ranks or 1):
+            arguments = (str(script), str(folder), f"{streams}/{rank}", _torchrun(rank, ranks, store) if store else {})
+            forks.append(CONTEXT.Process(target=_be_a_script, args=arguments, daemon=True))
+            forks[-1].start()
+        for fork in forks:
+            fork.join()
+        said, complained = (
+            "".join(path.read_text() for path in sorted(Path(streams).glob(f"*.{stream}"))) for stream in ("out", "err")
+        )
+    return subprocess.CompletedProcess(str(script), max(abs(fork.exitcode) for fork in forks), said, complained)
+
+
+def _torchrun(rank: int, ranks: int, store) -> dict[str, str]:
+    """The variables that torchrun sets."""
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "GROUP_RANK": 0}
+    elastic = {"RUN_ID": "forked", "RESTART_COUNT": 0, "MAX_RESTARTS": 0, "USE_AGENT_STORE": True}
+    values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port}
+    values |= {f"TORCHELASTIC_{name}": value for name, value in elastic.items()}
+    return {name: str(value) for name, value in values.items()}
+
+
+def _be_a_script(script: str, folder: str, streams: str, env: dict[str, str]) -> None:
+    for number, stream in enumerate(("out", "err"), 1):
+        os.dup2(os.open(f"{streams}.{stream}", os.O_WRONLY | os.O_CREAT), number)
+    os.chdir(folder)
+    os.environ.update(env)
+    sys.argv = [script]
+    begin()
+    runpy.run_path(script, run_name="__main__")
 
 
 def _be_a_rank(stdin, stdout, stderr: str, env: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from forking import run_script
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -22,14 +23,15 @@ class Run:
     prints   regular expressions, of which each must match a line on stdout, in this order
     needs    a package that is no dependency of ours
     crashes  how often the command fails before it succeeds
+    restarts how often torchrun may start the ranks again; 0: forks stand in for torchrun
     """
 
     file: str
     ranks: int
     prints: tuple[str, ...]
-    arguments: tuple[str, ...] = ()
     needs: str | None = None
     crashes: int = 0
+    restarts: int = 0
 
 
 LOSSES = tuple(rf"epoch {i}: mean loss \d\.\d+" for i in range(1, 6))
@@ -56,7 +58,7 @@ RUNS = [
     Run("poisson_claims.py", 0, (r"41 columns, \d+ epochs of sgd, .*", *CLAIMS)),
     Run("poisson_claims.py", 2, (r"41 columns, \d+ epochs of ca_sgd .*", *CLAIMS)),
     Run("resume_after_crash.py", 0, SAME, crashes=1),
-    Run("resume_after_crash.py", 2, SAME, arguments=("--max-restarts", "1")),
+    Run("resume_after_crash.py", 2, SAME, restarts=1),
     Run("lightning_fit.py", 0, (ACCURATE,), needs="lightning"),
     Run("lightning_fit.py", 2, (GRADIENT, ACCURATE), needs="lightning"),
     Run("accelerate_fit.py", 0, (ACCURATE,), needs="accelerate"),
@@ -65,18 +67,13 @@ RUNS = [
 
 
 def finished(run: Run, folder: Path) -> subprocess.CompletedProcess:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(run.ranks), *run.arguments]
-    command = [sys.executable, *(launcher if run.ranks else ()), str(ROOT / "examples" / run.file)]
+    script = ROOT / "examples" / run.file
+    if not run.restarts:
+        return run_script(script, folder, run.ranks)
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(run.ranks)]
+    command = [sys.executable, "-m", *launcher, "--max-restarts", str(run.restarts), str(script)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            said, complained = process.communicate(timeout=100)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # torchrun then ends its ranks; killed, it would leave them behind
-            process.communicate()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, said, complained)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.file[:-3]}-{run.ranks or 'alone'}")
