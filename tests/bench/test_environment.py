@@ -6,7 +6,7 @@ from pathlib import Path
 
 from laconic import __version__
 from laconic.bench import Environment
-from laconic.bench import environment as module
+from laconic.measure import environment as module
 
 
 def test_everything_but_the_commit_is_known():

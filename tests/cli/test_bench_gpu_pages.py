@@ -6,13 +6,13 @@ import pytest
 from rich.console import Console
 
 from laconic.bench import Spread
-from laconic.bench.environment import GPUEnvironment
 from laconic.bench.glm.device import DeviceRow
 from laconic.bench.glm.device_goals import device_outcomes
 from laconic.bench.kernels.contenders import PACK
 from laconic.bench.kernels.goals import kernel_outcomes
 from laconic.bench.kernels.row import KernelRow
 from laconic.cli.bench import glm_device_tables, kernels_tables
+from laconic.measure.environment import GPUEnvironment
 
 HERE = GPUEnvironment("NVIDIA H200", "13.0", "3.12.3", "2.11.0", "3.6.0", "1.0", "a" * 40, "2026-01-01T00:00:00+00:00")
 HALF = Spread(0.5, 0.4, 0.6)

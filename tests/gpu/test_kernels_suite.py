@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from laconic.bench.environment import Environment
 from laconic.bench.kernels.contenders import COPY, PACK, SUM
 from laconic.bench.kernels.goals import kernel_outcomes
 from laconic.bench.kernels.row import KernelRow
 from laconic.bench.kernels.suite import KernelOptions
 from laconic.bench.protocol import Spread
+from laconic.measure.environment import Environment
 
 pytest.importorskip("typer", reason="needs the command line's libraries")
 

@@ -2,8 +2,8 @@
 
 import os
 
-from laconic.bench.plan.rank import calibrate_on_rank
 from laconic.exchange import Communicator
+from laconic.measure.calibrate import calibrate_on_rank
 
 
 def die(tell, **arguments):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.bench.plan import rank as plan_rank
-from laconic.bench.plan.calibrate import calibrate_here
 from laconic.exchange import Communicator
+from laconic.measure.calibrate import calibrate, calibrate_here
 from laconic.planner import DEFAULT, Link
 from laconic.planner.calibrate import Findings, find_device, measure
 from laconic.planner.calibration import Calibration, CalibrationFailed
@@ -120,6 +119,6 @@ def test_unknown_devices(name, said):
 def test_an_uncertain_calibration_is_made_once_more(uncertain, kept, n, monkeypatch):
     given = [Calibration(replace(DEFAULT, uncertainty=x), seconds=2.0) for x in uncertain]
     left = list(given)
-    monkeypatch.setattr(plan_rank, "_calibrate", lambda *arguments: left.pop(0))
-    found = plan_rank.calibrate(Communicator(), {})
+    monkeypatch.setattr("laconic.measure.calibrate._calibrate", lambda *arguments: left.pop(0))
+    found = calibrate(Communicator(), {})
     assert (found.cluster.uncertainty, found.seconds) == (kept, 2.0 * n)

@@ -4,7 +4,6 @@ from laconic.bench.codec.goals import outcomes
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
 from laconic.bench.ddp.suite import DDPOptions, DDPRow, ddp_rows
-from laconic.bench.environment import Environment
 from laconic.bench.exchange import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
 from laconic.bench.goals import Outcome
@@ -16,6 +15,7 @@ from laconic.bench.ranks import n_ranks
 from laconic.bench.schemes import NAMES, Scheme, schemes
 from laconic.bench.suite import Suite, document, option
 from laconic.bench.survey import Finding, survey
+from laconic.measure.environment import Environment
 from laconic.report import register
 
 SUITES = {

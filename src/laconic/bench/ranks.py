@@ -1,7 +1,6 @@
 """Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.bench.suite import option
 from laconic.data import BadTable
 from laconic.errors import InvalidOption, Option, from_json
-from laconic.exchange import Communicator
+from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.report.values import Row, rows_in, spread_in
 
@@ -21,16 +20,13 @@ BUSY = 1.5
 """80th over 20th percentile of a baseline above which other work must have disturbed it."""
 
 
-def n_ranks(asked: int | None, rate: str | None, default: int = 4) -> int:
-    """How many ranks there will be: what was asked for, or what torchrun has started."""
-    if not inside_torchrun():
-        return default if asked is None else asked
-    size = int(os.environ["WORLD_SIZE"])
-    if asked not in (None, size):
-        raise ValueError(f"torchrun has started {size} ranks and --ranks says {asked}; leave --ranks out")
-    if rate is not None:
-        raise ValueError("--rate emulates a network on this machine, which torchrun's ranks do not use; leave it out")
-    return size
+def n_ranks(asked: int | None, rate: str | None) -> int:
+    """How many ranks there will be. Raises `InvalidOption` if torchrun has started them, and a rate is asked for."""
+    if rate is not None and inside_torchrun():
+        raise InvalidOption(
+            Option("rate"), " emulates a network on this machine, which torchrun's ranks do not use; leave it out"
+        )
+    return launch.n_ranks(asked)
 
 
 def ranks_option() -> Any:

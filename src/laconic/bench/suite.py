@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
-from laconic.bench.environment import Environment, GPUEnvironment
 from laconic.errors import InvalidOption, Option
+from laconic.measure.environment import Environment, GPUEnvironment
 
 Progress = Callable[[str], None]
 """Is told the name of each part of a run before it begins."""

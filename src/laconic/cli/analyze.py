@@ -167,8 +167,8 @@ def _checked(output: Path) -> bool:
 def make_report(found: Found) -> dict[str, Any]:
     """All of it as JSON values."""
     from laconic import bench
-    from laconic.bench.environment import Environment
     from laconic.glm.analysis import document
+    from laconic.measure.environment import Environment
 
     analysis = found.analysis
     report = bench.document(

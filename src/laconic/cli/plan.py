@@ -141,11 +141,11 @@ def _load(path: str | None) -> "Calibration | None":
 
 
 def _measured(ranks: int | None, device: str, *, quiet: bool) -> "Calibration | None":
-    from laconic.bench.plan.calibrate import N_PARTS, calibrate_here
-    from laconic.bench.ranks import n_ranks
+    from laconic.exchange.launch import n_ranks
+    from laconic.measure.calibrate import N_PARTS, calibrate_here
 
     with bad_input():
-        size = n_ranks(ranks, None)
+        size = n_ranks(ranks)
     with progress(N_PARTS, quiet=quiet) as begin, bad_input():
         return calibrate_here(size, device, begin)
 

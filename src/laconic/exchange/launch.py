@@ -19,6 +19,7 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 
+from laconic.errors import InvalidOption, Option
 from laconic.exchange.agreement import gather_json
 from laconic.exchange.communicator import Communicator
 
@@ -73,6 +74,17 @@ class Job:
 def inside_torchrun() -> bool:
     """Whether this process is itself a rank, as torchrun starts them."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def n_ranks(asked: int | None, default: int = 4) -> int:
+    """How many ranks there will be: as many as asked for, or as torchrun has started."""
+    if not inside_torchrun():
+        return default if asked is None else asked
+    size = int(os.environ["WORLD_SIZE"])
+    if asked not in (None, size):
+        ranks = Option("ranks")
+        raise InvalidOption(f"torchrun has started {size} ranks and ", ranks, f" says {asked}; leave ", ranks, " out")
+    return size
 
 
 def join_ranks(function: str, arguments: Mapping[str, Any], *, timeout_seconds: float = 600.0) -> list[Any] | None:

@@ -1,49 +1,14 @@
 """Who takes part in the suite `glm`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from laconic.glm import Constant, Penalty, Sampling, Settings, recipe
+from laconic.glm import recipe
+from laconic.measure.solvers import ALPHA as ALPHA
+from laconic.measure.solvers import Contender as Contender
 
 FP32, BF16 = "sgd fp32", "sgd C"
 """The baselines: SGD with everything in float32, and with bfloat16 data and margins."""
 FLOOR_RECIPE = "C"
-ALPHA = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A solver with its precision.
-
-    silent  the same work without a message: each rank keeps to its own columns. No solver of this kind can be faster
-    """
-
-    solver: str
-    recipe: str
-    s: int = 1
-    silent: bool = False
-
-    @property
-    def label(self) -> str:
-        """Its name in tables.
-
-        >>> Contender("ca_sgd", "C", 32, silent=True).label
-        'ca_sgd C s=32, no messages'
-        """
-        name = f"{self.solver} {self.recipe}" + (f" s={self.s}" if self.solver == "ca_sgd" else "")
-        return f"{name}, no messages" if self.silent else name
-
-    def settings(self, eta0: float, batch_size: int, seed: int = 0) -> Settings:
-        """As the solver takes them."""
-        return Settings(
-            solver=self.solver,
-            s=self.s,
-            sampling=Sampling(batch_size=batch_size, seed=seed),
-            schedule=Constant(eta0),
-            penalty=Penalty(ALPHA),
-            precision=recipe(self.recipe),
-            tol=None,
-        )
 
 
 def require_contenders(problems: Sequence[object], recipes: Sequence[str], s: Sequence[int], n: int = 0) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from laconic.bench.glm.contenders import Contender
-from laconic.bench.plan.lane import Lane, Noise
-from laconic.bench.plan.rank import calibrate
 from laconic.bench.ranks import barrier
 from laconic.exchange import Communicator, Pipeline
+from laconic.measure.calibrate import calibrate
+from laconic.measure.solvers import Contender, Noise, SolverRun
 from laconic.planner import GlmOption, NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.timing import Stopwatch
@@ -87,7 +86,7 @@ def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _R
     runners = {}
     for values in problem["options"]:
         option = GlmOption(**values)
-        lane = Lane.of(Contender(option.solver, option.recipe, option.s), noise, problem["b"], comm)
+        lane = SolverRun.of(Contender(option.solver, option.recipe, option.s), noise, problem["b"], comm)
         runners[option.label] = _Runner(lane.run, lane.iterations)
     return runners
 

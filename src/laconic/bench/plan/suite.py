@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from laconic.bench.environment import Environment
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.exchange.launch import inside_torchrun
+from laconic.measure.environment import Environment
 from laconic.planner import GlmJob, GlmOption, NetworkJob, Plan, plan
 from laconic.planner.calibration import Calibration
 from laconic.planner.choice import is_compressed, recommend

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench.environment import GPUEnvironment
 from laconic.bench.glm.device import DeviceOptions, DeviceRow
 from laconic.bench.glm.device_goals import SETTING, device_losses
 from laconic.bench.goals import Outcome
 from laconic.cli.bench.tables import between, goals, lost, machine, percent
+from laconic.measure.environment import GPUEnvironment
 from laconic.report.table import Column, number, table
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench.environment import GPUEnvironment
 from laconic.bench.goals import Outcome
 from laconic.bench.kernels.row import KernelRow
 from laconic.bench.kernels.suite import SETTING, KernelOptions
 from laconic.cli.bench.tables import between, goals, machine
+from laconic.measure.environment import GPUEnvironment
 from laconic.report.table import Column, number, table
 
 

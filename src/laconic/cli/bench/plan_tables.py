@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench.environment import Environment
 from laconic.bench.goals import Outcome
 from laconic.bench.plan.goals import SETTING
 from laconic.bench.plan.suite import PlanRow, Regret
 from laconic.cli.bench.tables import goals, machine
+from laconic.measure.environment import Environment
 from laconic.planner.terms import duration
 from laconic.report.table import Column, table
 

@@ -85,7 +85,7 @@ def run_suite(name: str, make: Callable[[], O], run: Callable[[O, Tell], Found |
 
 
 def _environment(device: str, commit: str | None) -> Any:
-    from laconic.bench.environment import Environment, GPUEnvironment
+    from laconic.measure.environment import Environment, GPUEnvironment
 
     return Environment.here(commit) if device == "cpu" else GPUEnvironment.here(device, commit)
 

@@ -1,15 +1,32 @@
 """Rates of our solvers: a handful of small outer iterations, timed on all ranks at once, and a fit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
 import torch
 
-from laconic.bench.glm.contenders import Contender
-from laconic.bench.plan.lane import Lane, Noise
-from laconic.glm import recipe as recipe_named
+from laconic.exchange import Communicator
+from laconic.exchange.inbox import Wait
+from laconic.glm import (
+    Bernoulli,
+    Columns,
+    Constant,
+    DenseColumns,
+    Penalty,
+    Problem,
+    Sampling,
+    Settings,
+    State,
+    begin,
+)
+from laconic.glm import (
+    recipe as recipe_named,
+)
+from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm.solvers.segment import Segment
+from laconic.glm.solvers.wire import Wire
 from laconic.kernels.recurrence import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
 from laconic.planner.calibrate import Findings, Tell, told
@@ -19,6 +36,10 @@ from laconic.planner.glm import Counts, cost, counts
 from laconic.planner.terms import total
 from laconic.planner.timing import Stopwatch, Timing
 
+ALPHA = 1e-4
+ETA = 1e-3
+LONE_ITERATIONS = 64
+"""Of SGD in one process, whose compiled loop runs through them in one call."""
 N_NARROW, N_WIDE = 8, 512
 """Columns of a rank: so few that they cost nothing, and enough that they cost most."""
 N_ROWS = 2**14
@@ -29,13 +50,112 @@ CA_SIZES = (
     (N_WIDE, 32, 8),
 )
 """(n_p, b, s) of what is timed."""
-WAYS = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
+RECIPES = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
 """Recipes of each solver."""
 TALKING = (("sgd", "fp32", 1), ("sgd", "C", 1), ("ca_sgd", "fp32", 8), ("ca_sgd", "C", 16), ("ca_sgd", "fp32", 32))
 """(solver, recipe, s) of real iterations."""
 GATHER_ROWS, GEMM_ROWS, GEMM_BATCH = 256, 512, 8
 LEAST_LEFT = 0.2
 """Of a time, that is not the Gram product's, whatever that was timed to take by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A solver with its precision.
+
+    silent  the same work without a message: each rank keeps to its own columns. No solver of this kind can be faster
+    """
+
+    solver: str
+    recipe: str
+    s: int = 1
+    silent: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name in tables.
+
+        >>> Contender("ca_sgd", "C", 32, silent=True).label
+        'ca_sgd C s=32, no messages'
+        """
+        name = f"{self.solver} {self.recipe}" + (f" s={self.s}" if self.solver == "ca_sgd" else "")
+        return f"{name}, no messages" if self.silent else name
+
+    def settings(self, eta0: float, batch_size: int, seed: int = 0) -> Settings:
+        """As the solver takes them."""
+        return Settings(
+            solver=self.solver,
+            s=self.s,
+            sampling=Sampling(batch_size=batch_size, seed=seed),
+            schedule=Constant(eta0),
+            penalty=Penalty(ALPHA),
+            precision=recipe_named(self.recipe),
+            tol=None,
+        )
+
+
+class SilentCommunicator(Communicator):
+    """As many ranks as there are, none of which hears another: sums stay what they were."""
+
+    def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
+        return lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Rows of a rank, m × n_p, in the storage that recipes ask for; made once for each shape."""
+
+    blocks: Mapping[torch.dtype, Columns]
+    y: torch.Tensor
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, m: int, n_p: int, seed: int = 0) -> "Noise":
+        """The same on every rank, which does not matter for time."""
+        X = torch.randn(m, n_p, generator=torch.Generator().manual_seed(seed)) / max(1, n_p) ** 0.5
+        y = (X[:, 0] > 0).float()
+        order = np.random.default_rng(seed).integers(0, m, 1 << 16)
+        return cls({torch.float32: DenseColumns(X), torch.bfloat16: DenseColumns(X.bfloat16())}, y, order)
+
+
+@dataclass(slots=True)
+class SolverRun:
+    """A solver with its state; `run` goes on by `iterations` iterations."""
+
+    contender: Contender
+    problem: Problem
+    state: State
+    wire: Wire
+    batch_size: int
+    iterations: int
+    order: np.ndarray
+    at: int = field(default=0)
+
+    @classmethod
+    def of(cls, contender: Contender, noise: Noise, batch_size: int, comm: Communicator) -> "SolverRun":
+        """On all ranks of `comm`, or without messages if the contender is silent."""
+        settings = contender.settings(ETA, batch_size)
+        columns = noise.blocks[settings.precision.format("data").storage]
+        problem = Problem(columns, Bernoulli(), noise.y).cast(settings.precision.carrier)
+        if contender.silent and comm.size > 1:
+            comm = SilentCommunicator(comm.rank, comm.size, comm.channels)
+        lone = contender.solver == "sgd" and comm.size == 1
+        iterations = LONE_ITERATIONS if lone else contender.s
+        wire = Wire(comm, recipe_named(contender.recipe).gram_wire)
+        return cls(contender, problem, begin(problem, settings), wire, batch_size, iterations, noise.order)
+
+    def run(self) -> None:
+        """The next batches."""
+        k = self.iterations * self.batch_size
+        if self.at + k > len(self.order):
+            self.at = 0
+        rows = np.resize(self.order[self.at : self.at + k], k)
+        self.at += k
+        settings = self.contender.settings(ETA, self.batch_size)
+        rates = np.full(self.iterations, ETA)
+        part = Segment(rows, self.batch_size * np.arange(self.iterations + 1), rates, np.empty(0))
+        advance = ca_sgd.advance if self.contender.solver == "ca_sgd" else sgd.advance
+        advance(self.problem, settings, self.state, part, self.wire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +172,7 @@ def measure_solvers(clock: Stopwatch, found: Findings, tell: Tell = lambda label
     """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`."""
     noise = {n: Noise.of(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
     rates: dict[str, SolverRates] = {}
-    for solver, recipes in WAYS.items():
+    for solver, recipes in RECIPES.items():
         samples = []
         for recipe in told(recipes, tell, f"solver: {solver}"):
             sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
@@ -73,8 +193,8 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Findings) -> float:
     noise, timings, extra = Noise.of(N_ROWS, N_NARROW), [], []
     job = GlmJob(N_ROWS, N_NARROW * clock.comm.size, batch_size=8)
     for solver, recipe, s in TALKING:
-        lane = Lane.of(Contender(solver, recipe, s), noise, job.batch_size, clock.comm)
-        timings.append(clock.time(lane.run, rounds=3, seconds=0.03))
+        run = SolverRun.of(Contender(solver, recipe, s), noise, job.batch_size, clock.comm)
+        timings.append(clock.time(run.run, rounds=3, seconds=0.03))
         predicted = cost(job, GlmOption(solver, recipe, s), cluster)
         extra.append(timings[-1].median - predicted.work_seconds - predicted.wire_seconds)
     found.note("waiting", timings)
@@ -83,8 +203,8 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Findings) -> float:
 
 
 def _sample(clock: Stopwatch, option: GlmOption, noise: Noise, n: int, b: int) -> _Sample:
-    lane = Lane.of(Contender(option.solver, option.recipe, option.s, silent=True), noise, b, clock.comm)
-    timing = clock.time(lane.run, rounds=3, seconds=0.02).over(lane.iterations / option.s)
+    run = SolverRun.of(Contender(option.solver, option.recipe, option.s, silent=True), noise, b, clock.comm)
+    timing = clock.time(run.run, rounds=3, seconds=0.02).over(run.iterations / option.s)
     return _Sample(option.recipe, counts(GlmJob(N_ROWS, n, batch_size=b), option, 1), option.s, timing)
 
 

@@ -1,21 +1,54 @@
-"""What each rank does for `laconic plan` and in the suite `plan`: measure links, codecs and solvers."""
+"""A calibration of ranks on this machine, or of torchrun's: links, codecs and solvers, all ranks at work at once."""
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from laconic.bench.plan.solver import measure_solvers, measure_sync
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
+from laconic.exchange.launch import Host, RankFailed, inside_torchrun, join_ranks, start_ranks
+from laconic.measure.environment import Environment
+from laconic.measure.solvers import measure_solvers, measure_sync
 from laconic.planner.calibrate import find_device, measure
-from laconic.planner.calibration import Calibration
+from laconic.planner.calibration import Calibration, CalibrationFailed
 from laconic.planner.timing import Stopwatch
 
+RANK_FUNCTION = "laconic.measure.calibrate:calibrate_on_rank"
+TIMEOUT_SECONDS = 180.0
+N_PARTS = 18
+"""Steps of a progress bar."""
+MOST_RANKS = 64
 UNCERTAIN = 0.4
 """A calibration that is off by more is made once more; all ranks know the same number."""
 MEMORY_SHARE = 0.8
 """Of the machine's memory that its ranks may use together."""
+
+
+def calibrate_here(
+    ranks: int, device: str = "cpu", tell: Callable[[str], None] = lambda label: None, function: str = RANK_FUNCTION
+) -> Calibration | None:
+    """Start ranks and measure; None on the ranks of torchrun other than the first.
+
+    Raises `CalibrationFailed`, which says in one line which rank did not answer.
+    """
+    find_device(device)
+    arguments: dict[str, Any] = {"machine": asdict(Environment.here()), "device": device}
+    if inside_torchrun():
+        arguments["ranks_here"] = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+        results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
+    elif not 1 <= ranks <= MOST_RANKS:
+        raise InvalidOption(
+            f"from 1 to {MOST_RANKS} ", Option("ranks"), f" can be started here, got {ranks}; plan for more from a file"
+        )
+    else:
+        try:
+            results = start_ranks(function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
+        except RankFailed as error:
+            first, *rest = str(error).splitlines()
+            raise CalibrationFailed(f"calibration failed: {first}{' ' + rest[-1].strip() if rest else ''}") from error
+    return None if results is None else Calibration.from_json(results[0])
 
 
 def calibrate_on_rank(
