@@ -1,10 +1,11 @@
-"""The command `laconic` from its first moment: Ctrl-C is one line while the package is still being loaded, too.
+"""The command `laconic` from its first moment: loads the package, with one line for Ctrl-C or a missing dependency.
 
-It stands beside the package, for whatever is inside it loads torch first, which takes a second or more.
+It stands beside the package, since whatever is inside loads torch first, which takes a second or more.
 """
 
 import os
 import signal
+import sys
 from types import FrameType
 
 INTERRUPTED = 130
@@ -12,18 +13,29 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Load `laconic.cli` and run it; the exit code."""
+    """Load `laconic.cli` and run it; returns the exit code."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # where the shell ignores Ctrl-C, so do we
         signal.signal(signal.SIGINT, _interrupted)
-    from laconic.cli import main as run
-
+    try:
+        from laconic.cli import main as run
+    except ImportError as error:
+        return _missing(error)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
     return run()
 
 
+def _missing(error: ImportError) -> int:
+    from laconic.extras import MissingExtra
+
+    if not isinstance(error, MissingExtra):
+        raise error
+    sys.stderr.write(f"laconic: {error}\n")
+    return 2
+
+
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """An exception would end up in whatever import it meets, some of which take it for a library that is not there."""
+    """End the process: an exception would end in whatever import it meets, and some take it for a missing library."""
     os.write(2, b"laconic: interrupted\n")
     os._exit(INTERRUPTED)

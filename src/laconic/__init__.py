@@ -86,8 +86,11 @@ ESTIMATORS = ("CASGDClassifier", "CASGDRegressor")
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators, when they are first asked for: they bring scikit-learn along."""
+    """The estimators, when first used: they need scikit-learn, which is optional."""
     if name in ESTIMATORS:
+        from laconic.extras import require
+
+        require("sklearn", for_=name, extra="glm")
         from laconic.glm import estimators
 
         return getattr(estimators, name)

@@ -1,5 +1,9 @@
 """The command line: parse, call, print."""
 
-from laconic.cli.main import app, main
+from laconic.extras import require
+
+require("typer", "rich", for_="the command laconic", extra="cli")
+
+from laconic.cli.main import app, main  # noqa: E402 (only with what they import is there)
 
 __all__ = ["app", "main"]

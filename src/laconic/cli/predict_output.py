@@ -14,6 +14,7 @@ import typer
 
 from laconic.atomic_write import atomic_write, check_writable
 from laconic.cli.errors import BadInput
+from laconic.extras import require
 
 FORMATS = (".csv", ".parquet", ".npy")
 
@@ -54,8 +55,8 @@ class ParquetSink(Sink):
         self.writer: Any = None
 
     def write(self, block: np.ndarray) -> None:
+        pq = require("pyarrow.parquet", for_="writing Parquet", extra="files")
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         columns = block.reshape(len(block), len(self.names)).T
         table = pa.table({name: pa.array(column) for name, column in zip(self.names, columns, strict=True)})

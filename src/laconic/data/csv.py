@@ -15,6 +15,7 @@ from laconic.data.files import open_bytes
 from laconic.data.rows import RowStream, collect
 from laconic.data.schema import Roles, Schema, sort_out
 from laconic.data.table import Table, to_dtype
+from laconic.extras import require
 
 BLOCK_BYTES = 2 << 20
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -67,6 +68,7 @@ def column_names(path: Path) -> list[str]:
 
 def _first_block(path: Path) -> tuple[list[str], list[Any]]:
     """Names and Arrow types of the columns, these as far as the first block tells."""
+    require("pyarrow.csv", for_="reading CSV", extra="files")
     with open_bytes(path) as file, _malformed(path, {}):
         schema = _reader(file, {}, None).schema
         return list(schema.names), list(schema.types)

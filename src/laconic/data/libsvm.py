@@ -15,6 +15,7 @@ from laconic.data.files import open_bytes
 from laconic.data.rows import RowStream, rows_at_once, to_dense
 from laconic.data.table import Table, as_target, to_dtype
 from laconic.errors import Option
+from laconic.extras import require
 
 if TYPE_CHECKING:
     from laconic.kernels.cpu.libsvm import Lines
@@ -157,7 +158,7 @@ def _checked(columns: tuple[int, int] | None, n: int) -> tuple[int, int]:
 
 def _csr(pieces: "list[Lines]", low: int, high: int, base: int) -> Any:
     """Columns low to high - 1 of all pieces. The pieces hold indices low to high, since the base was not known."""
-    from scipy.sparse import csr_array
+    csr_array = require("scipy.sparse", for_="reading LIBSVM", extra="files").csr_array
 
     indices = np.concatenate([np.empty(0, np.int32), *(piece.indices for piece in pieces)])
     indptr = np.zeros(1 + sum(len(piece.labels) for piece in pieces), np.int64)

@@ -13,6 +13,7 @@ from laconic.data.errors import Path as AnyPath
 from laconic.data.rows import RowStream, collect, rows_at_once
 from laconic.data.schema import Roles, sort_out
 from laconic.data.table import Table, to_dtype
+from laconic.extras import require
 
 
 def read_parquet(
@@ -81,8 +82,8 @@ def _batches(path: Path, names: list[str], n_rows: int) -> Iterator[Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    pq = require("pyarrow.parquet", for_="reading Parquet", extra="files")
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:

@@ -14,6 +14,7 @@ from laconic.data.partition import take_columns
 from laconic.data.store_header import VERSION, Header, Section, header_bytes
 from laconic.data.table import Table, as_floats, as_target, as_weights
 from laconic.errors import CorruptPayload
+from laconic.extras import require
 
 _ROWS = ("y", "sample_weight", "offset")
 _CHECKED_AT_ONCE = 1 << 22
@@ -130,7 +131,7 @@ def _tensor(mapped: mmap.mmap, section: Section) -> torch.Tensor:
 
 
 def _csr(tensors: dict[str, torch.Tensor], m: int, n: int) -> Any:
-    from scipy.sparse import csr_array
+    csr_array = require("scipy.sparse", for_="a sparse store", extra="files").csr_array
 
     indptr, indices, values = tensors["indptr"].numpy(), tensors["indices"].numpy(), tensors["values"].float().numpy()
     if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():

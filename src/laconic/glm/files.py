@@ -8,6 +8,7 @@ import torch
 
 from laconic.atomic_write import atomic_write
 from laconic.errors import CorruptPayload
+from laconic.extras import require
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -18,6 +19,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
     """One safetensors file."""
+    require("safetensors.torch", for_="saving a model", extra="glm")
     from safetensors.torch import save
 
     own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -29,6 +31,7 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[s
 
     what  the file should be, for the message: "a model"
     """
+    require("safetensors", for_="loading a model", extra="glm")
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
 import torch
 
 from laconic.data.partition import column_cuts
@@ -59,7 +58,9 @@ class Sample:
         """Each rank's columns, stored as `dtype`."""
         blocks = [self.Y[:, a:b] for a, b in zip(self.column_cuts[:-1], self.column_cuts[1:], strict=True)]
         if self.sparse:
-            return [SparseColumns.of(scipy.sparse.csr_matrix(block.numpy()), dtype) for block in blocks]
+            from scipy.sparse import csr_matrix
+
+            return [SparseColumns.of(csr_matrix(block.numpy()), dtype) for block in blocks]
         return [DenseColumns(block.to(dtype)) for block in blocks]
 
 
