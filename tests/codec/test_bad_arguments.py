@@ -47,6 +47,7 @@ CASES = [
     (lambda: Codec("nuqsgd"), TypeError, r"such as NUQSGD\(bits=4\), got 'nuqsgd'"),
     (lambda: Codec(NUQSGD(), "rans"), TypeError, "such as FixedWidth"),
     (lambda: Codec(Identity(), RANS()), ValueError, "symbols of 32 bits, rans codes at most 8; use FixedWidth"),
+    (lambda: Codec(NUQSGD(), checksum="crc32"), TypeError, "checksum must be True or False, got 'crc32'"),
     (lambda: Codec(NUQSGD()).encode(torch.arange(3)), TypeError, "tensor of int64; give one of float32, bfloat16"),
     (lambda: Codec(NUQSGD()).encode(V.to(torch.complex64)), TypeError, "tensor of complex64"),
     (
@@ -88,7 +89,7 @@ CASES = [
     (lambda: Codec(NUQSGD()).max_bytes(2.5), ValueError, "n must be .* got 2.5"),
     (lambda: Codec(NUQSGD(), RANS()).max_bytes(-1), ValueError, "n must be .* got -1"),
     (lambda: Codec(NUQSGD(), RANS()).max_bytes("7"), ValueError, "n must be .* got '7'"),
-    (lambda: Codec(NUQSGD()).frame(-1), ValueError, "n must be .* got -1"),
+    (lambda: Codec(NUQSGD()).layout.frame(-1), ValueError, "n must be .* got -1"),
     (lambda: NUQSGD().variance_bound(-1), ValueError, "n must be a whole number, at least 0; got -1"),
     (lambda: QSGD().variance_bound(2.5), ValueError, "n must be .* got 2.5"),
     (lambda: Sign().variance_bound(-1), ValueError, "n must be .* got -1"),

@@ -1,6 +1,8 @@
 """The wire is hostile: every payload that no encoder wrote gives `CorruptPayload`, never a crash or another error."""
 
+import itertools
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,11 +11,22 @@ from hypothesis import strategies as st
 
 from laconic import Codec, CorruptPayload, Payload
 from laconic.codec import HEADER_BYTES, Header, codec
+from laconic.codec.header import CHECKSUM, CHECKSUM_AT
 from laconic.coders.names import CODERS
 
 ALL = {f"{scheme} {coder}": codec(scheme, coder, bucket_size=64) for scheme in ("nuqsgd", "sign") for coder in CODERS}
 ALL["bf16"] = codec("bf16")
+ALL["nuqsgd fixed, checksum"] = codec("nuqsgd", bucket_size=64, checksum=True)
+ALL["nuqsgd rans, checksum"] = codec("nuqsgd", "rans", bucket_size=64, checksum=True)
 V = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+
+
+def sealed(header: Header, body: bytes) -> bytes:
+    """A payload whose checksums are right, whatever it holds."""
+    payload = Payload.from_bytes(header.to_bytes() + body)
+    if header.flags & CHECKSUM:
+        payload.write_checksum()
+    return payload.to_bytes()
 
 
 def decodes_or_refuses(member: Codec, data: bytes) -> None:
@@ -73,27 +86,25 @@ def test_random_bytes(name, data):
 @settings(max_examples=60, deadline=None)
 @given(body=st.binary(max_size=400), n=st.integers(0, 2**40))
 def test_a_valid_header_before_random_bytes(name, body, n):
-    """The lengths agree, the check sum is right, and the rest is noise: the decoder itself must refuse or cope."""
+    """The lengths agree, the checksums are right, and the rest is noise: the decoder itself must refuse or cope."""
     member = ALL[name]
-    core = member.quantizer.core
-    norm_bytes = 4 * core.n_norms(min(n, 3000))
-    header = Header(
-        core.wire_id,
-        core.bits,
-        member.coder.wire_id,
-        core.bucket_size,
-        getattr(core, "p", 0.0),
-        min(n, 3000),
-        max(0, len(body) - norm_bytes),
-    )
-    decodes_or_refuses(member, header.to_bytes() + body)
+    n = min(n, 3000)
+    header = member.layout.header(n, max(0, len(body) - 4 * member.quantizer.n_norms(n)))
+    decodes_or_refuses(member, sealed(header, body))
 
 
-def test_a_huge_count_allocates_nothing():
-    member = ALL["nuqsgd rans"]
-    header = Header(1, 4, 3, 64, 0.5, 2**62, 8)
+@pytest.mark.parametrize("coder", CODERS)
+@pytest.mark.parametrize("n", [2**62, 2**48, 2**31 - 1])
+def test_a_huge_count_allocates_nothing(coder, n, monkeypatch):
+    """Buckets as large as can be: one norm could stand for 8.6 GB of values."""
+    member = codec("nuqsgd", coder, bucket_size=2**31 - 1)
+    n_norms = member.quantizer.n_norms(n)
+    body = bytes(4 * n_norms + 64) if n_norms == 1 else bytes(64)
+    data = member.layout.header(n, 64).to_bytes() + body
+    payload = Payload.from_bytes(data)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("memory was asked for"))
     with pytest.raises(CorruptPayload):
-        member.decode(Payload.from_bytes(header.to_bytes() + bytes(8)))
+        member.decode(payload)
 
 
 def test_the_error_names_the_field():
@@ -102,8 +113,62 @@ def test_the_error_names_the_field():
         eight.decode(four.encode(V))
     with pytest.raises(CorruptPayload, match="payload has n 1000, this codec expects 999"):
         four.decode(four.encode(V), 999)
-    with pytest.raises(CorruptPayload, match="this laconic reads version 1"):
-        four.decode(Payload.from_bytes(Header(1, 4, 0, 8192, 0.5, 0, 0, version=2).to_bytes()))
+    header, body = four.encode(V).header, four.encode(V).to_bytes()[HEADER_BYTES:]
+    changes = {"quantizer": 77, "coder": 9, "bucket_size": 1, "stream_key": 2**63, "step_size": 0.5, "fingerprint": 1}
+    for name, value in changes.items():
+        with pytest.raises(CorruptPayload, match=f"payload has {name} {value}.*, this codec expects"):
+            four.decode(Payload.from_bytes(replace(header, **{name: value}).to_bytes() + body))
+    with pytest.raises(CorruptPayload, match="unknown flags 0x2"):
+        four.decode(Payload.from_bytes(replace(header, flags=2).to_bytes() + body))
+
+
+def test_other_levels_are_refused():
+    """4-bit symbols decode with any 4-bit levels; the fingerprint says whether they are the right ones."""
+    members = [codec("nuqsgd", bits=4, p=p) for p in (0.5, 0.7, 0.25, 0.7000001)]
+    assert len({member.quantizer.fingerprint for member in members}) == len(members)
+    for sender, receiver in itertools.permutations(members, 2):
+        with pytest.raises(CorruptPayload, match=r"payload has fingerprint \d+ of other levels, norms or rounding"):
+            receiver.decode(sender.encode(V))
+    assert codec("nuqsgd", p=0.7 + 1e-12).quantizer.fingerprint == members[1].quantizer.fingerprint  # float32 levels
+
+
+def test_version_1_is_refused_and_says_what_to_do():
+    version_1 = "6c636e6301040100280000000000000064000000000000000d0000000000000023b5cc4f00000000"
+    for data in (bytes.fromhex(version_1), bytes.fromhex(version_1) + bytes(25)):
+        with pytest.raises(CorruptPayload, match=r"wire version 1, .* reads version 2; install .* encode stored"):
+            ALL["sign fixed"].decode(Payload.from_bytes(data))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_checksum_covers_every_byte_of_the_body(name):
+    member = replace(ALL[name], checksum=True)
+    v = V[:100]
+    data = member.encode(v).to_bytes()
+    for place in range(CHECKSUM_AT, len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        with pytest.raises(CorruptPayload):
+            member.decode(Payload.from_bytes(damaged))
+    assert torch.equal(member.decode(Payload.from_bytes(data)), ALL[name].decode(ALL[name].encode(v)))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_checksum_is_taken_as_it_comes_and_missed_where_it_was_asked_for(name):
+    plain, checked = (replace(ALL[name], checksum=checksum) for checksum in (False, True))
+    with_one, without = checked.encode(V), plain.encode(V)
+    assert with_one.n_bytes == without.n_bytes == len(without.data)
+    assert torch.equal(with_one.data[HEADER_BYTES:], without.data[HEADER_BYTES:])
+    for n in (None, 1000):
+        assert torch.equal(plain.decode(with_one, n), plain.decode(without, n))
+        with pytest.raises(CorruptPayload, match="payload has no checksum, this codec expects one"):
+            checked.decode(without, n)
+    damaged = with_one.data.clone()
+    damaged[-1] ^= 1
+    for member, payload in ((plain, Payload(damaged)), (checked, Payload(damaged, trusted=True))):
+        with pytest.raises(CorruptPayload, match="checksum of the payload's body does not match"):
+            member.decode(payload, 1000)
+        with pytest.raises(CorruptPayload, match="checksum of the payload's body does not match"):
+            member.decode_sum([payload], torch.empty(1000))
 
 
 def test_a_trusted_payload_is_measured_and_not_read():

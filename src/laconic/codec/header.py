@@ -1,20 +1,24 @@
-"""The header of a payload: forty bytes that say what follows.
+"""The header of a payload: 64 bytes that say what follows.
 
     offset  type   field
          0  4s     magic, b"lcnc"
-         4  u8     version of the wire format
-         5  u8     quantizer (0 identity, 1 nuqsgd, 2 qsgd, 3 qsgdinf, 4 sign)
-         6  u8     bits a symbol
-         7  u8     coder (0 fixed, 1 elias, 2 huffman, 3 rans)
-         8  u32    bucket_size
-        12  f32    p, the ratio of NUQSGD's levels; 0 for the others
+         4  u8     version of the wire format, 2
+         5  u8     quantizer, by its `wire_id`
+         6  u8     bits per symbol
+         7  u8     coder, by its `wire_id`
+         8  u32    flags: bit 0, the body has a checksum; the others are zero
+        12  u32    bucket_size
         16  u64    n, the number of values
         24  u64    bytes of coded symbols
-        32  u32    CRC-32 of bytes 0 to 31
-        36  u32    zero
+        32  u64    stream key, for quantizers whose decoder draws the encoder's random numbers again; otherwise 0
+        40  u32    fingerprint of the quantizer's grid
+        44  u32    CRC-32 of bytes 0 to 43
+        48  u32    CRC-32 of bytes 52 to the end of the payload if flag bit 0 is set; otherwise 0
+        52  f32    step size, for quantizers with one step for all values; otherwise 0
+        56  u64    zero
 
-All little-endian. Then come the norms (float32, one a bucket; none for identity) and the coded symbols.
-The check sum covers the header alone: the symbols have none, since every transport below us has its own.
+All little-endian. The first 44 bytes are known before any value is, so that their checksum never has to wait for a
+GPU; the step size depends on the values, and the body's checksum covers it as it covers the norms.
 """
 
 import struct
@@ -24,58 +28,69 @@ from dataclasses import dataclass
 from laconic.errors import CorruptPayload
 
 MAGIC = b"lcnc"
-VERSION = 1
-_FIELDS = struct.Struct("<4sBBBBIfQQ")
-_CHECK = struct.Struct("<II")
-_FLOAT32 = struct.Struct("<f")
-HEADER_BYTES = _FIELDS.size + _CHECK.size
+VERSION = 2
+CHECKSUM = 1
+"""The flag of payloads whose body has a checksum."""
+CHECKSUM_AT, CHECKED_FROM = 48, 52
+"""Where the body's checksum lies, and the first of the bytes that it covers."""
+_FIELDS = struct.Struct("<4sBBBBIIQQQI")
+_REST = struct.Struct("<IIfQ")
+HEADER_BYTES = _FIELDS.size + _REST.size
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a decoder must know. `to_bytes` and `from_bytes` are inverses."""
+    """What a decoder must know. `to_bytes` and `from_bytes` are inverses.
+
+    >>> header = Header(quantizer=1, bits=4, coder=0, bucket_size=8192, n=100, coded_bytes=50)
+    >>> Header.from_bytes(header.to_bytes()) == header
+    True
+    """
 
     quantizer: int
     bits: int
     coder: int
     bucket_size: int
-    p: float
     n: int
     coded_bytes: int
-    version: int = VERSION
+    fingerprint: int = 0
+    flags: int = 0
+    stream_key: int = 0
+    step_size: float = 0.0
+    checksum: int = 0
 
     def to_bytes(self) -> bytes:
-        """The forty bytes."""
+        """The 64 bytes."""
         fields = _FIELDS.pack(
             MAGIC,
-            self.version,
+            VERSION,
             self.quantizer,
             self.bits,
             self.coder,
+            self.flags,
             self.bucket_size,
-            self.p,
             self.n,
             self.coded_bytes,
+            self.stream_key,
+            self.fingerprint,
         )
-        return fields + _CHECK.pack(zlib.crc32(fields), 0)
+        return fields + _REST.pack(zlib.crc32(fields), self.checksum, self.step_size, 0)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Header":
-        """The header at the start of `data`, or `CorruptPayload`."""
+        """The header at the start of `data`; raises `CorruptPayload` if there is none."""
+        magic, version = data[:4], data[4] if len(data) > 4 else VERSION
+        if len(data) >= len(MAGIC) and magic != MAGIC:
+            raise CorruptPayload(f"not a laconic payload: it starts with {magic!r} instead of {MAGIC!r}")
+        if version != VERSION:
+            raise CorruptPayload(
+                f"payload of wire version {version}, this laconic reads version {VERSION}; install the same laconic "
+                "on every rank, and encode stored payloads again"
+            )
         if len(data) < HEADER_BYTES:
             raise CorruptPayload(f"payload of {len(data)} bytes is shorter than its header of {HEADER_BYTES}")
-        magic, version, quantizer, bits, coder, bucket_size, p, n, coded_bytes = _FIELDS.unpack_from(data)
-        check, zero = _CHECK.unpack_from(data, _FIELDS.size)
-        if magic != MAGIC:
-            raise CorruptPayload(f"not a laconic payload: it starts with {magic!r} instead of {MAGIC!r}")
-        if check != zlib.crc32(data[: _FIELDS.size]) or zero != 0:
-            raise CorruptPayload("the header's check sum does not match")
-        if version != VERSION:
-            raise CorruptPayload(f"payload of wire version {version}; this laconic reads version {VERSION}")
-        return cls(quantizer, bits, coder, bucket_size, p, n, coded_bytes, version)
-
-
-def to_float32(x: float) -> float:
-    """The number that a float32 field holds of x."""
-    rounded: float = _FLOAT32.unpack(_FLOAT32.pack(x))[0]
-    return rounded
+        _, _, quantizer, bits, coder, flags, bucket_size, n, coded_bytes, key, fingerprint = _FIELDS.unpack_from(data)
+        header_check, checksum, step_size, zero = _REST.unpack_from(data, _FIELDS.size)
+        if header_check != zlib.crc32(data[: _FIELDS.size]) or zero != 0:
+            raise CorruptPayload("the header's checksum does not match")
+        return cls(quantizer, bits, coder, bucket_size, n, coded_bytes, fingerprint, flags, key, step_size, checksum)

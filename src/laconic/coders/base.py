@@ -9,6 +9,9 @@ import torch
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend
 
+WORD_BYTES = 4
+"""Streams of variable length are 32-bit words, norms are float32: payloads begin at a multiple of 4 bytes in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -39,6 +42,10 @@ class Coder(ABC):
     def max_bytes(self, shape: Shape) -> int:
         """Most bytes `encode` can return; exact where `fixed_size`."""
 
+    def min_bytes(self, shape: Shape) -> int:
+        """Fewest bytes `encode` can return, by which the size of a payload bounds the values it can claim to hold."""
+        return self.max_bytes(shape) if self.fixed_size else 0
+
     @abstractmethod
     def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
         """Symbols (n,) to bytes, both uint8 and on the same device."""
@@ -50,3 +57,9 @@ class Coder(ABC):
     def _require_size(self, data: torch.Tensor, n_bytes: int) -> None:
         if data.numel() != n_bytes:
             raise CorruptPayload(f"{self.name}: expected {n_bytes} bytes of symbols, got {data.numel()}")
+
+
+def aligned(data: torch.Tensor) -> torch.Tensor:
+    """The same bytes where they can be read as words: copied if they start between two words of memory."""
+    data = data.contiguous()
+    return data.clone() if data.storage_offset() % WORD_BYTES or data.data_ptr() % WORD_BYTES else data

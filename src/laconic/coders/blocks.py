@@ -12,12 +12,10 @@ from typing import ClassVar
 
 import torch
 
-from laconic.coders.base import Coder, Shape
+from laconic.coders.base import WORD_BYTES, Coder, Shape, aligned
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks
 from laconic.kernels.layout import n_blocks
-
-WORD_BYTES = 4
 
 
 class BlockCoder(Coder):
@@ -49,6 +47,10 @@ class BlockCoder(Coder):
         count = n_blocks(shape.n)
         n_words = (self._max_bits(shape) + 31 * count) // 32
         return _whole_words(self._table_bytes(shape.bits)) + WORD_BYTES * (count + n_words)
+
+    def min_bytes(self, shape: Shape) -> int:
+        """The table, and for each block its size and one word."""
+        return _whole_words(self._table_bytes(shape.bits)) + 2 * WORD_BYTES * n_blocks(shape.n) if shape.n else 0
 
     def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
         """Symbols (n,) uint8 to the body (uint8), on the same device."""
@@ -98,12 +100,6 @@ def parse(data: torch.Tensor, n: int, n_table_bytes: int, name: str) -> tuple[to
     if data[n_table_bytes:head].any():
         raise CorruptPayload(f"{name}: the bytes that fill up the table are not zero")
     return data[:n_table_bytes], (data[head:start].view(torch.int32), data[start:].view(torch.int32))
-
-
-def aligned(data: torch.Tensor) -> torch.Tensor:
-    """The same bytes where they can be read as words: copied if they start between two words of memory."""
-    data = data.contiguous()
-    return data.clone() if data.storage_offset() % WORD_BYTES or data.data_ptr() % WORD_BYTES else data
 
 
 def _whole_words(n_bytes: int) -> int:

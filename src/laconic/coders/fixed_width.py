@@ -5,8 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from laconic.coders.base import Coder, Shape
-from laconic.coders.blocks import aligned
+from laconic.coders.base import Coder, Shape, aligned
 from laconic.kernels import Backend
 from laconic.kernels.layout import packed_bytes
 

@@ -1,5 +1,7 @@
 """The interface of a lossy quantizer, and what the bucketed schemes share."""
 
+import struct
+import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -73,6 +75,14 @@ class Quantizer(ABC):
         return n_buckets(n, self.bucket_size)
 
     @property
+    def fingerprint(self) -> int:
+        """32 bits of whatever decides, beside `bits`, which value a symbol stands for; 0 where nothing does.
+
+        It travels in the header of a payload, so that one made with other levels is refused, not misread.
+        """
+        return 0
+
+    @property
     def core(self) -> "Quantizer":
         """The quantizer that makes the symbols: itself, unless it wraps another."""
         return self
@@ -121,6 +131,12 @@ class Bucketed(Quantizer):
     @abstractmethod
     def grid(self) -> Grid:
         """Levels and how to round to them."""
+
+    @property
+    def fingerprint(self) -> int:
+        """CRC-32 of norm and rounding, a byte each, and the levels in float32, little-endian."""
+        levels = self.grid.levels
+        return zlib.crc32(struct.pack(f"<BB{len(levels)}f", self.norm, self.grid.rounding, *levels))
 
     @property
     def unbiased(self) -> bool:

@@ -1,0 +1,166 @@
+"""Three ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
+
+Fused      one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
+Raw        values in float32 or bfloat16, as they are
+Stepwise   anything else: quantize, then code; decode, then dequantize
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from laconic.codec.layout import Layout
+from laconic.codec.payload import Payload
+from laconic.coders import FixedWidth
+from laconic.kernels import Backend, FeedbackBackend, Stream
+from laconic.kernels import select as _select
+from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
+
+select = lru_cache(maxsize=64)(_select)
+"""The backend by name and device; asked for with every payload, and finding a module takes a while."""
+
+
+@lru_cache(maxsize=64)
+def feedback_kernels(name: str, device: torch.device) -> FeedbackBackend | None:
+    """The same backend if it updates an error memory in the pass that rounds and packs, otherwise None."""
+    backend = _select(name, device)
+    return backend if isinstance(backend, FeedbackBackend) else None
+
+
+def body(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
+    """The fastest of the three that does what quantizer and coder ask for."""
+    fixed = isinstance(layout.coder, FixedWidth)
+    if fixed and isinstance(quantizer.core, Bucketed):
+        return Fused(quantizer, layout, backend, quantizer.core)
+    if fixed and isinstance(quantizer.core, Identity):
+        return Raw(quantizer, layout, backend, quantizer.core)
+    return Stepwise(quantizer, layout, backend)
+
+
+@dataclass(frozen=True, slots=True)
+class Body(ABC):
+    """Writes and reads payloads of one quantizer, layout and backend."""
+
+    quantizer: Quantizer
+    layout: Layout
+    backend: str
+
+    @abstractmethod
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+        """The bytes of a payload of the values v (n,), in `out` if given."""
+
+    @abstractmethod
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        """out = weight * values, or out += weight * values; `out` is (n,) float32."""
+
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
+        """out = weight * sum of the payloads' values."""
+        out.zero_()
+        for payload in payloads:
+            self.read(payload.data, out, weight, True)
+
+    def write_with_memory(
+        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None
+    ) -> torch.Tensor:
+        """`write` of v and what the quantizer remembers; the memory is updated in place."""
+        corrected = self.quantizer.recall(v, memory)
+        data = self.write(corrected, stream, out)
+        self.read(data, corrected, -1.0, True)
+        self.quantizer.remember(memory, corrected, self.layout.split(data, v.numel())[0])
+        return data
+
+    def kernels(self, device: torch.device) -> Backend:
+        """The kernels for tensors on `device`."""
+        return select(self.backend, device)
+
+
+@dataclass(frozen=True, slots=True)
+class Fused(Body):
+    """One kernel does quantizer's and coder's work."""
+
+    core: Bucketed
+
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+        core, frame = self.core, self.layout.frame(v.numel())
+        data = frame.new(v.device, out)
+        norms, coded = frame.split(data)
+        kernels = self.kernels(v.device)
+        kernels.quantize_pack(v, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
+        return data
+
+    def write_with_memory(
+        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None
+    ) -> torch.Tensor:
+        """In one pass over memory, too, where the backend can."""
+        kernels = feedback_kernels(self.backend, v.device)
+        if kernels is None:
+            return super(Fused, self).write_with_memory(v, stream, memory, out)
+        kept = self.quantizer.require_memory(v, memory)
+        core, frame = self.core, self.layout.frame(v.numel())
+        data = frame.new(v.device, out)
+        norms, coded = frame.split(data)
+        kernels.quantize_pack_feedback(v, kept, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
+        return data
+
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        norms, coded = self.layout.split(data, out.numel())
+        self._unpack(norms[None], coded[None], out, weight, accumulate)
+
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
+        """In one pass over `out`."""
+        if payloads and out.numel():
+            norms, coded = self.layout.split_rows(payloads, out.numel())
+            self._unpack(norms, coded, out, weight, False)
+        else:
+            out.zero_()
+
+    def _unpack(
+        self, norms: torch.Tensor, coded: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool
+    ) -> None:
+        core, kernels = self.core, self.kernels(out.device)
+        kernels.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate)
+
+
+@dataclass(frozen=True, slots=True)
+class Raw(Body):
+    """A copy, or a cast to bfloat16 and back."""
+
+    core: Identity
+
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+        frame = self.layout.frame(v.numel())
+        data = frame.new(v.device, out)
+        frame.split(data)[1].view(self.core.wire_dtype).copy_(v)
+        return data
+
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        _, values = self.layout.split(data, out.numel())
+        self.kernels(out.device).scale(values.view(self.core.wire_dtype), out, weight, accumulate)
+
+
+@dataclass(frozen=True, slots=True)
+class Stepwise(Body):
+    """The quantizer's own methods, then the coder's."""
+
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+        n = v.numel()
+        quantized = self.layout.quantizer.quantize(v, stream, backend=self.backend)
+        coded = self.layout.coder.encode(quantized.symbols, self.layout.shape(n), self.kernels(v.device))
+        frame = self.layout.frame(n, coded.numel())
+        data = frame.new(v.device, out)
+        for part, made in zip(frame.split(data), (quantized.norms, coded), strict=True):
+            part.copy_(made)
+        return data
+
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        n, layout = out.numel(), self.layout
+        norms, coded = layout.split(data, n)
+        symbols = layout.coder.decode(coded, layout.shape(n), self.kernels(data.device))
+        values = layout.quantizer.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
+        if accumulate:
+            out.add_(values)
+        else:
+            out.copy_(values)

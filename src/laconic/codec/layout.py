@@ -1,0 +1,190 @@
+"""Where things lie in a payload: the header, one norm per bucket, the coded symbols."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+
+from laconic.checks import check_int
+from laconic.codec.header import CHECKSUM, HEADER_BYTES, Header
+from laconic.codec.payload import Payload, side_by_side
+from laconic.coders import Coder, Shape
+from laconic.coders.base import WORD_BYTES, aligned
+from laconic.errors import CorruptPayload
+from laconic.quantizers import Quantizer
+
+NORM_BYTES = 4
+MAX_VALUES = 2**48
+"""Most values a payload may be said to hold; the fields of its header have room for more."""
+MAX_FRAMES = 1024
+"""Frames a layout keeps; a codec meets as many sizes as a model has groups and chunks."""
+
+Parts = tuple[torch.Tensor, torch.Tensor]
+"""Norms and coded symbols."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is fixed in a payload of one size. Kept, since exchanges make thousands of payloads of a few sizes.
+
+    header       its first bytes
+    first_coded  where the norms end and the coded symbols begin
+    n_bytes      size of it all
+
+    >>> import laconic
+    >>> frame = laconic.codec("nuqsgd", bits=4).layout.frame(8192)
+    >>> frame.first_coded, frame.n_bytes
+    (68, 4164)
+    """
+
+    header: bytes
+    first_coded: int
+    n_bytes: int
+
+    def new(self, device: torch.device, out: torch.Tensor | None = None) -> torch.Tensor:
+        """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes."""
+        data = torch.empty(self.n_bytes, dtype=torch.uint8, device=device) if out is None else out
+        if out is not None:
+            self._require_fit(out, device)
+        data[:HEADER_BYTES] = _row(self.header, device)
+        return data
+
+    def split(self, data: torch.Tensor) -> Parts:
+        """Norms (n_norms,) and coded symbols in a payload's bytes, as they lie."""
+        return data[HEADER_BYTES : self.first_coded].view(torch.float32), data[self.first_coded :]
+
+    def _require_fit(self, out: torch.Tensor, device: torch.device) -> None:
+        if not isinstance(out, torch.Tensor):
+            raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
+        if out.shape != (self.n_bytes,) or out.dtype != torch.uint8 or out.device != device or not out.is_contiguous():
+            raise ValueError(
+                f"out must be a contiguous row of {self.n_bytes} uint8 on {device}, "
+                f"got {out.dtype} of shape {tuple(out.shape)} on {out.device}"
+            )
+        if out.storage_offset() % WORD_BYTES or out.data_ptr() % WORD_BYTES:
+            raise ValueError(f"out must begin at a multiple of {WORD_BYTES} bytes, for the norms in it are float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The layout of a codec's payloads of any size: sizes, positions, and the check of headers that arrive.
+
+        0 … 64             header
+        64 … first_coded   norms, float32, one per bucket
+        first_coded …      coded symbols
+
+    quantizer  the one that makes the symbols
+    coder      the one that codes them
+    checksum   whether a checksum of the body is written, and demanded
+    """
+
+    quantizer: Quantizer
+    coder: Coder
+    checksum: bool = False
+    _fingerprint: int = field(init=False)
+    _frames: dict[int, Frame] = field(init=False, compare=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_fingerprint", self.quantizer.fingerprint)
+
+    def shape(self, n: int) -> Shape:
+        """What the coder must know of n values' symbols."""
+        return Shape(n, self.quantizer.bits, self.quantizer.bucket_size)
+
+    def max_bytes(self, n: int) -> int:
+        """Most bytes a payload of n values can take; exact where the coder's size is fixed."""
+        if self.coder.fixed_size:
+            return self.frame(n).n_bytes
+        n = check_int("n", n, 0, MAX_VALUES)
+        return self._first_coded(n) + self.coder.max_bytes(self.shape(n))
+
+    def frame(self, n: int, coded_bytes: int | None = None) -> Frame:
+        """The frame of n values in so many bytes of coded symbols; coders of fixed size know how many."""
+        if coded_bytes is not None:
+            return self._frame(n, coded_bytes)
+        found = self._frames.get(n)
+        if found is None:
+            n = check_int("n", n, 0, MAX_VALUES)
+            if len(self._frames) >= MAX_FRAMES:
+                self._frames.clear()
+            found = self._frames[n] = self._frame(n, self.coder.max_bytes(self.shape(n)))
+        return found
+
+    def header(self, n: int, coded_bytes: int) -> Header:
+        """The header of n values in so many bytes of coded symbols."""
+        quantizer, flags = self.quantizer, CHECKSUM * self.checksum
+        ids = quantizer.wire_id, quantizer.bits, self.coder.wire_id, quantizer.bucket_size
+        return Header(*ids, n, coded_bytes, self._fingerprint, flags)
+
+    def split(self, data: torch.Tensor, n: int) -> Parts:
+        """Norms (n_norms,) and coded symbols in the bytes of a payload of n values; copied if they lie unaligned."""
+        first = self._first_coded(n)
+        data = aligned(data)
+        return data[HEADER_BYTES:first].view(torch.float32), data[first:]
+
+    def split_rows(self, payloads: Sequence[Payload], n: int) -> Parts:
+        """Norms (P, n_norms) and coded symbols (P, coded bytes) of P payloads of n values and one size."""
+        first, n_bytes = self._first_coded(n), payloads[0].n_bytes
+        rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
+        norms = rows.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : first // NORM_BYTES]
+        return norms, rows[:, first:n_bytes]
+
+    def check(self, payload: Payload, n: int | None) -> int:
+        """The number of values in a payload: n, if given. Raises `CorruptPayload` if it is not of this layout.
+
+        Where only one header is right, all its bytes are compared at once.
+        """
+        if not isinstance(payload, Payload):
+            raise TypeError(f"expected a Payload, got {type(payload).__name__}; pass Payload.from_bytes(data)")
+        if n is not None and self.coder.fixed_size and not self.checksum:
+            frame = self.frame(n)
+            if payload.n_bytes == frame.n_bytes and (payload.trusted or payload.header_bytes == frame.header):
+                return n
+        header = payload.header
+        self._check_fields(header, n)
+        self._check_sizes(header, payload.n_bytes)
+        if header.flags & CHECKSUM and header.checksum != payload.checksum():
+            raise CorruptPayload("the checksum of the payload's body does not match: it was damaged on its way")
+        return header.n
+
+    def _first_coded(self, n: int) -> int:
+        return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n)
+
+    def _frame(self, n: int, coded_bytes: int) -> Frame:
+        first_coded = self._first_coded(n)
+        return Frame(self.header(n, coded_bytes).to_bytes(), first_coded, first_coded + coded_bytes)
+
+    def _check_fields(self, header: Header, n: int | None) -> None:
+        """A payload may have a checksum that nobody asked for, and lack none that somebody did."""
+        if self.checksum and not header.flags & CHECKSUM:
+            raise CorruptPayload("payload has no checksum, this codec expects one; encode with checksum=True")
+        expected = self.header(header.n if n is None else n, header.coded_bytes)
+        for name in ("quantizer", "bits", "coder", "bucket_size", "n", "fingerprint", "stream_key", "step_size"):
+            got, want = getattr(header, name), getattr(expected, name)
+            if repr(got) != repr(want):  # which tells -0.0 from 0.0
+                of = " of other levels, norms or rounding" if name == "fingerprint" else ""
+                raise CorruptPayload(f"payload has {name} {got}{of}, this codec expects {want}")
+        if header.flags & ~CHECKSUM or (header.checksum and not header.flags):
+            raise CorruptPayload(f"payload has unknown flags {header.flags:#x} or a checksum without its flag")
+
+    def _check_sizes(self, header: Header, n_bytes: int) -> None:
+        """Every length agrees with the bytes that are there, which thus bound n before memory is taken for n values."""
+        if header.n > MAX_VALUES:
+            raise CorruptPayload(f"payload says it has {header.n} values; the most is {MAX_VALUES}")
+        coded_bytes = n_bytes - self._first_coded(header.n)
+        if coded_bytes != header.coded_bytes:
+            raise CorruptPayload(
+                f"payload of {n_bytes} bytes has {max(0, coded_bytes)} of symbols, its header says {header.coded_bytes}"
+            )
+        shape = self.shape(header.n)
+        least, most = self.coder.min_bytes(shape), self.coder.max_bytes(shape)
+        if not least <= coded_bytes <= most:
+            takes = f"{least} to {most}" if least < most else f"{most}"
+            raise CorruptPayload(f"{coded_bytes} bytes of symbols do not hold {header.n} values, which take {takes}")
+
+
+@lru_cache(maxsize=4096)
+def _row(header: bytes, device: torch.device) -> torch.Tensor:
+    """The header as a tensor, to be copied from only: sent to a GPU once, since sending makes the host wait."""
+    return torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device)
