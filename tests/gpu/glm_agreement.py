@@ -89,13 +89,13 @@ class Unheard(Communicator):
 def fused(given, how, device, comm=None):
     """Two epochs on the fused kernels, in segments of 3 s batches: state and loss of the last epoch."""
     from laconic.glm.solvers.device.blocks import Blocks
-    from laconic.glm.solvers.device.choose import is_known
+    from laconic.glm.solvers.device.choice import is_supported
     from laconic.glm.solvers.device.iterations import Iterations
 
     wire = Wire(Communicator() if comm is None else comm, how.precision.gram_wire)
     here = replace(given, columns=DenseColumns(given.columns.X.to(device))).cast(torch.float32)
     kind = Blocks if how.solver == "ca_sgd" else Iterations
-    assert is_known(here, how), "not known"
+    assert is_supported(here, how), "not supported"
     assert kind.suits(here, how, wire), "does not suit"
     state = begin(here, how)
     runner = Blocks(here, how, state, wire) if kind is Blocks else Iterations(here, how, state)

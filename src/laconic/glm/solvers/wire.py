@@ -1,23 +1,29 @@
-"""Sums over ranks, with their accounting."""
+"""Sums over ranks: the AllReduces of margins and Gram matrices, and when a GPU sends them.
+
+`Wire` sums and counts. `Reduction` says when, for the fused solver on a GPU: not at all on one rank (`Local`), in one
+AllReduce per block (`Joint`), or the Gram matrix one block ahead (`Prefetched`).
+"""
 
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 
 from laconic.codec import Codec
 from laconic.exchange import Accounting, Communicator, ScatterReduce
 from laconic.kernels import Stream
-from laconic.kernels.formats import format_named
+from laconic.kernels.formats import Format, format_named
 
 
 @dataclass(slots=True)
 class Wire:
-    """What carries margins and Gram matrices: one AllReduce for both, or with a codec one for each.
+    """Sums margins and Gram matrices over ranks: one AllReduce for both, or with a codec one for each.
 
-    comm      the ranks
-    format    of the sums: the name of a number format, or a `Codec` for the Gram matrix
-    stream    random numbers of the codec
-    messages  AllReduces so far
+    comm        the ranks
+    format      of the sums: the name of a number format, or a `Codec` for the Gram matrix
+    stream      random numbers of the codec
+    accounting  bytes and seconds so far, and
+    messages    AllReduces so far
     """
 
     comm: Communicator
@@ -57,3 +63,74 @@ class Wire:
     def _count(self, n_values: int, n_bytes: int) -> None:
         self.messages += 1
         self.accounting += Accounting(n_exchanges=1, n_values=n_values, bytes_sent=n_bytes, bytes_received=n_bytes)
+
+
+class Reduction(Protocol):
+    """Reduction strategies: local, one AllReduce, prefetched. When a block's sums over ranks are made."""
+
+    def after_gram(self, G: torch.Tensor) -> None:
+        """Called when the block's Gram matrix (k, k) has been queued, well before it is needed."""
+
+    def before_recurrence(self, parts: torch.Tensor, G: torch.Tensor, iteration: int) -> torch.Tensor:
+        """The margins of all ranks from parts (n_parts, C, k) of this rank's; from now on G holds sums as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """No reduction: one process."""
+
+    def after_gram(self, G: torch.Tensor) -> None:
+        pass
+
+    def before_recurrence(self, parts: torch.Tensor, G: torch.Tensor, iteration: int) -> torch.Tensor:
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """One AllReduce per block for margins and Gram matrix: Gloo, where the host must wait for every message anyway.
+
+    pairs   (n_pairs,) places in G of products of rows of different batches
+    margin  precision of the margins
+    """
+
+    wire: Wire
+    pairs: torch.Tensor
+    margin: Format
+
+    def after_gram(self, G: torch.Tensor) -> None:
+        pass
+
+    def before_recurrence(self, parts: torch.Tensor, G: torch.Tensor, iteration: int) -> torch.Tensor:
+        v, triangle = self.wire.sum(self.margin.round(parts.sum(0)), G.view(-1)[self.pairs], iteration)
+        G.view(-1)[self.pairs] = triangle
+        return v[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """Two AllReduces per block, that of the Gram matrix while the block before is worked on: NCCL.
+
+    The fields are those of `Joint`.
+    """
+
+    wire: Wire
+    pairs: torch.Tensor
+    margin: Format
+
+    def after_gram(self, G: torch.Tensor) -> None:
+        G.view(-1)[self.pairs] = self.wire.all_reduce(G.view(-1)[self.pairs], self._dtype)
+
+    def before_recurrence(self, parts: torch.Tensor, G: torch.Tensor, iteration: int) -> torch.Tensor:
+        return self.wire.all_reduce(self.margin.round(parts.sum(0)), self._dtype)[None]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return format_named(str(self.wire.format)).storage
+
+
+def reduction_for(wire: Wire, pairs: torch.Tensor, margin: Format) -> Reduction:
+    """The strategy for these ranks and their backend."""
+    if wire.comm.size == 1:
+        return Local()
+    return (Joint if wire.comm.is_gloo else Prefetched)(wire, pairs, margin)

@@ -1,15 +1,14 @@
-"""SGD on few columns: many iterations a launch."""
+"""SGD on a GPU for few columns: many iterations per kernel launch."""
 
 import torch
 
 from laconic.glm.problem import Problem
-from laconic.glm.solvers.device.lane import Lane, matrix
+from laconic.glm.solvers.device.buffers import SegmentBuffers, matrix
 from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
-from laconic.kernels.gpu.glm import gather_rows, padded, sgd
-from laconic.kernels.gpu.glm.sgd import suits
+from laconic.kernels.gpu.glm import gather_rows, row_buffer, sgd, sgd_fits
 from laconic.kernels.side_stream import SideStream
 
 PIECE_BYTES = 2**26
@@ -27,54 +26,56 @@ class Iterations:
         n, size = self.X.shape[1], settings.sampling.batch_size
         batches = max(1, PIECE_BYTES // (size * n * self.X.element_size()))
         self.piece = min(batches, settings.sampling.n_batches(problem.n_rows)) * size
-        self.Y = [padded(self.piece, n, size, self.X.dtype, device) for _ in range(2)]
-        self.side = SideStream(device)
-        self.lane: Lane | None = None
+        self.Y = [row_buffer(self.piece, n, size, self.X.dtype, device) for _ in range(2)]
+        self.stream = SideStream(device)
+        self.segment: SegmentBuffers | None = None
 
     @staticmethod
     def suits(problem: Problem, settings: Settings, wire: Wire) -> bool:
         """Whether the kernel knows this fit."""
         plain, size = settings.precision.is_plain("update"), settings.sampling.batch_size
-        return wire.comm.size == 1 and problem.n_outputs == 1 and plain and suits(problem.columns.n, size)
+        return wire.comm.size == 1 and problem.n_outputs == 1 and plain and sgd_fits(problem.columns.n, size)
 
     def advance(self, segment: Segment) -> float:
         """Step through a segment, changing the state's weights; returns Σ w φ."""
-        lane = self._load(segment)
+        buffers = self._load(segment)
         own = self.state.weights.intercept
         intercepts = torch.cat([own.value, own.momentum, own.average])
         pieces = [slice(i, min(i + self.piece, len(segment.rows))) for i in range(0, len(segment.rows), self.piece)]
         losses = torch.zeros(len(pieces), dtype=torch.float64, device=intercepts.device)
-        self._gather(lane, pieces, 0)
+        self._gather(buffers, pieces, 0)
         for i, piece in enumerate(pieces):
-            self.side.join()
-            self._gather(lane, pieces, i + 1)
-            self._step(lane, piece, self.Y[i % 2], intercepts, losses[i : i + 1])
+            self.stream.join()
+            self._gather(buffers, pieces, i + 1)
+            self._step(buffers, piece, self.Y[i % 2], intercepts, losses[i : i + 1])
         for target, value in zip((own.value, own.momentum, own.average), intercepts, strict=True):
             target.copy_(value)
         return float(losses.sum())
 
-    def _load(self, segment: Segment) -> Lane:
-        if self.lane is None or self.lane.capacity < len(segment.rows):
+    def _load(self, segment: Segment) -> SegmentBuffers:
+        if self.segment is None or self.segment.capacity < len(segment.rows):
             averages = self.settings.average is not None
-            self.lane = Lane(self.problem, len(segment.rows), segment.n_batches, 0, averages=averages)
-        self.lane.load(segment)
-        return self.lane
+            self.segment = SegmentBuffers(self.problem, len(segment.rows), segment.n_batches, 0, averages=averages)
+        self.segment.load(segment)
+        return self.segment
 
-    def _gather(self, lane: Lane, pieces: list[slice], i: int) -> None:
+    def _gather(self, segment: SegmentBuffers, pieces: list[slice], i: int) -> None:
         if i < len(pieces):
-            with self.side.fork():
-                gather_rows(self.X, lane.rows[pieces[i]], self.Y[i % 2][:, : self.X.shape[1]])
+            with self.stream.fork():
+                gather_rows(self.X, segment.rows[pieces[i]], self.Y[i % 2][:, : self.X.shape[1]])
 
-    def _step(self, lane: Lane, rows: slice, Y: torch.Tensor, intercepts: torch.Tensor, loss: torch.Tensor) -> None:
-        given, weights, size = self.settings, self.state.weights, self.settings.sampling.batch_size
+    def _step(
+        self, segment: SegmentBuffers, rows: slice, Y: torch.Tensor, intercepts: torch.Tensor, loss: torch.Tensor
+    ) -> None:
+        settings, weights, size = self.settings, self.state.weights, self.settings.sampling.batch_size
         batches = slice(rows.start // size, -(-rows.stop // size))
         sgd(
             Y,
-            lane.y[rows],
-            None if lane.w is None else lane.w[rows],
-            None if lane.offset is None else lane.offset[rows],
-            lane.rates[batches],
-            None if lane.mix is None else lane.mix[batches],
+            segment.y[rows],
+            None if segment.w is None else segment.w[rows],
+            None if segment.offset is None else segment.offset[rows],
+            segment.rates[batches],
+            None if segment.mix is None else segment.mix[batches],
             weights.x,
             weights.momentum,
             weights.average,
@@ -82,10 +83,10 @@ class Iterations:
             loss,
             code=self.problem.family.kernel_code,
             batch_size=size,
-            l2=given.penalty.l2,
-            l1=given.penalty.l1,
-            momentum=given.momentum,
+            l2=settings.penalty.l2,
+            l1=settings.penalty.l1,
+            momentum=settings.momentum,
             fitted=weights.intercept.fitted,
-            narrow=given.precision.margin == "bf16",
-            mean=given.gradient == "mean",
+            narrow=settings.precision.margin == "bf16",
+            mean=settings.gradient == "mean",
         )

@@ -6,8 +6,8 @@ Nothing here synchronises with the host, so a run of launches can be captured in
 
 from laconic.kernels.gpu.glm.gather import gather_rows
 from laconic.kernels.gpu.glm.gram import GramPlan, gram
-from laconic.kernels.gpu.glm.recurrence import gram_room, recurrence, room_for
-from laconic.kernels.gpu.glm.sgd import padded, sgd
+from laconic.kernels.gpu.glm.recurrence import gram_buffer, recurrence, recurrence_fits
+from laconic.kernels.gpu.glm.sgd import row_buffer, sgd, sgd_fits
 from laconic.kernels.gpu.glm.update import MarginPlan, margins, update
 
 __all__ = [
@@ -15,11 +15,12 @@ __all__ = [
     "MarginPlan",
     "gather_rows",
     "gram",
-    "gram_room",
+    "gram_buffer",
     "margins",
-    "padded",
     "recurrence",
-    "room_for",
+    "recurrence_fits",
+    "row_buffer",
     "sgd",
+    "sgd_fits",
     "update",
 ]

@@ -17,13 +17,13 @@ LARGEST_TILE = 2**14
 STAGES = 3
 
 
-def suits(n: int, batch_size: int) -> bool:
-    """Whether one program can hold a batch."""
+def sgd_fits(n: int, batch_size: int) -> bool:
+    """Whether one program can hold a batch in registers."""
     return n > 0 and next_power_of_two(n) * next_power_of_two(batch_size) <= LARGEST_TILE
 
 
-def padded(k: int, n: int, batch_size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Room for k rows of n columns: zeros, a power of two wide, and a batch's rows to spare, which are read too."""
+def row_buffer(k: int, n: int, batch_size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros for k rows of n columns: a power of two wide, and a batch's rows to spare, which are read too."""
     return torch.zeros(k + next_power_of_two(batch_size), next_power_of_two(n), dtype=dtype, device=device)
 
 
@@ -113,7 +113,7 @@ def sgd(
 ) -> None:
     """Take a step for each batch of rows, in place.
 
-    Y           (k + spare, N) rows in the order in which they are met, as `padded` makes room for them
+    Y           (k + spare, N) rows in the order in which they are met, as `row_buffer` makes the memory for them
     y, w        (k,) float32, and offset likewise
     rates, mix  (n_batches,) float32; mix None for no average
     x           (n,) float32, likewise u and average where in use; intercepts (3,): value, momentum, average

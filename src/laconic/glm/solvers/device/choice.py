@@ -1,4 +1,4 @@
-"""Which kernels a fit on a GPU runs on."""
+"""The choice of kernels for a fit on a GPU."""
 
 from typing import Protocol
 
@@ -29,9 +29,9 @@ def device_solver(problem: Problem, settings: Settings, state: State, wire: Wire
 
     `sgd`: one process, one output, and a batch that one multiprocessor can hold (2¹⁴ numbers).
     `ca_sgd`: no momentum, no average, an AllReduce in a number format, and a block that one multiprocessor can hold.
-    In one process, where s is no more than a way to cut up the work, blocks that would not fit are cut smaller.
+    In one process, where s only cuts up the work, blocks that would not fit are made smaller.
     """
-    if problem.columns.device.type != "cuda" or not is_known(problem, settings):
+    if problem.columns.device.type != "cuda" or not is_supported(problem, settings):
         return None
     from laconic.glm.solvers.device.blocks import Blocks  # Triton is loaded where it is first needed
     from laconic.glm.solvers.device.iterations import Iterations
@@ -41,7 +41,7 @@ def device_solver(problem: Problem, settings: Settings, state: State, wire: Wire
     return Blocks(problem, settings, state, wire) if Blocks.suits(problem, settings, wire) else None
 
 
-def is_known(problem: Problem, settings: Settings) -> bool:
+def is_supported(problem: Problem, settings: Settings) -> bool:
     """Whether matrix, family and precision are ones that the kernels know."""
     p, columns = settings.precision, problem.columns
     return (
