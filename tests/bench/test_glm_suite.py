@@ -21,6 +21,7 @@ from laconic.bench.glm.objective import TrainingRows
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, synthetic
 from laconic.bench.glm.time_to import TimeRow, time_to_rows
 from laconic.data import BadTable
+from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve
 from laconic.glm.job.source import Source
@@ -151,7 +152,7 @@ def test_a_file_with_many_classes(tmp_path):
 def test_a_bad_file_is_a_complaint_not_a_traceback(tmp_path):
     path = tmp_path / "bad.svm"
     path.write_text("1 1:0.5\nzero 1:2\n")
-    with pytest.raises(BadTable, match="line 2"):
+    with pytest.raises(LaconicError, match="line 2"):
         glm_rows(GLMOptions([Given("bad", source=Source(str(path)))], **TINY))
 
 

@@ -20,7 +20,7 @@ def forked_ranks():
 
 @pytest.fixture(autouse=True)
 def rank_functions(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
 
 def ended(pid: int) -> bool:
@@ -42,7 +42,7 @@ def all_end(pids: list[int], seconds: float = 10.0) -> bool:
 
 def test_results_come_back_in_order_and_nothing_is_left():
     told = []
-    results = start_ranks("rank_functions:add", {"number": 5}, [Host()] * 3, tell=told.append)
+    results = start_ranks("rank_functions:add", {"number": 5}, [Host()] * 3, progress=told.append)
     assert [r["rank"] for r in results] == [0, 1, 2]
     assert {r["sum"] for r in results} == {18.0}
     assert {r["threads"] for r in results} == {1}

@@ -11,6 +11,7 @@ from laconic.bench.papers.ca_sgd.data import PROBLEMS, given_problems, original,
 from laconic.bench.papers.ca_sgd.goals import ca_sgd_claims, ca_sgd_losses, ca_sgd_outcomes
 from laconic.bench.papers.ca_sgd.suite import CASGDOptions, ca_sgd_rows, gaps
 from laconic.data import SHAPES, BadTable
+from laconic.errors import LaconicError
 
 TINY = {"ranks": 2, "s": (4,), "batch_size": 4, "iterations": 8, "points": 4}
 NOTHING = given_problems(["susy"], 0.1, None)
@@ -153,5 +154,5 @@ def test_all_problems_are_the_papers_five():
 
 def test_a_malformed_file_is_told_by_the_ranks(tmp_path):
     (tmp_path / "SUSY").write_text("1 1:0.5\n-1 x\n")
-    with pytest.raises(BadTable, match="line 2"):
+    with pytest.raises(LaconicError, match="line 2"):
         ca_sgd_rows(CASGDOptions(given_problems(["susy"], 0.1, tmp_path), **TINY))

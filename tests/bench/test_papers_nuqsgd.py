@@ -18,7 +18,7 @@ from laconic.bench.papers.nuqsgd.seen import finite
 from laconic.bench.papers.nuqsgd.simulate import Schedule
 from laconic.bench.papers.nuqsgd.suite import nuqsgd_rows
 from laconic.bench.protocol import Spread
-from laconic.data import BadTable
+from laconic.errors import LaconicError
 from laconic.quantizers import NUQSGD, QSGD, Identity, QSGDInf, Sign
 from laconic.training import SimulatedWorkers
 from laconic.training.groups import make_groups
@@ -245,5 +245,5 @@ def test_wrong_options_are_told_before_any_work(options, said):
 
 
 def test_batches_larger_than_the_set_are_told():
-    with pytest.raises(BadTable, match="2 mini-batches of 40 are more than the 32 training images"):
+    with pytest.raises(LaconicError, match="2 mini-batches of 40 are more than the 32 training images"):
         nuqsgd_rows(NUQSGDOptions(**{**TINY, "batch_size": 40}))

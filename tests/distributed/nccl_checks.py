@@ -62,7 +62,7 @@ def streams_wait_for_each_other():
                 torch.cuda._sleep(20_000_000)
                 v.fill_(i)
                 handle = lockstep.start(AllGather() if i % 2 else Nothing(), Task(v, codec, Stream()))
-                with lockstep.side.current():
+                with lockstep.side_stream.current():
                     torch.cuda._sleep(20_000_000)
                 found = handle.wait().value.clone()
                 v.zero_()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from laconic.exchange import Communicator, Pipeline
-from laconic.exchange.threads import yielding_threads
+from laconic.exchange.channel import yielding_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="needs Linux")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from forking import run_script
 
 ROOT = Path(__file__).parents[2]

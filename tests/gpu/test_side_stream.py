@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from laconic.exchange.side import carry, urgent_side
+from laconic.exchange import Accounting, Communicator, Exchanged, Lockstep, Pipeline, Task
 from laconic.kernels.side_stream import SideStream
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -63,7 +63,6 @@ LAWS = {
     "fork with tensors": (lambda side: enter(side.fork(None, Passed())), [FOLLOW, "used by side", *HERE]),
     "join": (lambda side: side.join(), ["caller waits for side"]),
     "join with tensors": (lambda side: side.join(Passed()), ["caller waits for side", "used by caller"]),
-    "carry": (lambda side: list(carry(iter([None, None]), side)), 3 * HERE),
 }
 
 
@@ -80,18 +79,31 @@ def test_a_side_of_the_cpu_is_nothing(told, law):
     assert told == []
 
 
-def test_phases_on_the_cpu_are_the_same_phases():
-    phases = iter(())
-    assert carry(phases, SideStream(CPU)) is phases
+class ThreePhases:
+    """An exchange that only yields."""
+
+    def phases(self, task, comm):
+        yield
+        yield
+        return Exchanged(task.v, Accounting())
+
+
+@pytest.mark.parametrize("scheduler", [Pipeline, Lockstep])
+def test_each_phase_of_an_exchange_is_queued_on_the_side(told, scheduler):
+    running = scheduler(Communicator(), CUDA)
+    handle = running.start(ThreePhases(), Task(Passed(), None, None))
+    running.close()
+    handle.wait()
+    assert told == [FOLLOW, "used by side", *3 * HERE, "caller waits for side", "used by caller"]
 
 
 def test_an_exchange_goes_first(told):
-    assert (SideStream(CUDA).stream.priority, urgent_side(CUDA).stream.priority) == (0, -1)
+    assert (SideStream(CUDA).stream.priority, Lockstep(Communicator(), CUDA).side_stream.stream.priority) == (0, -1)
 
 
 @on_cuda
 def test_priorities_on_a_gpu():
-    assert (SideStream(CUDA).stream.priority, urgent_side(CUDA).stream.priority) == (0, -1)
+    assert (SideStream(CUDA).stream.priority, Lockstep(Communicator(), CUDA).side_stream.stream.priority) == (0, -1)
 
 
 @on_cuda

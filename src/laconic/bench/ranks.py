@@ -9,8 +9,7 @@ import torch
 from laconic.bench.checks import WrongResult
 from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.bench.suite import option
-from laconic.data import BadTable
-from laconic.errors import InvalidOption, Option, from_json
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.report.values import Row, rows_in, spread_in
@@ -66,16 +65,14 @@ def on_ranks(
 
     rates  of hosts whose link has another rate, by the host's number
 
-    A rank tells what is the user's to mend as {"complaint": …}, which is raised here as `BadTable`.
+    A `LaconicError` of a rank is raised here.
     """
     results: list[Any] | None
     if inside_torchrun():
         results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
     else:
         with emulated_network(ranks, rate, rates=rates) as hosts:
-            results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
-    if results is not None and "complaint" in results[0]:
-        raise BadTable(*from_json(results[0]["complaint"]))
+            results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=tell)
     return results
 
 

@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,7 +14,6 @@ from laconic.cli.errors import BadInput
 from laconic.cli.fit_progress import fit_progress
 from laconic.cli.fit_text import lines
 from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
-from laconic.errors import from_json
 
 if TYPE_CHECKING:
     from laconic.glm.job import Task
@@ -129,16 +128,10 @@ def _on_ranks(task: "Task", ranks: int | None, *, quiet: bool) -> dict[str, Any]
         joined = join_ranks(
             "laconic.cli.fit_progress:fit_showing", arguments | {"quiet": quiet}, timeout_seconds=TIMEOUT_SECONDS
         )
-        return None if joined is None else _checked(joined[0])
+        return None if joined is None else cast(dict[str, Any], joined[0])
     with fit_progress(quiet=quiet) as show:
         if ranks is None or ranks == 1:
-            return _checked(job.fit(show, task=arguments["task"]))
+            return job.fit(show, task=arguments["task"])
         hosts = [Host()] * ranks
-        results = start_ranks("laconic.glm.job:fit", arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, tell=show)
-        return _checked(results[0])
-
-
-def _checked(report: dict[str, Any]) -> dict[str, Any]:
-    if "complaint" in report:
-        raise BadInput(*from_json(report["complaint"]))
-    return report
+        results = start_ranks("laconic.glm.job:fit", arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=show)
+        return cast(dict[str, Any], results[0])

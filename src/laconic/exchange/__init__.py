@@ -1,20 +1,25 @@
-"""Exchanges: averages over a process group, with a codec on the wire."""
+"""Exchanges: averages over a process group, with a codec on the wire.
+
+what averages        `base` (the interface), `all_gather`, `scatter_reduce`, `all_reduce`, `choice` among them
+what carries bytes   `communicator` (the ranks), `channel`, `messages`, `outboxes`, `neighbours` on a `topology`
+what overlaps them   `scheduler`: `Pipeline` (threads) and `Lockstep` (none); `pieces`
+what starts ranks    `launch`, `rank`
+what ranks agree on  `agreement`
+"""
 
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.all_gather import AllGather
 from laconic.exchange.all_reduce import AllReduce
-from laconic.exchange.base import Exchange, Exchanged, Task
-from laconic.exchange.buffers import Buffers, KeptBuffers
-from laconic.exchange.by_size import BySize
+from laconic.exchange.base import Exchange, Exchanged, Nothing, Task
+from laconic.exchange.choice import EXCHANGES, BySize, by_name
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.lockstep import Lockstep, pipeline_for
-from laconic.exchange.names import EXCHANGES, by_name
+from laconic.exchange.messages import Buffers, KeptBuffers
+from laconic.exchange.mixing import Mixing
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.nothing import Nothing
 from laconic.exchange.pieces import PIECE_VALUES, average_in_pieces
-from laconic.exchange.pipeline import Handle, Pipeline
 from laconic.exchange.scatter_reduce import ScatterReduce
-from laconic.exchange.topology import Complete, Custom, Exponential, Mixing, Ring, Star, Topology, Torus
+from laconic.exchange.scheduler import Handle, Lockstep, Pipeline, Scheduler, pipeline_for
+from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Topology, Torus
 
 __all__ = [
     "EXCHANGES",
@@ -39,6 +44,7 @@ __all__ = [
     "Pipeline",
     "Ring",
     "ScatterReduce",
+    "Scheduler",
     "Star",
     "Task",
     "Topology",

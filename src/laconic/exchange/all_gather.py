@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
-from laconic.exchange.base import Exchange, Exchanged, Phases, Task
+from laconic.exchange.base import Exchange, Exchanged, Phases, Task, encode, received
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.encoding import encode, received
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class AllGather(Exchange):
             n, stream = task.v.numel(), replace(task.stream, rank=comm.rank)
             lengths = [task.codec.max_bytes(n)] * comm.size if task.codec.fixed_size else None
             outbox = comm.shared_outbox(lengths, task.v.device, phase=0, buffers=task.buffers)
-            payload = encode(task, 0, n, stream, accounting, outbox.room(comm.rank))
+            payload = encode(task, 0, n, stream, accounting, outbox.buffer_for(comm.rank))
             for r in comm.sending_order:
                 outbox.send(r, payload.data)
             inbox = outbox.close()

@@ -7,9 +7,8 @@ import torch
 
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
-from laconic.exchange.base import Exchange, Exchanged, Phases, Task
+from laconic.exchange.base import Exchange, Exchanged, Phases, Task, measure_error
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.encoding import measure_error
 from laconic.quantizers import Identity
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

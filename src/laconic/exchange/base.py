@@ -1,4 +1,7 @@
-"""The interface of an exchange: average a tensor over ranks."""
+"""The interface of an exchange, which averages a tensor over ranks, and its null member `Nothing`.
+
+`encode`, `received` and `measure_error` are what the members share.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
@@ -7,17 +10,17 @@ from typing import ClassVar
 
 import torch
 
-from laconic.codec import Codec
+from laconic.codec import Codec, Payload
 from laconic.exchange.accounting import Accounting
-from laconic.exchange.buffers import NEW, Buffers
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.messages import NEW, Buffers
 from laconic.kernels import Stream
 from laconic.quantizers.base import flat
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What every rank holds after an exchange, to the last bit the same, and what it cost this rank."""
+    """The result of an exchange: the average, the same on every rank to the last bit, and what it cost this rank."""
 
     value: torch.Tensor
     accounting: Accounting
@@ -27,12 +30,13 @@ class Exchanged:
 class Task:
     """One tensor to average.
 
-    v       (n,), any floating type
-    codec   how it goes over the wire
-    stream  where its random numbers come from; `rank` is filled in
-    memory  error memory of this rank, updated in place
-    out     where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
-    buffers where memory for messages comes from
+    v              (n,), any floating type
+    codec          how it goes over the wire
+    stream         of its random numbers; `rank` is filled in
+    memory         error memory of this rank, updated in place
+    measure_error  whether to measure the quantisation error of this rank's message
+    out            where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
+    buffers        where memory for messages comes from
     """
 
     v: torch.Tensor
@@ -51,7 +55,7 @@ class Task:
 
 
 Phases = Generator[None, None, Exchanged]
-"""An exchange under way: each `next` runs one phase, and only the phases after the first wait for other ranks."""
+"""A running exchange: each `next` runs one phase. The first phase never waits for other ranks; later ones may."""
 
 
 class Exchange(ABC):
@@ -61,7 +65,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def phases(self, task: Task, comm: Communicator) -> Phases:
-        """The exchange, cut where it waits for other ranks; phase i uses channel i of `comm`."""
+        """The exchange as a generator, cut where it waits for other ranks; phase i uses channel i of `comm`."""
 
     def check(self, codec: Codec) -> None:  # noqa: B027 (most carry any codec)
         """Raise `ValueError` if this exchange cannot carry `codec`; the message names both."""
@@ -74,7 +78,7 @@ class Exchange(ABC):
         n = flat(v).numel()
         if out is not None and (out.dtype != torch.float32 or out.shape != (n,) or not out.is_contiguous()):
             raise ValueError(
-                f"out must be a contiguous row of {n} float32, one a value, got {out.dtype} of shape {tuple(out.shape)}"
+                f"out must be a contiguous row of {n} float32 values, got {out.dtype} of shape {tuple(out.shape)}"
             )
 
     @abstractmethod
@@ -114,3 +118,55 @@ class Exchange(ABC):
             except StopIteration as end:
                 result: Exchanged = end.value
                 return result
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing(Exchange):
+    """Every rank keeps its own values. For benchmarks only: replicas drift apart."""
+
+    name: ClassVar[str] = "nothing"
+
+    def phases(self, task: Task, comm: Communicator) -> Phases:
+        yield
+        value = task.target().copy_(task.v.detach().reshape(-1))
+        return Exchanged(value, Accounting(n_exchanges=1, n_values=value.numel()))
+
+    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
+        return 0
+
+    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
+        """No bound: nothing is averaged."""
+        return float("inf")
+
+
+def encode(
+    task: Task, first: int, last: int, stream: Stream, accounting: Accounting, out: torch.Tensor | None = None
+) -> Payload:
+    """Values [first, last) of the task as a payload, in `out` if given; the memory's part is updated in place."""
+    v = task.v.reshape(-1)[first:last]
+    memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
+    payload = task.codec.encode(v, stream, memory, out=out)
+    if task.measure_error:
+        sent = task.codec.decode(Payload(payload.data, trusted=True), last - first)
+        measure_error(v, sent, accounting)
+    return payload
+
+
+def received(code: torch.Tensor) -> Payload:
+    """A message as a payload. On a GPU its header is not read, for the host would wait for it.
+
+    This rank fixed the message's length, and `laconic.compress` compares the ranks' codecs before the first exchange.
+    """
+    return Payload(code, trusted=code.is_cuda)
+
+
+def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -> None:
+    """Add ‖sent − v‖² and ‖v‖² to the accounting; on a GPU they stay there until somebody asks for them.
+
+    Nothing is added where one of them is not finite: a step that a loss scaler throws away would be in every later sum.
+    """
+    v = v.detach().double().reshape(-1)
+    found = torch.stack([(sent.double() - v).square().sum(), v.square().sum()])
+    error, energy = torch.where(torch.isfinite(found).all(), found, 0.0)
+    accounting.error += error if v.is_cuda else float(error)
+    accounting.energy += energy if v.is_cuda else float(energy)

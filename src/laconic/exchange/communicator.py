@@ -9,12 +9,9 @@ from itertools import count
 import torch
 import torch.distributed as dist
 
-from laconic.exchange.buffers import NEW, Buffers
-from laconic.exchange.channel import CPU, Channel
-from laconic.exchange.collective import SharedOutbox, SpreadOutbox
-from laconic.exchange.inbox import Inbox, Wait
-from laconic.exchange.outbox import CollectedOutbox, LoneOutbox, Outbox, PairwiseOutbox
-from laconic.exchange.threads import yielding_threads
+from laconic.exchange.channel import CPU, Channel, yielding_threads
+from laconic.exchange.messages import NEW, Buffers, Inbox, Outbox, Wait
+from laconic.exchange.outboxes import AllGatherOutbox, AllToAllOutbox, CollectedOutbox, LocalOutbox, PairwiseOutbox
 
 N_TAGS = 4
 """Phases whose messages are numbered apart from those of the others; all later ones share the last numbers."""
@@ -144,22 +141,22 @@ class Communicator:
         """
         tag = self._tag(phase)
         if not self.channels:
-            return LoneOutbox(lengths, device, buffers, str(phase))
+            return LocalOutbox(lengths, device, buffers, str(phase))
         channel = self.channel(phase)
         if lengths is not None and channel.is_gloo:
             return PairwiseOutbox(channel, lengths, device, tag, buffers, str(phase))
         if lengths is not None and sending is not None:
-            return SpreadOutbox(channel, sending, lengths, device, buffers, str(phase))
+            return AllToAllOutbox(channel, sending, lengths, device, buffers, str(phase))
         return CollectedOutbox(channel, lengths, device)
 
     def shared_outbox(
         self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW
     ) -> Outbox:
-        """The same where every rank gets the same message: `send` it to each, `room` is one for all."""
+        """The same where every rank gets the same message: `send` it to each; `buffer_for` is the same for all."""
         if lengths is None or not self.channels or self.channel(phase).is_gloo:
             return self.outbox(lengths, device, phase=phase, buffers=buffers)
         self._tag(phase)
-        return SharedOutbox(self.channel(phase), lengths, device, buffers, str(phase))
+        return AllGatherOutbox(self.channel(phase), lengths, device, buffers, str(phase))
 
     def _tag(self, phase: int) -> int:
         return next(self._tags[min(phase, len(self._tags) - 1)])

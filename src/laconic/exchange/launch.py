@@ -1,6 +1,6 @@
 """Start ranks on this machine, or join those that torchrun has started; what they return comes back as JSON."""
 
-import importlib
+import atexit
 import json
 import os
 import queue
@@ -10,21 +10,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 import torch.distributed as dist
 
-from laconic.errors import InvalidOption, Option
+from laconic.errors import ExchangeFailed, InvalidOption, LaconicError, Option, from_json
 from laconic.exchange.agreement import gather_json
+from laconic.exchange.channel import backend_of, yielding_threads
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.rank import Job, Progress, outcome
 
-Tell = Callable[[str], None]
-"""Called with what is being done now, for a progress bar."""
 STDERR_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
 
@@ -54,23 +53,6 @@ class Host:
         return [shutil.which("ip") or "ip", "netns", "exec", self.namespace]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a rank process is told, as one line of JSON on its standard input.
-
-    function   "module:name" of what to call, as name(tell, **arguments)
-    arguments  plain JSON values
-    store      file that the ranks find each other by; it can be reached from every namespace of this machine
-    """
-
-    function: str
-    arguments: Mapping[str, Any]
-    rank: int
-    size: int
-    store: str
-    timeout_seconds: float
-
-
 def inside_torchrun() -> bool:
     """Whether this process is itself a rank, as torchrun starts them."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
@@ -87,13 +69,42 @@ def n_ranks(asked: int | None, default: int = 4) -> int:
     return size
 
 
+def default_communicator() -> Communicator:
+    """All ranks of the default process group; without one, this process alone.
+
+    Under torchrun (RANK and WORLD_SIZE are in the environment) a script that has set up no process group gets one over
+    Gloo, once, which is left when the script ends. So the same script runs alone and on many ranks.
+
+    >>> default_communicator().size
+    1
+    """
+    if not dist.is_initialized() and inside_torchrun() and int(os.environ["WORLD_SIZE"]) > 1:
+        with yielding_threads():
+            dist.init_process_group("gloo")
+        atexit.register(_leave)
+    if dist.group.WORLD is not None and not backend_of(dist.group.WORLD):
+        raise ExchangeFailed(
+            "the default process group is NCCL, which carries no CPU tensors; "
+            'set it up with init_process_group("gloo"), or pass comm=Communicator.over(new_group(backend="gloo"))'
+        )
+    return Communicator.over()
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def join_ranks(function: str, arguments: Mapping[str, Any], *, timeout_seconds: float = 600.0) -> list[Any] | None:
-    """Call `function` on this rank of torchrun; on rank 0, what each rank returned, and None on the others."""
+    """Call `function` on this rank of torchrun; on rank 0, what each rank returned, and None on the others.
+
+    If the function raises a `LaconicError`, rank 0 raises it.
+    """
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
     try:
         comm = Communicator.over()
-        results = gather_json(comm, _find(function)(lambda label: None, **arguments))
-        return results if comm.rank == 0 else None
+        outcomes = gather_json(comm, outcome(function, arguments, lambda text: None))
+        return _results(dict(enumerate(outcomes))) if comm.rank == 0 else None
     finally:
         dist.destroy_process_group()
 
@@ -104,17 +115,17 @@ def start_ranks(
     hosts: Sequence[Host],
     *,
     timeout_seconds: float = 600.0,
-    tell: Tell = lambda label: None,
+    progress: Progress = lambda text: None,
 ) -> list[Any]:
-    """Call `function` on one new process for each host, joined in a Gloo process group; what each rank returned.
+    """Call `function` on one new process per host, joined in a Gloo process group; what each rank returned.
 
-    function   "module:name" of an importable function; called as name(tell, **arguments)
+    function   "module:name" of an importable function; called as name(progress, **arguments)
     arguments  plain JSON values; results must be such, too. Nothing is pickled
-    tell       called here with whatever rank 0 tells
+    progress   called here with the texts that rank 0 calls its own with
 
     Each process has one thread for torch and for our kernels. All are ended, by their own ids, before this returns or
-    raises; they also end by themselves when this process is gone. `RankFailed` shows the error output of the rank that
-    failed first.
+    raises; they also end by themselves when this process is gone. A `LaconicError` of the function is raised here; for
+    any other failure `RankFailed` shows the error output of the rank that failed first.
     """
     with tempfile.TemporaryDirectory(prefix="laconic-") as folder:
         ranks: list[_Rank] = []
@@ -122,26 +133,9 @@ def start_ranks(
             for rank, host in enumerate(hosts):
                 job = Job(function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds)
                 ranks.append(_Rank(job, host, Path(folder, f"stderr-{rank}")))
-            return _results(ranks, timeout_seconds, tell)
+            return _results(_outcomes(ranks, timeout_seconds, progress))
         finally:
             _end(ranks)
-
-
-def run_job(job: Job, tell: Tell) -> Any:
-    """The work of one rank process."""
-    torch.set_num_threads(1)
-    timeout = timedelta(seconds=job.timeout_seconds)
-    dist.init_process_group("gloo", f"file://{job.store}", timeout, job.size, job.rank)
-    result = _find(job.function)(tell, **job.arguments)
-    dist.barrier()  # so that no rank leaves while another still talks to it
-    dist.destroy_process_group()
-    return result
-
-
-def _find(function: str) -> Callable[..., Any]:
-    module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
 
 
 class _Rank:
@@ -174,10 +168,12 @@ class _Rank:
             self.events.put(json.loads(line))
         self.events.put({"ended": self.process.wait()})
 
-    def complaint(self, code: int) -> str:
-        """What a person should know about this rank's failure."""
-        said = self.stderr.read_text(errors="replace").strip()[-STDERR_CHARACTERS:]
-        return f"rank {self.rank} ended with exit status {code} and no result" + (f":\n{said}" if said else "")
+    def failure(self, code: int) -> RankFailed:
+        """That it ended without a result, with the end of its error output."""
+        output = self.stderr.read_text(errors="replace").strip()[-STDERR_CHARACTERS:]
+        return RankFailed(
+            f"rank {self.rank} ended with exit status {code} and no result" + (f":\n{output}" if output else "")
+        )
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:
@@ -186,29 +182,45 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def _results(ranks: Sequence[_Rank], timeout_seconds: float, tell: Tell) -> list[Any]:
-    """Listen to all ranks until each has given its result and ended, one has failed, or time is up."""
+def _outcomes(ranks: Sequence[_Rank], timeout_seconds: float, progress: Progress) -> dict[int, dict[str, Any]]:
+    """Listen to all ranks until each has given its outcome and ended, one has failed, or time is up.
+
+    Ranks that do not answer soon after another's error are waited for no longer.
+    """
     deadline = time.monotonic() + timeout_seconds
-    results: dict[int, Any] = {}
+    outcomes: dict[int, dict[str, Any]] = {}
     running = {rank.rank: rank for rank in ranks}
     while running:
         if time.monotonic() > deadline:
+            if any("error" in found for found in outcomes.values()):
+                break
             raise RankFailed(f"ranks {sorted(running)} were not done after {timeout_seconds:g} s")
         heard = False
         for number, rank in list(running.items()):
             while not rank.events.empty():
                 event, heard = rank.events.get(), True
-                if "result" in event:
-                    results[number] = event["result"]
-                elif "doing" in event:
-                    tell(event["doing"])
-                elif number not in results or event["ended"] != 0:
-                    raise RankFailed(rank.complaint(event["ended"]))
+                if "progress" in event:
+                    progress(event["progress"])
+                elif "ended" not in event:
+                    outcomes[number] = event
+                    if "error" in event:
+                        deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+                elif number not in outcomes or event["ended"] != 0:
+                    raise rank.failure(event["ended"])
                 else:
                     del running[number]
         if not heard:
             time.sleep(0.02)
-    return [results[number] for number in sorted(results)]
+    return outcomes
+
+
+def _results(outcomes: Mapping[int, Mapping[str, Any]]) -> list[Any]:
+    """The results in the order of ranks; the error of the first rank that had one is raised."""
+    by_rank = [found for _, found in sorted(outcomes.items())]
+    for found in by_rank:
+        if "error" in found:
+            raise LaconicError(*from_json(found["error"]))
+    return [found["result"] for found in by_rank]
 
 
 def _end(ranks: Sequence[_Rank]) -> None:

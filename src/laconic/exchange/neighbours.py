@@ -12,7 +12,8 @@ from laconic.errors import CorruptPayload, ExchangeFailed
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.channel import CPU
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.topology import Mixing, Topology
+from laconic.exchange.mixing import Mixing
+from laconic.exchange.topology import Topology
 
 Works = list[dist.Work]
 

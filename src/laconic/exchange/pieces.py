@@ -1,4 +1,4 @@
-"""Large tensors, averaged in pieces: while one is on the wire, the next is quantised and the one before decoded."""
+"""Large tensors, averaged in pieces: while one piece is on the wire, the next is quantised, the one before decoded."""
 
 from collections.abc import Iterator
 
@@ -7,16 +7,15 @@ import torch
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Task
-from laconic.exchange.lockstep import Lockstep
-from laconic.exchange.pipeline import Pipeline
+from laconic.exchange.scheduler import Scheduler
 from laconic.kernels import Stream
 
 PIECE_VALUES = 2**22
-"""Values a piece: fewer overlap better, more have fewer messages."""
+"""Values per piece: fewer overlap better, more have fewer messages."""
 
 
 def average_in_pieces(
-    pipeline: Pipeline | Lockstep,
+    pipeline: Scheduler,
     exchange: Exchange,
     v: torch.Tensor,
     codec: Codec,
@@ -29,13 +28,14 @@ def average_in_pieces(
 ) -> Exchanged:
     """Average `v` (n,) over the ranks of the pipeline, about `piece_values` at a time, and wait for it.
 
-    out  where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
+    pipeline  a `Pipeline` or `Lockstep`
+    out       where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
 
     The result has every property that the exchange's own has; its bits depend on `piece_values`, which must be the same
     on all ranks. The seconds of its accounting are sums over pieces, so that together they exceed the time it took.
 
     >>> import torch, laconic
-    >>> from laconic.exchange import AllGather, Communicator
+    >>> from laconic.exchange import AllGather, Communicator, Pipeline
     >>> pipeline = Pipeline(Communicator())
     >>> v = torch.arange(10.0)
     >>> average_in_pieces(pipeline, AllGather(), v, laconic.codec("fp32"), piece_values=4).value.equal(v)

@@ -1,29 +1,90 @@
-"""What `start_ranks` starts: `python -m laconic.exchange.rank`, with a job on standard input."""
+"""One rank process, as `launch.start_ranks` starts it: `python -m laconic.exchange.rank` with a job on standard input.
 
+What it writes on standard output, one JSON object per line: {"progress": text} any number of times, on rank 0; then
+{"result": value}, or {"error": parts} if the function raised a `LaconicError`, whose parts the starter raises again.
+"""
+
+import importlib
 import json
 import os
 import sys
 import threading
-from typing import IO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import IO, Any
 
-from laconic.exchange.launch import Job, run_job
+import torch
+import torch.distributed as dist
+
+from laconic.errors import LaconicError
+
+Progress = Callable[[str], None]
+"""Called with what is being done now, for a progress bar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a rank process is to do; one line of JSON on its standard input.
+
+    function   "module:name" of what to call, as name(progress, **arguments)
+    arguments  plain JSON values
+    store      file that the ranks find each other by; it can be reached from every namespace of this machine
+    """
+
+    function: str
+    arguments: Mapping[str, Any]
+    rank: int
+    size: int
+    store: str
+    timeout_seconds: float
+
+
+def find_function(function: str) -> Callable[..., Any]:
+    """The function that "module:name" names.
+
+    >>> find_function("math:sqrt")(4.0)
+    2.0
+    """
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def outcome(function: str, arguments: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Call a function: {"result": value}, or {"error": parts} if it raised a `LaconicError`."""
+    try:
+        return {"result": find_function(function)(progress, **arguments)}
+    except LaconicError as error:
+        return {"error": error.to_json()}
 
 
 def main() -> None:
-    """Read the job, do it, write the result as a line of JSON; end at once when the starter is gone."""
+    """Read the job, do it, write its outcome; end at once when the starter is gone."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed goes to stderr
     job = Job(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_starter, args=(sys.stdin,), daemon=True).start()
 
-    def tell(label: str) -> None:
+    def progress(text: str) -> None:
         if job.rank == 0:
-            _write(answers, {"doing": label})
+            _write(answers, {"progress": text})
 
-    _write(answers, {"result": run_job(job, tell)})
-    answers.flush()
+    _write(answers, _run(job, progress))
     sys.stderr.flush()
     os._exit(0)  # threads of process groups may still be about; the result is out
+
+
+def _run(job: Job, progress: Progress) -> dict[str, Any]:
+    """Join the other ranks and do the job."""
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=job.timeout_seconds)
+    dist.init_process_group("gloo", f"file://{job.store}", timeout, job.size, job.rank)
+    found = outcome(job.function, job.arguments, progress)
+    if "result" in found:
+        dist.barrier()  # so that no rank leaves while another still talks to it
+        dist.destroy_process_group()
+    return found
 
 
 def _end_with_starter(stdin: IO[str]) -> None:
@@ -31,7 +92,7 @@ def _end_with_starter(stdin: IO[str]) -> None:
     os._exit(1)
 
 
-def _write(answers: IO[str], event: dict[str, object]) -> None:
+def _write(answers: IO[str], event: Mapping[str, Any]) -> None:
     answers.write(json.dumps(event) + "\n")
     answers.flush()
 

@@ -9,10 +9,9 @@ import torch
 
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
-from laconic.exchange.base import Exchange, Exchanged, Phases, Task
+from laconic.exchange.base import Exchange, Exchanged, Phases, Task, encode, received
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.encoding import encode, received
-from laconic.exchange.inbox import Inbox
+from laconic.exchange.messages import Inbox
 from laconic.kernels import Stream
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import Identity, QSGDInf
@@ -103,7 +102,7 @@ class _UnderWay:
             outbox = comm.outbox(expected, task.v.device, phase=0, sending=sending, buffers=task.buffers)
             for r in comm.sending_order:
                 at = self.stream.at(tensor=f"{self.stream.tensor}/{r}")
-                code = encode(task, cuts[r], cuts[r + 1], at, self.accounting, outbox.room(r)).data
+                code = encode(task, cuts[r], cuts[r + 1], at, self.accounting, outbox.buffer_for(r)).data
                 self.accounting.bytes_sent += len(code) if r != comm.rank else 0
                 outbox.send(r, code)
             return outbox.close()
@@ -116,7 +115,7 @@ class _UnderWay:
             expected = [second.max_bytes(m) for m in self.sizes] if second.fixed_size else None
             outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
             at = self.stream.at(tensor=f"{self.stream.tensor}/average")
-            code = second.encode(own, at, out=outbox.room(comm.rank)).data
+            code = second.encode(own, at, out=outbox.buffer_for(comm.rank)).data
             self.accounting.bytes_sent += len(code) * (comm.size - 1)
             for r in comm.sending_order:
                 outbox.send(r, code)

@@ -44,7 +44,7 @@ def calibrate_here(
         )
     else:
         try:
-            results = start_ranks(function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, tell=tell)
+            results = start_ranks(function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, progress=tell)
         except RankFailed as error:
             first, *rest = str(error).splitlines()
             raise CalibrationFailed(f"calibration failed: {first}{' ' + rest[-1].strip() if rest else ''}") from error

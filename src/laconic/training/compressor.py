@@ -14,9 +14,8 @@ from laconic.exchange import (
     Exchange,
     Handle,
     KeptBuffers,
-    Lockstep,
     Nothing,
-    Pipeline,
+    Scheduler,
     Task,
     pipeline_for,
 )
@@ -62,7 +61,7 @@ class Compressor:
     last: Accounting = field(default_factory=Accounting)
     n_counted: int = 0
     plan: Plan | None = None
-    _pipeline: Pipeline | Lockstep | None = None
+    _scheduler: Scheduler | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
     _views: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
     _buffers: dict[int, KeptBuffers] = field(default_factory=dict)
@@ -105,9 +104,9 @@ class Compressor:
 
     def start(self, group: Group, v: torch.Tensor) -> Handle:
         """Begin to average a group's values; groups must be started in the same order on every rank."""
-        if self._pipeline is None:
-            self._pipeline = pipeline_for(self.comm, self.device)
-        return self._pipeline.start(*self.task(group, v))
+        if self._scheduler is None:
+            self._scheduler = pipeline_for(self.comm, self.device)
+        return self._scheduler.start(*self.task(group, v))
 
     def finish_step(self, accounting: Accounting) -> None:
         """All groups of a step have been averaged."""
@@ -118,7 +117,7 @@ class Compressor:
 
     def close(self) -> None:
         """End the threads and give back the channels."""
-        if self._pipeline is not None:
-            self._pipeline.close()
-            self._pipeline = None
+        if self._scheduler is not None:
+            self._scheduler.close()
+            self._scheduler = None
         self.comm.close()

@@ -7,7 +7,7 @@ import torch
 from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Accounting
-from laconic.exchange.encoding import measure_error
+from laconic.exchange.base import measure_error
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
 from laconic.training.compressor import PLAIN

@@ -6,7 +6,6 @@ from typing import Any
 from laconic.bench.glm.contenders import Contender
 from laconic.bench.glm.data import Given, load
 from laconic.bench.glm.lane import Lane, check, look, new_lanes, rounds_of, run_round
-from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.glm import Problem
 from laconic.glm.ranks import user_errors
@@ -46,10 +45,7 @@ def on_problems(
     batch_size: int,
     run: Run,
 ) -> dict[str, Any]:
-    """By problem and label what was seen of every contender, after `run` has run them.
-
-    What is the user's to mend comes back as {"complaint": …}.
-    """
+    """By problem and label what was seen of every contender, after `run` has run them."""
     comm = Communicator.open(n_channels=1)
     everyone = [Contender(**values) for values in contenders]
     found: dict[str, Any] = {}
@@ -67,8 +63,6 @@ def on_problems(
                 "n_features": n_features,
                 "lanes": {label: lane.found() for label, lane in lanes.items()},
             }
-    except LaconicError as error:
-        return {"complaint": error.to_json()}
     finally:
         comm.close()
     return found

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import raise_on_all_ranks, require_same
-from laconic.exchange.default import default_communicator
+from laconic.exchange.launch import default_communicator
 from laconic.glm.attempts import solve_with_smaller_steps
 from laconic.glm.auto_recipe import precision_for
 from laconic.glm.columns import Columns

@@ -11,7 +11,6 @@ import torch
 
 from laconic.atomic_write import check_writable
 from laconic.data import BadTable
-from laconic.errors import LaconicError
 from laconic.exchange import Accounting, Communicator
 from laconic.glm.attempts import as_before, solve_with_smaller_steps
 from laconic.glm.auto_recipe import find_recipe, is_auto, with_recipe
@@ -30,12 +29,9 @@ TELL_SECONDS = 0.1
 def fit(tell: Tell, *, task: Mapping[str, Any]) -> dict[str, Any]:
     """Fit on the ranks there are; every rank calls this. What is returned is JSON: rank 0 gives the report.
 
-    Whatever is the user's to mend comes back as {"complaint": …}, on every rank alike.
+    Whatever is the user's to mend is raised as a `LaconicError`, on every rank.
     """
-    try:
-        return run(Task.from_json(task), tell)
-    except LaconicError as error:
-        return {"complaint": error.to_json()}
+    return run(Task.from_json(task), tell)
 
 
 def run(task: Task, tell: Tell = lambda said: None, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from laconic.bench.papers.nuqsgd.pictures import Pictures, open_pictures
 from laconic.bench.papers.nuqsgd.seen import Seen
 from laconic.bench.papers.nuqsgd.simulate import Schedule, batch_of, new_network, new_optimizer, wait_for
 from laconic.bench.ranks import barrier, digest
-from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.training import compress
 from laconic.training.compressor import Compressor
@@ -47,16 +46,13 @@ class RankLane:
 
 
 def nuqsgd_on_rank(tell: Callable[[str], None], *, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Train with every method; what was seen of each. What is the user's to mend comes back as {"complaint": …}."""
+    """Train with every method; what was seen of each."""
     asked = NUQSGDOptions(**options)
     comm = Communicator.over()
     device = device_of(asked.device, comm.rank)
     tell("reading the images")
-    try:
-        pictures = open_pictures(asked.dataset, asked.data, device, asked.images)
-        schedule = asked.schedule(pictures.n_train)
-    except LaconicError as error:
-        return {"complaint": error.to_json()}
+    pictures = open_pictures(asked.dataset, asked.data, device, asked.images)
+    schedule = asked.schedule(pictures.n_train)
     lanes = [_lane(method, asked, pictures, schedule, device) for method in asked.chosen()]
     train(lanes, asked.chosen(), pictures, schedule, comm, tell)
     found = {"images": pictures.about, "lanes": [lane.found() for lane in lanes]}

@@ -1,43 +1,29 @@
-"""Messages on their way from this rank: an all-to-all under way."""
+"""The ways to send messages: within one rank, pairwise over Gloo, or in one collective of the process group.
 
-from abc import ABC, abstractmethod
+For NCCL, `AllToAllOutbox` and `AllGatherOutbox` have messages written and read where the collective takes them. Each
+message has a row of whole 64 bytes, so that those received are the rows of a matrix, which one kernel reads in place. A
+few bytes at the end of a row travel along and mean nothing.
+"""
+
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
 
-from laconic.exchange.buffers import Buffers
 from laconic.exchange.channel import Channel
-from laconic.exchange.inbox import Inbox, Wait
+from laconic.exchange.messages import CPU, Buffers, Inbox, Outbox, Wait, whole_row
 
-ROW_BYTES = 64
-"""Received messages begin at multiples of it."""
-CPU = torch.device("cpu")
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the newer name of the same
 
 
-class Outbox(ABC):
-    """An all-to-all under way: `send` once to each rank, in any order, then `close`."""
-
-    @abstractmethod
-    def send(self, rank: int, message: torch.Tensor) -> None:
-        """Send a message (uint8) to a rank; returns at once."""
-
-    @abstractmethod
-    def close(self) -> Inbox:
-        """All messages are sent: where the others' arrive."""
-
-    def room(self, rank: int) -> torch.Tensor | None:
-        """Where to write the message to a rank, to save a copy; None if it may lie anywhere."""
-        return None
-
-
-class LoneOutbox(Outbox):
+class LocalOutbox(Outbox):
     """One rank that talks to itself."""
 
     def __init__(self, lengths: list[int] | None, device: torch.device, buffers: Buffers, purpose: str) -> None:
         self.lengths, self.device, self.buffers, self.purpose = lengths, device, buffers, purpose
         self.messages: list[torch.Tensor] = []
 
-    def room(self, rank: int) -> torch.Tensor | None:
+    def buffer_for(self, rank: int) -> torch.Tensor | None:
         if self.lengths is None:
             return None
         length = self.lengths[0]
@@ -104,7 +90,7 @@ class PairwiseOutbox(Outbox):
         rows = self.buffers.empty(f"received {self.purpose}", size * width, torch.uint8, device, pinned=pinned)
         return [row[:length] for row, length in zip(rows.view(size, width).unbind(), lengths, strict=True)]
 
-    def room(self, rank: int) -> torch.Tensor | None:
+    def buffer_for(self, rank: int) -> torch.Tensor | None:
         return self.places[rank] if rank == self.channel.rank else None
 
     def send(self, rank: int, message: torch.Tensor) -> None:
@@ -135,10 +121,80 @@ class PairwiseOutbox(Outbox):
             self.channel.wait(work)
 
 
-def whole_row(n_bytes: int) -> int:
-    """Bytes of the row that a message of so many lies in.
+class AllToAllOutbox(Outbox):
+    """A message for each rank, as one all-to-all.
 
-    >>> whole_row(1), whole_row(64), whole_row(65)
-    (64, 64, 128)
+    sending   bytes to be sent to each rank
+    expected  bytes to be received from each rank
     """
-    return -(-n_bytes // ROW_BYTES) * ROW_BYTES
+
+    def __init__(
+        self,
+        channel: Channel,
+        sending: list[int],
+        expected: list[int],
+        device: torch.device,
+        buffers: Buffers,
+        purpose: str,
+    ) -> None:
+        self.channel, self.device = channel, device
+        self.widths = [[whole_row(length) for length in lengths] for lengths in (sending, expected)]
+        self.sent, self.received = (
+            buffers.empty(f"{name} {purpose}", sum(widths), torch.uint8, device)
+            for name, widths in zip(("sent", "received"), self.widths, strict=True)
+        )
+        self.rows, self.messages = _cut(self.sent, sending), _cut(self.received, expected)
+
+    def buffer_for(self, rank: int) -> torch.Tensor | None:
+        return self.rows[rank]
+
+    def send(self, rank: int, message: torch.Tensor) -> None:
+        _put(message, self.rows[rank])
+
+    def close(self) -> Inbox:
+        sending, expected = self.widths
+        group = self.channel.group
+        work = dist.all_to_all_single(self.received, self.sent, expected, sending, group=group, async_op=True)
+        return Inbox(self.messages, _arrivals(self.channel, work), self.device)
+
+
+class AllGatherOutbox(Outbox):
+    """The same message for every rank, as one all-gather, in place.
+
+    expected  bytes to be received from each rank, own message's included
+    """
+
+    def __init__(
+        self, channel: Channel, expected: list[int], device: torch.device, buffers: Buffers, purpose: str
+    ) -> None:
+        self.channel, self.device = channel, device
+        width = whole_row(max(expected))
+        self.received = buffers.empty(f"shared {purpose}", width * channel.size, torch.uint8, device)
+        self.own = self.received[channel.rank * width : (channel.rank + 1) * width]
+        rows = self.received.view(channel.size, width).unbind()
+        self.messages = [row[:length] for row, length in zip(rows, expected, strict=True)]
+
+    def buffer_for(self, rank: int) -> torch.Tensor | None:
+        return self.messages[self.channel.rank]
+
+    def send(self, rank: int, message: torch.Tensor) -> None:
+        _put(message, self.messages[self.channel.rank])
+
+    def close(self) -> Inbox:
+        work = _all_gather(self.received, self.own, group=self.channel.group, async_op=True)
+        return Inbox(self.messages, _arrivals(self.channel, work), self.device)
+
+
+def _cut(row: torch.Tensor, lengths: list[int]) -> list[torch.Tensor]:
+    firsts = accumulate((whole_row(length) for length in lengths), initial=0)
+    return [row[first : first + length] for first, length in zip(firsts, lengths, strict=False)]
+
+
+def _put(message: torch.Tensor, row: torch.Tensor) -> None:
+    """Copy a message to its row, unless it was written there."""
+    if message.data_ptr() != row.data_ptr():
+        row.copy_(message)
+
+
+def _arrivals(channel: Channel, work: dist.Work | None) -> list[Wait]:
+    return [lambda: channel.wait(work)] * channel.size

@@ -1,0 +1,206 @@
+"""Schedulers: several exchanges in flight, so that one tensor is on the wire while the next is quantised.
+
+`Pipeline` runs phases on threads, for the CPU, where the host waits for messages. `Lockstep` needs no threads, for
+GPUs, where the host only queues work.
+"""
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from laconic.exchange.base import Exchange, Exchanged, Phases, Task
+from laconic.exchange.channel import CPU, yielding_threads
+from laconic.exchange.communicator import Communicator
+from laconic.kernels.side_stream import SideStream
+
+N_PHASES = 3
+
+
+@dataclass(slots=True)
+class Handle:
+    """A running exchange, to be waited for.
+
+    phases       what is left to run
+    side_stream  where its work is queued, on a GPU
+    finish       has the scheduler run the remaining phases, if no thread does
+    """
+
+    phases: Phases | None
+    side_stream: SideStream
+    finish: "Callable[[Handle], None]"
+    _done: threading.Event = field(default_factory=threading.Event)
+    _result: Exchanged | None = None
+    _error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether all phases have run, so that `wait` would return at once."""
+        return self._done.is_set()
+
+    def wait(self) -> Exchanged:
+        """The result, once it is there; an error of the exchange is raised here.
+
+        On a GPU "there" means: for whatever the caller queues from now on, on its current stream.
+        """
+        self.finish(self)
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise RuntimeError("the exchange ended without a result")
+        self.side_stream.join(self._result.value)
+        return self._result
+
+    def advance(self, earlier: BaseException | None) -> BaseException | None:
+        """Run the next phase, or fail with an `earlier` error; returns the error it failed with."""
+        try:
+            if earlier is not None:
+                raise earlier
+            if self.phases is not None:
+                next(self.phases)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            self._end(None, error)
+            return error
+        return None
+
+    def _end(self, result: Exchanged | None, error: BaseException | None) -> None:
+        self._result, self._error, self.phases = result, error, None
+        self._done.set()
+
+
+class Scheduler(ABC):
+    """Runs the phases of several exchanges, in an order that is the same on every rank.
+
+    After the first error every later exchange fails with it: the ranks no longer agree on what comes next.
+
+    comm    the ranks
+    device  where the tensors are; on a GPU all phases are queued on one stream beside the caller's, of high priority:
+            what an exchange queues is little, and other ranks wait for it
+    """
+
+    def __init__(self, comm: Communicator, device: torch.device) -> None:
+        self.comm, self.side_stream = comm, SideStream(device, priority=-1)
+        self._error: BaseException | None = None
+
+    def start(self, exchange: Exchange, task: Task) -> Handle:
+        """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
+        handle = Handle(exchange.phases(task, self.comm), self.side_stream, self._finish)
+        self.side_stream.follow(task.v, task.memory, task.out)
+        self._begin(handle)
+        return handle
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish all exchanges that are in flight, and end the scheduler's threads."""
+
+    @abstractmethod
+    def _begin(self, handle: Handle) -> None:
+        """Run the first phase of an exchange, or have it run."""
+
+    @abstractmethod
+    def _finish(self, handle: Handle) -> None:
+        """Run the remaining phases of an exchange, or leave that to a thread."""
+
+    def _advance(self, *handles: Handle) -> None:
+        """Run one phase of each; the first error stays."""
+        with self.side_stream.current():
+            for handle in handles:
+                error = handle.advance(self._error)
+                self._error = self._error or error
+
+
+class Pipeline(Scheduler):
+    """A scheduler with threads: phase i of every exchange runs on thread i, in the order of `start`, on channel i.
+
+    So while one tensor is on the wire the next is being quantised, and yet every rank sends on each channel in the same
+    order: no two ranks can disagree on which message is which, whatever their speed. A communicator with a single
+    channel gets a single thread, which takes one exchange after another through all its phases.
+    """
+
+    def __init__(self, comm: Communicator, device: torch.device = CPU) -> None:
+        super().__init__(comm, device)
+        n_threads = N_PHASES if comm.size == 1 or len(comm.channels) > 1 else 1
+        self._queues: list[queue.SimpleQueue[Handle | None]] = [queue.SimpleQueue() for _ in range(n_threads)]
+        self._n_torch_threads = torch.get_num_threads()
+        self._threads = [
+            threading.Thread(target=self._run, args=(phase,), name=f"laconic-phase-{phase}", daemon=True)
+            for phase in range(n_threads)
+        ]
+        with yielding_threads():
+            for thread in self._threads:
+                thread.start()
+
+    def close(self) -> None:
+        self._queues[0].put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _begin(self, handle: Handle) -> None:
+        self._queues[0].put(handle)
+
+    def _finish(self, handle: Handle) -> None:
+        pass  # the threads do
+
+    def _run(self, phase: int) -> None:
+        torch.set_num_threads(self._n_torch_threads)
+        while True:
+            handle = self._queues[phase].get()
+            last = phase + 1 == len(self._queues)
+            if handle is not None:
+                self._advance(handle)
+                while last and not handle.done():
+                    self._advance(handle)
+            if not last and (handle is None or not handle.done()):
+                self._queues[phase + 1].put(handle)
+            if handle is None:
+                return
+
+
+class Lockstep(Scheduler):
+    """A scheduler without threads: whenever an exchange is started or waited for, all in flight advance by one phase.
+
+    Starting an exchange runs its first phase, then one phase of each that is in flight, oldest first. So while the
+    messages of one tensor are on the wire, the next is quantised and the one before decoded; and every rank queues its
+    messages in the same order, on one channel. Over NCCL, and for one rank, no phase makes the host wait, provided that
+    codes have a fixed size.
+
+    >>> import laconic
+    >>> from laconic.exchange import AllGather
+    >>> lockstep = Lockstep(Communicator(), torch.device("cpu"))
+    >>> task = Task(torch.tensor([3.0, 4.0]), laconic.codec("fp32"), laconic.Stream())
+    >>> lockstep.start(AllGather(), task).wait().value
+    tensor([3., 4.])
+    """
+
+    def __init__(self, comm: Communicator, device: torch.device) -> None:
+        super().__init__(comm.one_channel(), device)
+        self._in_flight: list[Handle] = []
+
+    def close(self) -> None:
+        while self._in_flight:
+            self._finish(self._in_flight[0])
+
+    def _begin(self, handle: Handle) -> None:
+        self._advance(handle, *self._in_flight)
+        self._in_flight = [h for h in (*self._in_flight, handle) if not h.done()]
+
+    def _finish(self, handle: Handle) -> None:
+        while not handle.done():
+            self._advance(*self._in_flight)
+            self._in_flight = [h for h in self._in_flight if not h.done()]
+
+
+def pipeline_for(comm: Communicator, device: torch.device) -> Scheduler:
+    """The scheduler for tensors on `device`: a `Pipeline` if the host waits for messages, otherwise a `Lockstep`.
+
+    >>> scheduler = pipeline_for(Communicator(), torch.device("cpu"))
+    >>> type(scheduler).__name__
+    'Pipeline'
+    >>> scheduler.close()
+    """
+    return Pipeline(comm, device) if device.type == "cpu" or comm.is_gloo else Lockstep(comm, device)
