@@ -4,13 +4,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile the sources again
 
 .PHONY: demo test test-all lint types layers unit docs measure-house format clean
 
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
 
-test: lint types layers unit  ## everything CI checks
+test: lint layers  ## everything CI checks; types are checked beside the tests
+	$(MAKE) --no-print-directory --jobs 2 types unit TESTS='$(TESTS)'
+
+test-all: TESTS := -m ""
+test-all: test  ## the same with the exhaustive sweeps; before a release
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,9 +34,6 @@ layers: $(READY)
 
 unit: $(READY)  ## a worker a core, of one thread; laws about threads set their own number
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
-
-test-all: TESTS := -m ""
-test-all: test  ## the same with the exhaustive sweeps; before a release
 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -1,6 +1,7 @@
-"""Before any test: compiled kernels that are older than a kernel's source are thrown away.
+"""What holds for all tests: fresh kernels, forked ranks, and the order in which two or more workers take the files.
 
-Numba compares a cached kernel with its own file only, not with the files of the kernels it calls.
+Numba compares a cached kernel with its own file only, not with the files of the kernels it calls: before any test,
+compiled kernels that are older than a kernel's source are thrown away.
 """
 
 from pathlib import Path
@@ -8,14 +9,41 @@ from types import SimpleNamespace
 
 import pytest
 
-KERNELS = Path(__file__).parents[1] / "src" / "laconic" / "kernels"
+ROOT = Path(__file__).parents[1]
+KERNELS = ROOT / "src" / "laconic" / "kernels"
+LONGEST_FIRST = ["distributed", "gpu", "examples", "bench", "cli", "glm", "decentralised"]
+"""Directories that take long: begun first, so that all workers end at about the same time."""
+ONE_WORKER = {"distributed"}
+"""Directories whose files share what takes long to make, such as a pool of ranks."""
 
 
 def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return  # the controller has done it
     newest = max(source.stat().st_mtime for source in KERNELS.rglob("*.py"))
     for cached in KERNELS.rglob("*.nb[ic]"):
         if cached.stat().st_mtime < newest:
             cached.unlink(missing_ok=True)
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.parent.name, len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Workers take files, or a whole directory of `ONE_WORKER`, in the order of collection."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            directory = nodeid.split("/")[1]
+            return directory if directory in ONE_WORKER else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="module")

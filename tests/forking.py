@@ -1,8 +1,8 @@
 """Processes as forks of one that has imported torch and compiled kernels: importing them takes seconds, each time.
 
-`forked(function, n)` runs a function in several of them, `run_script` a script. `popen` stands in for `subprocess.Popen` in `start_ranks`
-(fixture `forked_ranks`). All forks share Python's seed of hashes; what must hold for processes that do not is tested by
-the pool of `tests/distributed` and under torchrun.
+`forked(function, n)` runs a function in several of them, `run_script` a script. `popen` stands in for `Popen` in
+`start_ranks` (fixture `forked_ranks`). All forks share Python's seed of hashes; what must hold for processes that do
+not is tested by the pool of `tests/distributed` and under torchrun.
 """
 
 import os

@@ -72,7 +72,7 @@ def require_pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise BadTable("reading image files needs Pillow; install it with: pip install 'laconic[images]'") from error
+        raise BadTable("reading image files needs Pillow; install it with: pip install 'laconic[benchmarks]'") from error
     return Image
 
 
