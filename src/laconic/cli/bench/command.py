@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from laconic.atomic_write import atomic_write
 from laconic.cli.errors import BadInput, bad_input, spell
 from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 from laconic.errors import LaconicError
-from laconic.replacing import replacing
 
 if TYPE_CHECKING:
     from laconic.bench.suite import Suite
@@ -93,7 +93,7 @@ def run_suite(
     with ExitStack() as stack:
         with _spelt(suite), bad_input():
             options = suite.options(**asked)
-            file = stack.enter_context(replacing(output)) if output and first else None
+            file = stack.enter_context(atomic_write(output)) if output and first else None
         begin = stack.enter_context(progress(options.n_parts, quiet=quiet or not first))
         with _spelt(suite):
             document = run_document(suite, options, begin, commit)
