@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile the sources again
 
-.PHONY: demo test test-all lint types layers unit docs measure-house format clean
+.PHONY: demo test test-all lint types layers unit docs papers measure-house format clean
 
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
@@ -38,6 +38,9 @@ unit: $(READY)  ## a worker a core, of one thread; laws about threads set their 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+papers: $(READY)  ## run the papers' experiments again: make papers ARGS="--suite ca-sgd"
+	$(BIN)/python -m benchmarks papers $(ARGS)
 
 measure-house: $(READY)  ## the size of the source, and how far a change or a row travels through it
 	$(BIN)/python benchmarks/house.py

@@ -28,7 +28,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 ALGORITHMS = ("kernels", "quantizers", "coders", "codec", "exchange", "training", "glm", "data")
 KINDS = {  # members that any table of the kind must have, under one of their names
@@ -94,7 +96,7 @@ def csv_to_coefficient(root: Path) -> set[tuple[str, str, int]]:
 
     called: set[tuple[str, str, int]] = set()
 
-    def profile(frame, event, argument):
+    def profile(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(package):
             called.add((code.co_filename, code.co_qualname, code.co_firstlineno))
@@ -122,7 +124,7 @@ def write_rows(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def quietly(main, command: list[str]) -> int:
+def quietly(main: Callable[[list[str]], int], command: list[str]) -> int:
     """Exit code of a command whose output nobody needs."""
     with contextlib.redirect_stdout(io.StringIO()):
         return main(command)

@@ -1,17 +1,15 @@
 """The suites of several ranks: contenders, checks, goals. No test asserts a time."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
 from laconic import bench
-from laconic.bench import DDPOptions, ExchangeOptions, Spread, network_outcomes
+from laconic.bench import DDPOptions, ExchangeOptions, Spread
 from laconic.bench.batches import batch_rows
 from laconic.bench.checks import WrongResult
-from laconic.bench.ddp.suite import DDPRow
 from laconic.bench.ddp.ways import ways
-from laconic.bench.exchange import CONTENDERS, ExchangeRow, contenders, error_bound
+from laconic.bench.exchange import CONTENDERS, contenders, error_bound
 from laconic.bench.ranks import check_replicas
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
@@ -126,17 +124,6 @@ def test_the_network_is_as_large_as_asked(size):
 def test_wrong_options_are_told_before_any_work(kind, options, message):
     with pytest.raises(ValueError, match=message):
         kind(**options)
-
-
-def test_goals_are_those_of_the_rate():
-    one = Spread(4.0, 3.9, 4.1)
-    row = ExchangeRow("nuqsgd-4 scatter_reduce", "", "", 1, 4, "1000mbit", one, one, one, 1, 0.0, None, 0, 0, 0)
-    assert [(o.floor, o.verdict) for o in network_outcomes([row])] == [(3.5, "floor"), (1.9, "aim")]
-    assert [o.verdict for o in network_outcomes([replace(row, rate=None)])] == ["aim"]
-    assert network_outcomes([replace(row, rate="5mbit")]) == []
-    assert network_outcomes([]) == []
-    ddp = DDPRow("nuqsgd-4", "", 1, 4, "1gbit", 9, one, one, one, loss=1.03, loss_over_fp32=1.03)
-    assert [o.verdict for o in network_outcomes([ddp])] == ["aim", "aim", "missed"]
 
 
 def test_batches_of_other_seeds_steps_and_ranks_are_others():

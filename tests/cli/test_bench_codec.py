@@ -18,12 +18,11 @@ def test_json(published):
     for row in document["rows"]:
         assert row["environment"]["cpu"]
         assert row["seconds"]["p20"] <= row["seconds"]["median"] <= row["seconds"]["p80"]
-    assert len(document["goals"]) == 9
 
 
 def test_tables(printed):
     out = printed(TINY, columns=100)
-    for word in ("copy_ fp32", "nuqsgd-4 p=0.7", "ef-sign", "rans on qsgdinf-8", "Goals"):
+    for word in ("copy_ fp32", "nuqsgd-4 p=0.7", "ef-sign", "rans on qsgdinf-8"):
         assert word in out
 
 

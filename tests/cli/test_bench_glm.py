@@ -8,7 +8,6 @@ from laconic.cli import main
 
 SMALL = ["--scale", "2e-4", "--s", "4", "--batch-size", "4", "--iterations", "8", "--repeats", "1", "--recipe", "C"]
 GLM = ["bench", "glm", "--problem", "susy", "--ranks", "2", *SMALL]
-RACE = ["bench", "glm", "--time-to", "--rows", "600", "--repeats", "1", "--file-size", "20000"]
 
 
 def test_json(published):
@@ -18,13 +17,11 @@ def test_json(published):
     assert [row["contender"] for row in made["rows"]] == labels
     assert all(row["environment"]["cpu"] for row in made["rows"])
     assert made["options"]["problems"][0]["name"] == "susy"
-    assert [goal["floor"] for goal in made["goals"]] == [0.5]
 
 
-@pytest.mark.parametrize("command", [GLM, RACE], ids=["ranks", "race"])
-def test_tables(command, printed):
-    out = printed(command)
-    for word in ("Where we lose", "Goals", "fp32"):
+def test_tables(printed):
+    out = printed(GLM)
+    for word in ("Where we lose", "fp32"):
         assert word in out
 
 
@@ -38,13 +35,6 @@ def test_a_file_by_its_target(capsys, tmp_path):
     assert str(tmp_path) not in json.dumps(made)
 
 
-def test_the_race_as_json(published):
-    made = published(RACE)
-    assert made["suite"] == "glm-time-to"
-    assert [row["contender"] for row in made["rows"]][:2] == ["laconic fp32", "laconic C"]
-    assert made["file"]["mb_per_second"] > 0
-
-
 WRONG = {
     "problem": (["--problem", "iris"], "unknown problem 'iris'"),
     "recipe": (["--recipe", "E"], "unknown --recipe E"),
@@ -56,17 +46,10 @@ WRONG = {
     "problem and file": (["--data", "a9a", "--problem", "susy"], "--problem is of the synthetic problems"),
     "scale of a file": (["--data", "a9a", "--scale", "0.1"], "--scale is of the synthetic problems"),
     "a dense problem": (["--dense"], "--dense is for files; give one with --data"),
-    "rows without a race": (["--rows", "100"], "--rows is for --time-to"),
-    "s in the race": (["--time-to", "--s", "8"], "--s has no part in --time-to"),
-    "recipes in the race": (["--time-to", "--recipe", "C"], "--recipe has no part in --time-to"),
-    "a device in the race": (["--time-to", "--device", "cuda"], "--device has no part in --time-to"),
-    "rows of a file in the race": (["--time-to", "--data", "a9a", "--rows", "9"], "--rows is for --time-to without"),
-    "a file's target on a device": (["--device", "cuda", "--target", "y"], "--target is for files, and --device"),
     "one rank": (["--ranks", "1"], "ranks must be from 2 to 250"),
     "rate": (["--rate", "fast"], "such as 1gbit"),
     "target without a file": (["--target", "y"], "--target is for files; give one with --data"),
     "no such file": (["--data", "/nowhere/a9a"], "/nowhere/a9a"),
-    "ranks in the race": (["--time-to", "--ranks", "4"], "--time-to is for one process"),
     "output": (["--output", "/nowhere/rows.json"], "/nowhere/rows.json: there is no folder"),
 }
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import benchmarks.report  # noqa: F401 (registers its suites)
 import laconic.bench  # noqa: F401 (registers its suites)
 from laconic.planner import DEFAULT, GlmJob, plan
 from laconic.report import registered

@@ -1,15 +1,12 @@
 """Benchmarks: problem × contender × config, under one protocol."""
 
-from laconic.bench.codec.goals import outcomes
 from laconic.bench.codec.row import Row, Step
 from laconic.bench.codec.suite import CODERS, PROBLEMS, Options, steps
 from laconic.bench.ddp.suite import DDPOptions, DDPRow, ddp_rows
 from laconic.bench.exchange import ExchangeOptions, ExchangeRow, exchange_rows
 from laconic.bench.findings import findings
-from laconic.bench.goals import Outcome
 from laconic.bench.gradient import Snapshot, digits_gradient
 from laconic.bench.network import NetworkUnavailable, emulated_network
-from laconic.bench.network_goals import network_outcomes
 from laconic.bench.protocol import Comparison, Spread, compare, measure, one_thread
 from laconic.bench.ranks import n_ranks
 from laconic.bench.schemes import NAMES, Scheme, schemes
@@ -28,14 +25,7 @@ for _name, _place in {
     "codec": "codec.presentation:PRESENTATION",
     "ddp": "ddp.suite:PRESENTATION",
     "glm": "glm.presentation:PRESENTATION",
-    "glm-device": "glm.presentation:DEVICE",
-    "glm-time-to": "glm.presentation:TIME_TO",
     "demo": "demo:PRESENTATION",
-    "kernels": "kernels.presentation:PRESENTATION",
-    "decentralised": "decentralised.presentation:PRESENTATION",
-    "papers-ca-sgd": "papers.presentation:CA_SGD",
-    "papers-nuqsgd": "papers.presentation:NUQSGD",
-    "plan": "plan.presentation:PRESENTATION",
 }.items():
     register(_name, lazily=f"laconic.bench.{_place}")
 
@@ -53,7 +43,6 @@ __all__ = [
     "Finding",
     "NetworkUnavailable",
     "Options",
-    "Outcome",
     "Row",
     "Scheme",
     "Snapshot",
@@ -69,10 +58,8 @@ __all__ = [
     "findings",
     "measure",
     "n_ranks",
-    "network_outcomes",
     "one_thread",
     "option",
-    "outcomes",
     "schemes",
     "steps",
     "survey",

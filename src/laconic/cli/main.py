@@ -56,24 +56,27 @@ def laconic(
         raise typer.Exit(2)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code. Whatever is not the user's to mend is raised, with its traceback."""
+def main(arguments: Sequence[str] | None = None, command: typer.Typer = app, name: str = "laconic") -> int:
+    """Run a command line, by default `laconic`; the exit code.
+
+    Whatever is not the user's to mend is raised, with its traceback.
+    """
     for stream in (sys.stdout, sys.stderr):  # where its encoding lacks a sign, such as µ, a code stands for that
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="laconic", standalone_mode=False)
+        code = command(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
     except USAGE_ERROR as error:
-        return _complain(getattr(error, "format_message", error.__str__)())
+        return _complain(name, getattr(error, "format_message", error.__str__)())
     except LaconicError as error:
-        return _complain(error.message(spell), INTERRUPTED if isinstance(error, Interrupted) else 2)
+        return _complain(name, error.message(spell), INTERRUPTED if isinstance(error, Interrupted) else 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # as Typer, too, says of Ctrl-C, and no command of ours of anything else
-        return _complain("interrupted", INTERRUPTED)
+        return _complain(name, "interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
-def _complain(message: str, code: int = 2) -> int:
-    sys.stderr.write(f"laconic: {' '.join(message.split())}\n")
+def _complain(name: str, message: str, code: int = 2) -> int:
+    sys.stderr.write(f"{name}: {' '.join(message.split())}\n")
     return code

@@ -86,7 +86,7 @@ def plan(
         if device == "cuda" and rows is not None:
             raise BadInput(
                 "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
-                "take on a GPU is measured by laconic bench glm --device cuda"
+                "take on a GPU is measured by python -m benchmarks glm --device cuda"
             )
         if device is not None and (given or calibration):
             raise BadInput(

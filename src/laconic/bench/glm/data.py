@@ -16,9 +16,6 @@ from laconic.glm.job.source import Source
 from laconic.glm.job.task import Task
 from laconic.glm.model import FAMILIES, family_named
 
-COVTYPE_ROWS, COVTYPE_NUMBERS, COVTYPE_GROUPS = 581_012, 10, (4, 40)
-"""Rows, numeric columns, and categories of the two groups of one-hot columns of the forest cover data."""
-
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -108,26 +105,6 @@ class Copies:
             given = self.problem.columns
             self.made[dtype] = given if dtype == torch.float32 else stored(given, dtype)
         return replace(self.problem, columns=self.made[dtype])
-
-
-def covtype_like(n_rows: int = COVTYPE_ROWS, seed: int = 0) -> Problem:
-    """A logistic problem with the shape of the forest cover data, columns of mean 0 and variance 1.
-
-    Ten correlated numeric columns, then 4 and 40 one-hot columns whose categories are more and more rare, as there.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    mixing = torch.randn(COVTYPE_NUMBERS, COVTYPE_NUMBERS, generator=generator) * 0.7 ** torch.arange(COVTYPE_NUMBERS)
-    parts = [torch.randn(n_rows, COVTYPE_NUMBERS, generator=generator) @ mixing.T]
-    for n_categories in COVTYPE_GROUPS:
-        shares = 10.0 ** -torch.linspace(0, 3.5, n_categories)
-        drawn = torch.multinomial(shares, n_rows, replacement=True, generator=generator)
-        parts.append(torch.nn.functional.one_hot(drawn, n_categories).float())
-    X = torch.cat(parts, 1)
-    X -= X.mean(0)
-    X /= X.std(0, correction=0).clamp(min=n_rows**-0.5)
-    coef = torch.randn(X.shape[1], generator=generator) * 0.35
-    y = (torch.rand(n_rows, generator=generator) < torch.sigmoid(X @ coef)).float()
-    return Problem(DenseColumns(X), Bernoulli(), y)
 
 
 def _from_file(given: Given, source: Source, comm: Communicator) -> tuple[Problem, int]:

@@ -5,11 +5,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from laconic.cli.bench import codec, decentralised, glm, kernels, network, papers, plan
+from laconic.cli.bench import codec, glm, network
 from laconic.cli.command import Command
 from laconic.cli.errors import BadInput
 
-MOVED: dict[str, str] = {}
+MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")}
 """Suites that the package no longer has, and what runs them in the repository."""
 
 
@@ -40,11 +40,7 @@ class Suites(TyperGroup):
 app = typer.Typer(help="Measure this machine, its network and its ranks.", cls=Suites)
 for one in (
     network.ddp,
-    decentralised.decentralised,
     glm.glm,
-    kernels.kernels,
-    plan.plan,
-    papers.papers,
     codec.codec,
 ):
     app.command()(one)

@@ -52,9 +52,8 @@ def codec(
 
 
 def _run(options: "Options", tell: Tell) -> Found:
-    from laconic.bench.codec import goals, suite
+    from laconic.bench.codec import suite
     from laconic.cli.bench import codec_tables as tables
 
     rows = suite.codec_rows(options, tell)
-    outcomes = goals.outcomes(rows)
-    return Found(rows, outcomes, goals.SETTING, lambda here: tables.page(rows, outcomes, options, here))
+    return Found(rows, lambda here: tables.page(rows, options, here))

@@ -5,11 +5,10 @@ from itertools import groupby
 
 from rich.console import RenderableType
 
-from laconic.bench import Environment, Options, Outcome, Row
-from laconic.bench.codec.goals import PACK, SETTING, UNPACK
-from laconic.cli.bench.tables import goals
+from laconic.bench import Environment, Options, Row
 from laconic.report.table import Column, number, table
 
+PACK, UNPACK = "quantize + pack", "unpack + dequantize + add"
 BUSY = 1.5
 """A copy that varies by more than this from one contender to the next had to share its cores."""
 
@@ -17,9 +16,7 @@ Group = dict[str, Row]
 """The rows of one contender, by operation."""
 
 
-def page(
-    rows: Sequence[Row], outcomes: Sequence[Outcome], options: Options, environment: Environment
-) -> Iterator[RenderableType]:
+def page(rows: Sequence[Row], options: Options, environment: Environment) -> Iterator[RenderableType]:
     """All that a person is shown."""
     here = environment
     yield (
@@ -36,7 +33,6 @@ def page(
     if coding:
         yield ""
         yield coders(coding)
-    yield from goals(outcomes, SETTING)
 
 
 def noise(rows: Sequence[Row]) -> str:

@@ -6,71 +6,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bench.glm_device import OF_FILES, RACE, device_options, on_device
 from laconic.cli.bench.options import AsJson, Commit, Output, Quiet, Ranks, Rate, Repeats, numbers, refuse
 from laconic.cli.bench.running import Destination, Found, Tell, run_suite
-from laconic.cli.errors import BadInput
 from laconic.cli.numbers import whole_number
 
 if TYPE_CHECKING:
     from laconic.bench.glm.data import Given
     from laconic.bench.glm.suite import GLMOptions
-    from laconic.bench.glm.time_to import TimeToOptions
 
 Problem = Annotated[
     str | None,
     typer.Option(metavar="NAME,...", help="epsilon, susy, higgs, synth, poisson-synth (synthetic), or all; all."),
 ]
-Scale = Annotated[
-    float | None, typer.Option(help="Part of the rows of the synthetic problems; 0.05, and 1 with --device.")
-]
+Scale = Annotated[float | None, typer.Option(help="Part of the rows of the synthetic problems; 0.05.")]
 Blocks = Annotated[
     str | None,
     typer.Option(
         "--s",
         metavar="N,...",
-        help="Iterations that share a message in ca_sgd; 1,8,32,64,128, and 8,16,32 with --device.",
+        help="Iterations that share a message in ca_sgd; 1,8,32,64,128.",
     ),
 ]
 Recipes = Annotated[
     str | None,
     typer.Option("--recipe", metavar="NAME,...", help="Precision of ca_sgd: fp32, C, D, fp64; the first three."),
 ]
-BatchSize = Annotated[
-    int | None, typer.Option(parser=whole_number(), help="Rows of a batch; 8, and 32 with --time-to or --device.")
-]
+BatchSize = Annotated[int | None, typer.Option(parser=whole_number(), help="Rows of a batch; 8.")]
 Iterations = Annotated[
     int | None,
-    typer.Option(
-        parser=whole_number(), help="Iterations of a round, a multiple of every s; 256, and 8192 with --device."
-    ),
+    typer.Option(parser=whole_number(), help="Iterations of a round, a multiple of every s; 256."),
 ]
 Data = Annotated[Path | None, typer.Option(metavar="FILE", help="Rows of a file, of any format that fit takes.")]
 FamilyName = Annotated[str | None, typer.Option("--family", help="Of the file's target: logistic, linear or poisson.")]
 Positive = Annotated[str | None, typer.Option(metavar="CLASS", help="The class that counts as 1, the others as 0.")]
 Standardize = Annotated[bool, typer.Option("--standardize", help="Scale the file's columns.")]
-TimeTo = Annotated[
-    bool,
-    typer.Option(
-        "--time-to",
-        help="Instead, in one process: seconds to within 1 % of the optimum beside scikit-learn, and LIBSVM files.",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        metavar="cuda",
-        help="Instead, on this GPU, one process: beside eager and graphed PyTorch, and JAX if it is there.",
-    ),
-]
-FileSize = Annotated[
-    int | None, typer.Option(parser=whole_number(), help="Bytes of the LIBSVM file of --time-to; 64,000,000.")
-]
-RowsOfRace = Annotated[
-    int | None, typer.Option("--rows", parser=whole_number(), help="Rows of --time-to without --data; 581,012.")
-]
+OF_FILES = ("family", "target", "positive", "weight", "offset", "exposure", "one_hot", "drop", "dense", "standardize")
+"""Options about --data."""
 SYNTHETIC = ("problem", "scale")
-NOT_IN_A_RACE = (*SYNTHETIC, "s", "iterations", "recipes", "device")
 """Options by what they are about: whoever gives one where it would not count is told so."""
 
 
@@ -95,10 +67,6 @@ def glm(
     drop: o.Drop = None,
     dense: o.Dense = False,
     standardize: Standardize = False,
-    time_to: TimeTo = False,
-    rows: RowsOfRace = None,
-    file_size: FileSize = None,
-    device: Device = None,
     commit: Commit = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -111,20 +79,14 @@ def glm(
     """
     given = dict(locals())
     to = Destination(output, as_json, quiet, commit)
-    if time_to:
-        run_suite("glm-time-to", lambda: _race_options(given), _race, to)
-    elif device is not None:
-        run_suite("glm-device", lambda: device_options(given), on_device, to)
-    else:
-        run_suite("glm", lambda: _options(given), _ranks, to)
+    run_suite("glm", lambda: _options(given), _ranks, to)
 
 
 def _options(given: dict[str, Any]) -> "GLMOptions":
     from laconic import bench
     from laconic.bench.glm.suite import GLMOptions, synthetic
 
-    refuse(given, RACE, "is for --time-to")
-    file = _file(given)
+    file = file_given(given)
     scale = 0.05 if given["scale"] is None else given["scale"]
     return GLMOptions(
         problems=synthetic(o.names(given["problem"] or "all"), scale) if file is None else [file],
@@ -139,43 +101,17 @@ def _options(given: dict[str, Any]) -> "GLMOptions":
 
 
 def _ranks(options: "GLMOptions", tell: Tell) -> Found | None:
-    from laconic.bench.glm import goals, suite
+    from laconic.bench.glm import suite
     from laconic.cli.bench import glm_tables as tables
 
     rows = suite.glm_rows(options, tell)
     if rows is None:
         return None
-    outcomes = goals.glm_outcomes(rows)
     said = {"options": options.published()}
-    return Found(rows, outcomes, goals.SETTING, lambda here: tables.page(rows, outcomes, options, here), said)
+    return Found(rows, lambda here: tables.page(rows, options, here), said)
 
 
-def _race_options(given: dict[str, Any]) -> "TimeToOptions":
-    from laconic.bench.glm.time_to import TimeToOptions
-
-    if given["rate"] is not None or given["ranks"] not in (None, 1):
-        raise BadInput("--time-to is for one process; leave --ranks and --rate out")
-    refuse(given, NOT_IN_A_RACE, "has no part in --time-to")
-    file = _file(given)
-    if file is not None:
-        refuse(given, ("rows",), "is for --time-to without --data")
-    rows, file_size = given["rows"] or 581_012, given["file_size"] or 64_000_000
-    return TimeToOptions(file, rows, given["batch_size"] or 32, given["repeats"], file_size)
-
-
-def _race(options: "TimeToOptions", tell: Tell) -> Found:
-    from laconic.bench.glm import files, goals, time_to
-    from laconic.bench.suite import row_fields
-    from laconic.cli.bench import glm_tables as tables
-
-    rows = time_to.race(options, tell)
-    read = files.file_row(options.file_bytes, options.repeats, tell)
-    outcomes = goals.time_outcomes(rows, read)
-    said = {"file": row_fields(read)}
-    return Found(rows, outcomes, goals.TIME_SETTING, lambda here: tables.time_page(rows, read, outcomes, here), said)
-
-
-def _file(given: dict[str, Any]) -> "Given | None":
+def file_given(given: dict[str, Any]) -> "Given | None":
     """The file that was asked for, if one was."""
     from laconic.bench.glm.data import Given
     from laconic.glm.job.source import Source

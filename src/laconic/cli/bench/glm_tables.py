@@ -4,18 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench import Environment, Outcome
-from laconic.bench.glm.files import FileRow
-from laconic.bench.glm.goals import SETTING, TIME_SETTING, losses, race_losses
+from laconic.bench import Environment
+from laconic.bench.glm.losses import losses
 from laconic.bench.glm.suite import GLMOptions, GLMRow
-from laconic.bench.glm.time_to import TimeRow
-from laconic.cli.bench.tables import between, goals, lost, machine, noise, percent
+from laconic.cli.bench.tables import between, lost, machine, noise, percent
 from laconic.report.table import Column, number, table
 
 
-def page(
-    rows: Sequence[GLMRow], outcomes: Sequence[Outcome], options: GLMOptions, environment: Environment
-) -> Iterator[RenderableType]:
+def page(rows: Sequence[GLMRow], options: GLMOptions, environment: Environment) -> Iterator[RenderableType]:
     """All that a person is shown of iterations on ranks."""
     yield machine(environment)
     where = f"hosts on links of {options.rate}, emulated" if options.rate else "processes over loopback, unlimited"
@@ -28,24 +24,6 @@ def page(
         yield iterations([row for row in rows if row.problem == problem])
         yield ""
     yield from lost(losses(rows))
-    yield from goals(outcomes, SETTING)
-
-
-def time_page(
-    rows: Sequence[TimeRow], file: FileRow, outcomes: Sequence[Outcome], environment: Environment
-) -> Iterator[RenderableType]:
-    """All that a person is shown of the race to an objective."""
-    yield f"{machine(environment)}\n"
-    yield race(rows)
-    yield ""
-    yield (
-        f"LIBSVM, {file.n_bytes / 1e6:.0f} MB: read at {number(file.mb_per_second)} MB/s, "
-        f"{number(file.ratio_to_sklearn.median)} times scikit-learn's speed"
-        + (f"; converted in {file.peak_bytes / 1e6:.0f} MB of memory" if file.peak_bytes is not None else "")
-    )
-    yield ""
-    yield from lost(race_losses(rows))
-    yield from goals(outcomes, TIME_SETTING)
 
 
 def iterations(rows: Sequence[GLMRow]) -> RenderableType:
@@ -69,25 +47,6 @@ def iterations(rows: Sequence[GLMRow]) -> RenderableType:
         f"µs: the slowest rank's. × fp32, × bf16: speed over sgd fp32 and sgd C in the same round. CPU µs, messages, "
         f"bytes: of a rank. loss gap: above that of sgd fp32 after {first.n_iterations} iterations on the same "
         "batches. no messages: the same work, each rank alone.",
-    )
-
-
-def race(rows: Sequence[TimeRow]) -> RenderableType:
-    """One line a contender."""
-    first = rows[0]
-    columns: list[Column[TimeRow]] = [
-        Column("contender", lambda r: r.contender, "left"),
-        Column("its best way", lambda r: r.config or "none got there", "left"),
-        Column("s", lambda r: number(r.seconds.median if r.seconds else None)),
-        Column("÷\nours", lambda r: number(r.over_ours.median if r.over_ours else None)),
-        Column("above\nbest, %", lambda r: number(None if r.above_optimum is None else 100 * r.above_optimum, 2)),
-    ]
-    return table(
-        f"{first.problem}: {first.n_rows:,} × {first.n_features:,}, {first.family}; to within 1 % of the optimum",
-        columns,
-        rows,
-        "s: all of fit, float32 rows in memory. ÷ ours: over the faster of laconic's. Each contender runs the best of "
-        "the settings tried.",
     )
 
 

@@ -54,17 +54,13 @@ def _with(
     run: Callable[[Any, Tell], list[Any] | None], table: Callable[[Sequence[Any]], Any]
 ) -> Callable[[Any, Tell], Found | None]:
     """A suite's run, and what came of it with this table."""
-    from laconic.bench import network_goals as goals
     from laconic.cli.bench import network_tables as tables
 
     def found(options: Any, tell: Tell) -> Found | None:
         rows = run(options, tell)
         if rows is None:
             return None
-        outcomes = goals.network_outcomes(rows)
         said = {"options": asdict(options)}
-        return Found(
-            rows, outcomes, goals.SETTING, lambda here: tables.page(rows, outcomes, options, here, table), said
-        )
+        return Found(rows, lambda here: tables.page(rows, options, here, table), said)
 
     return found

@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import RenderableType
 
-from laconic.bench import DDPOptions, DDPRow, Environment, ExchangeOptions, ExchangeRow, Outcome, Spread
-from laconic.bench.network_goals import SETTING
-from laconic.cli.bench.tables import between, goals, machine, noise
+from laconic.bench import DDPOptions, DDPRow, Environment, ExchangeOptions, ExchangeRow, Spread
+from laconic.cli.bench.tables import between, machine, noise
 from laconic.report.table import Column, number, table
 
 
 def page(
     rows: Sequence[ExchangeRow] | Sequence[DDPRow],
-    outcomes: Sequence[Outcome],
     options: ExchangeOptions | DDPOptions,
     environment: Environment,
     show: Callable[[Sequence[ExchangeRow | DDPRow]], RenderableType],
@@ -26,7 +24,6 @@ def page(
     yield show(rows)
     yield ""
     yield phases(rows)
-    yield from goals(outcomes, SETTING)
 
 
 def exchange(rows: Sequence[ExchangeRow]) -> RenderableType:

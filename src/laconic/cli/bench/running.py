@@ -4,18 +4,15 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import typer
 
 from laconic.atomic_write import atomic_write
 from laconic.cli.errors import bad_input
 from laconic.cli.progress import progress
-
-if TYPE_CHECKING:
-    from laconic.bench import Outcome
 
 Tell = Callable[[str], None]
 
@@ -34,15 +31,11 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 class Found:
     """What came of a suite.
 
-    outcomes  goals, beside this run's numbers
-    setting   that the goals were stated for
-    page      what a person is shown, given where it was measured
-    said      what else the document says
+    page  what a person is shown, given where it was measured
+    said  what else the document says
     """
 
     rows: Sequence[Any]
-    outcomes: "Sequence[Outcome]"
-    setting: str
     page: Callable[[Any], Iterable[Any]]
     said: Mapping[str, Any] = field(default_factory=dict)
 
@@ -93,8 +86,7 @@ def _environment(device: str, commit: str | None) -> Any:
 def _document(suite: str, found: Found, here: Any) -> str:
     from laconic import bench
 
-    goals = [asdict(outcome) for outcome in found.outcomes]
-    made = bench.document(suite, found.rows, here, **found.said, goals=goals, goals_for=found.setting)
+    made = bench.document(suite, found.rows, here, **found.said)
     return json.dumps(made, indent=2, allow_nan=False)
 
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import RenderableType
-
-from laconic.bench import Outcome, Spread
-from laconic.report.table import Column, number, table
+from laconic.bench import Spread
+from laconic.report import number
 
 BUSY = 1.5
 
@@ -42,21 +40,6 @@ def between(x: Spread | None, unit: float = 1.0) -> str:
 def percent(x: float | None) -> str:
     """With three places, or a dash."""
     return "–" if x is None else f"{100 * x:.3f}"
-
-
-def goals(outcomes: Sequence[Outcome], setting: str) -> Iterator[RenderableType]:
-    """Where we meet what we promised ourselves, and where we do not; nothing where these rows do not tell."""
-    columns: list[Column[Outcome]] = [
-        Column("goal", lambda o: o.name, "left"),
-        Column("measured", lambda o: number(o.value.median, 4)),
-        Column("20–80 %", lambda o: between(o.value) if o.value.p20 < o.value.p80 else "–"),
-        Column("floor", lambda o: f"{o.floor:g}"),
-        Column("aim", lambda o: f"{o.aim:g}"),
-        Column("met", lambda o: {"missed": "no"}.get(o.verdict, o.verdict), "left"),
-    ]
-    if outcomes:
-        yield ""
-        yield table("Goals", columns, outcomes, f"Stated for {setting}.")
 
 
 def lost(sentences: Sequence[str]) -> Iterator[str]:

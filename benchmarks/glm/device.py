@@ -1,0 +1,299 @@
+"""The suite `glm` on one GPU: microseconds an iteration, beside eager and graphed PyTorch and a JAX loop."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from benchmarks.glm.device_data import DEVICE_SHAPES, device_problem
+from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
+from laconic.bench.checks import WrongResult
+from laconic.bench.glm.contenders import Contender, require_contenders
+from laconic.bench.glm.data import Copies
+from laconic.bench.glm.lane import SEED, first_rows, objective
+from laconic.bench.options import require_at_least, require_known
+from laconic.bench.protocol import Spread
+from laconic.exchange import Communicator
+from laconic.glm import Problem, Sampling, Settings, auto_eta0, begin
+from laconic.glm.solvers.device import device_solver
+from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.wire import Wire
+
+EAGER, EAGER_BF16 = "eager fp32 SGD", "eager bf16 SGD"
+GRAPHED, GRAPHED_BF16, JAX = "graphed fp32 SGD", "graphed bf16 SGD", "jax fp32 SGD"
+CHECKED = 512
+"""Iterations after which every contender is compared with SGD in float64."""
+LARGEST_DIFFERENCE = {"fp32": 1e-5, "bf16": 2e-2}
+"""Of the weights from those of SGD in float64, by what the data are stored in."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """What to run.
+
+    problems    names of `DEVICE_SHAPES`
+    device      the GPU
+    scale       part of the rows
+    s           iterations of a block of CA-SGD
+    batch_size  rows of a batch
+    iterations  of a timed round of the fast contenders; eager ones take a thirty-second of them
+    repeats     timed rounds
+    recipes     precision of ours
+    epoch       whether to run a whole epoch of ours and of graphed SGD, and compare their losses
+    """
+
+    problems: Sequence[str]
+    device: str = "cuda"
+    scale: float = 1.0
+    s: Sequence[int] = (8, 16, 32)
+    batch_size: int = 32
+    iterations: int = 8192
+    repeats: int = 7
+    recipes: Sequence[str] = ("fp32", "C", "D")
+    epoch: bool = True
+
+    def __post_init__(self) -> None:
+        require_known(self.problems, tuple(DEVICE_SHAPES), "problem")
+        require_contenders(self.problems, self.recipes, self.s)
+        require_at_least(1, self, "batch_size", "repeats", "iterations")
+        if not 0 < self.scale <= 1:
+            raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}")
+        if not self.device.startswith("cuda"):
+            raise ValueError(f"--device must be a CUDA GPU, such as cuda; got {self.device!r}")
+        if not torch.cuda.is_available():
+            raise ValueError("there is no CUDA GPU here; leave --device out to run on ranks of the CPU")
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        ours = len(self.recipes) * (len(self.s) + 1)
+        return len(self.problems) * (1 + ours + 4 + has_jax())
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One contender on one problem.
+
+    seconds       of one iteration, host included: rows, targets and step sizes brought to their places
+    over_eager    seconds of eager SGD in float32 over its own, medians; likewise over the others
+    difference    ‖x − x'‖ / ‖x'‖ from SGD in float64 after `CHECKED` iterations
+    loss          half the mean deviance, penalty included, after one epoch; None where it was not run
+    loss_gap      that over the loss of graphed SGD in float32 on the same batches, minus 1
+    ran           which kernels
+    """
+
+    problem: str
+    family: str
+    n_rows: int
+    n_features: int
+    batch_size: int
+    contender: str
+    solver: str
+    recipe: str
+    s: int
+    ran: str
+    n_iterations: int
+    seconds: Spread
+    over_eager: float
+    over_eager_bf16: float
+    over_graphed: float
+    over_graphed_bf16: float
+    over_jax: float | None
+    difference: float
+    loss: float | None
+    loss_gap: float | None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is one of this package's solvers."""
+        return self.solver in ("sgd", "ca_sgd")
+
+
+class Ours:
+    """A solver of this package as a contender."""
+
+    def __init__(self, problem: Problem, settings: Settings, label: str) -> None:
+        self.problem, self.settings, self.label = problem, settings, label
+        self.state = begin(problem, settings)
+        fused = device_solver(problem, settings, self.state, Wire(Communicator()))
+        if fused is None:
+            raise WrongResult(f"{label}: the fused kernels do not know this fit")
+        self.fused, self.ran = fused, fused.name
+
+    def run(self, rows: torch.Tensor) -> None:
+        """As `Rival.run`."""
+        n = len(rows) // self.settings.sampling.batch_size
+        self.state.batch = 0
+        self.fused.advance(segment(self.problem, self.settings, self.state, rows.cpu().numpy(), n))
+        self.state.iteration += n
+
+    def point(self) -> tuple[torch.Tensor, float]:
+        """As `Rival.point`."""
+        return self.state.coef[0], float(self.state.intercept)
+
+
+def loss_of(rival: Rival, problem: Problem) -> float:
+    """The objective over all rows at the point where the rival stands."""
+    settings = Contender("sgd", "fp32").settings(1.0, 1, SEED)
+    state = begin(problem, settings)
+    x, intercept = rival.point()
+    state.weights.x.copy_(x[None])
+    state.weights.intercept.value.fill_(intercept)
+    return objective(problem, settings, state, Communicator())
+
+
+def device_rows(options: DeviceOptions, tell: Callable[[str], None] = lambda label: None) -> list[DeviceRow]:
+    """Run the suite and check every result."""
+    return [row for name in options.problems for row in _Bench(name, options, tell).rows()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """One contender by itself, before it is compared; fields as in `DeviceRow`."""
+
+    contender: Contender
+    label: str
+    ran: str
+    n_iterations: int
+    seconds: Spread
+    difference: float
+    loss: float | None
+
+
+class _Bench:
+    """One problem."""
+
+    def __init__(self, name: str, options: DeviceOptions, tell: Callable[[str], None]) -> None:
+        self.name, self.options, self.tell = name, options, tell
+        tell(f"{name}: the rows")
+        device = torch.device(options.device)
+        self.problem = device_problem(name, options.scale, device, SEED)
+        self.copies = Copies(self.problem)
+        settings = Contender("sgd", "fp32").settings(1.0, options.batch_size, SEED)
+        self.eta = auto_eta0(self.problem, settings, Communicator())
+        self.start = float(begin(self.problem, settings).intercept)
+        self.n_epoch = self.problem.n_rows // options.batch_size
+        rows = first_rows(Sampling(seed=SEED), self.problem.n_rows, self.n_epoch * options.batch_size)
+        self.order = torch.from_numpy(rows).long().to(device)
+        self.exact = self._exact()
+
+    def rows(self) -> list[DeviceRow]:
+        """Every contender, checked and timed; the baselines first."""
+        found = [self._measure(*made) for made in self._everyone()]
+        times = {one.label: one.seconds.median for one in found}
+        base = next((one.loss for one in found if one.label == GRAPHED), None)
+        return [self._row(one, times, base) for one in found]
+
+    def _everyone(self) -> Iterator[tuple[str, Callable[[], Rival], Contender]]:
+        o = self.options
+        for kind in (EagerSGD, GraphedSGD):
+            for dtype, short in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+                yield f"{kind.__name__} {short}", partial(self._torch, kind, dtype), Contender("torch", short)
+        if has_jax():
+            yield "JaxSGD", lambda: JaxSGD(self._X(torch.float32), *self._given), Contender("jax", "fp32")
+        for name in o.recipes:
+            for contender in [Contender("ca_sgd", name, s) for s in o.s] + [Contender("sgd", name)]:
+                if self._is_known(contender):
+                    yield contender.label, partial(self._ours, contender), contender
+
+    @property
+    def _given(self) -> tuple[torch.Tensor, str, int, float, float]:
+        return self.problem.y, self.problem.family.name, self.options.batch_size, self.eta, self.start
+
+    def _torch(self, kind: type[EagerSGD], dtype: torch.dtype) -> EagerSGD:
+        return kind(self._X(dtype), *self._given)
+
+    def _is_known(self, contender: Contender) -> bool:
+        """Whether there are fused kernels for it: not for SGD on more columns than one multiprocessor can hold."""
+        from laconic.glm.solvers.device.iterations import Iterations
+
+        settings = contender.settings(self.eta, self.options.batch_size, SEED)
+        return contender.solver == "ca_sgd" or Iterations.suits(self.problem, settings, Wire(Communicator()))
+
+    def _ours(self, contender: Contender) -> Ours:
+        settings = contender.settings(self.eta, self.options.batch_size, SEED)
+        problem = self.copies.stored_as(settings.precision.format("data").storage)
+        return Ours(problem.cast(torch.float32), settings, contender.label)
+
+    def _X(self, dtype: torch.dtype) -> torch.Tensor:
+        return self.copies.stored_as(dtype).columns.X  # type: ignore[attr-defined,no-any-return]
+
+    def _measure(self, label: str, make: Callable[[], Rival], contender: Contender) -> _Measured:
+        self.tell(f"{self.name}: {label}")
+        difference = self._check(make(), contender)
+        rival, n = make(), self.options.iterations
+        if rival.label.startswith("eager"):
+            n = max(1, n // 32)
+        n = min(self.n_epoch, n)
+        seconds = self._time(rival, n)
+        run_epoch = self.options.epoch and self._runs_epoch(rival.label, contender)
+        loss = self._epoch_loss(make()) if run_epoch else None
+        return _Measured(contender, rival.label, getattr(rival, "ran", rival.label), n, seconds, difference, loss)
+
+    def _row(self, one: _Measured, times: Mapping[str, float], base: float | None) -> DeviceRow:
+        own = one.seconds.median
+        return DeviceRow(
+            problem=self.name,
+            family=self.problem.family.name,
+            n_rows=self.problem.columns.m,
+            n_features=self.problem.columns.n,
+            batch_size=self.options.batch_size,
+            contender=one.label,
+            solver=one.contender.solver,
+            recipe=one.contender.recipe,
+            s=one.contender.s,
+            ran=one.ran,
+            n_iterations=one.n_iterations,
+            seconds=one.seconds,
+            over_eager=times[EAGER] / own,
+            over_eager_bf16=times[EAGER_BF16] / own,
+            over_graphed=times[GRAPHED] / own,
+            over_graphed_bf16=times[GRAPHED_BF16] / own,
+            over_jax=times[JAX] / own if JAX in times else None,
+            difference=one.difference,
+            loss=one.loss,
+            loss_gap=one.loss / base - 1 if one.loss is not None and base is not None else None,
+        )
+
+    def _runs_epoch(self, label: str, contender: Contender) -> bool:
+        return label == GRAPHED or contender.solver in ("ca_sgd", "sgd")
+
+    def _time(self, rival: Rival, n: int) -> Spread:
+        rows = self.order[: n * self.options.batch_size]
+        samples = []
+        for _ in range(2 + self.options.repeats):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            rival.run(rows)
+            torch.cuda.synchronize()
+            samples.append((time.perf_counter() - began) / n)
+        return Spread.of(samples[2:])
+
+    def _epoch_loss(self, rival: Rival) -> float:
+        rival.run(self.order)
+        return loss_of(rival, self.problem)
+
+    def _exact(self) -> torch.Tensor:
+        """Weights and intercept of SGD in float64 after `CHECKED` iterations."""
+        b, eta, alpha = self.options.batch_size, self.eta, Contender("sgd", "fp32").settings(1.0, 1).penalty.l2
+        X, y = self._X(torch.float32), self.problem.y.double()
+        x = torch.zeros(X.shape[1], dtype=torch.float64, device=X.device)
+        c = torch.full((), self.start, dtype=torch.float64, device=X.device)
+        for rows in self.order[: min(CHECKED, self.n_epoch) * b].view(-1, b):
+            Y = X.index_select(0, rows).double()
+            r = self.problem.family.derivative((Y @ x + c)[:, None], y[rows])[:, 0]
+            x = (1 - eta * alpha) * x - eta / len(rows) * (Y.T @ r)
+            c = c - eta * r.mean()
+        return torch.cat([x, c[None]])
+
+    def _check(self, rival: Rival, contender: Contender) -> float:
+        rival.run(self.order[: min(CHECKED, self.n_epoch) * self.options.batch_size])
+        x, intercept = rival.point()
+        found = torch.cat([x.double(), torch.tensor([intercept], dtype=torch.float64, device=x.device)])
+        difference = float((found - self.exact).norm() / self.exact.norm())
+        most = LARGEST_DIFFERENCE["fp32" if contender.recipe == "fp32" else "bf16"]
+        if not difference <= most:
+            raise WrongResult(f"{self.name}, {rival.label}: the weights are off by {difference:.3g} from float64's")
+        return difference

@@ -1,0 +1,1 @@
+"""Targets of the suites, and whether a run reaches them."""

@@ -1,0 +1,1 @@
+"""Predictions of `laconic plan` beside measurements."""

@@ -1,0 +1,66 @@
+"""The suite `glm` on a GPU, as far as a machine without one can show: rivals, verdicts, mistakes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.__main__ import main
+from benchmarks.glm.device import GRAPHED, DeviceOptions, DeviceRow
+from benchmarks.glm.device_data import DEVICE_SHAPES, device_problem
+from benchmarks.glm.device_rivals import EagerSGD
+from benchmarks.goals.glm_device import device_losses, device_outcomes
+from laconic.bench.protocol import Spread
+from laconic.glm import Constant, Penalty, Sampling, Settings, solve
+
+SETTLED = Spread(1e-6, 1e-6, 1e-6)
+OURS = DeviceRow(
+    "higgs", "bernoulli", 100, 28, 32, "sgd C", "sgd", "C", 1, "fused", 8, SETTLED, 100.0, 90.0, 20.0, 25.0, 30.0, 1e-4,
+    0.5, 0.002,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["susy", "synth", "poisson-synth"])
+def test_a_rival_takes_the_solver_s_steps(name):
+    given = device_problem(name, 200 / DEVICE_SHAPES[name].n_rows, torch.device("cpu"))
+    steps = {"sampling": Sampling("cyclic", 20), "schedule": Constant(0.1), "penalty": Penalty(1e-4)}
+    found = solve(given, Settings(solver="sgd", max_iter=1, tol=None, **steps)).state
+    start = float(given.family.start(given.y.double().mean().reshape(1)))
+    rival = EagerSGD(given.columns.X, given.y, given.family.name, 20, 0.1, start)
+    rival.run(torch.arange(200))
+    x, intercept = rival.point()
+    assert torch.allclose(x, found.coef[0], rtol=1e-4, atol=1e-6)
+    assert intercept == pytest.approx(float(found.intercept), rel=1e-4)
+
+
+def test_goals_are_judged_by_the_fastest_and_the_worst_loss():
+    slow = replace(OURS, contender="ca_sgd C s=8", solver="ca_sgd", s=8, seconds=Spread(3e-6, 3e-6, 3e-6))
+    found = {outcome.name: outcome for outcome in device_outcomes([replace(slow, loss_gap=0.01), OURS])}
+    assert found["higgs: µs an iteration, sgd C"].verdict == "floor"
+    assert found["higgs: graphed fp32 SGD ÷ sgd C"].verdict == "aim"
+    assert found["higgs: loss of recipe C above graphed fp32 SGD, worst, %"].verdict == "missed"
+
+
+def test_where_ours_is_slower_is_said():
+    rival = replace(OURS, contender=GRAPHED, solver="torch", over_graphed=1.0, over_graphed_bf16=0.5)
+    assert device_losses([OURS, rival]) == []
+    assert "0.8 of its speed" in device_losses([replace(OURS, over_graphed=0.8)])[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "tpu"], "--device must be a CUDA GPU, such as cuda; got 'tpu'"),
+        (["--device", "cuda", "--problem", "mnist"], "unknown problem 'mnist'"),
+        (["--device", "cuda", "--data", "a9a"], "for synthetic problems; leave --data out"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, said, capsys):
+    assert main(["glm", "--quiet", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU here")
+def test_without_a_gpu():
+    with pytest.raises(ValueError, match="there is no CUDA GPU here; leave --device out"):
+        DeviceOptions(["susy"])

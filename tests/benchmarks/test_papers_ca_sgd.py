@@ -1,0 +1,158 @@
+"""The suite `papers ca-sgd`: curves on the same batches, files where they are given, goals and claims."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from benchmarks.papers.ca_sgd.data import PROBLEMS, given_problems, original, source_of
+from benchmarks.papers.ca_sgd.goals import ca_sgd_claims, ca_sgd_losses, ca_sgd_outcomes
+from benchmarks.papers.ca_sgd.suite import CASGDOptions, ca_sgd_rows, gaps
+from laconic.bench import Environment, Spread, document
+from laconic.data import SHAPES, BadTable
+from laconic.errors import LaconicError
+
+TINY = {"ranks": 2, "s": (4,), "batch_size": 4, "iterations": 8, "points": 4}
+NOTHING = given_problems(["susy"], 0.1, None)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    problems = given_problems(["susy", "synth", "poisson-synth"], 2e-3, None)
+    return ca_sgd_rows(CASGDOptions(problems, **TINY))
+
+
+def test_every_contender_has_a_curve_on_every_problem(rows):
+    labels = ["sgd fp32", "ca_sgd fp32 s=4", "ca_sgd C s=4", "ca_sgd D s=4"]
+    names = [("susy", "bernoulli"), ("synth", "gaussian"), ("poisson-synth", "poisson")]
+    assert [(row.problem, row.family, row.contender) for row in rows] == [
+        (*n, label) for n in names for label in labels
+    ]
+    for row in rows:
+        assert row.source == "synthetic"
+        assert [point["iteration"] for point in row.curve] == [0, 8, 16, 24]
+        assert row.curve[-1]["bytes"] == 24 * row.bytes_sent > 0
+        assert row.curve[-1]["loss"] == row.loss < row.curve[0]["loss"]
+        assert row.messages == (1 if row.baseline else 0.25)
+
+
+def test_every_contender_begins_at_one_loss_and_float32_stays_there(rows):
+    by = {(row.problem, row.contender): row for row in rows}
+    for row in rows:
+        base = by[row.problem, "sgd fp32"]
+        assert row.curve[0]["loss"] == base.curve[0]["loss"]
+        assert row.loss_gap == pytest.approx(row.loss / base.loss - 1, abs=1e-8)
+        if row.recipe == "fp32":
+            assert abs(row.largest_gap) < 1e-5
+        else:
+            assert 0 < abs(row.largest_gap) < 0.02
+            assert row.difference > 0
+
+
+def test_rows_can_be_published(rows):
+    options = CASGDOptions(given_problems(["susy"], 0.1, None), **TINY).published()
+    said = {"options": options, "published": [asdict(claim) for claim in ca_sgd_claims(rows)]}
+    made = json.loads(json.dumps(document("papers-ca-sgd", rows, Environment.here(), **said), allow_nan=False))
+    assert made["rows"][0]["baseline"] is True
+    assert len(made["published"]) == 2 * 3 + 2
+
+
+def write_libsvm(path, n_features, m=60):
+    rng = np.random.default_rng(0)
+    lines = []
+    for row in rng.standard_normal((m, n_features)):
+        label = 1 if row[0] + 0.3 * rng.standard_normal() > 0 else -1
+        lines.append(f"{label} " + " ".join(f"{j + 1}:{value:.4f}" for j, value in enumerate(row)))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_originals_are_used_where_they_are_given(tmp_path):
+    write_libsvm(tmp_path / "SUSY", SHAPES["susy"].n_features)
+    problems = given_problems(["susy", "poisson-synth"], 2e-3, tmp_path)
+    assert [source_of(given) for given in problems] == ["SUSY", "synthetic"]
+    found = ca_sgd_rows(CASGDOptions(problems, **{**TINY, "recipes": ("C",)}))
+    shapes = {row.problem: (row.source, row.n_rows, row.n_features) for row in found}
+    assert shapes == {"susy": ("SUSY", 60, 18), "poisson-synth": ("synthetic", 200, 1000)}
+    made = json.dumps(CASGDOptions(problems, **TINY).published())
+    assert '"SUSY"' in made
+    assert str(tmp_path) not in made
+    assert "60 rows of SUSY" in ca_sgd_claims(found)[0].note
+
+
+def test_a_file_is_found_by_its_name(tmp_path):
+    for name in ("epsilon_normalized.bz2", "HIGGS.xz", "higgs.safetensors", "higgs_sample.parquet", "SUSY.md5.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "susy.csv").touch()
+    assert original("epsilon", tmp_path).name == "epsilon_normalized.bz2"
+    assert original("higgs", tmp_path).name == "higgs.safetensors"
+    assert original("synth", tmp_path) is None
+
+
+def test_gaps_are_of_the_same_point_of_both_curves():
+    assert gaps([1.0, 0.45, 0.5], [1.0, 0.5, 0.5]) == {"loss": 0.5, "loss_gap": 0.0, "largest_gap": -0.1}
+    assert gaps([1.0, float("nan")], [1.0, 1.0]) == {"loss": None, "loss_gap": None, "largest_gap": None}
+
+
+def at(speed):
+    return Spread(speed, speed, speed)
+
+
+def test_goals_and_claims_follow_the_rows(rows):
+    made = [replace(row, speedup_over_fp32=at(6.0), loss_gap=0.002) for row in rows if row.problem == "susy"]
+    assert [(o.floor, o.verdict) for o in ca_sgd_outcomes(made)] == [(5.1, "floor"), (0.5, "floor")]
+    assert [(c.measured, c.holds) for c in ca_sgd_claims(made)] == [(6.0, True), (0.2, True), (6.0, None), (1.0, False)]
+    assert ca_sgd_losses(made) == []
+    slow = [replace(row, speedup_over_fp32=at(0.5), loss_gap=-0.02) for row in made]
+    assert [o.verdict for o in ca_sgd_outcomes(slow)] == ["missed", "missed"]
+    said = " ".join(ca_sgd_losses(slow))
+    assert "slower than sgd fp32: ca_sgd fp32 s=4" in said
+    assert "ca_sgd C s=4 (-2 %)" in said
+    assert "0.5 times as fast as FP32 SGD; the paper's is 5.1" in said
+    full = [replace(row, speedup_over_fp32=at(7.0)) if row.recipe == "fp32" else row for row in made]
+    assert ca_sgd_losses(full) == ["susy: recipe C is slower than CA-SGD in float32, 6 against 7 times SGD."]
+    lost = [replace(row, loss=None, loss_gap=None) for row in made]
+    assert [o.name for o in ca_sgd_outcomes(lost)] == ["susy: sgd fp32 ÷ ca_sgd C s=4"]
+    assert [c.holds for c in ca_sgd_claims(lost)] == [True, False, None, None]
+
+
+WRONG = {
+    "points": ({"points": 2}, "points must be at least 3"),
+    "s": ({"s": (3,)}, "multiple of every s, got 8 and s = 3"),
+    "no s": ({"s": ()}, "at least one problem"),
+    "recipe": ({"recipes": ("E",)}, "unknown recipe='E'"),
+    "ranks": ({"ranks": 1}, "ranks must be from 2"),
+    "rate": ({"rate": "fast"}, "got 'fast'"),
+    "device": ({"device": "tpu"}, "must be cpu or cuda, got 'tpu'"),
+}
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_options_are_told_before_any_work(options, said):
+    with pytest.raises(ValueError, match=said):
+        CASGDOptions(NOTHING, **{**TINY, **options})
+
+
+@pytest.mark.parametrize(
+    ("names", "folder", "error", "said"),
+    [
+        (["iris"], None, ValueError, "unknown problem 'iris'; choose from epsilon"),
+        ([], None, ValueError, "no problem to run"),
+        (["susy"], "nowhere", BadTable, "there is no folder"),
+        (["synth"], ".", BadTable, "has none of epsilon_normalized"),
+    ],
+)
+def test_wrong_problems_are_told(names, folder, error, said, tmp_path):
+    with pytest.raises(error, match=said):
+        given_problems(names, 0.1, None if folder is None else tmp_path / folder)
+
+
+def test_all_problems_are_the_papers_five():
+    assert [given.name for given in given_problems(["all"], 0.1, None)] == list(PROBLEMS)
+    assert len(PROBLEMS) == 5
+
+
+def test_a_malformed_file_is_told_by_the_ranks(tmp_path):
+    (tmp_path / "SUSY").write_text("1 1:0.5\n-1 x\n")
+    with pytest.raises(LaconicError, match="line 2"):
+        ca_sgd_rows(CASGDOptions(given_problems(["susy"], 0.1, tmp_path), **TINY))
