@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
-from laconic.exchange.inbox import Wait
+from laconic.exchange.messages import Wait
 from laconic.glm import (
     Bernoulli,
     Columns,
