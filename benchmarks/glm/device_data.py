@@ -5,7 +5,7 @@ import torch
 from laconic.data import SHAPES
 from laconic.data.synthetic import Shape
 from laconic.glm import DenseColumns, Problem
-from laconic.glm.model import family_named
+from laconic.glm.families import family_named
 
 WIDE = "wide"
 DEVICE_SHAPES = {**SHAPES, WIDE: Shape(100_000, 32_768, "logistic", 2.0, 0.0)}

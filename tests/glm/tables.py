@@ -16,6 +16,7 @@ from laconic.glm import (
     Columns,
     DenseColumns,
     Family,
+    Gamma,
     Gaussian,
     Multinomial,
     Penalty,
@@ -27,6 +28,7 @@ from laconic.glm import (
     Solution,
     SparseColumns,
     State,
+    Tweedie,
     recipe,
     schedule,
     solve,
@@ -43,6 +45,8 @@ FAMILIES: dict[str, Family] = {
     "multinomial5": Multinomial(5),
     "poisson": Poisson(),
 }
+"""Those that compiled kernels know."""
+ALL_FAMILIES: dict[str, Family] = FAMILIES | {"gamma": Gamma(), "tweedie": Tweedie(1.5), "tweedie1.9": Tweedie(1.9)}
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 """Law 8: how far the iterates may lie apart, relatively."""
@@ -96,7 +100,7 @@ class Case:
         return Problem(
             **{
                 "columns": stored(data["X"][:, columns], self.layout, dtype),
-                "family": FAMILIES[self.family],
+                "family": ALL_FAMILIES[self.family],
                 "y": data["y"],
                 "weights": data["weights"] if self.weighted else None,
                 "offset": data["offset"] if self.offset else None,
@@ -159,13 +163,17 @@ def arrays(family: str) -> dict[str, torch.Tensor]:
     X = torch.randn(M, N, generator=g, dtype=torch.float64) * (torch.rand(M, N, generator=g) < 0.6)
     X[11] = 0
     offset = 0.5 * torch.randn(M, generator=g, dtype=torch.float64)
-    classes = FAMILIES[family].n_outputs(X[:, 0])
+    classes = ALL_FAMILIES[family].n_outputs(X[:, 0])
     z = X @ torch.randn(N, classes, generator=g, dtype=torch.float64) / 2
     noise = torch.rand(M, generator=g, dtype=torch.float64)
     if family == "gaussian":
         y = z[:, 0] + 1 + noise
     elif family == "poisson":
         y = torch.poisson(z[:, 0].clamp(max=2).exp(), generator=g)
+    elif family == "gamma":
+        y = z[:, 0].clamp(max=2).exp() * -torch.log(noise)
+    elif family.startswith("tweedie"):
+        y = z[:, 0].clamp(max=2).exp() * (-torch.log(noise) - 0.3).clamp(min=0)
     elif family == "bernoulli":
         y = (noise < torch.sigmoid(z[:, 0])).double()
     else:

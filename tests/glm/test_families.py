@@ -5,15 +5,39 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import mean_tweedie_deviance
 
-from glm.tables import FAMILIES, M, N, arrays
-from laconic.glm import Constant, DenseColumns, Family, Multinomial, Penalty, Problem, Sampling, Settings, solve
+from glm.tables import ALL_FAMILIES, FAMILIES, M, N, arrays
+from laconic.glm import (
+    Constant,
+    DenseColumns,
+    Family,
+    Gamma,
+    Multinomial,
+    Penalty,
+    Problem,
+    Sampling,
+    Settings,
+    Tweedie,
+    solve,
+)  # fmt: skip
+from laconic.glm.families import FAMILIES as REGISTRY
+from laconic.glm.families import family_named
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.formats import FORMATS
+from laconic.kernels.links import LinkCode
 from laconic.kernels.reference.recurrence import residuals
 
 DTYPES = [torch.float32, torch.float64]
-EVERY = {"argvalues": list(FAMILIES.values()), "ids": list(FAMILIES)}
+EVERY = {"argvalues": list(ALL_FAMILIES.values()), "ids": list(ALL_FAMILIES)}
+COMPILED = {"argvalues": list(FAMILIES.values()), "ids": list(FAMILIES)}
+UNBOUNDED = ("poisson", "gamma", "tweedie")
+"""Families whose loss can be infinite."""
+
+
+def named(family: Family) -> str:
+    """Its name in the tables."""
+    return next(name for name, other in ALL_FAMILIES.items() if other is family)
 
 
 def targets(family: Family, m: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -25,6 +49,9 @@ def targets(family: Family, m: int, dtype: torch.dtype = torch.float64) -> torch
         return torch.randint(2, (m,), generator=g).to(dtype)
     if family.name == "poisson":
         return torch.randint(5, (m,), generator=g).to(dtype)
+    if family.name in ("gamma", "tweedie"):
+        y = torch.rand(m, generator=g, dtype=torch.float64) * 3 + 0.01
+        return (y if family.name == "gamma" else torch.where(y < 1, 0.0, y)).to(dtype)
     return torch.randn(m, generator=g, dtype=torch.float64).to(dtype)
 
 
@@ -47,9 +74,16 @@ def test_values_against_the_distribution(family):
             return torch.distributions.Bernoulli(logits=z[:, 0]).log_prob(y)
         if family.name == "poisson":
             return torch.distributions.Poisson(z[:, 0].exp()).log_prob(y)
+        if family.name == "gamma":
+            return torch.distributions.Gamma(1.0, (-z[:, 0]).exp()).log_prob(y)
+        if family.name == "tweedie":  # y θ − κ(θ), of which the rest of the density does not depend on z
+            p, mean = family.power, z[:, 0].exp()
+            return y * mean ** (1 - p) / (1 - p) - mean ** (2 - p) / (2 - p)
         return torch.distributions.Categorical(logits=z).log_prob(y)
 
-    assert torch.allclose(family.loss(z, y) - family.loss(other, y), likelihood(other) - likelihood(z), atol=1e-12)
+    assert torch.allclose(
+        family.loss(z, y) - family.loss(other, y), likelihood(other) - likelihood(z), rtol=1e-10, atol=1e-11
+    )
 
 
 @pytest.mark.parametrize("family", **EVERY)
@@ -61,10 +95,13 @@ def test_the_derivative_is_that_of_the_loss(family):
 
 @pytest.mark.parametrize("family", **EVERY)
 def test_the_derivative_is_mean_minus_target(family):
-    """The link is canonical, so the mean is the derivative of the cumulant."""
+    """Times μ^(1−p) where the variance goes with μ^p under a logarithmic link; other links here are canonical."""
     z, y = margins(family, 50), targets(family, 50)
     target = torch.nn.functional.one_hot(y.long(), family.n_classes) if family.name == "multinomial" else y[:, None]
-    assert torch.allclose(family.derivative(z, y), family.mean(z).reshape(z.shape) - target, atol=1e-14)
+    mean = family.mean(z).reshape(z.shape)
+    power = {"gamma": 2.0, "tweedie": getattr(family, "power", 1.0)}.get(family.name, 1.0)
+    factor = mean ** (1 - power) if family.name in UNBOUNDED else 1.0
+    assert torch.allclose(family.derivative(z, y), (mean - target) * factor, rtol=1e-11, atol=1e-14)
 
 
 @pytest.mark.parametrize("family", **EVERY)
@@ -72,16 +109,19 @@ def test_deviance(family):
     """Never negative; nothing at the saturated model; otherwise 2 φ up to a constant of y."""
     z, y = margins(family, 50), targets(family, 50)
     assert (family.deviance(z, y) >= -1e-13).all()
+    power = {"poisson": 1.0, "gamma": 2.0, "tweedie": getattr(family, "power", None)}.get(family.name)
+    if power is not None:
+        expected = mean_tweedie_deviance(y.numpy(), family.mean(z).numpy(), power=power)
+        assert float(family.deviance(z, y).mean()) == pytest.approx(expected, rel=1e-10)
     assert (family.deviance(z, y) > 1e-3).any()
     saturated = {
         "gaussian": lambda: y[:, None],
         "bernoulli": lambda: (2e4 * y - 1e4)[:, None],
         "multinomial": lambda: 1e4 * torch.nn.functional.one_hot(y.long(), z.shape[1]).double(),
-        "poisson": lambda: torch.where(y > 0, y.clamp(min=1).log(), -1e4)[:, None],
-    }[family.name]()
+    }.get(family.name, lambda: torch.where(y > 0, y.log(), -1e4)[:, None])()
     assert torch.allclose(family.deviance(saturated, y), torch.zeros(50, dtype=torch.float64), atol=1e-12)
     twice = 2 * (family.loss(z, y) - family.loss(z.flip(0), y))
-    assert torch.allclose(family.deviance(z, y) - family.deviance(z.flip(0), y), twice, atol=1e-11)
+    assert torch.allclose(family.deviance(z, y) - family.deviance(z.flip(0), y), twice, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -94,9 +134,9 @@ def test_far_out_margins_never_give_nan(family, dtype):
         far[::2, 0] = -z
         for value in (family.loss(far, y), family.derivative(far, y), family.mean(far), family.deviance(far, y)):
             assert not value.isnan().any()
-            assert value.isfinite().all() or family.name == "poisson"
+            assert value.isfinite().all() or family.name in UNBOUNDED
             assert value.dtype == dtype
-        assert (family.loss(far, y) >= 0).all() or family.name == "poisson"
+        assert (family.loss(far, y) >= 0).all() or family.name in UNBOUNDED
     if family.name == "poisson":
         up = torch.full((6, 1), 1e4, dtype=dtype)
         assert (family.loss(up, y) == torch.inf).all()
@@ -105,7 +145,7 @@ def test_far_out_margins_never_give_nan(family, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", **EVERY)
+@pytest.mark.parametrize("family", **COMPILED)
 def test_compiled_links_are_torch_s(family, dtype):
     z = margins(family, 64, dtype)
     z[:8] *= 30
@@ -127,7 +167,7 @@ def test_compiled_links_are_torch_s(family, dtype):
     assert loss == pytest.approx(expected_loss, rel=tolerance)
 
 
-@pytest.mark.parametrize("family", **EVERY)
+@pytest.mark.parametrize("family", **COMPILED)
 def test_a_row_of_weight_0_counts_for_nothing(family):
     """Even where its loss is infinite."""
     z, y = torch.full((2, family.n_outputs(torch.zeros(1))), 1e4), torch.zeros(2)
@@ -144,7 +184,7 @@ def test_a_row_of_weight_0_counts_for_nothing(family):
 
 @pytest.mark.parametrize("family", **EVERY)
 def test_the_start_is_the_best_constant(family):
-    y, w = arrays(next(name for name, f in FAMILIES.items() if f is family))["y"], torch.rand(M, dtype=torch.float64)
+    y, w = arrays(named(family))["y"], torch.rand(M, dtype=torch.float64)
     mean = family.target_mean(y, w)
     z = family.start(mean)
     C = family.n_outputs(y)
@@ -158,17 +198,19 @@ def test_the_start_is_the_best_constant(family):
 def test_a_rate_may_be_of_any_size(rate):
     """Exposures may be counted in seconds or in dollars."""
     mean = torch.tensor([rate], dtype=torch.float64)
-    family = FAMILIES["poisson"]
+    family = ALL_FAMILIES["poisson"]
     assert family.mean(family.start(mean)[None]).item() == pytest.approx(rate, rel=1e-9, abs=0)
     assert family.start(0 * mean).isfinite().all()
 
 
 @pytest.mark.parametrize("family", **EVERY)
 def test_curvature_bounds_the_second_derivative(family):
-    y = arrays(next(name for name, f in FAMILIES.items() if f is family))["y"]
+    y = arrays(named(family))["y"]
     C = family.n_outputs(y)
-    if family.name == "poisson":
-        assert family.curvature(y) == float(y.max())  # no bound: that of the largest count
+    if family.name in UNBOUNDED:  # no bound: at the null model, or where the mean is the largest target
+        null, top = family.null(y, torch.ones_like(y)), y.max()[None]
+        near = [float(family.hessian(z.reshape(1, 1), top)) for z in (null, y.max().log())]
+        assert family.curvature(y) == pytest.approx(near[1] if family.name == "poisson" else max(near))
         return
     h = 1e-5 * torch.eye(C, dtype=torch.float64)
     for z in margins(family, 40):
@@ -183,28 +225,30 @@ BAD = [
     ("multinomial3", 3.0, r"multinomial: targets must be class numbers from 0 to 2, but row 2 has y = 3"),
     ("multinomial5", 0.5, r"from 0 to 4, but row 2 has y = 0.5"),
     ("multinomial3", -1.0, r"row 2 has y = -1"),
+    ("gamma", 0.0, r"gamma: targets must be positive, but row 2 has y = 0"),
+    ("tweedie", -0.25, r"tweedie: targets must not be negative, but row 2 has y = -0.25"),
     ("poisson", -0.25, r"poisson: targets must not be negative, but row 2 has y = -0.25"),
 ]
 BAD += [
     (name, bad, rf"targets must be finite, but row 2 has y = {bad}")
-    for name in FAMILIES
+    for name in ALL_FAMILIES
     for bad in (math.inf, math.nan)
 ]
 
 
 @pytest.mark.parametrize(("name", "bad", "message"), BAD)
 def test_a_target_outside_the_domain_is_named(name, bad, message):
-    y = torch.tensor([0.0, 1.0, bad, bad])
+    y = torch.tensor([1.0, 1.0, bad, bad])
     with pytest.raises(ValueError, match=message):
-        FAMILIES[name].check(y)
+        ALL_FAMILIES[name].check(y)
     with pytest.raises(ValueError, match=message):
-        Problem(DenseColumns(torch.zeros(4, 2)), FAMILIES[name], y)
+        Problem(DenseColumns(torch.zeros(4, 2)), ALL_FAMILIES[name], y)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32, torch.float64])
 def test_good_targets_of_any_type_are_taken(dtype):
-    for family in FAMILIES.values():
-        family.check(torch.tensor([0, 1, 1], dtype=dtype))
+    for family in ALL_FAMILIES.values():
+        family.check(torch.tensor([1, 1] if family.name == "gamma" else [0, 1, 1], dtype=dtype))
         family.check(torch.empty(0, dtype=dtype))
 
 
@@ -213,41 +257,54 @@ def test_one_class_is_too_few():
         Multinomial(1)
 
 
-class Gamma(Family):
-    """φ = z + y e⁻ᶻ, for y > 0, with mean eᶻ: the whole of what a new family needs."""
+@pytest.mark.parametrize("family", **EVERY)
+@pytest.mark.parametrize("shifted", [False, True], ids=["", "offset"])
+def test_the_null_model_is_the_best_constant(family, shifted):
+    """No features, an offset or none: the gradient of the sum is 0 there, and the loss above it everywhere near."""
+    data, C = arrays(named(family)), family.n_outputs(torch.zeros(1))
+    y, w = data["y"], data["weights"]
+    offset = data["offset"][:, None].expand(M, C) * torch.linspace(1, 2, C, dtype=torch.float64) if shifted else None
+    c = family.null(y, w, offset)
+    assert c.shape == (C,)
+    z = (0 if offset is None else offset) + c.expand(M, C)
+    assert torch.allclose((w[:, None] * family.derivative(z, y)).sum(0), torch.zeros(C, dtype=torch.float64), atol=1e-9)
+    for step in (-0.01, 0.01):
+        assert (w * family.loss(z + step * torch.eye(C, dtype=torch.float64)[0], y)).sum() > (
+            w * family.loss(z, y)
+        ).sum()
 
-    name = "gamma"
 
-    def loss(self, z, y):
-        return z[:, 0] + y * torch.exp(-z[:, 0])
+def test_every_code_is_a_family_s():
+    assert {family.kernel_code for family in FAMILIES.values()} == set(LinkCode)
 
-    def derivative(self, z, y):
-        return 1 - y[:, None] * torch.exp(-z)
 
-    def mean(self, z):
-        return torch.exp(z[:, 0])
-
-    def deviance(self, z, y):
-        return 2 * (self.loss(z, y) - 1 - y.log())
-
-    def check(self, y):
-        self.is_finite(y)
-
-    def curvature(self, y):
-        return 1.0
-
-    def start(self, mean):
-        return mean.log()
+def test_names():
+    """What users type: each family once, at both doors."""
+    assert list(REGISTRY) == ["logistic", "multinomial", "linear", "poisson", "gamma", "tweedie"]
+    assert {name: family.loss_option for name, family in REGISTRY.items() if not family.classifies} == {
+        "linear": "squared_error",
+        "poisson": "poisson",
+        "gamma": "gamma",
+        "tweedie": "tweedie",
+    }
+    assert family_named("multinomial", 4).n_outputs(torch.zeros(1)) == 4
+    assert family_named("tweedie", options={"tweedie_power": 1.2}).power == 1.2
+    with pytest.raises(ValueError, match="unknown family='hinge'; choose one of logistic, multinomial, linear"):
+        family_named("hinge")
+    for power in (1, 2, 0.5, True, "1.5", math.nan):
+        with pytest.raises(ValueError, match="tweedie_power must lie between 1 and 2"):
+            Tweedie(power)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "ca_sgd"])
-def test_a_new_family_is_one_class(solver):
+@pytest.mark.parametrize("family", [Gamma(), Tweedie(1.5)], ids=["gamma", "tweedie"])
+def test_families_without_a_kernel_run_in_plain_torch(solver, family):
     g = torch.Generator().manual_seed(2)
     X = torch.randn(400, N, generator=g, dtype=torch.float64) / N**0.5
     truth = torch.linspace(-1, 1, N, dtype=torch.float64)
     noise = np.random.default_rng(5).gamma(50.0, 1 / 50, 400)
     y = torch.exp(X @ truth + 0.5) * torch.from_numpy(noise)
-    problem = Problem(DenseColumns(X), Gamma(), y)
+    problem = Problem(DenseColumns(X), family, y)
     settings = Settings(
         solver,
         s=4,
@@ -260,7 +317,8 @@ def test_a_new_family_is_one_class(solver):
     solution = solve(problem, settings)
     assert "compiled" not in solution.ran
     z = X @ solution.state.coef[0].double() + solution.state.intercept.double()
-    gradient = X.T @ Gamma().derivative(z[:, None], y)[:, 0] / 400
+    gradient = X.T @ family.derivative(z[:, None], y)[:, 0] / 400
     assert gradient.norm() < 1e-5
     assert (solution.state.coef[0] - truth).norm() < 0.15
-    assert Gamma().deviance(z[:, None], y).mean() == pytest.approx(1 / 50, rel=0.2)
+    if family.name == "gamma":
+        assert family.deviance(z[:, None], y).mean() == pytest.approx(1 / 50, rel=0.2)

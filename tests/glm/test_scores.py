@@ -5,15 +5,15 @@ import pytest
 import torch
 from sklearn.metrics import d2_tweedie_score, r2_score
 
-from laconic.glm import Gaussian, Poisson
-from laconic.glm.job.scores import Scores
+from laconic.glm import Bernoulli, Gamma, Gaussian, Poisson, Tweedie
+from laconic.glm.scores import Scores
 
 RNG = np.random.default_rng(0)
 M = 500
 
 
-def summed(name, family, z, y, w, offset=None):
-    scores = Scores(name, family)
+def summed(family, z, y, w, offset=None):
+    scores = Scores(family)
     for rows in np.array_split(np.arange(M), [0, 1, 200, 200]):
         parts = (None if v is None else torch.from_numpy(v[rows]) for v in (y, w, offset))
         scores.add(torch.from_numpy(z[rows])[:, None], *parts)
@@ -25,18 +25,56 @@ def summed(name, family, z, y, w, offset=None):
 def test_r2(far, weighted):
     z, w = RNG.standard_normal(M), RNG.integers(0, 3, M).astype(float) if weighted else None
     y, offset = far + z + RNG.standard_normal(M), RNG.standard_normal(M)
-    found = summed("linear", Gaussian(), far + z, y, w)
+    found = summed(Gaussian(), far + z, y, w)
     assert found["r2"] == pytest.approx(r2_score(y, far + z, sample_weight=w), rel=1e-6)
-    shifted = summed("linear", Gaussian(), far + z + offset, y + offset, w, offset)
+    shifted = summed(Gaussian(), far + z + offset, y + offset, w, offset)
     assert shifted["r2"] == pytest.approx(found["r2"], rel=1e-3)
+
+
+COUNTED = {"poisson": (Poisson(), 1.0), "gamma": (Gamma(), 2.0), "tweedie": (Tweedie(1.3), 1.3)}
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rate", [1e-3, 1.0, 1e6])
-def test_d2(rate, weighted):
-    z, w = np.log(rate) + 0.5 * RNG.standard_normal(M), RNG.integers(0, 3, M).astype(float) if weighted else None
-    y = RNG.poisson(np.exp(z)).astype(float)
+@pytest.mark.parametrize("name", COUNTED)
+def test_d2(name, rate, weighted):
+    (family, power), w = COUNTED[name], RNG.integers(0, 3, M).astype(float) if weighted else None
+    z = np.log(rate) + 0.5 * RNG.standard_normal(M)
+    y = RNG.gamma(2.0, np.exp(z) / 2) if name == "gamma" else RNG.poisson(np.exp(z)).astype(float)
     y[0] = 1 + y[0]
     w = None if w is None else np.maximum(w, np.arange(M) == 0)
-    found = summed("poisson", Poisson(), z, y, w)
-    assert found["d2"] == pytest.approx(d2_tweedie_score(y, np.exp(z), sample_weight=w, power=1), rel=1e-6)
+    found = summed(family, z, y, w)
+    assert found["d2"] == pytest.approx(d2_tweedie_score(y, np.exp(z), sample_weight=w, power=power), rel=1e-6)
+
+
+def test_blocks_do_not_matter():
+    """To the last digit, however the rows are cut."""
+    z, y = torch.from_numpy(RNG.standard_normal((M, 1))), torch.from_numpy(RNG.gamma(2.0, 1.0, M))
+    found = []
+    for size in (1, 7, 100, M):
+        scores = Scores(Gamma())
+        for first in range(0, M, size):
+            scores.add(z[first : first + size], y[first : first + size])
+        found.append((scores.summary(), scores.loss))
+    assert all(other == found[0] for other in found)
+
+
+def test_targets_that_a_constant_explains():
+    scores = Scores(Gaussian())
+    scores.add(torch.ones(3, 1), torch.ones(3))
+    assert scores.score == 1.0
+    scores.add(torch.full((1, 1), 2.0), torch.ones(1))
+    assert scores.score == 0.0
+
+
+def test_labels():
+    """A row of weight 0 counts for nothing; a class that the model does not know is never right."""
+    z, y = torch.tensor([[2.0], [-1.0], [3.0], [1.0]]), torch.tensor([1, 0, 0, 1])
+    scores = Scores(Bernoulli())
+    scores.add(z, y, torch.tensor([1.0, 2.0, 1.0, 0.0]))
+    losses = Bernoulli().loss(z.double(), y.double())
+    assert scores.summary() == pytest.approx(
+        {"accuracy": 0.75, "log_loss": float((losses[0] + 2 * losses[1] + losses[2]) / 4)}
+    )
+    scores.add(z[:1], torch.tensor([-1]))
+    assert (scores.score, scores.loss) == (0.6, float("inf"))

@@ -2,7 +2,7 @@
 
 from laconic.glm.automatic import auto_eta0, auto_s
 from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColumns
-from laconic.glm.families import Bernoulli, Family, Gaussian, Multinomial, Poisson
+from laconic.glm.families import Bernoulli, Family, Gamma, Gaussian, Multinomial, Poisson, Tweedie
 from laconic.glm.model import Model
 from laconic.glm.penalty import Penalty
 from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
@@ -23,6 +23,7 @@ __all__ = [
     "DenseColumns",
     "Diverged",
     "Family",
+    "Gamma",
     "Gaussian",
     "InverseScaling",
     "Model",
@@ -40,6 +41,7 @@ __all__ = [
     "Solution",
     "SparseColumns",
     "State",
+    "Tweedie",
     "auto_eta0",
     "auto_s",
     "begin",

@@ -11,27 +11,13 @@ import torch
 
 from laconic.errors import CorruptPayload
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
-from laconic.glm.families import Bernoulli, Family, Gaussian, Multinomial, Poisson
+from laconic.glm.families import FAMILIES, Family, family_named
 from laconic.glm.files import load_tensors, save_tensors
+from laconic.glm.scores import most_likely
 
 FORMAT = "1"
-FAMILIES = ("logistic", "multinomial", "linear", "poisson")
-CLASSIFIERS = ("logistic", "multinomial")
+CLASSIFIERS = tuple(name for name, family in FAMILIES.items() if family.classifies)
 Label = str | int | float
-
-
-def family_named(name: str, n_classes: int = 2) -> Family:
-    """The family a user's word stands for.
-
-    >>> family_named("linear").name
-    'gaussian'
-    """
-    if name not in FAMILIES:
-        raise ValueError(f"unknown family {name!r}; choose one of {', '.join(FAMILIES)}")
-    if name == "multinomial":
-        return Multinomial(n_classes)
-    families: dict[str, Family] = {"logistic": Bernoulli(), "linear": Gaussian(), "poisson": Poisson()}
-    return families[name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +26,8 @@ class Model:
 
     coef           (C, n) float32 or float64; C is the number of classes of "multinomial", otherwise 1
     intercept      (C,) of the same type
-    family         "logistic", "multinomial", "linear" or "poisson"
-    classes        labels in the order of their probabilities, of the first two families
+    family         as `laconic fit --family` has it: "logistic", "linear", …; see `families.FAMILIES`
+    classes        labels in the order of their probabilities, where the family classifies
     feature_names  of the n columns, where they have names
     inputs         how the columns came from the file: JSON values
     settings       how it was fitted: JSON values
@@ -65,12 +51,10 @@ class Model:
 
     def __post_init__(self) -> None:
         n_classes = len(self.classes) if self.classes is not None else 0
-        family_named(self.family, max(2, n_classes))
-        if (self.family in CLASSIFIERS) != (self.classes is not None):
+        family = family_named(self.family, max(2, n_classes), self.settings)
+        n_outputs = family.n_outputs(torch.zeros(1))
+        if family.classifies != (self.classes is not None) or (family.classifies and n_classes != max(2, n_outputs)):
             raise ValueError(f"a {self.family} model with {n_classes or 'no'} classes")
-        n_outputs = n_classes if self.family == "multinomial" else 1
-        if self.family == "logistic" and n_classes != 2:
-            raise ValueError(f"a logistic model has two classes, not {n_classes}")
         if self.coef.ndim != 2 or len(self.coef) != n_outputs or self.intercept.shape != (n_outputs,):
             shapes = f"{tuple(self.coef.shape)} and {tuple(self.intercept.shape)}"
             raise ValueError(f"coef and intercept of {n_outputs} outputs have shapes {shapes}")
@@ -87,7 +71,7 @@ class Model:
     @property
     def kind(self) -> Family:
         """The family itself."""
-        return family_named(self.family, len(self.classes or (0, 1)))
+        return family_named(self.family, len(self.classes or (0, 1)), self.settings)
 
     def margins(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C); X is a tensor, an array, or a SciPy matrix in CSR form."""
@@ -109,8 +93,7 @@ class Model:
         """What `predict` makes of margins."""
         if self.classes is None:
             return self.kind.mean(z).numpy()
-        codes = z.argmax(1) if self.family == "multinomial" else (z[:, 0] > 0).long()
-        result: np.ndarray = np.asarray(self.classes)[codes.numpy()]
+        result: np.ndarray = np.asarray(self.classes)[most_likely(z).numpy()]
         return result
 
     def probabilities(self, z: torch.Tensor) -> torch.Tensor:

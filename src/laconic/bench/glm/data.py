@@ -11,10 +11,10 @@ from laconic.bench.options import require_known
 from laconic.data import SHAPES, BadTable, column_cuts, make
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, Columns, DenseColumns, Precision, Problem, SparseColumns
+from laconic.glm.families import FAMILIES, family_named
 from laconic.glm.job.prepared import prepare
 from laconic.glm.job.source import Source
 from laconic.glm.job.task import Task
-from laconic.glm.model import FAMILIES, family_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Given:
 
     def __post_init__(self) -> None:
         if self.family is not None:
-            require_known([self.family], FAMILIES, "family")
+            require_known([self.family], tuple(FAMILIES), "family")
         if self.source is None:
             require_known([self.name], tuple(SHAPES), "problem")
             if not 0 < self.scale <= 1:

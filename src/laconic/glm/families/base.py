@@ -1,24 +1,42 @@
-"""The interface of a family: the loss of a margin, and what follows from it."""
+"""The interface of a family: the loss of a margin, and every fact that follows from it."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 
 from laconic.kernels.links import LinkCode
 
+NEWTON_STEPS = 50
+"""Of the constant that fits best beside an offset; three or four are usual."""
+
 
 class Family(ABC):
-    """φ(z, y) for a margin z and a target y, per row.
+    """φ(z, y) for a margin z and a target y, per row, and what is true of it.
 
-    Margins have shape (m, C), one column an output; targets have shape (m,). A new family is one subclass in one file:
-    the solvers ask it for nothing else, and run it in plain torch until a kernel knows its `kernel_code`.
+    Margins have shape (m, C), one column per output; targets have shape (m,). A new family is one subclass in one file
+    and one line in `families/__init__.py`. What is not abstract has a correct slow default.
 
-    kernel_code  by which the compiled kernels know the family; None to run in plain torch
+    name         in messages and results
+    option       what `laconic fit --family` and model files call it
+    loss_option  what `loss=` of the estimators calls it
+    classifies   whether targets are numbers of classes
+    kernel_code  by which the compiled kernels know it; None for plain torch, on the CPU and on a GPU
+    metrics      names of its score and of what is lost, per unit of weight
     """
 
     name: ClassVar[str]
+    option: ClassVar[str]
+    loss_option: ClassVar[str]
+    classifies: ClassVar[bool] = False
     kernel_code: ClassVar[LinkCode | None] = None
+    metrics: ClassVar[tuple[str, str]] = ("d2", "deviance")
+
+    @classmethod
+    def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> "Family":
+        """The family for targets of so many classes, with what it needs of a fit's options."""
+        return cls()
 
     @abstractmethod
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -49,17 +67,53 @@ class Family(ABC):
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         """The link: the margin (C,) of a model without features, for a mean target (C,)."""
 
-    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """∂²φ/∂z², shape (m, C, C). This and the two bounds below are what the analysis of precision needs.
+    def n_outputs(self, y: torch.Tensor) -> int:
+        """C, the columns of a margin."""
+        return 1
 
-        Raises ValueError, as they do, for a family that does not state it.
+    def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The weighted mean target, shape (C,)."""
+        return ((weights * y).sum() / weights.sum()).reshape(1)
+
+    def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
+        """The null model: the constant c (C,) that minimises Σ w φ(c + offset, y); where every fit begins.
+
+        y, weights  (m,) float64
+        offset      (m, C) float64, or None
         """
-        raise self._unbounded()
+        c = self.start(self.target_mean(y, weights))
+        return c if offset is None else self._newton(c, y, weights, offset)
+
+    def _newton(self, c: torch.Tensor, y: torch.Tensor, w: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+        """Newton's method from c, each step halved until the loss falls."""
+
+        def value(c: torch.Tensor) -> float:
+            return float((w * self.loss(offset + c, y)).sum())
+
+        for _ in range(NEWTON_STEPS):
+            slope = (w[:, None] * self.derivative(offset + c, y)).sum(0)
+            hessian = (w[:, None, None] * self.hessian(offset + c, y)).sum(0)
+            step = torch.linalg.pinv(hessian, hermitian=True) @ slope
+            before = value(c)
+            while float(step.abs().max()) > 0 and not value(c - step) <= before:
+                step = torch.where(step.abs() > 1e-12, step / 2, 0.0)
+            c = c - step
+            if float(step.abs().max()) <= 1e-12 * (1 + float(c.abs().max())):
+                break
+        return c
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """∂²φ/∂z², shape (m, C, C)."""
+        z = z.detach().requires_grad_()
+        slopes = self.derivative(z, y)
+        rows = [torch.autograd.grad(slopes[:, c].sum(), z, retain_graph=True)[0] for c in range(z.shape[1])]
+        return torch.stack(rows, 1)
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """A bound on |φ'(z + t) − φ'(z)| over all |t| ≤ h, shape (m, C).
+        """A bound on |φ'(z + t) − φ'(z)| over all |t| ≤ h, shape (m, C), which the analysis of precision needs.
 
-        It may depend on z: a constant for all margins would be infinite for counts.
+        It may depend on z: a constant for all margins would be infinite for counts. Raises ValueError, as
+        `derivative_remainder` does, for a family that does not state it.
         """
         raise self._unbounded()
 
@@ -70,26 +124,18 @@ class Family(ABC):
     def _unbounded(self) -> ValueError:
         return ValueError(f"the family {self.name!r} states no bounds of its derivatives, which the analysis needs")
 
-    def n_outputs(self, y: torch.Tensor) -> int:
-        """C, the columns of a margin."""
-        return 1
-
-    def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The weighted mean target, shape (C,)."""
-        return ((weights * y).sum() / weights.sum()).reshape(1)
-
-    def is_finite(self, y: torch.Tensor) -> None:
+    def require_finite(self, y: torch.Tensor) -> None:
         """Raise `ValueError` where a target is not a number."""
         if y.is_floating_point():
-            _refuse(~torch.isfinite(y), y, f"{self.name}: targets must be finite")
+            self.require(torch.isfinite(y), y, "must be finite")
+
+    def require(self, good: torch.Tensor, y: torch.Tensor, rule: str) -> None:
+        """Raise `ValueError` naming the first target that is not good."""
+        if not bool(good.all()):
+            row = int((~good).nonzero()[0, 0])
+            raise ValueError(f"{self.name}: targets {rule}, but row {row} has y = {y[row].item():g}")
 
 
 def exp_tail(h: torch.Tensor) -> torch.Tensor:
-    """e^h − 1 − h for h ≥ 0, rounded up: for small h by its series, h²/2 (1 + h/3 + …) ≤ h²/2 e^h."""
+    """e^h − 1 − h, not less than it: for small h by its series, h²/2 (1 + h/3 + …) ≤ h²/2 e^h."""
     return torch.where(h < 1e-3, h.square() / 2 * h.clamp(max=1.0).exp(), torch.expm1(h) - h)
-
-
-def _refuse(bad: torch.Tensor, y: torch.Tensor, rule: str) -> None:
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0, 0])
-        raise ValueError(f"{rule}, but row {row} has y = {y[row].item():g}")

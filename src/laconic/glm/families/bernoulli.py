@@ -3,19 +3,25 @@
 import torch
 from torch.nn.functional import softplus
 
-from laconic.glm.families.base import Family, _refuse, exp_tail
+from laconic.glm.families.base import Family, exp_tail
 from laconic.kernels.links import LinkCode
 
 
 class Bernoulli(Family):
     """φ = log(1 + eᶻ) − y z, for y in {0, 1}.
 
+    σ' ≤ 1/4, |σ''| ≤ 1/(6√3), and |σ''| ≤ σ', so that σ'(z + t) ≤ σ'(z) e^|t|.
+
     >>> Bernoulli().loss(torch.tensor([[1e4], [-1e4]]), torch.tensor([1.0, 1.0]))
     tensor([    0., 10000.])
     """
 
     name = "bernoulli"
+    option = "logistic"
+    loss_option = "log_loss"
+    classifies = True
     kernel_code = LinkCode.BERNOULLI
+    metrics = ("accuracy", "log_loss")
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return softplus(-z[:, 0].abs()) + z[:, 0].clamp(min=0) - y * z[:, 0]
@@ -30,8 +36,8 @@ class Bernoulli(Family):
         return 2 * self.loss(z, y)
 
     def check(self, y: torch.Tensor) -> None:
-        self.is_finite(y)
-        _refuse((y != 0) & (y != 1), y, "bernoulli: targets must be 0 or 1")
+        self.require_finite(y)
+        self.require((y == 0) | (y == 1), y, "must be 0 or 1")
 
     def curvature(self, y: torch.Tensor) -> float:
         return 0.25
@@ -43,15 +49,12 @@ class Bernoulli(Family):
         return _slope(z)[:, :, None]
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """σ' ≤ 1/4, and |σ''| ≤ σ', so that σ'(z + t) ≤ σ'(z) e^|t|."""
         return torch.minimum(_slope(z) * torch.expm1(h), h / 4).clamp(max=1.0)
 
     def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """Likewise, and |σ''| ≤ 1/(6√3)."""
         near = _slope(z) * exp_tail(h)
         return torch.minimum(near, h.square() / (12 * 3**0.5)).clamp(max=1.0 + h / 4)
 
 
 def _slope(z: torch.Tensor) -> torch.Tensor:
-    """σ'(z)."""
     return torch.sigmoid(z) * torch.sigmoid(-z)

@@ -14,7 +14,10 @@ class Gaussian(Family):
     """
 
     name = "gaussian"
+    option = "linear"
+    loss_option = "squared_error"
     kernel_code = LinkCode.GAUSSIAN
+    metrics = ("r2", "mse")
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (z[:, 0] - y).square() / 2
@@ -29,13 +32,16 @@ class Gaussian(Family):
         return (z[:, 0] - y).square()
 
     def check(self, y: torch.Tensor) -> None:
-        self.is_finite(y)
+        self.require_finite(y)
 
     def curvature(self, y: torch.Tensor) -> float:
         return 1.0
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         return mean
+
+    def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
+        return self.target_mean(y if offset is None else y - offset[:, 0], weights)
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.ones_like(z)[:, :, None]

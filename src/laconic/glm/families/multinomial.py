@@ -1,33 +1,47 @@
 """Logistic regression with any number of classes."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
-from laconic.glm.families.base import Family, _refuse
+from laconic.glm.families.base import Family
 from laconic.kernels.links import LinkCode
 
 
 class Multinomial(Family):
-    """φ = log Σₖ exp(z_k) − z_y, for y in {0, …, C − 1}.
+    """φ = log Σₖ exp(z_k) − z_y, for y in {0, …, C − 1}; φ' = π(z) − e_y.
+
+    Along t, π_c' = π_c (t_c − t̄) and π_c'' = π_c ((t_c − t̄)² − Var t), with |t_c − t̄| ≤ 2 h and Var t ≤ h² for the
+    largest h of the row; π_c itself grows by at most e^(2h).
 
     >>> Multinomial(3).derivative(torch.zeros(1, 3), torch.tensor([2]))
     tensor([[ 0.3333,  0.3333, -0.6667]])
     """
 
     name = "multinomial"
+    option = "multinomial"
+    loss_option = "log_loss"
+    classifies = True
     kernel_code = LinkCode.MULTINOMIAL
+    metrics = ("accuracy", "log_loss")
 
     def __init__(self, n_classes: int) -> None:
         if n_classes < 2:
             raise ValueError(f"multinomial: there must be at least 2 classes, got {n_classes}")
         self.n_classes = n_classes
 
+    @classmethod
+    def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
+        return cls(n_classes)
+
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.logsumexp(z, 1) - z.gather(1, y.long()[:, None])[:, 0]
 
     def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         r = torch.softmax(z, 1)
-        r[torch.arange(len(y), device=y.device), y.long()] -= 1
-        return r
+        own = (torch.arange(len(y), device=y.device), y.long())
+        return r.index_put(own, r.new_tensor(-1.0), accumulate=True)
 
     def mean(self, z: torch.Tensor) -> torch.Tensor:
         return torch.softmax(z, 1)
@@ -36,9 +50,9 @@ class Multinomial(Family):
         return 2 * self.loss(z, y)
 
     def check(self, y: torch.Tensor) -> None:
-        self.is_finite(y)
-        rule = f"multinomial: targets must be class numbers from 0 to {self.n_classes - 1}"
-        _refuse((y != y.round()) | (y < 0) | (y >= self.n_classes), y, rule)
+        self.require_finite(y)
+        good = (y == y.round()) & (y >= 0) & (y < self.n_classes)
+        self.require(good, y, f"must be class numbers from 0 to {self.n_classes - 1}")
 
     def curvature(self, y: torch.Tensor) -> float:
         return 0.5
@@ -59,16 +73,13 @@ class Multinomial(Family):
         return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """Along t, π_c' = π_c (t_c − t̄), with |t_c − t̄| ≤ 2 h for the largest h of the row."""
         top = h.amax(1, keepdim=True)
         return (_grown(z, top) * 2 * top).clamp(max=1.0)
 
     def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """π_c'' = π_c ((t_c − t̄)² − Var t), with Var t ≤ h²."""
         top = h.amax(1, keepdim=True)
         return torch.minimum(_grown(z, top) * 2 * top.square(), 1.0 + top)
 
 
 def _grown(z: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-    """A bound on π(z + t): π_c grows by at most e^(2h)."""
     return (torch.softmax(z, 1) * torch.exp(2 * h)).clamp(max=1.0)

@@ -2,8 +2,11 @@
 
 import torch
 
-from laconic.glm.families.base import Family, _refuse, exp_tail
+from laconic.glm.families.base import Family, exp_tail
 from laconic.kernels.links import LinkCode
+
+SMALLEST_MEAN = 1e-12
+"""Where a fit begins whose targets are all 0: from far below, counts would not bring it back."""
 
 
 class Poisson(Family):
@@ -16,6 +19,8 @@ class Poisson(Family):
     """
 
     name = "poisson"
+    option = "poisson"
+    loss_option = "poisson"
     kernel_code = LinkCode.POISSON
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -31,15 +36,19 @@ class Poisson(Family):
         return 2 * (torch.xlogy(y, y) - y + self.loss(z, y))
 
     def check(self, y: torch.Tensor) -> None:
-        self.is_finite(y)
-        _refuse(y < 0, y, "poisson: targets must not be negative")
+        self.require_finite(y)
+        self.require(y >= 0, y, "must not be negative")
 
     def curvature(self, y: torch.Tensor) -> float:
         largest = float(y.max()) if len(y) else 0.0
         return largest if largest > 0 else 1.0
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
-        return torch.where(mean > 0, mean, 1e-12).log()
+        return torch.where(mean > 0, mean, SMALLEST_MEAN).log()
+
+    def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
+        exposure = torch.ones_like(y) if offset is None else offset[:, 0].exp()
+        return self.start(((weights * y).sum() / (weights * exposure).sum()).reshape(1))
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return z.exp()[:, :, None]

@@ -8,10 +8,10 @@ import torch
 from laconic.data import BadTable, Table
 from laconic.exchange import Communicator
 from laconic.glm.job.prepared import Prepared
-from laconic.glm.job.scores import Scores
 from laconic.glm.job.source import Source, rows_for
 from laconic.glm.job.target import codes
 from laconic.glm.model import Model
+from laconic.glm.scores import Scores
 from laconic.glm.solvers import State
 from laconic.glm.solvers.wire import Wire
 
@@ -21,7 +21,7 @@ CHUNK_VALUES = 1 << 20
 def training_scores(data: Prepared, state: State, comm: Communicator) -> Scores:
     """Scores of the training rows, from margins that are summed over ranks a block of rows at a time."""
     problem, wire = data.problem, Wire(comm)
-    scores = Scores(data.family, problem.family)
+    scores = Scores(problem.family)
     step = max(1, min(65536, CHUNK_VALUES // data.n_features))
     for first in range(0, problem.columns.m, step):
         rows = slice(first, min(first + step, problem.columns.m))
@@ -35,7 +35,7 @@ def training_scores(data: Prepared, state: State, comm: Communicator) -> Scores:
 
 def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     """Scores of the rows of another file with the same columns, on this rank alone."""
-    scores = Scores(model.family, model.kind)
+    scores = Scores(model.kind)
     source = replace(like, path=path)
     rows, blocks = rows_for(model, source)
     if not rows.has_target:

@@ -6,11 +6,11 @@ import torch
 
 from laconic.exchange import Communicator
 from laconic.glm.job.prepared import Prepared
-from laconic.glm.job.scores import Scores
 from laconic.glm.job.source import one_hot_of
 from laconic.glm.job.task import Task
 from laconic.glm.model import Model
 from laconic.glm.ranks import gather
+from laconic.glm.scores import Scores
 from laconic.glm.solvers import Settings, Solution, State
 
 
@@ -83,7 +83,7 @@ def report(
         "iterations": state.iteration,
         "outcome": solution.outcome.name.lower(),
         "because": solution.outcome.value,
-        "loss": scores.loss / (scores.weight or 1.0),
+        "loss": scores.loss,
         "metrics": scores.summary(),
         "fit_seconds": state.seconds,
         "messages": state.messages,

@@ -8,12 +8,13 @@ import torch
 
 from laconic.data import BadTable, Table
 from laconic.exchange import Communicator
+from laconic.glm.families import family_named
 from laconic.glm.job.device import check_device, device_for
 from laconic.glm.job.scaling import Scaling
 from laconic.glm.job.source import as_columns, load
 from laconic.glm.job.target import choose_family, codes, distinct
 from laconic.glm.job.task import Task
-from laconic.glm.model import CLASSIFIERS, Label, family_named
+from laconic.glm.model import CLASSIFIERS, Label
 from laconic.glm.placing import placed
 from laconic.glm.precision import Precision
 from laconic.glm.problem import Problem

@@ -3,7 +3,8 @@
 import torch
 
 from laconic.data import BadTable
-from laconic.glm.model import CLASSIFIERS, FAMILIES, Label
+from laconic.glm.families import FAMILIES
+from laconic.glm.model import CLASSIFIERS, Label
 
 CHUNK = 1 << 16
 """Values looked at together, so that no copy of all of y is made."""

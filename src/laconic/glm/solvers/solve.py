@@ -49,14 +49,10 @@ def begin(problem: Problem, settings: Settings) -> State:
 def _start(problem: Problem) -> torch.Tensor:
     rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
     y, w = problem.y[rows].double(), problem.weights_as(torch.float64)[rows]
-    if problem.offset is not None:
-        if problem.family.name != "poisson":
-            return torch.zeros(problem.n_outputs, dtype=torch.float64)
-        exposure = problem.offset_as(torch.float64)[rows, 0].exp()
-        w, y = w * exposure, y / exposure
     if float(w.sum()) == 0:
         raise ValueError("all sample weights are zero")
-    return problem.family.start(problem.family.target_mean(y, w))
+    offset = None if problem.offset is None else problem.offset_as(torch.float64)[rows]
+    return problem.family.null(y, w, offset)
 
 
 def solve(
