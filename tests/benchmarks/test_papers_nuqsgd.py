@@ -21,8 +21,7 @@ from laconic.bench.protocol import Spread
 from laconic.errors import LaconicError
 from laconic.quantizers import NUQSGD, QSGD, Identity, QSGDInf, Sign
 from laconic.training import SimulatedWorkers
-from laconic.training.groups import make_groups
-from laconic.training.policy import Policy
+from laconic.training.groups import Policy, make_groups
 
 TINY = {
     "model": "resnet-8",

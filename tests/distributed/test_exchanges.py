@@ -206,11 +206,15 @@ UNFIT = {
     "whole": ({"v": torch.ones(4, dtype=torch.int64)}, TypeError, "cannot quantize a tensor of int64"),
     "no tensor": ({"v": [1.0]}, TypeError, "expected a torch.Tensor, got builtins.list"),
     "a quantizer": ({"codec": laconic.NUQSGD()}, TypeError, r"codec must be a Codec such as .*, got NUQSGD\("),
-    "short": ({"out": torch.empty(3)}, ValueError, r"out must be a contiguous row of 4 float32, .* of shape \(3,\)"),
+    "short": (
+        {"out": torch.empty(3)},
+        ValueError,
+        r"out must be a contiguous row of 4 float32 values, .* of shape \(3,\)",
+    ),
     "wide": (
         {"out": torch.empty(4, dtype=torch.float64)},
         ValueError,
-        "row of 4 float32, one a value, got torch.float64",
+        "row of 4 float32 values, got torch.float64",
     ),
     "with gaps": ({"out": torch.empty(8)[::2]}, ValueError, "out must be a contiguous row of 4 float32"),
 }

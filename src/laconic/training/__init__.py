@@ -2,12 +2,11 @@
 
 from laconic.errors import Disagreement
 from laconic.training.compressor import Compressor
-from laconic.training.ddp import compress, stats
+from laconic.training.ddp import compress, log_stats, stats
 from laconic.training.decentralised import DCDPSGD, DPSGD, ECDPSGD, Clock, Decentralised, SimulatedGraph
-from laconic.training.policy import Policy
+from laconic.training.groups import Policy
 from laconic.training.simulated import SimulatedWorkers
 from laconic.training.state import load_state_dict, state_dict
-from laconic.training.tensorboard import log_stats
 
 __all__ = [
     "DCDPSGD",

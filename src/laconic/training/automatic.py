@@ -1,4 +1,4 @@
-"""codec="auto": what the ranks' own link and device say about compression."""
+"""codec="auto": the codec and exchange that are predicted to be fastest on these ranks' link and device."""
 
 import logging
 from collections.abc import Sequence

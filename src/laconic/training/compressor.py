@@ -21,20 +21,16 @@ from laconic.exchange import (
 )
 from laconic.kernels import Stream
 from laconic.planner import Plan
-from laconic.quantizers import Identity
-from laconic.training.groups import Group
-from laconic.training.policy import Policy
-
-PLAIN = Codec(Identity("fp32"))
+from laconic.training.groups import PLAIN, Group, Policy
 
 
 @dataclass(slots=True)
 class Compressor:
-    """All state of one compressed model. Everything that must survive a restart is `step` and `memory`.
+    """All state of one compressed model. What must survive a restart is `step`, `seed` and `memory`.
 
-    groups      what is exchanged with what
+    groups      parameters that are exchanged as one tensor
     codec       how compressed groups go over the wire
-    exchange    by which exchange
+    exchange    how they are averaged
     policy      when compression begins
     device      where the gradients are
     seed        of the random streams; rank, step and group are added to it
@@ -97,7 +93,7 @@ class Compressor:
 
     @property
     def _plain_exchange(self) -> Exchange:
-        """How float32 goes: not at all, in one round if it is little and on the CPU, or by the group's all-reduce."""
+        """The exchange of float32 groups: one round of messages for small ones on the CPU, otherwise all-reduce."""
         if isinstance(self.exchange, Nothing):
             return self.exchange
         return BySize(AllGather(), AllReduce()) if self.device.type == "cpu" else AllReduce()

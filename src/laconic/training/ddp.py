@@ -1,14 +1,12 @@
 """One line after `DistributedDataParallel(...)`: compressed gradients."""
 
-from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from laconic._version import __version__
 from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Communicator, Exchange
@@ -16,9 +14,8 @@ from laconic.exchange import by_name as exchange_by_name
 from laconic.quantizers import Quantizer
 from laconic.training.automatic import choose
 from laconic.training.compressor import Compressor
-from laconic.training.groups import Group, described, make_groups
+from laconic.training.groups import Group, Policy, describe, make_groups
 from laconic.training.hook import HookState, average_gradients
-from laconic.training.policy import Policy
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 
@@ -37,8 +34,8 @@ def compress(
 
     model        a model wrapped in DistributedDataParallel
     codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a scheme's name, or "auto": link and device are
-                 measured for a second or two, and of 4 and 8 bits, bfloat16 and float32 that is taken which is
-                 predicted to be fastest, with the exchange for it; `compress(...).plan.explain()` says why
+                 measured for a second or two, and the one of NUQSGD at 4 or 8 bits, bfloat16 and float32 that is
+                 predicted to be fastest is taken, with its exchange; `compress(...).plan.explain()` says why
     exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
                  "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`
     policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
@@ -49,8 +46,8 @@ def compress(
     Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
     raised on every rank and names rank and field.
 
-    Returns what holds the threads and connections of the exchange. They last as long as the process; a script that
-    trains one model after another calls `close()` on it, on every rank, when it is done with a model.
+    Returns the `Compressor`, which holds the threads and connections of the exchange. They last as long as the process;
+    a script that trains one model after another calls `close()` on it, on every rank, when it is done with a model.
     """
     _check_model(model)
     seed, error_every = check_int("seed", seed, 0, MAX_SEED), check_int("error_every", error_every, 0)
@@ -62,7 +59,7 @@ def compress(
     chosen, way, plan = choose(comm, groups, device) if asked is None else (*asked, None)
     compressor = Compressor(groups, chosen, way, policy, comm, device, seed, error_every, plan=plan)
     names = {id(p): name for name, p in parameters}
-    config = _config(chosen, way, policy, groups)
+    config = {**describe(chosen, policy, groups), "exchange": repr(way)}
     model.register_comm_hook(HookState(compressor, names, config), average_gradients)
     _compressors[model] = compressor
     return compressor
@@ -77,11 +74,11 @@ def compressor_of(model: torch.nn.Module) -> Compressor:
 
 
 def stats(model: torch.nn.Module) -> dict[str, float]:
-    """What compression did so far, on this rank.
+    """Statistics of compression so far, on this rank.
 
     steps, values, bytes_sent, bytes_received (per step), ratio, encode_ms, wire_ms, decode_ms (per step), nmse (mean
     normalised error of this rank's own messages, where it was measured). After a state was loaded `steps` goes on from
-    there; all other entries are of the steps since `compress`
+    there; all other entries are of the steps since `compress`.
 
     ratio = 4 values / bytes_sent compares with one copy of the gradient in float32, not with the traffic of an
     all-reduce, of which a rank of P sends 2 (P − 1) / P copies.
@@ -101,6 +98,24 @@ def stats(model: torch.nn.Module) -> dict[str, float]:
     }
 
 
+class ScalarWriter(Protocol):
+    """What `torch.utils.tensorboard.SummaryWriter` offers."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
+        """Write one number."""
+
+
+def log_stats(model: torch.nn.Module, writer: ScalarWriter, prefix: str = "laconic") -> None:
+    """Write every entry of `laconic.stats(model)` at the current step to TensorBoard, or anything with `add_scalar`.
+
+    Entries that are NaN, since they were not measured, are left out.
+    """
+    step = compressor_of(model).step
+    for name, value in stats(model).items():
+        if value == value:
+            writer.add_scalar(f"{prefix}/{name}", value, step)
+
+
 def _check_model(model: object) -> None:
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
@@ -114,7 +129,8 @@ def _check_model(model: object) -> None:
 def _averaged(model: DistributedDataParallel) -> list[tuple[str, torch.nn.Parameter]]:
     """The parameters that DDP averages: those that required a gradient when it was made, and were not to be ignored.
 
-    Its buckets know them; what was frozen or thawed since is no matter to them.
+    Only DDP's buckets know them (a parameter may have been frozen since), and they are not public: this asks the
+    private `reducer._get_zeros_like_grad_buckets`.
     """
     _check_dense(model)
     buckets = model.reducer._get_zeros_like_grad_buckets()
@@ -143,15 +159,3 @@ def _asked_for(
     chosen = codec_for(codec)
     largest = max((group.n_values for group in groups if group.compressed), default=1)
     return chosen, exchange_by_name(exchange, chosen, size, largest)
-
-
-def _config(codec: Codec, exchange: Exchange, policy: Policy, groups: list[Group]) -> dict[str, Any]:
-    """What all ranks must agree on, as plain values; seed and step, which change, are added when it is compared."""
-    return {
-        "laconic": __version__,
-        "quantizer": repr(codec.quantizer),
-        "coder": repr(codec.coder),
-        "exchange": repr(exchange),
-        **{f"policy.{name}": value for name, value in asdict(policy).items()},
-        **described(groups),
-    }

@@ -1,21 +1,56 @@
-"""Parameters that are exchanged together.
+"""Which parameters are compressed (`Policy`), and which are exchanged together (`Group`).
 
 Groups are made once, from the parameters alone. They do not follow DDP's buckets, which change after the first step: so
 what is quantised with what, and with which random numbers, is the same in every run and after every restart.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 
-from laconic.training.policy import Policy
+from laconic._version import __version__
+from laconic.checks import check_int
+from laconic.codec import Codec
+from laconic.quantizers import Identity
+
+PLAIN = Codec(Identity("fp32"))
+"""The codec of what is not compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which parameters are compressed; the others go in float32.
+
+    min_dims      fewest dimensions: biases and normalisation weights (1-D) are few and sensitive
+    min_values    fewest values: a small tensor saves nothing
+    warmup_steps  steps in float32 before compression begins
+    group_values  values that are exchanged together; smaller groups overlap better, larger ones have fewer messages
+    """
+
+    min_dims: int = 2
+    min_values: int = 1024
+    warmup_steps: int = 0
+    group_values: int = 2**20
+
+    def __post_init__(self) -> None:
+        for name, least in (("min_dims", 0), ("min_values", 0), ("warmup_steps", 0), ("group_values", 1)):
+            object.__setattr__(self, name, check_int(name, getattr(self, name), least, owner="policy"))
+
+    def compresses(self, parameter: torch.Tensor) -> bool:
+        """Whether this parameter's gradient is compressed.
+
+        >>> Policy().compresses(torch.zeros(64, 64)), Policy().compresses(torch.zeros(4096))
+        (True, False)
+        """
+        return parameter.dim() >= self.min_dims and parameter.numel() >= self.min_values
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A run of parameters, flattened one after another.
+    """Parameters that are exchanged as one tensor, flattened one after another.
 
     index       place in the order of exchange, and the tensor's number in the random streams
     compressed  whether the codec applies; otherwise float32
@@ -80,13 +115,17 @@ def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) 
     return groups
 
 
-def described(groups: Iterable[Group]) -> dict[str, list[int] | list[str]]:
-    """Shapes and groups as plain values, for ranks to compare; groups come last where the names are sorted.
+def describe(codec: Codec, policy: Policy, groups: Iterable[Group]) -> dict[str, Any]:
+    """Version, codec, policy, shapes and groups as JSON values, for ranks to compare.
 
-    >>> described(make_groups(torch.nn.Linear(64, 64).named_parameters(), Policy()))["what group 0 holds"]
+    Of the sorted names those of groups come last: a difference in shapes is told first.
+
+    >>> groups = make_groups(torch.nn.Linear(64, 64).named_parameters(), Policy())
+    >>> describe(PLAIN, Policy(), groups)["what group 0 holds"]
     ['compressed', 'weight']
     """
-    found: dict[str, list[int] | list[str]] = {}
+    found: dict[str, Any] = {"laconic": __version__, "quantizer": repr(codec.quantizer), "coder": repr(codec.coder)}
+    found |= {f"policy.{name}": value for name, value in asdict(policy).items()}
     for group in groups:
         found |= {f"shape of {name}": list(shape) for name, shape in zip(group.names, group.shapes, strict=True)}
         found[f"what group {group.index} holds"] = ["compressed" if group.compressed else "float32", *group.names]

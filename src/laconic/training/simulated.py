@@ -1,4 +1,4 @@
-"""k workers simulated on one device: the papers' own way of experimenting."""
+"""k workers simulated on one device, as the papers' own experiments are."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,9 +10,7 @@ from laconic.exchange import Accounting
 from laconic.exchange.base import measure_error
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
-from laconic.training.compressor import PLAIN
-from laconic.training.groups import Group, make_groups, trainable
-from laconic.training.policy import Policy
+from laconic.training.groups import PLAIN, Group, Policy, make_groups, trainable
 
 
 class SimulatedWorkers:
@@ -59,7 +57,7 @@ class SimulatedWorkers:
     def backward(self, losses: Sequence[Callable[[], torch.Tensor]]) -> None:
         """Call each worker's loss, differentiate it, and leave the compressed average in the parameters' `.grad`."""
         if len(losses) != self.n_workers:
-            raise ValueError(f"need {self.n_workers} losses, one a worker, got {len(losses)}")
+            raise ValueError(f"need {self.n_workers} losses, one per worker, got {len(losses)}")
         device = next(iter(self.parameters.values())).device
         averages = [torch.zeros(group.n_values, device=device) for group in self.groups]
         self.last = Accounting()

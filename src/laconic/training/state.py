@@ -1,4 +1,4 @@
-"""Saving and loading what compression remembers."""
+"""Saving and loading the state of a compressed model: step, seed and error memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,15 +1,14 @@
-"""What the members of the family share: a model, an optimizer for the local step, and estimates of the neighbours."""
+"""The base of decentralised optimizers: a model, an optimizer for the local step, estimates of the neighbours."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.distributed as dist
 
-from laconic._version import __version__
 from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, Payload, codec_for
 from laconic.exchange import Accounting
@@ -17,17 +16,15 @@ from laconic.exchange.agreement import require_same
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
-from laconic.quantizers import Identity, Quantizer
-from laconic.training.decentralised import consensus, state
+from laconic.quantizers import Quantizer
+from laconic.training.decentralised import state
 from laconic.training.decentralised.rows import Row, Rows
-from laconic.training.groups import described
-from laconic.training.policy import Policy
+from laconic.training.groups import PLAIN, Policy, describe
 
-PLAIN = Codec(Identity("fp32"))
 Order = Literal["combine_then_adapt", "adapt_then_combine"]
 ORDERS = ("combine_then_adapt", "adapt_then_combine")
 Codes = Sequence[torch.Tensor]
-"""What a node sends at a step: a code (uint8) for each group."""
+"""What a node sends in one step: one code (uint8) per group."""
 
 
 class Decentralised(ABC):
@@ -202,26 +199,39 @@ class Decentralised(ABC):
         return received | {self.node: codes}
 
     def consensus(self) -> dict[str, torch.Tensor]:
-        """The average of all nodes' models as a state dict, floating-point buffers included. All ranks must call it."""
-        return consensus.average(self.model, self.neighbours.comm)
+        """The average of all nodes' models as a state dict. All ranks must call it.
+
+        Floating-point buffers are averaged, too; other buffers are this node's own.
+        """
+        own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        real = [name for name, value in own.items() if value.is_floating_point()]
+        flat = self._sum_over_ranks(torch.cat([own[name].reshape(-1).float() for name in real]))
+        flat /= self.neighbours.comm.size
+        for name, piece in zip(real, flat.split_with_sizes([own[name].numel() for name in real]), strict=True):
+            own[name] = piece.view(own[name].shape).to(own[name].dtype)
+        return own
 
     def consensus_distance(self) -> float:
         """√(1/n Σ_i ‖x_i − x̄‖²): how far the nodes are from their average. All ranks must call it."""
-        return consensus.distance(self.rows.parameters, self.neighbours.comm)
+        x = torch.cat([p.detach().reshape(-1).float() for p in self.rows.parameters.values()])
+        mean = self._sum_over_ranks(x.clone()) / self.neighbours.comm.size
+        squares = self._sum_over_ranks((x - mean).square().sum())
+        return math.sqrt(float(squares) / self.neighbours.comm.size)
+
+    def _sum_over_ranks(self, v: torch.Tensor) -> torch.Tensor:
+        """The sum of v over all nodes, in place."""
+        self.neighbours.comm.all_reduce(v)()
+        return v
 
     def config(self) -> dict[str, Any]:
         """What all nodes must agree on, as plain values."""
         return {
-            "laconic": __version__,
+            **describe(self.codec, self.policy, self.rows.groups),
             "member": self.name,
             "topology": repr(self.topology),
-            "quantizer": repr(self.codec.quantizer),
-            "coder": repr(self.codec.coder),
             "order": self.order,
             "seed": self.seed,
             "step": self.n_steps,
-            **{f"policy.{name}": value for name, value in asdict(self.policy).items()},
-            **described(self.rows.groups),
         }
 
     def state_dict(self) -> dict[str, Any]:

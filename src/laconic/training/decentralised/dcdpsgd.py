@@ -1,4 +1,4 @@
-"""DCD-PSGD: what goes over the wire is the difference that a step makes."""
+"""DCD-PSGD: nodes send the quantised difference that a step makes."""
 
 from typing import ClassVar
 

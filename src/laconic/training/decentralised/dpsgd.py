@@ -1,4 +1,4 @@
-"""D-PSGD: models go over the wire as they are."""
+"""D-PSGD: nodes send their models as they are, in float32."""
 
 from datetime import timedelta
 from typing import ClassVar
@@ -11,7 +11,7 @@ from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology
 from laconic.training.decentralised.base import Decentralised, Order
 from laconic.training.decentralised.rows import Row
-from laconic.training.policy import Policy
+from laconic.training.groups import Policy
 
 
 class DPSGD(Decentralised):

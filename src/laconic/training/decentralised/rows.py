@@ -1,18 +1,17 @@
-"""A model's parameters as rows of float32, one a group."""
+"""A model's parameters as rows of float32, one per group."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
 
-from laconic.training.groups import make_groups, trainable
-from laconic.training.policy import Policy
+from laconic.training.groups import Policy, make_groups, trainable
 
 Row = torch.Tensor
 """The values (n,) of one group, float32."""
 
 
 class Rows:
-    """Between the parameters of a model and one flat row for each group of them.
+    """The parameters of a model as flat rows of float32, one per group: gathers and scatters them.
 
     >>> net = torch.nn.Linear(2, 3)
     >>> rows = Rows(net, Policy())

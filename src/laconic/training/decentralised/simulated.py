@@ -20,7 +20,7 @@ class SimulatedGraph:
     The result is, bit for bit, that of k ranks.
 
     member     `DPSGD`, `DCDPSGD` or `ECDPSGD`
-    models     one a node
+    models     one per node
     optimizer  from parameters to a torch optimizer
     topology   as for the member; so are all further arguments
 
@@ -109,6 +109,6 @@ class SimulatedGraph:
     def load_state_dict(self, states: Sequence[dict[str, Any]]) -> None:
         """Go on from such states; models and optimizers have their own."""
         if len(states) != len(self.nodes):
-            raise ValueError(f"need {len(self.nodes)} states, one a node, got {len(states)}")
+            raise ValueError(f"need {len(self.nodes)} states, one per node, got {len(states)}")
         for node, state in zip(self.nodes, states, strict=True):
             node.load_state_dict(state)
