@@ -17,7 +17,9 @@ from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman
 from laconic.errors import BackendUnavailable, CorruptPayload, Disagreement, ExchangeFailed, LaconicError
 from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Torus
 from laconic.kernels import Stream
-from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantized, Quantizer, Sign
+from laconic.quantizers import Quantized, Quantizer
+from laconic.quantizers import registry as _quantizers
+from laconic.quantizers.registry import *  # noqa: F403 (each is listed there, and only there)
 from laconic.training import (
     DCDPSGD,
     DPSGD,
@@ -40,8 +42,6 @@ __all__ = [
     "DCDPSGD",
     "DPSGD",
     "ECDPSGD",
-    "NUQSGD",
-    "QSGD",
     "RANS",
     "BackendUnavailable",
     "CASGDClassifier",
@@ -54,20 +54,16 @@ __all__ = [
     "Custom",
     "Disagreement",
     "Elias",
-    "ErrorFeedback",
     "ExchangeFailed",
     "Exponential",
     "FixedWidth",
     "Huffman",
-    "Identity",
     "LaconicError",
     "Payload",
     "Policy",
-    "QSGDInf",
     "Quantized",
     "Quantizer",
     "Ring",
-    "Sign",
     "SimulatedGraph",
     "SimulatedWorkers",
     "Star",
@@ -81,6 +77,7 @@ __all__ = [
     "state_dict",
     "stats",
 ]
+__all__ += _quantizers.__all__
 
 ESTIMATORS = ("CASGDClassifier", "CASGDRegressor")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laconic import Codec, CorruptPayload, Payload
 from laconic.codec import HEADER_BYTES, Header, codec
 from laconic.codec.header import CHECKSUM, CHECKSUM_AT
-from laconic.coders.names import CODERS
+from laconic.coders import CODERS
 
 ALL = {f"{scheme} {coder}": codec(scheme, coder, bucket_size=64) for scheme in ("nuqsgd", "sign") for coder in CODERS}
 ALL["bf16"] = codec("bf16")

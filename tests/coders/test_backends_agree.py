@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from laconic.coders.frequencies import allocate
-from laconic.coders.package_merge import code_lengths
+from laconic.coders.huffman import code_lengths
+from laconic.coders.rans import allocate
 from laconic.kernels import Backend, Blocks
 
 from .tables import BITS, CODERS, SHORT, SOURCES, backend, make_symbols, shape

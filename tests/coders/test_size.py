@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from laconic.coders import RANS, Elias, FixedWidth, Huffman, Shape, by_name
-from laconic.coders.frequencies import allocate
-from laconic.coders.package_merge import code_lengths
+from laconic.coders.huffman import code_lengths
+from laconic.coders.rans import allocate
 
 from .tables import BITS, CODERS, backend, make_symbols, shape
 

@@ -1,22 +1,21 @@
 """The tables the laws run over: every quantizer, every coder, every shape that has ever broken one."""
 
+from dataclasses import replace
+
 import torch
 
-from laconic import NUQSGD, QSGD, RANS, Elias, ErrorFeedback, FixedWidth, Huffman, Identity, QSGDInf, Sign
+from laconic import Elias, ErrorFeedback, Identity, coders
+from laconic.quantizers import SCHEMES, Bucketed
 
-BITS = range(2, 9)
-
-UNBIASED = [scheme(bits=bits) for scheme in (NUQSGD, QSGD, QSGDInf) for bits in BITS] + [
-    NUQSGD(bits=3, p=0.7),
-    NUQSGD(bits=4, p=0.25),
-]
-BUCKETED = [*UNBIASED, Sign()]
-IDENTITIES = [Identity("fp32"), Identity("bf16")]
-STATELESS = [*BUCKETED, *IDENTITIES]
-WITH_MEMORY = [ErrorFeedback(inner) for inner in (Sign(), NUQSGD(bits=2), QSGDInf(bits=4), Identity("bf16"))]
+STATELESS = [example for scheme in SCHEMES for example in scheme.examples()]
+IDENTITIES = [quantizer for quantizer in STATELESS if isinstance(quantizer, Identity)]
+BUCKETED = [quantizer for quantizer in STATELESS if isinstance(quantizer, Bucketed)]
+UNBIASED = [quantizer for quantizer in BUCKETED if quantizer.unbiased]
+ENDS = [inner for scheme in SCHEMES for inner in {scheme.examples()[0]: 0, scheme.examples()[-1]: 0}]
+WITH_MEMORY = [ErrorFeedback(inner) for inner in ENDS]
 QUANTIZERS = [*STATELESS, *WITH_MEMORY]
 
-CODERS = [FixedWidth(), Elias(), Elias("sparse"), Elias("dense"), Huffman(), RANS()]
+CODERS = [*(coder() for coder in coders.CODERS.values()), Elias("sparse"), Elias("dense")]
 
 SIZES_AND_BUCKETS = [
     (0, 8),
@@ -60,8 +59,6 @@ def named(members: list) -> dict:
 
 def with_bucket(quantizer, bucket_size: int):
     """The same quantizer with another bucket size; `Identity` has none."""
-    from dataclasses import replace
-
     if isinstance(quantizer, ErrorFeedback):
         return ErrorFeedback(with_bucket(quantizer.inner, bucket_size))
     return quantizer if isinstance(quantizer, Identity) else replace(quantizer, bucket_size=bucket_size)

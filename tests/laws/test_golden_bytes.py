@@ -1,36 +1,40 @@
 """Law 10: the wire format of each codec is pinned by stored examples.
 
-`python tests/laws/test_golden_bytes.py` writes the examples anew; do that only together with a new wire version.
+`python tests/laws/test_golden_bytes.py` writes the examples anew, and the numbers of quantizers and coders on the page
+about the format: to add those of a new member, or together with a new wire version.
 """
 
 import hashlib
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from members import ENDS, STATELESS, with_bucket
 
-from laconic import Codec, Payload, Stream
+from laconic import Codec, FixedWidth, Identity, Payload, Stream
 from laconic.codec import HEADER_BYTES, VERSION, codec
-from laconic.coders.names import CODERS
+from laconic.coders import CODERS
+from laconic.quantizers import SCHEMES
 
 GOLDEN = Path(__file__).parent / "golden_bytes.json"
-VERSION_1 = GOLDEN.with_name("version_1_bodies.json")
+VERSION_1 = json.loads(GOLDEN.with_name("version_1_bodies.json").read_text())
+PAGE = Path(__file__).parents[2] / "docs" / "wire-format.md"
 STREAM = Stream(seed=1, rank=2, step=3, tensor="weight")
 
-SCHEMES = {
-    "nuqsgd-4": ("nuqsgd", {"bits": 4}),
-    "nuqsgd-3": ("nuqsgd", {"bits": 3}),
-    "nuqsgd-4 p=0.7": ("nuqsgd", {"bits": 4, "p": 0.7}),
-    "qsgd-2": ("qsgd", {"bits": 2}),
-    "qsgdinf-8": ("qsgdinf", {"bits": 8}),
-    "sign": ("sign", {}),
-}
-CODECS = {
-    f"{scheme} {coder}": codec(name, coder, bucket_size=40, **options)
-    for scheme, (name, options) in SCHEMES.items()
-    for coder in CODERS
-} | {"fp32 fixed": codec("fp32"), "bf16 fixed": codec("bf16")}
+
+def codecs() -> dict[str, Codec]:
+    """Every quantizer at fixed width, and the first and last configuration of each scheme with every coder."""
+    made = [Codec(quantizer) for quantizer in STATELESS]
+    coded = [quantizer for quantizer in ENDS if not isinstance(quantizer, Identity)]
+    made += [Codec(quantizer, coder()) for quantizer in coded for coder in CODERS.values() if coder is not FixedWidth]
+    made = [replace(member, quantizer=with_bucket(member.quantizer, 40)) for member in made]
+    return {f"{member.quantizer} {member.coder.name}": member for member in made}
+
+
+CODECS = codecs()
 
 
 def example() -> torch.Tensor:
@@ -41,8 +45,16 @@ def example() -> torch.Tensor:
     return v
 
 
-def encoded(codec: Codec) -> str:
-    return codec.encode(example(), STREAM).to_bytes().hex()
+def encoded(codec: Codec) -> bytes:
+    return codec.encode(example(), STREAM).to_bytes()
+
+
+def with_numbers(page: str) -> str:
+    """The page with the numbers of all quantizers and coders in its table of the header."""
+    for field, members in (("quantizer", SCHEMES), ("coder", CODERS.values())):
+        numbers = ", ".join(f"{member.wire_id} {member.name}" for member in members)
+        page = re.sub(rf"\| {field}: .* \|", f"| {field}: {numbers} |", page)
+    return page
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
@@ -50,24 +62,29 @@ def encoded(codec: Codec) -> str:
 def test_bytes_are_the_stored_ones(name, backend):
     stored = json.loads(GOLDEN.read_text())
     assert stored["version"] == VERSION
-    member = CODECS[name]
-    member = Codec(member.quantizer, member.coder, backend)
-    assert encoded(member) == stored["payloads"][name]
-    payload = Payload.from_bytes(bytes.fromhex(stored["payloads"][name]))
-    assert torch.isfinite(member.decode(payload)).all()
+    member, data = replace(CODECS[name], backend=backend), bytes.fromhex(stored["payloads"][name])
+    assert encoded(member) == data
+    assert torch.isfinite(member.decode(Payload.from_bytes(data))).all()
 
 
-@pytest.mark.parametrize("name", CODECS)
-def test_bodies_are_those_of_version_1(name):
+@pytest.mark.parametrize(("scheme", "coder", "options", "digest"), VERSION_1)
+def test_bodies_are_those_of_version_1(scheme, coder, options, digest):
     """Version 2 changed the header alone: digests of what followed the header in the stored examples of version 1."""
-    body = CODECS[name].encode(example(), STREAM).to_bytes()[HEADER_BYTES:]
-    assert hashlib.blake2b(body, digest_size=8).hexdigest() == json.loads(VERSION_1.read_text())[name]
+    body = encoded(codec(scheme, coder, **options))[HEADER_BYTES:]
+    assert hashlib.blake2b(body, digest_size=8).hexdigest() == digest
 
 
 def test_every_codec_is_stored():
     assert set(json.loads(GOLDEN.read_text())["payloads"]) == set(CODECS)
 
 
+def test_numbers_are_nobody_elses_and_on_the_page():
+    for members in (SCHEMES, CODERS.values()):
+        assert len({member.wire_id for member in members}) == len(members)
+    assert with_numbers(PAGE.read_text()) == PAGE.read_text()
+
+
 if __name__ == "__main__":
-    payloads = {name: encoded(member) for name, member in CODECS.items()}
+    payloads = {name: encoded(member).hex() for name, member in CODECS.items()}
     GOLDEN.write_text(json.dumps({"version": VERSION, "payloads": payloads}, indent=1) + "\n")
+    PAGE.write_text(with_numbers(PAGE.read_text()))

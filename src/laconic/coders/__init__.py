@@ -4,7 +4,20 @@ from laconic.coders.base import Coder, Shape
 from laconic.coders.elias import Elias
 from laconic.coders.fixed_width import FixedWidth
 from laconic.coders.huffman import Huffman
-from laconic.coders.names import by_name
 from laconic.coders.rans import RANS
 
-__all__ = ["RANS", "Coder", "Elias", "FixedWidth", "Huffman", "Shape", "by_name"]
+__all__ = ["CODERS", "RANS", "Coder", "Elias", "FixedWidth", "Huffman", "Shape", "by_name"]
+
+CODERS: dict[str, type[Coder]] = {coder.name: coder for coder in (FixedWidth, Elias, Huffman, RANS)}
+"""By the names that command lines and configurations use."""
+
+
+def by_name(name: str) -> Coder:
+    """The coder called `name`, with its default options.
+
+    >>> by_name("rans")
+    RANS()
+    """
+    if name not in CODERS:
+        raise ValueError(f"unknown coder {name!r}; choose one of {', '.join(CODERS)}")
+    return CODERS[name]()

@@ -7,10 +7,12 @@ import torch
 
 from laconic.coders.base import Shape
 from laconic.coders.blocks import BlockCoder
-from laconic.coders.package_merge import code_lengths
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks
 from laconic.kernels.reference.huffman import MAX_LENGTH, valid_lengths
+
+Item = tuple[int, int]
+"""Weight, and the symbol or -1 for a package of two items of the list below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +49,46 @@ class Huffman(BlockCoder):
         if not valid_lengths(lengths):
             raise CorruptPayload(f"huffman: the table of code lengths is not that of a code of 1 to {MAX_LENGTH} bits")
         return backend.huffman_decode(blocks, shape.n, lengths)
+
+
+def code_lengths(counts: list[int], max_length: int) -> list[int]:
+    """Code lengths that minimise sum(count * length) over all prefix codes of at most `max_length` bits.
+
+    By package-merge (Larmore and Hirschberg 1990).
+
+    Symbols that do not occur get length 0. A symbol that occurs alone gets length 1.
+
+    Each level of the code tree is a list: the symbols by weight, merged with pairs of items of the level below. The
+    2m - 2 lightest items of the top level, unpacked, say how often each of the m symbols is taken: its code length.
+
+    >>> code_lengths([10, 1, 1, 0, 3], 12), code_lengths([10, 1, 1, 0, 3], 2), code_lengths([0, 7], 12)
+    ([1, 3, 3, 0, 2], [2, 2, 2, 0, 2], [0, 1])
+
+    Raises:
+        ValueError: more symbols occur than there are codewords of `max_length` bits.
+    """
+    symbols = sorted((count, symbol) for symbol, count in enumerate(counts) if count)
+    if len(symbols) > 2**max_length:
+        raise ValueError(f"{len(symbols)} symbols cannot all have a code of at most {max_length} bits")
+    lengths = [0] * len(counts)
+    if len(symbols) == 1:
+        lengths[symbols[0][1]] = 1
+        return lengths
+    n_taken = max(2 * len(symbols) - 2, 0)
+    for level in reversed(_levels(symbols, max_length)):
+        taken = [symbol for _, symbol in level[:n_taken]]
+        for symbol in taken:
+            if symbol >= 0:
+                lengths[symbol] += 1
+        n_taken = 2 * taken.count(-1)
+    return lengths
+
+
+def _levels(symbols: list[Item], n_levels: int) -> list[list[Item]]:
+    """The lists from the deepest level of the code tree up to the top."""
+    levels = [symbols]
+    while len(levels) < n_levels:
+        below = levels[-1]
+        packages = [(below[i][0] + below[i + 1][0], -1) for i in range(0, len(below) - 1, 2)]
+        levels.append(sorted(symbols + packages))
+    return levels

@@ -1,24 +1,9 @@
 """Quantizers: lossy, values to symbols and back."""
 
+from laconic.quantizers import registry
 from laconic.quantizers.base import Bucketed, Quantized, Quantizer
-from laconic.quantizers.error_feedback import ErrorFeedback
-from laconic.quantizers.identity import Identity
-from laconic.quantizers.names import NAMES, by_name
-from laconic.quantizers.nuqsgd import NUQSGD
-from laconic.quantizers.qsgd import QSGD
-from laconic.quantizers.qsgdinf import QSGDInf
-from laconic.quantizers.sign import Sign
+from laconic.quantizers.registry import *  # noqa: F403 (each is listed there, and only there)
+from laconic.quantizers.registry import NAMES, SCHEMES, by_name
 
-__all__ = [
-    "NAMES",
-    "NUQSGD",
-    "QSGD",
-    "Bucketed",
-    "ErrorFeedback",
-    "Identity",
-    "QSGDInf",
-    "Quantized",
-    "Quantizer",
-    "Sign",
-    "by_name",
-]
+__all__ = ["NAMES", "SCHEMES", "Bucketed", "Quantized", "Quantizer", "by_name"]
+__all__ += registry.__all__

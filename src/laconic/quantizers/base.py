@@ -74,6 +74,11 @@ class Quantizer(ABC):
         """How many norms go with n values."""
         return n_buckets(n, self.bucket_size)
 
+    @classmethod
+    def examples(cls) -> "list[Quantizer]":
+        """The configurations that every law is tested over."""
+        return [cls()]
+
     @property
     def fingerprint(self) -> int:
         """32 bits of whatever decides, beside `bits`, which value a symbol stands for; 0 where nothing does.
@@ -120,12 +125,17 @@ class Bucketed(Quantizer):
     bucket_size: int = 8192
 
     min_bits: ClassVar[int] = 2
+    max_bits: ClassVar[int] = 8
     norm: ClassVar[Norm]
 
     def __post_init__(self) -> None:
-        for name, least, most in (("bits", self.min_bits, 8), ("bucket_size", 1, MAX_BUCKET_SIZE)):
+        for name, least, most in (("bits", self.min_bits, self.max_bits), ("bucket_size", 1, MAX_BUCKET_SIZE)):
             value = check_int(name, getattr(self, name), least, most, owner=self.name)
             object.__setattr__(self, name, value)  # NumPy's integers print otherwise, and ranks compare what is printed
+
+    @classmethod
+    def examples(cls) -> list[Quantizer]:
+        return [cls(bits=bits) for bits in range(cls.min_bits, cls.max_bits + 1)]
 
     @property
     @abstractmethod

@@ -32,6 +32,10 @@ class Identity(Quantizer):
         if self.dtype not in _FORMATS:
             raise ValueError(f"identity: dtype must be one of {', '.join(_FORMATS)}, got {self.dtype!r}")
 
+    @classmethod
+    def examples(cls) -> list[Quantizer]:
+        return [cls("fp32"), cls("bf16")]
+
     @property
     def bits(self) -> int:  # type: ignore[override]
         """Width of a value on the wire."""

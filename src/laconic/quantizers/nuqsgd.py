@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from laconic.kernels import Grid, Norm, Rounding
-from laconic.quantizers.base import Bucketed
+from laconic.quantizers.base import Bucketed, Quantizer
 
 SMALLEST_NORMAL = 2.0**-126
 
@@ -51,6 +51,10 @@ class NUQSGD(Bucketed):
                 f"nuqsgd: p={self.p!r} with bits={self.bits} puts the smallest level below what float32 holds; "
                 f"use p of at least {math.ceil(least * 1000) / 1000} or fewer bits"
             )
+
+    @classmethod
+    def examples(cls) -> list[Quantizer]:
+        return [*super(NUQSGD, cls).examples(), cls(bits=3, p=0.7), cls(bits=4, p=0.25)]
 
     @property
     def _m(self) -> int:

@@ -1,4 +1,4 @@
-"""QSGD: L2 norm and uniform levels."""
+"""QSGD and QSGDInf: uniform levels, with the L2 and the L∞ norm."""
 
 import math
 from dataclasses import dataclass
@@ -41,6 +41,26 @@ class QSGD(Bucketed):
         """min(d / s², √d / s) with d the bucket's dimension: Lemma 3.1 of the paper."""
         d, s = self.bucket_dimension(n), self.n_steps
         return min(d / s**2, math.sqrt(d) / s)
+
+
+@dataclass(frozen=True, slots=True)
+class QSGDInf(QSGD):
+    """QSGD scaled by the largest magnitude: |v_i| / ‖v‖∞ is rounded, without bias, to a multiple of 1/s.
+
+    The heuristic variant of the QSGD paper (its section 5) and a contender in the NUQSGD paper. Since
+    ‖v‖∞ ≤ ‖v‖₂, a step is never longer than QSGD's, and the bound of QSGD holds as it stands.
+
+    bits         2 to 8: one for the sign, the rest for the level
+    bucket_size  values that share one norm
+
+    >>> import torch
+    >>> QSGDInf(bits=8).quantize(torch.tensor([-2.0, 1.0])).norms
+    tensor([2.])
+    """
+
+    name: ClassVar[str] = "qsgdinf"
+    wire_id: ClassVar[int] = 3
+    norm: ClassVar[Norm] = Norm.LINF
 
 
 @cache

@@ -27,6 +27,7 @@ class Sign(Bucketed):
     name: ClassVar[str] = "sign"
     wire_id: ClassVar[int] = 4
     min_bits: ClassVar[int] = 1
+    max_bits: ClassVar[int] = 1
     norm: ClassVar[Norm] = Norm.MEAN_ABS
 
     def __post_init__(self) -> None:
