@@ -128,7 +128,7 @@ MISTAKES = [
     (["--tolerance", "low"], "got 'low'"),
     (["--device", "tpu"], "unknown device 'tpu'; choose one of cpu, cuda-ampere, cuda-hopper"),
     (["--eta0", "-1"], "--eta0 must be a positive number or auto, got '-1'"),
-    (["--eta0", "1e9"], "lower eta0"),
+    (["--eta0", "1e9"], "lower --eta0"),
     (["--s", "abc"], "--s must be a whole number, at least 1, or auto; got 'abc'"),
     (["--alpha", "-1"], "alpha must be finite and not negative"),
     (["-o", "plot.png"], "plot.png: a plot is .svg or .html, a report .json"),

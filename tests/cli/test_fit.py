@@ -227,7 +227,7 @@ def test_steps_of_our_own_shrink_where_the_loss_diverges(tmp_path, capsys, ranks
     assert found["settings"]["eta0"] == Model.load(part).settings["eta0"] == eta0
     assert torch.equal(Model.load(whole).coef, Model.load(part).coef)
     assert main(["fit", str(path), "-o", str(part), *options, "--eta0", str(16 * eta0), "-q"]) == 2
-    assert "lower eta0" in capsys.readouterr().err
+    assert "lower --eta0" in capsys.readouterr().err
 
 
 def test_no_scikit_learn(store, tmp_path):
@@ -299,7 +299,7 @@ WRONG = {
     "resume alone": (["{store}", "--resume"], "--resume needs --checkpoint"),
     "test file": (["{store}", "--test", "none.csv"], "there is no file none.csv"),
     "test columns": (["{store}", "--test", "one.safetensors"], "has 1 features and the model 4"),
-    "diverged": (["{store}", "--eta0", "1e200", "--recipe", "fp64"], "lower eta0"),
+    "diverged": (["{store}", "--eta0", "1e200", "--recipe", "fp64"], "lower --eta0"),
     "torn store": (["torn.safetensors"], "torn.safetensors"),
 }
 

@@ -1,8 +1,8 @@
-"""Solvers over blocks of columns: SGD, and CA-SGD, which says the same with fewer messages."""
+"""Solvers over blocks of columns: SGD, and CA-SGD, which takes the same steps with fewer messages."""
 
-from laconic.glm.solvers.history import Callback, Diverged, Outcome, Progress, Solution
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.solve import begin, solve
 from laconic.glm.solvers.state import State
+from laconic.glm.solvers.training_log import Callback, Diverged, Outcome, Progress, Solution
 
 __all__ = ["Callback", "Diverged", "Outcome", "Progress", "Settings", "Solution", "State", "begin", "solve"]

@@ -1,7 +1,8 @@
-"""How a problem is to be solved."""
+"""The settings of a solver."""
 
 from dataclasses import dataclass, field
 
+from laconic.errors import InvalidOption, Option
 from laconic.glm.penalty import Penalty
 from laconic.glm.precision import Precision
 from laconic.glm.sampling import Sampling
@@ -13,10 +14,10 @@ GRADIENTS = ("mean", "sum")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Hyperparameters of a fit.
+    """Hyperparameters of a fit, as the solvers take them.
 
-    solver            "sgd", one AllReduce an iteration, or "ca_sgd", one every s iterations
-    s                 iterations of a block of CA-SGD; blocks end with the epoch, so the last may be shorter
+    solver            "sgd", one AllReduce per iteration, or "ca_sgd", one every s iterations
+    s                 iterations per block of CA-SGD; blocks end with the epoch, so the last may be shorter
     sampling          rows of each batch
     schedule          step sizes
     penalty           on the weights
@@ -46,16 +47,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
-            raise ValueError(f"unknown solver {self.solver!r}; choose one of {', '.join(SOLVERS)}")
+            raise InvalidOption("unknown ", Option("solver"), f" {self.solver!r}; choose one of {', '.join(SOLVERS)}")
         if self.gradient not in GRADIENTS:
-            raise ValueError(f"unknown gradient {self.gradient!r}; choose one of {', '.join(GRADIENTS)}")
+            choices = ", ".join(GRADIENTS)
+            raise InvalidOption("unknown ", Option("gradient"), f" {self.gradient!r}; choose one of {choices}")
         for name in ("s", "max_iter", "n_iter_no_change"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise InvalidOption(Option(name), f" must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum}")
+            raise InvalidOption(Option("momentum"), f" must be at least 0 and less than 1, got {self.momentum}")
         if self.average is not None and self.average < 0:
-            raise ValueError(f"average must not be negative, got {self.average}")
+            raise InvalidOption(Option("average"), f" must not be negative, got {self.average}")
 
     @property
     def step(self) -> int:

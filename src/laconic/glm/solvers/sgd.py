@@ -1,4 +1,4 @@
-"""SGD over column blocks, one AllReduce an iteration: the oracle for CA-SGD."""
+"""SGD over column blocks, one AllReduce per iteration: the specification of CA-SGD's iterates."""
 
 import torch
 
@@ -11,11 +11,11 @@ from laconic.kernels.reference.recurrence import residuals, step_intercept
 from laconic.kernels.sgd import Batches
 
 COMPILED_MARGINS = ("bf16",)
-"""What the compiled loop can round margins to, besides the carrier."""
+"""Formats that the compiled loop can round margins to, besides the carrier."""
 
 
 def is_compiled(problem: Problem, settings: Settings, wire: Wire) -> bool:
-    """Whether the whole run of iterations is one compiled kernel: one process, and every knob one that it knows."""
+    """Whether the whole run of iterations is one compiled kernel: one process, and a precision that it knows."""
     p = settings.precision
     return (
         wire.comm.size == 1
@@ -41,7 +41,7 @@ def _advance_compiled(problem: Problem, settings: Settings, state: State, segmen
     dtype = settings.precision.carrier
     batches = Batches(
         rows=segment.rows,
-        size=min(settings.sampling.batch_size, len(segment.rows)),  # it is what the kernel sets room aside for
+        size=min(settings.sampling.batch_size, len(segment.rows)),  # the kernel allocates for so many
         y=problem.y.to(dtype),
         w=problem.weights_as(dtype),
         offset=problem.offset_as(dtype),

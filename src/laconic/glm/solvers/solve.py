@@ -1,20 +1,20 @@
-"""Epoch after epoch, until the loss no longer falls."""
+"""The loop of a fit: epoch after epoch, until the loss no longer falls."""
 
 import math
 from collections.abc import Callable, Sequence
 
 import torch
 
+from laconic.errors import Option
 from laconic.exchange import Communicator
 from laconic.glm.problem import Problem
 from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import DeviceSolver, device_solver
-from laconic.glm.solvers.history import Callback, Diverged, Outcome, Progress, Solution
-from laconic.glm.solvers.meter import Meter
 from laconic.glm.solvers.segment import Segment, segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
+from laconic.glm.solvers.training_log import Callback, Diverged, Outcome, Progress, Solution, TrainingLog
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels import Stream
 
@@ -82,10 +82,10 @@ def solve(
     problem = problem.cast(settings.precision.carrier)
     fused = device_solver(problem, settings, state, wire)
     advance = _advance(problem, settings, state, wire) if fused is None else fused.advance
-    meter = Meter.of(state)
+    log = TrainingLog(state, wire)
     outcome = Outcome.MAX_ITER
     while state.epoch < settings.max_iter:
-        stop = _epoch(problem, settings, state, wire, advance, callbacks, meter)
+        stop = _epoch(problem, settings, state, wire, advance, callbacks, log)
         if stop is not None:
             outcome = stop
             break
@@ -104,7 +104,7 @@ def _epoch(
     wire: Wire,
     advance: Advance,
     callbacks: Sequence[Callback],
-    meter: Meter,
+    log: TrainingLog,
 ) -> Outcome | None:
     order = settings.sampling.epoch(problem.n_rows, state.epoch)
     n_batches = settings.sampling.n_batches(problem.n_rows)
@@ -116,14 +116,14 @@ def _epoch(
         state.epoch_weight += _total_weight(problem, part)
         state.iteration += part.n_batches
         state.batch += part.n_batches
-        meter.read(state, wire)
+        log.update()
         loss = state.epoch_loss / max(state.epoch_weight, 1e-300)
         if not math.isfinite(loss):
             raise _diverged(settings, state, loss)
         progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
         stop = None
         if state.batch == n_batches:
-            stop = _end_epoch(problem, settings, state, wire, loss, meter)
+            stop = _end_epoch(problem, settings, state, wire, loss, log)
             state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
         answers = [callback(progress) for callback in callbacks]
         if any(answers):
@@ -139,9 +139,9 @@ def _total_weight(problem: Problem, part: Segment) -> float:
 
 
 def _end_epoch(
-    problem: Problem, settings: Settings, state: State, wire: Wire, loss: float, meter: Meter
+    problem: Problem, settings: Settings, state: State, wire: Wire, loss: float, log: TrainingLog
 ) -> Outcome | None:
-    """Record the epoch; say whether to stop, and shrink the step of `Adaptive`."""
+    """Record the epoch, shrink the step of `Adaptive`, and return why to stop, or None to go on."""
     row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss}
     penalty = wire.all_reduce(
         state.weights.x.new_tensor([settings.penalty.value(state.weights.x)], dtype=torch.float64)
@@ -151,9 +151,7 @@ def _end_epoch(
     if problem.validation is not None:
         judged = row["validation_loss"] = validation_loss(problem, state, wire)
     row["eta"] = float(state.factor * settings.schedule.rates(torch.tensor([state.iteration - 1]).numpy())[0])
-    meter.read(state, wire)
-    row |= {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
-    state.history.append(row)
+    log.record(row)
     if settings.tol is None:
         return None
     state.stalls = state.stalls + 1 if judged > state.best_loss - settings.tol else 0
@@ -179,12 +177,13 @@ def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
 
 
 def _diverged(settings: Settings, state: State, loss: float) -> Diverged:
-    eta0 = settings.schedule.eta0
+    eta0, momentum = settings.schedule.eta0, settings.momentum
     return Diverged(
-        f"the loss became {loss} near iteration {state.iteration} of epoch {state.epoch + 1}: "
-        f"lower eta0 (it is {eta0:g}; try {eta0 / 10:g})"
-        + (f" or momentum (it is {settings.momentum:g})" if settings.momentum else "")
-        + ", or standardise the columns of X"
+        f"the loss became {loss} near iteration {state.iteration} of epoch {state.epoch + 1}: lower ",
+        Option("eta0"),
+        f" (it is {eta0:g}; try {eta0 / 10:g})",
+        *((" or ", Option("momentum"), f" (it is {momentum:g})") if momentum else ()),
+        ", or standardise the columns of X",
     )
 
 

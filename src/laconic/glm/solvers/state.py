@@ -1,4 +1,4 @@
-"""Where a fit stands: all that must be kept to go on with it, bit for bit."""
+"""The state of a fit: all that must be kept to continue it bit for bit."""
 
 from dataclasses import dataclass, field, fields
 
