@@ -13,6 +13,7 @@ def written() -> dict[Path, str]:
     for name in PAGES:
         page = import_module(f"benchmarks.pages.{name}")
         found[page.PAGE] = page.rendered(page.PAGE.read_text())
-    figures, papers = import_module("benchmarks.pages.figures"), import_module("benchmarks.pages.papers")
-    found |= {figures.FIGURES / name: drawing for name, drawing in (figures.drawn() | papers.figures()).items()}
+    figures, papers, readme = (import_module(f"benchmarks.pages.{name}") for name in ("figures", "papers", "readme"))
+    drawings = figures.drawn() | papers.figures() | {"exchange-speed.svg": readme.exchange_speed()}
+    found |= {figures.FIGURES / name: drawing for name, drawing in drawings.items()}
     return found

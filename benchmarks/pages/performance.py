@@ -5,8 +5,9 @@ up to date.
 """
 
 import json
+from functools import partial
 
-from benchmarks.pages import tables
+from benchmarks.pages import summary, tables
 from benchmarks.pages.tables import DOCS, RESULTS, goals, link, load, number, origin, spread, table
 
 PAGE = DOCS / "performance.md"
@@ -223,6 +224,7 @@ def gpu_glm_row(row: dict) -> list[str]:
 
 
 SECTIONS = {
+    **{name: partial(summary.measured, lines) for name, lines in summary.SECTIONS.items()},
     "codec goals": lambda: goals("codec"),
     "codec": codec,
     "entropy": entropy,

@@ -1,152 +1,42 @@
-"""Write the tables under "Measured" in README.md from the files in benchmarks/results.
-
-`python -m benchmarks pages` rewrites what stands between the markers; a test checks that it is up to date. Which
-s was fastest is part of a goal's name, so goals are found by how their names begin.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from statistics import mean
+"""Write the three figures of README.md from the files in benchmarks/results, and draw the picture above them."""
 
 from benchmarks.pages import tables
-from benchmarks.pages.tables import ROOT, load, table
+from benchmarks.pages.figures import BLUE, GREY, ORANGE
+from benchmarks.pages.plots import bars
+from benchmarks.pages.summary import SEEDS, over_seeds, paper_speeds, times, worst_gap
+from benchmarks.pages.tables import ROOT, link, load, table
 
 PAGE = ROOT / "README.md"
-PROBLEMS = ("epsilon", "susy", "higgs", "synth", "poisson-synth")
-SEEDS = ("papers-nuqsgd-resnet20", "papers-nuqsgd-resnet20-seed1", "papers-nuqsgd-resnet20-seed2")
-
-
-@dataclass(frozen=True)
-class Line:
-    """What was measured, how to say it, and the files that it is from."""
-
-    what: str
-    measured: Callable[[], str]
-    files: tuple[str, ...]
-
-    def cells(self) -> list[str]:
-        return [self.what, self.measured(), "<br>".join(f"[{f}](benchmarks/results/{f}.json)" for f in self.files)]
-
-
-def digits(x: float) -> str:
-    return f"{x:.2f}" if x < 2 else f"{x:.1f}" if x < 20 else f"{x:.0f}"
-
-
-def goal(file: str, begin: str) -> float:
-    (found,) = (g for g in load(file)["goals"] if g["name"].startswith(begin))
-    return found["value"]["median"]
-
-
-def times(file: str, *begins: str) -> str:
-    """Ratios of speed, a goal each."""
-    return " / ".join(f"{digits(goal(file, begin))}×" for begin in begins)
-
-
-def plain(file: str, *begins: str) -> str:
-    return " / ".join(digits(goal(file, begin)) for begin in begins)
-
-
-def slow_link(*graphs: str) -> str:
-    rows = {row["contender"]: row["speedup_over_fp32"]["median"] for row in load("decentralised-slow-link")["rows"]}
-    return " / ".join(f"{digits(rows[f'ecd nuqsgd-4 {graph}'])}×" for graph in graphs)
-
-
-def casgd_ranks(problems: tuple[str, ...]) -> str:
-    (s,) = {g["name"].split()[-1] for g in load("glm")["goals"] for p in problems if _best(g["name"], p)}
-    found = [g["value"]["median"] for p in problems for g in load("glm")["goals"] if _best(g["name"], p)]
-    return f"{', '.join(f'{x:.0f}×' for x in found)} (s = {s})"
-
-
-def _best(name: str, problem: str) -> bool:
-    return name.startswith(f"{problem}: sgd fp32 ÷ ca_sgd C at the best s")
-
-
-def worst_gap(file: str) -> str:
-    found = [g["value"]["median"] for g in load(file)["goals"] if ": loss of " in g["name"]]
-    return f"{max(map(abs, found)):.1g} %"
-
-
-def paper_speeds() -> str:
-    found = [
-        g["value"]["median"]
-        for g in load("papers-ca-sgd-h200")["goals"]
-        if ": graphed fp32 SGD ÷ ca_sgd C" in g["name"]
-    ]
-    return ", ".join(f"{digits(x)}×" for x in found)
-
-
-def over_seeds(key: str, *methods: str) -> list[float]:
-    rows = [row for file in SEEDS for row in load(file)["rows"]]
-    return [mean(row[key] for row in rows if row["method"] == method) for method in methods]
-
-
-def accuracies() -> str:
-    return " / ".join(f"{100 * x:.1f}" for x in over_seeds("accuracy", "fp32", "nuqsgd", "qsgdinf", "qsgd")) + " %"
-
-
-def variances() -> str:
-    return " / ".join(digits(x) for x in over_seeds("variance_at_fp32", "nuqsgd", "qsgdinf", "qsgd"))
-
-
-def line(what: str, measured: Callable[..., str], file: str, *asked: str) -> Line:
-    return Line(what, partial(measured, file, *asked), (file,))
-
-
-ON_TWO_CORES = [
-    line("4-bit NUQSGD quantize + pack, speed ÷ a plain `copy_` of the same array", plain, "codec",
-         "nuqsgd-4 quantize + pack"),
-    line("unpack + dequantize + add, the same ratio", plain, "codec", "nuqsgd-4 unpack + dequantize + add"),
-    Line("RANS on those symbols: bits ÷ entropy", lambda: f"{goal('codec', 'rans bits a coordinate'):.3f}", ("codec",)),
-    line("average over 4 ranks at 1 Gbit/s, 4-bit NUQSGD: speed-up over float32 / bfloat16 all-reduce", times,
-         "exchange-1gbit", *(f"1 Gbit/s: nuqsgd-4 scatter_reduce over {other}" for other in ("fp32", "bf16"))),
-    line("the same at 100 Mbit/s, with RANS, over float32", times, "exchange-100mbit", "100 Mbit/s: best of nuqsgd-4"),
-    line("the same at 20 Mbit/s, with RANS, over float32", times, "exchange-20mbit", "20 Mbit/s: nuqsgd-4-rans"),
-    line("the same over loopback, without RANS, over float32", times, "exchange-unlimited", "unlimited: nuqsgd-4"),
-    line("a training step of 4.2 M parameters at 1 Gbit/s: speed-up over DDP / over PyTorch's bf16 hook", times,
-         "ddp-1gbit", "1 Gbit/s: step of nuqsgd-4 over fp32", "1 Gbit/s: step of nuqsgd-4 over the bf16 hook"),
-    line("its loss after {n_steps} steps ÷ float32's, in buckets of 8192 / of 512, mean of {n_seeds} seeds".format_map(
-         load("ddp-1gbit")["rows"][0]), plain, "ddp-1gbit",
-         "1 Gbit/s: loss of nuqsgd-4 ÷", "1 Gbit/s: loss of nuqsgd-4/512 ÷"),
-    Line("an iteration of logistic SGD on 4 ranks, epsilon's 2000 columns, batches of 8: float32 SGD ÷ CA-SGD in "
-         "Recipe C", lambda: casgd_ranks(PROBLEMS[:1]), ("glm",)),
-    Line("the same for SUSY, HIGGS, synth and Poisson-synth shapes", lambda: casgd_ranks(PROBLEMS[1:]), ("glm",)),
-    line("loss of Recipe C from that of float32 SGD after the same batches, worst of the five", worst_gap, "glm"),
-    line("covtype in one process, to 1 % of the optimum: `SGDClassifier` ÷ ours / `LogisticRegression` (lbfgs) ÷ ours",
-         times, "glm-time-to", "covtype: SGDClassifier", "covtype: LogisticRegression"),
-    line("reading LIBSVM, speed ÷ scikit-learn's", times, "glm-time-to", "reading LIBSVM"),
-    Line("`laconic plan`: time of the recommended option ÷ the fastest measured, median / worst",
-         lambda: f"{goal('plan', 'regret, median'):.2f} / {goal('plan', 'regret, worst'):.2f}", ("plan",)),
-    Line("a step with one link of 10 Mbit/s among 1 Gbit/s, 4-bit ECD-PSGD on a ring / a star ÷ float32 all-reduce",
-         lambda: slow_link("ring", "star"),
-         ("decentralised-slow-link",)),
-]  # fmt: skip
-ON_H200 = [
-    line("4-bit NUQSGD quantize + pack, bytes moved a second ÷ the fastest copy's", plain, "kernels-h200",
-         "nuqsgd-4 quantize + pack"),
-    line("unpack + dequantize + sum of 1 / 4 / 8 payloads, the same ratio", plain, "kernels-h200",
-         *(f"nuqsgd-4 unpack + dequantize + sum, P = {p}" for p in (1, 4, 8))),
-    Line("Recipe C on 400,000 × 2000 / 11,000,000 × 28 / 100,000 × 32,768, an iteration",
-         lambda: plain("glm-h200", *(f"{p}: µs an iteration" for p in ("epsilon", "higgs", "wide"))) + " µs",
-         ("glm-h200",)),
-    line("the first two: float32 SGD in a CUDA graph ÷ ours", times, "glm-h200",
-         "epsilon: graphed fp32 SGD", "higgs: graphed fp32 SGD"),
-    line("the same for a JAX loop, compiled", times, "glm-h200", "epsilon: jax fp32 SGD", "higgs: jax fp32 SGD"),
-    Line("the CA-SGD paper's problems, epsilon, SUSY, HIGGS, synth and Poisson-synth: float32 SGD in a CUDA graph ÷ "
-         "CA-SGD in Recipe C (the paper, on A100s: 5.1 to 6.8)", paper_speeds, ("papers-ca-sgd-h200",)),
-    line("loss of Recipe C from that of float32 SGD there, worst of the five (the paper: within 0.5 %)", worst_gap,
-         "papers-ca-sgd-h200"),
-    Line("ResNet-20 on CIFAR-10, 10 epochs, 4 simulated workers: test accuracy with float32 / NUQSGD / QSGDInf / QSGD "
-         f"in 4 bits, mean of {len(SEEDS)} seeds", accuracies, SEEDS),
-    Line("normalised variance on the same gradients there: NUQSGD / QSGDInf / QSGD", variances, SEEDS),
-]  # fmt: skip
-SECTIONS = {"two cores": ON_TWO_CORES, "H200": ON_H200}
-
-
-def measured(lines: list[Line]) -> str:
-    return table(["what", "measured", "from"], [one.cells() for one in lines])
+RATES = ("20mbit", "100mbit", "1gbit", "unlimited")
 
 
 def rendered(page: str) -> str:
-    """The page with every section made anew."""
-    return tables.rendered(page, {name: partial(measured, lines) for name, lines in SECTIONS.items()})
+    """The page with its table made anew."""
+    return tables.rendered(page, {"three figures": three_figures})
+
+
+def three_figures() -> str:
+    """One figure each for the time of a step, the accuracy that is left, and the messages saved."""
+    faster = times("ddp-1gbit", "1 Gbit/s: step of nuqsgd-4 over fp32", "1 Gbit/s: step of nuqsgd-4 over the bf16 hook")
+    fp32, ours = (f"{100 * x:.1f} %" for x in over_seeds("accuracy", "fp32", "nuqsgd"))
+    rows = [
+        ["a training step of 4.2 M parameters on 4 ranks at 1 Gbit/s, in 4 bits: speed-up over DDP in float32 / with "
+         "PyTorch's bf16 hook", faster],
+        ["test accuracy of ResNet-20 on CIFAR-10 after 10 epochs, 4 simulated workers: float32 / 4 bits, mean of "
+         f"{len(SEEDS)} seeds", f"{fp32} / {ours}"],
+        ["CA-SGD in bfloat16 on five problems of its paper, on an H200: speed-up over float32 SGD in a CUDA graph "
+         f"(the paper: 5.1 to 6.8); the loss is within {worst_gap('papers-ca-sgd-h200')}", paper_speeds()],
+    ]  # fmt: skip
+    return table(["what", "measured"], rows)
+
+
+def exchange_speed() -> str:
+    """Speed of averaging a gradient on links from 20 Mbit/s to loopback, relative to a float32 all-reduce."""
+    groups = []
+    for rate in RATES:
+        made = load(f"exchange-{rate}")
+        speeds = {row["contender"]: row["speedup_over_fp32"]["median"] for row in made["rows"]}
+        ours = max(speeds[name] for name in ("nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce"))
+        groups.append((link(made["options"]["rate"]), [1.0, speeds["bf16 all_reduce"], ours]))
+    names = [("float32", GREY), ("bfloat16", ORANGE), ("laconic, 4 bits", BLUE)]
+    return bars("Average of a gradient over 4 ranks", "speed, × float32 all-reduce", groups, names)
