@@ -27,5 +27,5 @@ def test_a_shown_command_can_be_parsed(line):
     words = shlex.split(line.split(" > ")[0], comments=True)
     command = typer.main.get_command(app)
     while hasattr(command, "commands"):
-        command = command.commands[words.pop(0)]
+        command = command.get_command(typer.Context(command), words.pop(0))
     assert command.make_context(command.name, words, resilient_parsing=False).params
