@@ -12,7 +12,7 @@ from benchmarks.glm.command import glm
 from benchmarks.kernels.command import kernels
 from benchmarks.papers.command import papers
 from benchmarks.plan.command import plan
-from laconic.cli.command import Command
+from laconic.cli.command import with_lists
 from laconic.cli.main import main as run
 from laconic.cli.report import report
 
@@ -22,13 +22,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (papers, decentralised, plan, kernels, glm):
-    app.command(cls=Command)(command)
+    app.command()(with_lists(command))
 
 
-app.command(cls=Command)(report)
+app.command()(report)
 
 
-@app.command(cls=Command)
+@app.command()
 def pages(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a page is out of date.")] = False,
 ) -> None:

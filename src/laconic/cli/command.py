@@ -1,11 +1,11 @@
-"""What commands do alike: a list is given once, and Ctrl-C ends in one line."""
+"""What every command shares: options that take lists, and Ctrl-C in one line."""
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
-
-from typer.core import TyperCommand
+from typing import Annotated, Any, get_type_hints
 
 from laconic.errors import LaconicError
 
@@ -14,35 +14,46 @@ LIST = ",..."
 
 
 class Interrupted(LaconicError):
-    """The user has pressed Ctrl-C, and there is something to go on from."""
+    """The user has pressed Ctrl-C, and there is something to resume from."""
 
 
-class Command(TyperCommand):
-    """A command of `laconic`."""
+def with_lists(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose options that take lists may be repeated: `--drop a --drop b` is `--drop a,b`.
 
-    def make_parser(self, ctx: Any) -> Any:
-        parser: Any = super().make_parser(ctx)
-        parser.parse_args = _lists_once(ctx, parser.parse_args)
-        return parser
+    function  takes such an option, one whose metavar ends in ",...", as a text with commas or None
+    """
+    kinds = get_type_hints(function, include_extras=True)
+    lists = {name: info for name, kind in kinds.items() if (info := _list_option(kind)) is not None}
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        function(**given | {name: ",".join(given[name]) if given[name] else None for name in lists})
+
+    parameters = inspect.signature(function).parameters.values()
+    changed = [
+        one.replace(
+            annotation=Annotated[list[str] | None, lists[one.name]] if one.name in lists else kinds[one.name],
+            default=[one.default] if one.name in lists and one.default else one.default,
+        )
+        for one in parameters
+    ]
+    command.__signature__ = inspect.Signature(changed)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in changed}
+    del command.__wrapped__
+    return command
 
 
-def _lists_once(ctx: Any, parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Of an option that is given twice a parser keeps the last; of a list that would silently be a part."""
-
-    def parse_args(args: Sequence[str]) -> Any:
-        values, rest, order = parse(args=args)
-        for option in order:
-            metavar = option.metavar or ""
-            if metavar.endswith(LIST) and order.count(option) > 1:
-                ctx.fail(f"{option.opts[0]} is given twice; give it once, with commas: {option.opts[0]} {metavar}")
-        return values, rest, order
-
-    return parse_args
+def _list_option(kind: Any) -> Any:
+    """The option of an annotation that takes a list, or None."""
+    for info in getattr(kind, "__metadata__", ()):
+        if (getattr(info, "metavar", None) or "").endswith(LIST):
+            return info
+    return None
 
 
 @contextmanager
 def resumable(checkpoint: Path | None) -> Iterator[None]:
-    """Around a fit: who interrupts it is told how to go on, where there is something to go on from."""
+    """Around a fit: tell whoever interrupts it how to resume, if there is a checkpoint."""
     from laconic.glm.checkpoint import MANIFEST
 
     try:

@@ -9,7 +9,7 @@ import typer
 
 from laconic._version import __version__
 from laconic.cli import analyze, bench, convert, demo, fit, plan, predict, report
-from laconic.cli.command import Command, Interrupted
+from laconic.cli.command import Interrupted, with_lists
 from laconic.cli.errors import spell
 from laconic.errors import LaconicError
 
@@ -34,7 +34,8 @@ app.command(name="plan")(plan.plan)
 app.command(name="analyze")(analyze.analyze)
 app.command(name="report")(report.report)
 for registered in (*app.registered_commands, *bench.app.registered_commands):
-    registered.cls = Command
+    if registered.callback is not None:
+        registered.callback = with_lists(registered.callback)
 
 
 def _version(asked: bool) -> None:

@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from laconic.cli.bench import codec, glm, network
-from laconic.cli.command import Command
+from laconic.cli.command import with_lists
 from laconic.cli.errors import BadInput
 
 MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")}
@@ -33,7 +33,7 @@ class Suites(TyperGroup):
         if cmd_name not in SUITES:
             return super().get_command(ctx, cmd_name)
         alone = typer.Typer(add_completion=False)
-        alone.command(name=cmd_name, cls=Command)(command(load(SUITES[cmd_name])))
+        alone.command(name=cmd_name)(with_lists(command(load(SUITES[cmd_name]))))
         return typer.main.get_command(alone)
 
 

@@ -17,6 +17,7 @@ Ranks = Annotated[
 Rate = Annotated[
     str | None,
     typer.Option(
+        "--rate",
         metavar="RATE",
         help="Emulate a host for each rank, on links of this rate: 1gbit, 100mbit, 20mbit. Needs root and iproute2. "
         "Otherwise loopback, unlimited.",
