@@ -48,13 +48,13 @@ def decentralised(
     Every way trains the same network on the same batches. Under torchrun, uses its ranks.
     """
     from benchmarks.decentralised.options import DecentralisedOptions
-    from laconic import bench
+    from laconic.bench.ranks import n_ranks
 
     def options() -> DecentralisedOptions:
         if simulate is not None and ranks is not None:
             raise ValueError("give --ranks or --simulate, not both")
         return DecentralisedOptions(
-            ranks=bench.n_ranks(ranks, rate) if simulate is None else simulate,
+            ranks=n_ranks(ranks, rate) if simulate is None else simulate,
             simulated=simulate is not None,
             rate=rate,
             slow_rate=slow,

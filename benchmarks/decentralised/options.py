@@ -7,8 +7,7 @@ from itertools import product
 from benchmarks.decentralised.ways import CODECS, KINDS, Way
 from laconic.bench.network import bits_per_second
 from laconic.bench.options import require_at_least, require_known, require_network
-from laconic.bench.problems import PROBLEMS, perceptron_width
-from laconic.bench.turns import WARMUP_STEPS, Trial
+from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, perceptron_width
 from laconic.exchange.topology import TOPOLOGIES
 
 FP32, SCATTER = "DDP fp32", "nuqsgd-4 scatter_reduce"

@@ -8,8 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.decentralised.looks import moments, with_state
 from benchmarks.decentralised.ways import Way, fp32_bytes
-from laconic.bench.problems import Problem
-from laconic.bench.turns import Lane, Trial, take_turns
+from laconic.bench.training import NetworkProblem, TrainingRun, Trial, interleave
 from laconic.exchange import Communicator
 from laconic.training import Decentralised, compress
 
@@ -22,7 +21,7 @@ def decentralised_on_rank(
 ) -> dict[str, dict[str, Any]]:
     """For each way: seconds of each timed step, losses of the average model, bytes sent a step, distance."""
     comm, asked = Communicator.over(), Trial(**trial)
-    task, looked_at = asked.task(), moments(asked.n_steps, N_LOOKS)
+    task, looked_at = asked.network_problem(), moments(asked.n_steps, N_LOOKS)
     lanes = {label: _lane(Way(**way), task) for label, way in ways.items()}
     losses: dict[str, list[float]] = {label: [] for label in lanes}
 
@@ -30,23 +29,23 @@ def decentralised_on_rank(
         for label, lane in lanes.items() if n_done in looked_at else ():
             losses[label].append(_loss(lane, task, comm))
 
-    take_turns(lanes.values(), task, asked, tell, after=look)
+    interleave(lanes.values(), task, asked, tell, after=look)
     found = {label: {"losses": losses[label], **_seen(lane, comm.size)} for label, lane in lanes.items()}
     for lane in lanes.values():
         lane.close()
     return found
 
 
-def _lane(way: Way, task: Problem) -> Lane:
+def _lane(way: Way, task: NetworkProblem) -> TrainingRun:
     net = task.new_network()
     if way.member != "all_reduce":
-        return Lane(net, way.kind(net, task.new_optimizer(net.parameters()), way.topology, **way.arguments))
+        return TrainingRun(net, way.kind(net, task.new_optimizer(net.parameters()), way.topology, **way.arguments))
     model = DistributedDataParallel(net)
     compressor = compress(model, way.codec, exchange="scatter_reduce", error_every=0) if way.scheme else None
-    return Lane(model, task.new_optimizer(model.parameters()), compressor)
+    return TrainingRun(model, task.new_optimizer(model.parameters()), compressor)
 
 
-def _loss(lane: Lane, task: Problem, comm: Communicator) -> float:
+def _loss(lane: TrainingRun, task: NetworkProblem, comm: Communicator) -> float:
     """Training loss of the average model: each rank looks at its share of the samples."""
     net = lane.network
     if isinstance(lane.optimizer, Decentralised):
@@ -56,10 +55,15 @@ def _loss(lane: Lane, task: Problem, comm: Communicator) -> float:
     return float(mean)
 
 
-def _seen(lane: Lane, size: int) -> dict[str, Any]:
+def _seen(lane: TrainingRun, size: int) -> dict[str, Any]:
     """What this rank saw of a way."""
     n = lane.n_parameters
-    seen = {"n_parameters": n, "seconds": lane.seconds, "bytes_sent": fp32_bytes(n, size), **lane.a_step("bytes_sent")}
+    seen = {
+        "n_parameters": n,
+        "seconds": lane.seconds,
+        "bytes_sent": fp32_bytes(n, size),
+        **lane.per_step("bytes_sent"),
+    }
     if isinstance(lane.optimizer, Decentralised):
         seen["distance"] = lane.optimizer.consensus_distance()
     return seen

@@ -7,19 +7,17 @@ import torch
 
 from benchmarks.decentralised.looks import moments, with_state
 from benchmarks.decentralised.ways import Way, fp32_bytes
-from laconic.bench.batches import batch_rows
-from laconic.bench.problems import Problem
-from laconic.bench.turns import Trial, backward
+from laconic.bench.training import NetworkProblem, Trial, backward, batch_rows
 from laconic.kernels import Stream
 from laconic.training import SimulatedGraph
 
 
 def simulate(way: Way, n_nodes: int, trial: Trial) -> dict[str, Any]:
     """Losses of the average model, number of parameters, bytes that a node sends a step and distance, as ranks tell."""
-    return (_all_reduce if way.member == "all_reduce" else _graph)(way, n_nodes, trial, trial.task())
+    return (_all_reduce if way.member == "all_reduce" else _graph)(way, n_nodes, trial, trial.network_problem())
 
 
-def _graph(way: Way, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any]:
+def _graph(way: Way, n_nodes: int, trial: Trial, task: NetworkProblem) -> dict[str, Any]:
     nets = [task.new_network() for _ in range(n_nodes)]
     graph = SimulatedGraph(way.kind, nets, task.new_optimizer, way.topology, **way.arguments)
     return {
@@ -30,7 +28,7 @@ def _graph(way: Way, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any
     }
 
 
-def _all_reduce(way: Way, n_nodes: int, trial: Trial, task: Problem) -> dict[str, Any]:
+def _all_reduce(way: Way, n_nodes: int, trial: Trial, task: NetworkProblem) -> dict[str, Any]:
     """As what it is without rounding: a step on the mean of all gradients."""
     net = task.new_network()
     optimizer, n = task.new_optimizer(net.parameters()), _n_parameters(net)
@@ -42,7 +40,7 @@ def _train(
     nets: Sequence[torch.nn.Module],
     optimizer: torch.optim.Optimizer | SimulatedGraph,
     trial: Trial,
-    task: Problem,
+    task: NetworkProblem,
     weight: float = 1.0,
 ) -> Iterator[int]:
     """All steps, node i with the i-th network; stops whenever the loss is to be looked at."""

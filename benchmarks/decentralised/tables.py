@@ -7,8 +7,9 @@ from rich.console import RenderableType
 from benchmarks.decentralised.goals import setting
 from benchmarks.decentralised.suite import DecentralisedRow
 from benchmarks.goals.outcome import Outcome, goals_table
-from laconic.bench import Environment, Spread
+from laconic.bench import Spread
 from laconic.cli.bench.tables import between, machine, noise
+from laconic.measure import Environment
 from laconic.report.table import Column, number, table
 
 

@@ -10,9 +10,8 @@ import torch
 from benchmarks.glm.device_data import DEVICE_SHAPES, device_problem
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.contenders import Contender, require_contenders
 from laconic.bench.glm.data import Copies
-from laconic.bench.glm.lane import SEED, first_rows, objective
+from laconic.bench.glm.runs import SEED, check_contenders, first_rows, objective
 from laconic.bench.options import require_at_least, require_known
 from laconic.bench.protocol import Spread
 from laconic.exchange import Communicator
@@ -20,6 +19,7 @@ from laconic.glm import Problem, Sampling, Settings, auto_eta0, begin
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.segment import segment
 from laconic.glm.solvers.wire import Wire
+from laconic.measure.solvers import Contender
 
 EAGER, EAGER_BF16 = "eager fp32 SGD", "eager bf16 SGD"
 GRAPHED, GRAPHED_BF16, JAX = "graphed fp32 SGD", "graphed bf16 SGD", "jax fp32 SGD"
@@ -56,7 +56,7 @@ class DeviceOptions:
 
     def __post_init__(self) -> None:
         require_known(self.problems, tuple(DEVICE_SHAPES), "problem")
-        require_contenders(self.problems, self.recipes, self.s)
+        check_contenders(self.recipes, self.s)
         require_at_least(1, self, "batch_size", "repeats", "iterations")
         if not 0 < self.scale <= 1:
             raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}")

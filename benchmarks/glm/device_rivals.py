@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 import torch.utils.dlpack
 
-from laconic.bench.glm.contenders import ALPHA
+from laconic.measure.solvers import ALPHA
 
 GRAPHED = 64
 """Iterations of a CUDA graph."""

@@ -1,6 +1,6 @@
 """What is shown of the suites `glm-device` and `glm-time-to`."""
 
-from laconic.bench.glm.presentation import an_iteration, problems
+from laconic.bench.glm.suite import an_iteration, problems
 from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text
 from laconic.report.units import shown
 from laconic.report.values import Row, number_in, rows_in, text_in

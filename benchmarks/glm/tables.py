@@ -8,8 +8,8 @@ from benchmarks.glm.files import FileRow
 from benchmarks.glm.time_to import TimeRow
 from benchmarks.goals.glm import TIME_SETTING, race_losses
 from benchmarks.goals.outcome import Outcome, goals_table
-from laconic.bench import Environment
 from laconic.cli.bench.tables import lost, machine
+from laconic.measure import Environment
 from laconic.report.table import Column, number, table
 
 

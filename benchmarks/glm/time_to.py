@@ -13,12 +13,12 @@ import numpy as np
 from benchmarks.glm import rivals
 from benchmarks.glm.objective import COVTYPE_ROWS, Point, TrainingRows, covtype_like
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.contenders import ALPHA
 from laconic.bench.glm.data import Given, load
 from laconic.bench.protocol import Spread
 from laconic.exchange import Communicator
 from laconic.glm import Diverged, Progress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
+from laconic.measure.solvers import ALPHA
 
 WITHIN = 0.01
 """Of the optimum, relatively."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.goals.outcome import Outcome, outcome
-from laconic.bench.codec.row import Row
+from laconic.bench.codec import Row
 from laconic.bench.protocol import Spread
 
 SETTING = "2 CPU cores, 2**26 float32 values, buckets of 8192, an idle machine; ÷ copy is speed over a torch copy_"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.goals.outcome import Outcome, outcome
-from laconic.bench.ddp.suite import DDPRow
+from laconic.bench.ddp import DDPRow
 from laconic.bench.exchange import ExchangeRow
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread

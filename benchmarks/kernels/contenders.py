@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.kernels.checks import KEY, check_pack, check_sum, require_same
 from benchmarks.kernels.timing import Call
-from laconic.bench.schemes import Scheme
+from laconic.bench.survey import Scheme
 from laconic.kernels import select
 from laconic.kernels.layout import n_buckets, packed_bytes
 

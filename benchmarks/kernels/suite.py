@@ -15,7 +15,7 @@ from benchmarks.kernels.contenders import PAYLOADS, Contender, coded, copies, ke
 from benchmarks.kernels.row import KernelRow, row
 from benchmarks.kernels.timing import Timed, compare
 from laconic.bench.options import require_at_least, require_known
-from laconic.bench.schemes import schemes
+from laconic.bench.survey import schemes
 from laconic.kernels import select
 
 NAMES = ("nuqsgd", "qsgd", "qsgdinf", "sign")

@@ -116,7 +116,7 @@ def ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
     """From what was typed; what was not depends on the device."""
     from benchmarks.papers.ca_sgd.data import given_problems
     from benchmarks.papers.ca_sgd.suite import CASGDOptions
-    from laconic import bench
+    from laconic.bench.ranks import n_ranks
 
     on_gpu = given["device"] != "cpu"
     if on_gpu and (given["ranks"] not in (None, 1) or given["rate"] is not None):
@@ -130,7 +130,7 @@ def ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
         asked["recipes"] = o.names(given["recipes"])
     return CASGDOptions(
         problems=given_problems(o.names(given["problem"] or "all"), scale, given["data"]),
-        ranks=1 if on_gpu else bench.n_ranks(given["ranks"], given["rate"]),
+        ranks=1 if on_gpu else n_ranks(given["ranks"], given["rate"]),
         rate=given["rate"],
         device=given["device"],
         **{**defaults, **asked},
@@ -140,7 +140,7 @@ def ca_sgd_options(given: dict[str, Any]) -> "CASGDOptions":
 def nuqsgd_options(given: dict[str, Any]) -> "NUQSGDOptions":
     """From what was typed; what was not is small on a CPU, and the paper's on a GPU."""
     from benchmarks.papers.nuqsgd.options import NUQSGDOptions
-    from laconic import bench
+    from laconic.bench.ranks import n_ranks
     from laconic.exchange.launch import inside_torchrun
 
     names: Sequence[str] = (*ONLY["nuqsgd"], "batch_size", "iterations", "points", "device")
@@ -152,7 +152,7 @@ def nuqsgd_options(given: dict[str, Any]) -> "NUQSGDOptions":
     if given["ranks"] is not None or inside_torchrun():
         if given["workers"] is not None:
             raise BadInput("--workers is for simulated ones; with --ranks, each rank is a worker")
-        asked["ranks"] = bench.n_ranks(given["ranks"], None)
+        asked["ranks"] = n_ranks(given["ranks"], None)
     elif given["exchange"] is not None:
         raise BadInput("--exchange is for real processes; give --ranks, too")
     small = {"model": "resnet-8", "batch_size": 32, "points": 5} if given["device"] == "cpu" else {}

@@ -5,8 +5,7 @@ import torch
 
 from laconic import Codec, Stream
 from laconic.bench.checks import WrongResult, check_error, check_symbols, expected_error
-from laconic.bench.entropy import empirical_entropy
-from laconic.bench.schemes import schemes
+from laconic.bench.survey import empirical_entropy, schemes
 
 SCHEMES = schemes(bucket_size=512)
 

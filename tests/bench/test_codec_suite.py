@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from laconic.bench import CODERS, NAMES, Options, schemes, steps
+from laconic.bench import NAMES, schemes
+from laconic.bench.codec import CODERS, CodecOptions, codec_rows
 
 
 @pytest.fixture(scope="module")
 def rows():
     n_threads = torch.get_num_threads()
-    made = [row for step in steps(Options(size=10_001, bucket_size=512, repeats=2)) for row in step.run()]
+    made = codec_rows(CodecOptions(size=10_001, bucket_size=512, repeats=2))
     assert torch.get_num_threads() == n_threads
     return made
 
@@ -39,22 +40,23 @@ def test_no_coder_goes_below_the_entropy(rows):
 
 
 def test_filters():
-    options = Options(size=100, bucket_size=64, repeats=1, schemes=["sign"], coders=["rans"])
-    assert [step.label for step in steps(options)] == ["baselines", "sign", "rans on nuqsgd-4", "rans on qsgdinf-8"]
+    options, parts = CodecOptions(size=100, bucket_size=64, repeats=1, schemes=["sign"], coders=["rans"]), []
+    codec_rows(options, parts.append)
+    assert parts == ["baselines", "sign", "rans on nuqsgd-4", "rans on qsgdinf-8"]
+    assert options.n_parts == len(parts)
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_smallest_sizes_run(size):
-    for step in steps(Options(size=size, repeats=1)):
-        assert step.run()
+    assert codec_rows(CodecOptions(size=size, repeats=1))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 0}, "size must be at least 1"),
-        ({"repeats": 0}, "repeats must be at least 1"),
-        ({"bucket_size": -1}, "bucket_size must be at least 1"),
+        ({"size": 0}, "size must be .*at least 1"),
+        ({"repeats": 0}, "repeats must be .*at least 1"),
+        ({"bucket_size": -1}, "bucket_size must be .*at least 1"),
         ({"size": 2**50}, "would fit"),
         ({"schemes": ["nuqsdg"]}, "unknown scheme 'nuqsdg'; choose from fp32"),
         ({"schemes": []}, "no scheme"),
@@ -64,7 +66,7 @@ def test_the_smallest_sizes_run(size):
 )
 def test_wrong_options_are_told_before_any_work(options, message):
     with pytest.raises(ValueError, match=message):
-        Options(**options)
+        CodecOptions(**options)
 
 
 def test_names_cover_the_schemes():

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from laconic import bench
-from laconic.bench import DDPOptions, ExchangeOptions, Spread
-from laconic.bench.batches import batch_rows
+from laconic.bench import Spread
 from laconic.bench.checks import WrongResult
-from laconic.bench.ddp.ways import ways
-from laconic.bench.exchange import CONTENDERS, contenders, error_bound
+from laconic.bench.ddp import DDPOptions, ddp_rows
+from laconic.bench.ddp import contenders as ddp_contenders
+from laconic.bench.exchange import CONTENDERS, ExchangeOptions, contenders, error_bound, exchange_rows
 from laconic.bench.ranks import check_replicas
+from laconic.bench.training import batch_rows
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
 from laconic.kernels import Stream
@@ -20,11 +20,11 @@ TINY = {"ranks": 2, "size": 5000, "repeats": 2}
 
 @pytest.fixture(scope="module")
 def rows():
-    return bench.exchange_rows(ExchangeOptions(bucket_size=512, piece_values=2000, **TINY))
+    return exchange_rows(ExchangeOptions(bucket_size=512, piece_values=2000, **TINY))
 
 
 def test_every_contender_has_a_row(rows):
-    assert [row.contender for row in rows] == [rival.label for rival in CONTENDERS]
+    assert [row.contender for row in rows] == [one.label for one in CONTENDERS]
     assert len({row.contender for row in rows}) == len(rows)
     for row in rows:
         assert row.n == 5000
@@ -48,7 +48,7 @@ def test_bytes_are_those_of_the_codec(rows):
 def test_only_what_was_asked_for():
     assert [r.label for r in contenders(["nothing", "ef-sign"])][2:] == ["ef-sign all_gather", "nothing"]
     assert [r.label for r in contenders(["fp32"])] == ["fp32 all_reduce", "bf16 all_reduce"]
-    assert list(ways(["powersgd"])) == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
+    assert list(ddp_contenders(["powersgd"])) == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
 
 
 def test_ranks_that_differ_are_found():
@@ -59,13 +59,13 @@ def test_ranks_that_differ_are_found():
 
 
 def test_a_mean_that_is_off_is_found(monkeypatch):
-    labels = [rival.label for rival in contenders(["nuqsgd-4"])]
+    labels = [one.label for one in contenders(["nuqsgd-4"])]
     found = {"digest": "a", "seconds": [1.0], "nmse": 0.0, "bytes_sent": 1}
     found |= {"encode_seconds": 0.0, "wire_seconds": 0.0, "decode_seconds": 0.0}
     ranks = [{label: found | {"nmse": 100.0 if label == labels[2] else 0.0} for label in labels}] * 2
     monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments: ranks)
     with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
-        bench.exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
+        exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
 
 
 def test_bounds():
@@ -77,9 +77,9 @@ def test_bounds():
     assert error_bound(ScatterReduce(), half, 100, 4) > 2.0**-16
 
 
-def test_ddp_trains_every_way():
+def test_ddp_trains_every_contender():
     options = DDPOptions(batch_size=4, codecs=["powersgd", "nuqsgd-4", "ef-sign", "nothing"], **TINY)
-    rows = bench.ddp_rows(options)
+    rows = ddp_rows(options)
     assert [r.contender for r in rows][:3] == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
     assert rows[0].loss_over_fp32 == 1.0
     for row in rows:
@@ -90,9 +90,7 @@ def test_ddp_trains_every_way():
 
 
 def test_more_seeds_are_more_trials():
-    once, twice = (
-        bench.ddp_rows(DDPOptions(batch_size=4, codecs=["nuqsgd-4/512"], seeds=seeds, **TINY)) for seeds in (1, 2)
-    )
+    once, twice = (ddp_rows(DDPOptions(batch_size=4, codecs=["nuqsgd-4/512"], seeds=seeds, **TINY)) for seeds in (1, 2))
     assert [row.contender for row in twice] == ["DDP fp32", "DDP bf16 hook", "nuqsgd-4/512"]
     assert [row.n_seeds for row in twice] == [2, 2, 2]
     assert [row.n for row in twice] == [row.n for row in once]
@@ -102,7 +100,7 @@ def test_more_seeds_are_more_trials():
 
 @pytest.mark.parametrize("size", [1, 10_000, 2**22, 2**26])
 def test_the_network_is_as_large_as_asked(size):
-    width = DDPOptions(size=size).width
+    width = DDPOptions(size=size).trial.width
     assert width % 16 == 0
     assert (1024 + 16 + width) * width >= size
     assert width == 16 or (1024 + 16 + width - 16) * (width - 16) < size

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from laconic.bench.glm.lane import objective
 
 from benchmarks.glm import files, rivals
 from benchmarks.glm.objective import TrainingRows, covtype_like
 from benchmarks.glm.time_to import time_to_rows
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.contenders import Contender
-from laconic.bench.glm.lane import objective
+from laconic.bench.glm.runs import Contender
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve

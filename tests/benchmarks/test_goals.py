@@ -10,8 +10,8 @@ from benchmarks.goals.codec import GOALS, PACK, outcomes
 from benchmarks.goals.glm import glm_outcomes, race_losses, time_outcomes
 from benchmarks.goals.network import network_outcomes
 from laconic.bench import Options, Spread, steps
-from laconic.bench.codec.row import Row
-from laconic.bench.ddp.suite import DDPRow
+from laconic.bench.codec import Row
+from laconic.bench.ddp import DDPRow
 from laconic.bench.exchange import ExchangeRow
 from laconic.bench.glm.suite import GLMRow
 

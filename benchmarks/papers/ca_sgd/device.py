@@ -13,13 +13,13 @@ from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, Rival
 from benchmarks.papers.ca_sgd.data import source_of
 from benchmarks.papers.ca_sgd.suite import CASGDOptions, CASGDRow, Tell, curve, gaps
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.contenders import Contender
 from laconic.bench.glm.data import Copies, Given, load
-from laconic.bench.glm.lane import SEED, rounds_of
+from laconic.bench.glm.runs import SEED, rounds_of
 from laconic.bench.protocol import Spread, speedup
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, Problem, auto_eta0, begin
+from laconic.measure.solvers import Contender
 
 EAGER_PART = 32
 """Eager SGD runs this part of the iterations, for its time alone."""

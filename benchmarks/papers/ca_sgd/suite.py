@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.papers.ca_sgd.data import source_of
-from laconic.bench.glm.contenders import FP32, Contender, require_contenders
 from laconic.bench.glm.data import Given, published
-from laconic.bench.glm.suite import check_iterates, seen_by_ranks
+from laconic.bench.glm.runs import FP32, check_contenders
+from laconic.bench.glm.suite import check_iterates, results_by_rank
 from laconic.bench.options import require_at_least, require_device, require_network
 from laconic.bench.protocol import Spread, speedup
 from laconic.bench.ranks import slowest
+from laconic.measure.solvers import Contender
 
 RANK_FUNCTION = "benchmarks.papers.ca_sgd.rank:ca_sgd_on_rank"
 Tell = Callable[[str], None]
@@ -45,7 +46,7 @@ class CASGDOptions:
     def __post_init__(self) -> None:
         require_at_least(1, self, "batch_size", "iterations")
         require_at_least(3, self, "points")
-        require_contenders(self.problems, self.recipes, self.s, self.iterations)
+        check_contenders(self.recipes, self.s, self.iterations)
         require_device(self.device, instead="run on ranks of the CPU")
         if self.device == "cpu":
             require_network(self.ranks, self.rate)
@@ -116,7 +117,7 @@ def ca_sgd_rows(options: CASGDOptions, tell: Tell = lambda label: None) -> list[
         from benchmarks.papers.ca_sgd.device import device_rows
 
         return device_rows(options, tell)
-    results = seen_by_ranks(RANK_FUNCTION, options, tell, points=options.points)
+    results = results_by_rank(RANK_FUNCTION, options, tell, points=options.points)
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given, options, results)]
@@ -124,7 +125,7 @@ def ca_sgd_rows(options: CASGDOptions, tell: Tell = lambda label: None) -> list[
 
 def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, Any]]) -> list[CASGDRow]:
     about = results[0][given.name]
-    lanes = {c.label: [result[given.name]["lanes"][c.label] for result in results] for c in options.contenders}
+    lanes = {c.label: [result[given.name]["runs"][c.label] for result in results] for c in options.contenders}
     rounds = {label: slowest(ranks) for label, ranks in lanes.items()}
     base = lanes[FP32][0]["losses"]
 

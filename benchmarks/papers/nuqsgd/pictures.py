@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.papers.nuqsgd.image_files import Images, ImageSet, read_images
 from benchmarks.papers.nuqsgd.image_folder import SHORT_SIDE, SIZE, ImageFolder, require_pillow
-from laconic.bench.batches import generator_of
+from laconic.bench.training import generator_of
 from laconic.kernels import Stream
 
 PADDING = 4

@@ -12,7 +12,7 @@ from benchmarks.papers.nuqsgd.methods import Method
 from benchmarks.papers.nuqsgd.networks import network
 from benchmarks.papers.nuqsgd.pictures import Pictures, rows_of
 from benchmarks.papers.nuqsgd.seen import Seen
-from laconic.bench.batches import generator_of
+from laconic.bench.training import generator_of
 from laconic.kernels import Stream
 from laconic.training import SimulatedWorkers
 

@@ -22,8 +22,8 @@ from laconic.bench.ranks import (
     resolve_network,
     slowest,
 )
-from laconic.bench.schemes import BITS
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.survey import BITS
 from laconic.codec import Codec, codec
 from laconic.exchange import (
     PIECE_VALUES,

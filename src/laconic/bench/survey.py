@@ -1,20 +1,60 @@
-"""All schemes on one gradient: what each loses, what it sends, how fast."""
+"""All schemes on one gradient: what each loses, what it sends, how fast, and what that says in sentences."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from laconic.bench.checks import relative_error
-from laconic.bench.entropy import empirical_entropy
 from laconic.bench.protocol import Spread, measure
-from laconic.bench.schemes import Scheme
+from laconic.bench.suite import check_names
 from laconic.codec import Codec
 from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman, Shape
 from laconic.kernels import Stream, select
-from laconic.quantizers import Identity
+from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 
+BITS = (2, 4, 8)
+NAMES = ("fp32", "bf16", "qsgd", "nuqsgd", "qsgdinf", "sign", "ef-sign")
+ABOUT_EQUAL = 1.15
 CODERS: tuple[Coder, ...] = (FixedWidth(), Elias(), Huffman(), RANS())
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A quantizer with the name it is asked for by and the label its rows carry."""
+
+    name: str
+    label: str
+    quantizer: Quantizer
+
+
+def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> list[Scheme]:
+    """All contenders whose name is in `only`, narrow before wide.
+
+    >>> [scheme.label for scheme in schemes(64, only=["nuqsgd"])]
+    ['nuqsgd-2', 'nuqsgd-4', 'nuqsgd-4 p=0.7', 'nuqsgd-8']
+    """
+    check_names(only, NAMES, "scheme")
+    found = [Scheme("fp32", "fp32", Identity("fp32")), Scheme("bf16", "bf16", Identity("bf16"))]
+    for bits in BITS:
+        for kind in (QSGD, NUQSGD, QSGDInf):
+            found.append(Scheme(kind.name, f"{kind.name}-{bits}", kind(bits=bits, bucket_size=bucket_size)))
+            if kind is NUQSGD and bits == 4:
+                found.append(Scheme(kind.name, "nuqsgd-4 p=0.7", NUQSGD(bits=4, bucket_size=bucket_size, p=0.7)))
+    sign = Sign(bucket_size=bucket_size)
+    found += [Scheme("sign", "sign", sign), Scheme("ef-sign", "ef-sign", ErrorFeedback(sign))]
+    return [scheme for scheme in found if scheme.name in only]
+
+
+def empirical_entropy(symbols: torch.Tensor, bits: int) -> float:
+    """Σ −f log₂ f over the shares f of the symbols that occur, in bits a symbol.
+
+    >>> empirical_entropy(torch.tensor([0, 1, 2, 3], dtype=torch.uint8), bits=2)
+    2.0
+    """
+    counts = select("auto", symbols.device).histogram(symbols, bits).double()
+    shares = counts[counts > 0] / max(1, symbols.numel())
+    return abs(float(-(shares * shares.log2()).sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +143,56 @@ def calls(scheme: Scheme, v: torch.Tensor) -> tuple[Callable[[], object], Callab
     memory, out = codec.new_memory(v), torch.zeros(v.numel())
     payload = codec.encode(v, memory=memory)
     return (lambda: codec.encode(v, memory=memory)), (lambda: codec.decode_add(payload, out))
+
+
+def findings(rows: Sequence[Finding]) -> list[str]:
+    """A sentence each on variance at equal bits, on size, and on the bounds."""
+    by_label = {row.scheme: row for row in rows}
+    widths = sorted({row.bits for row in rows})
+    compared = [sentence for bits in widths if (sentence := _at_equal_bits(by_label, bits))]
+    sized = _sizes(by_label["nuqsgd-4"]) if "nuqsgd-4" in by_label else ""
+    return [sentence for sentence in (*compared, sized, _bounds(rows)) if sentence]
+
+
+def times(a: float, b: float) -> str:
+    """How a compares with b.
+
+    >>> times(1.0, 80.0), times(3.0, 1.0), times(1.0, 1.1)
+    ('80 times below', '3.0 times above', 'about equal to')
+    """
+    if a == b or (a and b and max(a / b, b / a) <= ABOUT_EQUAL):
+        return "about equal to"
+    if not a or not b:
+        return "below" if a < b else "above"
+    return f"{_short(b / a)} times below" if a < b else f"{_short(a / b)} times above"
+
+
+def _short(x: float) -> str:
+    return f"{x:.2g}" if x < 1 or x >= 1000 else f"{x:.1f}" if x < 10 else f"{x:.0f}"
+
+
+def _at_equal_bits(rows: dict[str, Finding], bits: int) -> str | None:
+    try:
+        ours, qsgd, inf = (rows[f"{name}-{bits}"].variance for name in ("nuqsgd", "qsgd", "qsgdinf"))
+    except KeyError:
+        return None
+    return (
+        f"At {bits} bits NUQSGD's variance, {_short(ours)}, is {times(ours, qsgd)} QSGD's ({_short(qsgd)}) "
+        f"and {times(ours, inf)} QSGDInf's ({_short(inf)})."
+    )
+
+
+def _sizes(row: Finding) -> str:
+    name, coded = min(row.coded_bits.items(), key=lambda item: item[1])
+    against = f", {100 * (coded / row.entropy - 1):.1f} % above the entropy" if row.entropy else ""
+    return (
+        f"{name} codes 4-bit NUQSGD in {coded:.2f} bits a coordinate{against}; "
+        f"with norms and header the gradient is {32 / row.total_bits:.1f} times smaller than in fp32."
+    )
+
+
+def _bounds(rows: Sequence[Finding]) -> str:
+    above = [row.scheme for row in rows if row.variance > row.bound]
+    if above:
+        return f"Above its proved bound: {', '.join(above)}."
+    return f"All {len(rows)} variances are within their proved bounds."

@@ -64,10 +64,9 @@ def demo(
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    from laconic.cli.demo_tables import tables
-    from laconic.report import show
+    from laconic.report import show, terminal
 
-    show(tables(found, bucket_size))
+    show(terminal("demo", document))
     if page:
         typer.echo(f"\nCharts of all this: {page.resolve()}")
 

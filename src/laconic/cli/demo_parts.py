@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laconic import bench
+from laconic.bench.ddp import DDPOptions, DDPRow, ddp_rows
 from laconic.bench.glm import suite as glm
 from laconic.bench.suite import row_fields
 from laconic.cli.demo_curves import CurveRow, chosen, curve_rows
+from laconic.measure import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +25,14 @@ class Parts:
     n_streams: int
     n_steps: int
     seed: int
-    training: bench.DDPOptions | None
+    training: DDPOptions | None
     fit: glm.GLMOptions | None
 
     @classmethod
     def of(cls, bucket_size: int, streams: int, seed: int, ranks: int, steps: int) -> "Parts":
         """From the command's options; ranks 0 trains on none."""
         schemes = [scheme for scheme in bench.schemes(bucket_size) if scheme.name != "sign"]
-        training = (
-            bench.DDPOptions(ranks=ranks, problem="digits", repeats=steps, codecs=["nuqsgd-4"]) if ranks else None
-        )
+        training = DDPOptions(ranks=ranks, problem="digits", repeats=steps, codecs=["nuqsgd-4"]) if ranks else None
         return cls(schemes, streams, steps, seed, training, _fit(ranks) if ranks else None)
 
     @property
@@ -50,7 +50,7 @@ class Parts:
             begin(scheme.label)
             rows.append(bench.survey(scheme, snapshot.gradient, n_streams=self.n_streams))
         curves = curve_rows(self.schemes, self.n_steps, self.seed, begin)
-        trained = bench.ddp_rows(self.training, begin) if self.training else []
+        trained = ddp_rows(self.training, begin) if self.training else []
         fitted = glm.glm_rows(self.fit, begin) if self.fit else []
         return None if trained is None or fitted is None else Found(snapshot, rows, curves, trained, fitted)
 
@@ -62,7 +62,7 @@ class Found:
     snapshot: bench.Snapshot
     schemes: list[bench.Finding]
     curves: list[CurveRow]
-    trained: list[bench.DDPRow]
+    trained: list[DDPRow]
     fitted: list[glm.GLMRow]
 
     def document(self) -> dict[str, Any]:
@@ -70,7 +70,8 @@ class Found:
         return bench.document(
             "demo",
             [*self.schemes, *self.trained],
-            bench.Environment.here(),
+            Environment.here(),
+            gradient={**{k: v for k, v in asdict(self.snapshot).items() if k != "gradient"}, "n": self.schemes[0].n},
             findings=bench.findings(self.schemes),
             curves=[asdict(row) for row in self.curves],
             glm=[row_fields(row) for row in self.fitted],
@@ -79,5 +80,4 @@ class Found:
 
 def _fit(ranks: int) -> glm.GLMOptions:
     """A small logistic regression of SUSY's shape, by SGD and by CA-SGD with s = 32."""
-    problems = glm.synthetic(["susy"], scale=0.002)
-    return glm.GLMOptions(problems, ranks=ranks, s=(32,), recipes=("C",), iterations=64, repeats=5)
+    return glm.GLMOptions(problem=["susy"], scale=0.002, ranks=ranks, s=(32,), recipes=("C",), iterations=64, repeats=5)

@@ -23,6 +23,7 @@ from laconic.report.reported import report
 from laconic.report.run import NotARun, Run, read_run, read_runs
 from laconic.report.table import number, table
 from laconic.report.terminal import show, terminal
+from laconic.report.values import Row
 
 __all__ = [
     "AllRows",
@@ -35,6 +36,7 @@ __all__ = [
     "NotARun",
     "Part",
     "Presentation",
+    "Row",
     "Run",
     "Settings",
     "Table",

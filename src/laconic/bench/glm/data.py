@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from laconic.bench.options import require_known
+from laconic.bench.suite import check_names
 from laconic.data import SHAPES, BadTable, column_cuts, make
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, Columns, DenseColumns, Precision, Problem, SparseColumns
 from laconic.glm.families import FAMILIES, family_named
@@ -38,13 +39,15 @@ class Given:
 
     def __post_init__(self) -> None:
         if self.family is not None:
-            require_known([self.family], tuple(FAMILIES), "family")
+            check_names([self.family], tuple(FAMILIES), "family")
         if self.source is None:
-            require_known([self.name], tuple(SHAPES), "problem")
+            check_names([self.name], tuple(SHAPES), "problem")
             if not 0 < self.scale <= 1:
-                raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}")
+                raise InvalidOption(
+                    Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}"
+                )
         elif self.positive is not None and self.family not in (None, "logistic"):
-            raise ValueError(f"a positive class is for --family logistic, not {self.family}")
+            raise InvalidOption(Option("positive"), " is for ", Option("family", "logistic"), f", not {self.family}")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Given":

@@ -1,51 +1,93 @@
 """The suite `glm`: iterations of SGD and CA-SGD over blocks of columns, on ranks of one thread each."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.contenders import BF16, FP32, Contender, contenders, require_contenders
-from laconic.bench.glm.data import Given, published
-from laconic.bench.options import require_at_least, require_network
+from laconic.bench.glm.data import Given
+from laconic.bench.glm.runs import BF16, FP32, check_contenders, contenders
 from laconic.bench.protocol import Spread, speedup
-from laconic.bench.ranks import on_ranks, slowest
+from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
+from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
 from laconic.data import SHAPES
+from laconic.errors import InvalidOption, Option
+from laconic.glm.job.source import Source
+from laconic.measure.solvers import Contender
+from laconic.report import Column, Presentation, Row, Table, Text, speedups, text, where
+from laconic.report.documents import shape
+from laconic.report.values import names_in, number_in, rows_in, text_in
 
-RANK_FUNCTION = "laconic.bench.glm.rank:glm_on_rank"
+RANK_FUNCTION = "laconic.bench.glm.runs:glm_on_rank"
 LARGEST_DIFFERENCE = 1e-5
 """Of the iterates of CA-SGD from those of SGD, both in float32."""
+WORST_GAP = 0.005
+"""Loss above that of SGD in float32, relatively, from which on it is mentioned."""
+SOURCE = ("target", "weight", "offset", "exposure", "one_hot", "drop", "dense")
+OF_FILES = ("family", "positive", "standardize", *SOURCE)
+"""Options that are about `data`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GLMOptions:
-    """What to run.
+    """What to run; ranks are processes with one thread each."""
 
-    problems    synthetic ones of published shapes, or files; see `Given`
-    ranks       how many; each is a process with one thread
-    rate        of every host's link, such as "1gbit"; None for loopback, unlimited
-    s           iterations that share a message in CA-SGD
-    batch_size  rows of a batch
-    iterations  of a round
-    repeats     timed rounds
-    recipes     precision of CA-SGD
-    """
-
-    problems: Sequence[Given]
-    ranks: int = 4
-    rate: str | None = None
-    s: Sequence[int] = (1, 8, 32, 64, 128)
-    batch_size: int = 8
-    iterations: int = 256
-    repeats: int = 11
-    recipes: Sequence[str] = ("fp32", "C", "D")
+    problem: Sequence[str] | None = option(None, f"{', '.join(SHAPES)} (synthetic), or all; all.", metavar="NAME,...")
+    ranks: int = ranks_option()
+    rate: str | None = rate_option()
+    s: Sequence[int] = option(
+        (1, 8, 32, 64, 128), "Iterations that share a message in ca_sgd; 1,8,32,64,128.", metavar="N,..."
+    )
+    batch_size: int = option(8, "Rows of a batch.")
+    iterations: int = option(256, "Iterations of a round, a multiple of every s.")
+    repeats: int = option(11, "Timed rounds.")
+    recipes: Sequence[str] = option(
+        ("fp32", "C", "D"),
+        "Precision of ca_sgd: fp32, C, D, fp64; the first three.",
+        flag="--recipe",
+        metavar="NAME,...",
+    )
+    scale: float | None = option(None, "Part of the rows of the synthetic problems; 0.05.")
+    data: Path | None = option(None, "Rows of a file, of any format that fit takes.", metavar="FILE")  # noqa: RUF009
+    family: str | None = option(None, "Of the file's target: logistic, linear or poisson.")
+    target: str | None = option(
+        None, "Column of y (CSV, Parquet), or the file or array of it (.npy, .npz).", metavar="NAME"
+    )
+    positive: str | None = option(None, "The class that counts as 1, the others as 0.", metavar="CLASS")
+    weight: str | None = option(None, "Column of the rows' weights.", metavar="NAME")
+    offset: str | None = option(None, "Column that is added to the margins.", metavar="NAME")
+    exposure: str | None = option(None, "Column of exposures; their logarithm is the offset.", metavar="NAME")
+    one_hot: Sequence[str] = option(
+        (), "Columns to turn into one column per category (CSV, Parquet).", metavar="NAME,..."
+    )
+    drop: Sequence[str] = option((), "Columns to leave out (CSV, Parquet).", metavar="NAME,...")
+    dense: bool = option(False, "Take a LIBSVM file as a dense matrix.")
+    standardize: bool = option(False, "Scale the file's columns.")
 
     def __post_init__(self) -> None:
-        require_at_least(1, self, "batch_size", "iterations", "repeats")
-        require_contenders(self.problems, self.recipes, self.s, self.iterations)
-        require_network(self.ranks, self.rate)
+        given = [name for name in (("problem", "scale") if self.data else OF_FILES) if getattr(self, name)]
+        why = " is of the synthetic problems; leave it out beside " if self.data else " is for files; give one with "
+        if given or (self.data and self.scale is not None):
+            raise InvalidOption(Option((given or ["scale"])[0]), why, Option("data"))
+        check_counts(self)
+        check_contenders(self.recipes, self.s, self.iterations)
+        self.problems  # noqa: B018 (raises if there is no such problem)
+        resolve_network(self)
+
+    @property
+    def problems(self) -> list[Given]:
+        """The file, or the synthetic problems."""
+        if self.data is not None:
+            source = Source(str(self.data), **{name: getattr(self, name) for name in SOURCE})
+            return [Given(self.data.name.split(".")[0], 1.0, source, self.family, self.positive, self.standardize)]
+        names = ["all"] if self.problem is None else list(self.problem)
+        if not names:
+            raise InvalidOption("there must be at least one problem, one s and one recipe")
+        scale = 0.05 if self.scale is None else self.scale
+        return [Given(name, scale) for name in dict.fromkeys(SHAPES if names == ["all"] else names)]
 
     @property
     def contenders(self) -> list[Contender]:
@@ -58,8 +100,9 @@ class GLMOptions:
         return len(self.problems) * (self.repeats + 2)
 
     def published(self) -> dict[str, Any]:
-        """The options as JSON values, files by their names without the folder."""
-        return published(self)
+        """The options as JSON values; the file by its name without the folder."""
+        values = asdict(self)
+        return {**values, "data": self.data and self.data.name, "problems": [given.name for given in self.problems]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +112,10 @@ class GLMRow:
     seconds            of one iteration: the slowest rank's
     speedup_over_fp32  seconds of SGD in float32 over its own, round by round
     speedup_over_bf16  the same for SGD with bfloat16 data and margins
-    cpu_seconds        of one iteration, a rank, all threads; other work on the machine changes it least
+    cpu_seconds        of one iteration of a rank, all threads; other work on the machine changes it least
     wire_seconds       of one iteration, waiting for other ranks: the rank that waits most
-    messages           sums over ranks, an iteration
-    bytes_sent         an iteration, by a rank
+    messages           sums over ranks, per iteration
+    bytes_sent         per iteration, by a rank
     loss               half the mean deviance, penalty included, after all iterations; None without messages
     loss_gap           that over the loss of SGD in float32 on the same batches, minus 1
     difference         ‖x − x'‖ / ‖x'‖ from the iterate x' of SGD in float32, after the first round
@@ -107,25 +150,16 @@ class GLMRow:
         return self.loss is None
 
 
-def synthetic(names: Sequence[str], scale: float) -> list[Given]:
-    """Problems by name, or all of them.
-
-    >>> [given.name for given in synthetic(["all"], 0.1)]
-    ['epsilon', 'susy', 'higgs', 'synth', 'poisson-synth']
-    """
-    return [Given(name, scale) for name in dict.fromkeys(SHAPES if list(names) == ["all"] else names)]
-
-
-def glm_rows(options: GLMOptions, tell: Callable[[str], None] = lambda label: None) -> list[GLMRow] | None:
+def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    results = seen_by_ranks(RANK_FUNCTION, options, tell, repeats=options.repeats)
+    results = results_by_rank(RANK_FUNCTION, options, progress, repeats=options.repeats)
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given.name, options, results)]
 
 
-def seen_by_ranks(function: str, options: Any, tell: Callable[[str], None], **more: int) -> list[dict[str, Any]] | None:
-    """What every rank has seen of the contenders on the problems of these options."""
+def results_by_rank(function: str, options: Any, progress: Progress, **more: int) -> list[dict[str, Any]] | None:
+    """The results of the contenders on the problems of these options, of each rank."""
     arguments = {
         "problems": [asdict(given) for given in options.problems],
         "contenders": [asdict(contender) for contender in options.contenders],
@@ -133,18 +167,18 @@ def seen_by_ranks(function: str, options: Any, tell: Callable[[str], None], **mo
         "iterations": options.iterations,
         **more,
     }
-    return on_ranks(function, arguments, options.ranks, options.rate, tell)
+    return on_ranks(function, arguments, options.ranks, options.rate, progress)
 
 
-def check_iterates(contender: Contender, lanes: Sequence[dict[str, Any]]) -> float:
-    """How far the iterate is from SGD's in float32, relatively; `WrongResult` where it should not be that far.
+def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> float:
+    """How far the iterate is from SGD's in float32, relatively; raises `WrongResult` where it should not be that far.
 
-    Every rank must have seen the same sums: the same intercept and the same loss, bit by bit.
+    Every rank must have the same sums: the same intercept and the same loss, bit by bit.
     """
     label = contender.label
-    if len({lane["digest"] for lane in lanes}) > 1:
-        raise WrongResult(f"{label}: the ranks have not seen the same margins")
-    apart, size = (math.sqrt(sum(lane["checked"][i] for lane in lanes)) for i in (0, 1))
+    if len({run["digest"] for run in runs}) > 1:
+        raise WrongResult(f"{label}: the ranks do not have the same margins")
+    apart, size = (math.sqrt(sum(run["checked"][i] for run in runs)) for i in (0, 1))
     difference = apart / size if size else apart
     if not math.isfinite(difference):
         raise WrongResult(f"{label}: the weights are no longer numbers")
@@ -155,12 +189,12 @@ def check_iterates(contender: Contender, lanes: Sequence[dict[str, Any]]) -> flo
 
 def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) -> list[GLMRow]:
     about = results[0][problem]
-    lanes = {c.label: [result[problem]["lanes"][c.label] for result in results] for c in options.contenders}
-    rounds = {label: slowest(ranks) for label, ranks in lanes.items()}
-    base = lanes[FP32][0]["losses"][-1]
+    runs = {c.label: [result[problem]["runs"][c.label] for result in results] for c in options.contenders}
+    rounds = {label: slowest(ranks) for label, ranks in runs.items()}
+    base = runs[FP32][0]["losses"][-1]
 
     def row(contender: Contender) -> GLMRow:
-        ranks, seconds = lanes[contender.label], rounds[contender.label]
+        ranks, seconds = runs[contender.label], rounds[contender.label]
         silent, loss = contender.silent, ranks[0]["losses"][-1]
         return GLMRow(
             problem=problem,
@@ -178,13 +212,95 @@ def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) 
             seconds=Spread.of(seconds),
             speedup_over_fp32=speedup(rounds[FP32], seconds),
             speedup_over_bf16=speedup(rounds[BF16], seconds),
-            cpu_seconds=mean(mean(lane["cpu_seconds"]) for lane in ranks),
-            wire_seconds=max(lane["wire_seconds"] for lane in ranks),
+            cpu_seconds=mean(mean(run["cpu_seconds"]) for run in ranks),
+            wire_seconds=max(run["wire_seconds"] for run in ranks),
             messages=0.0 if silent else ranks[0]["messages"],
-            bytes_sent=0.0 if silent else max(lane["bytes_sent"] for lane in ranks),
+            bytes_sent=0.0 if silent else max(run["bytes_sent"] for run in ranks),
             loss=None if silent else loss,
             loss_gap=None if silent else loss / base - 1,
             difference=None if silent else check_iterates(contender, ranks),
         )
 
     return [row(contender) for contender in options.contenders]
+
+
+def problems(document: Row) -> str:
+    """The problems' names, with the size if there is one only."""
+    rows = rows_in(document)
+    names = [name for name in names_in(rows, "problem") if name]
+    size = f" ({shape(rows[0])})" if len(names) == 1 and shape(rows[0]) else ""
+    return f"{', '.join(names)}{size}" or "no rows"
+
+
+def an_iteration(rows: Sequence[Row]) -> str:
+    """The title of a problem's table."""
+    first = rows[0]
+    return f"{text_in(first, 'problem')}: {shape(first)}, {text_in(first, 'family')}; per iteration"
+
+
+def is_ours(row: Row) -> bool:
+    """Whether it is CA-SGD with its messages."""
+    return text_in(row, "solver") == "ca_sgd" and row.get("is_floor") is not True
+
+
+def losses(document: Row) -> list[str]:
+    """A sentence on every problem where some CA-SGD is slower than SGD, or ends at a worse loss."""
+    found = []
+    for problem in names_in(rows_in(document), "problem"):
+        ours = [row for row in rows_in(document) if text_in(row, "problem") == problem and is_ours(row)]
+        slow = [text_in(row, "contender") for row in ours if _speed(row) < 1]
+        if slow:
+            found.append(f"{problem}: slower than SGD: {', '.join(slow)}.")
+        gaps = [(text_in(row, "contender"), number_in(row, "loss_gap") or 0.0) for row in ours]
+        worse = [f"{name} (by {100 * gap:.2g} %)" for name, gap in gaps if gap > WORST_GAP]
+        if worse:
+            found.append(f"{problem}: a loss over {100 * WORST_GAP} % above that of sgd fp32: {', '.join(worse)}.")
+    return ["Where we lose:" + ("" if found else " nowhere in this run."), *found]
+
+
+def _speed(row: Row) -> float:
+    ratios = [number_in(row, key) for key in ("speedup_over_fp32", "speedup_over_bf16")]
+    return min((ratio for ratio in ratios if ratio is not None), default=1.0)
+
+
+def _working(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.get("is_floor") is not True]
+
+
+ITERATIONS = Table(
+    an_iteration,
+    [
+        text("contender", "contender"),
+        Column("µs", "seconds", "µs"),
+        Column("× fp32", "speedup_over_fp32"),
+        Column("× bf16", "speedup_over_bf16"),
+        Column("CPU µs", "cpu_seconds", "µs"),
+        Column("messages", "messages"),
+        Column("bytes sent", "bytes_sent"),
+        Column("loss", "loss", digits=4),
+        Column("loss gap", "loss_gap", "%"),
+    ],
+    "µs: the slowest rank's. × fp32, × bf16: speed over sgd fp32 and sgd C in the same round. CPU µs, messages, bytes: "
+    "of a rank. loss: half the mean deviance, penalty included, after all iterations. loss gap: above that of sgd fp32 "
+    "on the same batches. no messages: the same work, each rank alone.",
+    by="problem",
+)
+SPEEDUPS = speedups("SGD in float32, per iteration", group="problem", rows=_working)
+
+PRESENTATION = Presentation(
+    lambda document: f"Generalised linear models: {problems(document)}",
+    [Text(noise), ITERATIONS, Text(losses), SPEEDUPS],
+    lambda document: f"{where(document)}; SGD sends a message in every iteration, CA-SGD one in s.",
+)
+
+
+SUITE = Suite(
+    "glm",
+    GLMOptions,
+    glm_rows,
+    """SGD and CA-SGD over blocks of columns: time, messages, bytes and loss of each precision and each s.
+
+    CA-SGD in fp32 must give SGD's iterates, and all ranks the same bits, before a time counts. Under torchrun, uses
+    its ranks.
+    """,
+)

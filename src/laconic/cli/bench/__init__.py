@@ -5,7 +5,6 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from laconic.cli.bench import codec, glm, network
 from laconic.cli.command import with_lists
 from laconic.cli.errors import BadInput
 
@@ -20,7 +19,7 @@ class Suites(TyperGroup):
         """Their names."""
         from laconic.bench import SUITES
 
-        return [*SUITES, *super().list_commands(ctx)]
+        return list(SUITES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a suite."""
@@ -31,19 +30,13 @@ class Suites(TyperGroup):
         if cmd_name in MOVED:
             raise BadInput(f"bench {cmd_name} is now `python -m benchmarks {MOVED[cmd_name]}` in laconic's repository")
         if cmd_name not in SUITES:
-            return super().get_command(ctx, cmd_name)
+            return None
         alone = typer.Typer(add_completion=False)
         alone.command(name=cmd_name)(with_lists(command(load(SUITES[cmd_name]))))
         return typer.main.get_command(alone)
 
 
 app = typer.Typer(help="Measure this machine, its network and its ranks.", cls=Suites)
-for one in (
-    network.ddp,
-    glm.glm,
-    codec.codec,
-):
-    app.command()(one)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""`laconic bench glm`."""
+"""Options about the rows of generalised linear models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.bench.options import AsJson, Commit, Output, Quiet, Ranks, Rate, Repeats, numbers, refuse
-from laconic.cli.bench.running import Destination, Found, Tell, run_suite
+from laconic.cli.bench.options import refuse
 from laconic.cli.numbers import whole_number
 
 if TYPE_CHECKING:
     from laconic.bench.glm.data import Given
-    from laconic.bench.glm.suite import GLMOptions
 
 Problem = Annotated[
     str | None,
@@ -44,71 +42,6 @@ OF_FILES = ("family", "target", "positive", "weight", "offset", "exposure", "one
 """Options about --data."""
 SYNTHETIC = ("problem", "scale")
 """Options by what they are about: whoever gives one where it would not count is told so."""
-
-
-def glm(
-    problem: Problem = None,
-    ranks: Ranks = None,
-    rate: Rate = None,
-    s: Blocks = None,
-    batch_size: BatchSize = None,
-    iterations: Iterations = None,
-    repeats: Repeats = 11,
-    recipes: Recipes = None,
-    scale: Scale = None,
-    data: Data = None,
-    family: FamilyName = None,
-    target: o.Target = None,
-    positive: Positive = None,
-    weight: o.Weight = None,
-    offset: o.Offset = None,
-    exposure: o.Exposure = None,
-    one_hot: o.OneHot = None,
-    drop: o.Drop = None,
-    dense: o.Dense = False,
-    standardize: Standardize = False,
-    commit: Commit = None,
-    output: Output = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """SGD and CA-SGD over blocks of columns: time, messages, bytes and loss of each precision and each s.
-
-    CA-SGD in fp32 must give SGD's iterates, and all ranks the same bits, before a time counts. Under torchrun, uses
-    its ranks.
-    """
-    given = dict(locals())
-    to = Destination(output, as_json, quiet, commit)
-    run_suite("glm", lambda: _options(given), _ranks, to)
-
-
-def _options(given: dict[str, Any]) -> "GLMOptions":
-    from laconic import bench
-    from laconic.bench.glm.suite import GLMOptions, synthetic
-
-    file = file_given(given)
-    scale = 0.05 if given["scale"] is None else given["scale"]
-    return GLMOptions(
-        problems=synthetic(o.names(given["problem"] or "all"), scale) if file is None else [file],
-        ranks=bench.n_ranks(given["ranks"], given["rate"]),
-        rate=given["rate"],
-        s=numbers(given["s"] or "1,8,32,64,128"),
-        batch_size=given["batch_size"] or 8,
-        iterations=given["iterations"] or 256,
-        repeats=given["repeats"],
-        recipes=o.names(given["recipes"] or "fp32,C,D"),
-    )
-
-
-def _ranks(options: "GLMOptions", tell: Tell) -> Found | None:
-    from laconic.bench.glm import suite
-    from laconic.cli.bench import glm_tables as tables
-
-    rows = suite.glm_rows(options, tell)
-    if rows is None:
-        return None
-    said = {"options": options.published()}
-    return Found(rows, lambda here: tables.page(rows, options, here), said)
 
 
 def file_given(given: dict[str, Any]) -> "Given | None":

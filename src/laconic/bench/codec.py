@@ -1,0 +1,386 @@
+"""The suite `codec`: how fast gradients become bytes, and how few bytes, beside a torch copy of the same values."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from laconic import coders as coders_by
+from laconic.bench.checks import check_error, check_symbols, relative_error
+from laconic.bench.gradient import digits_gradient
+from laconic.bench.protocol import Comparison, Spread, compare, measure, one_thread
+from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.survey import NAMES, Scheme, empirical_entropy, schemes
+from laconic.codec import Codec
+from laconic.coders import Coder, FixedWidth, Shape
+from laconic.errors import InvalidOption, Option
+from laconic.kernels import Stream, select
+from laconic.quantizers import NUQSGD, Bucketed, QSGDInf
+from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text
+from laconic.report import Row as JsonRow
+from laconic.report.units import shown
+from laconic.report.values import number_in, rows_in, text_in
+
+PROBLEMS = ("normal", "digits")
+CODERS = ("fixed", "elias", "huffman", "rans")
+MAX_SYMBOLS = 2**24
+"""Symbols that coders are timed on: enough to leave the caches."""
+BYTES_PER_VALUE = 16
+"""Of memory: the values, their copy, a payload as large as they are, an error memory."""
+STREAM = Stream(seed=1)
+BUSY = 1.5
+"""A copy that varies by more than this from one contender to the next had to share its cores."""
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class CodecOptions:
+    """What to run."""
+
+    size: int = option(2**26, "Number of float32 values, as 1000000 or 2**20.")
+    bucket_size: int = option(8192, "Values that share one norm.")
+    repeats: int = option(11, "Timed rounds of each operation.")
+    problem: str = option("normal", "normal (random values) or digits (a network's gradient, repeated).")
+    schemes: Sequence[str] = option(NAMES, f"Only these: {', '.join(NAMES)}.", metavar="NAME,...")
+    coders: Sequence[str] = option(CODERS, f"Only these: {', '.join(CODERS)}.", metavar="NAME,...")
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        check_names([self.problem], PROBLEMS, "problem")
+        check_names(self.coders, CODERS, "coder")
+        schemes(self.bucket_size, self.schemes)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if self.size * BYTES_PER_VALUE > memory:
+            raise InvalidOption(
+                Option("size"),
+                f" {self.size} needs about {self.size * BYTES_PER_VALUE / 1e9:.1f} GB, this machine has "
+                f"{memory / 1e9:.1f} GB; {memory // BYTES_PER_VALUE} values would fit",
+            )
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return 1 + len(schemes(self.bucket_size, self.schemes)) + len(coder_cases(self.bucket_size, self.coders))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operation of one contender on one problem.
+
+    problem              what the values are
+    n                    how many of them
+    contender, config    who, by label and in full
+    via                  "torch" (a baseline), "codec" (what a user calls; allocates its result), "kernel" (the bare
+                         kernel into memory that is already there), "coder" (the lossless half alone)
+    operation            what was timed
+    n_threads            cores it could use
+    seconds              of one call
+    values_per_second    n / median seconds; None for the contender that does nothing
+    gb_per_second        the same in GB of the values read or written (float32), or of the symbols (a byte each)
+    copy_seconds         of a torch `copy_` of the same array, run just before in every round
+    ratio_to_copy        speed over that of the copy, round by round
+    bits_per_coordinate  on the wire: of the whole payload for a codec, of the coded symbols for a coder
+    entropy              of the symbols, in bits, where only these are coded
+    error                ‖decoded − v‖² / ‖v‖² of this run
+    """
+
+    problem: str
+    n: int
+    contender: str
+    config: str
+    via: str
+    operation: str
+    n_threads: int
+    seconds: Spread
+    values_per_second: float | None = None
+    gb_per_second: float | None = None
+    copy_seconds: Spread | None = None
+    ratio_to_copy: Spread | None = None
+    bits_per_coordinate: float | None = None
+    entropy: float | None = None
+    error: float | None = None
+
+    @classmethod
+    def timed(cls, comparison: Comparison, *, n: int, value_bytes: int, **fields: Any) -> "Row":
+        """A row with its speeds worked out from a comparison with `copy_`; the other fields as given."""
+        per_second = n / comparison.seconds.median
+        return cls(
+            n=n,
+            seconds=comparison.seconds,
+            values_per_second=per_second,
+            gb_per_second=per_second * value_bytes / 1e9,
+            copy_seconds=comparison.baseline,
+            ratio_to_copy=comparison.ratio,
+            **fields,
+        )
+
+    @property
+    def bits_over_entropy(self) -> float | None:
+        """How far the coder is from the best there is: 1 is the entropy itself."""
+        if self.bits_per_coordinate is None or not self.entropy:
+            return None
+        return self.bits_per_coordinate / self.entropy
+
+
+def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row]:
+    """Baselines, then codecs and bare kernels of each scheme, then coders on one core; every result is checked."""
+    v = values(options.problem, options.size)
+    scratch = torch.zeros_like(v)
+    progress("baselines")
+    rows = baselines(options, v, scratch)
+    for scheme in schemes(options.bucket_size, options.schemes):
+        progress(scheme.label)
+        rows += scheme_rows(scheme, options, v, scratch)
+    for quantizer, coder in coder_cases(options.bucket_size, options.coders):
+        progress(f"{coder} on {quantizer.name}-{quantizer.bits}")
+        rows += coder_rows(quantizer, coders_by.by_name(coder), options, v[:MAX_SYMBOLS])
+    return rows
+
+
+def values(problem: str, n: int) -> torch.Tensor:
+    """The values (n,) of a problem, the same each time."""
+    if problem == "normal":
+        return torch.randn(n, generator=torch.Generator().manual_seed(0))
+    gradient = digits_gradient().gradient
+    return gradient.repeat(-(-n // gradient.numel()))[:n]
+
+
+def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
+    """Nothing at all, a copy (against itself: the noise of the machine), and the 16-bit float everybody has."""
+    half = torch.empty_like(v, dtype=torch.bfloat16)
+    calls: dict[tuple[str, str], Call] = {
+        ("copy_ fp32", "copy"): lambda: scratch.copy_(v),
+        ("cast bf16", "encode"): lambda: half.copy_(v),
+        ("cast bf16", "decode + add"): lambda: scratch.add_(half),
+    }
+    common: dict[str, Any] = {"problem": options.problem, "via": "torch", "n_threads": torch.get_num_threads()}
+    nothing = measure(lambda: None, repeats=options.repeats)
+    rows = [Row(n=v.numel(), contender="do nothing", config="", operation="nothing", seconds=nothing, **common)]
+    for (contender, operation), call in calls.items():
+        rows.append(
+            Row.timed(
+                compare(call, lambda: scratch.copy_(v), repeats=options.repeats),
+                n=v.numel(),
+                value_bytes=4,
+                contender=contender,
+                config="preallocated",
+                operation=operation,
+                bits_per_coordinate=16.0 if "bf16" in contender else 32.0,
+                **common,
+            )
+        )
+    return rows
+
+
+def scheme_rows(scheme: Scheme, options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
+    """Values v (n,) to bytes and back at fixed width, through `Codec` and by the bare kernels; overwrites `scratch`."""
+    bits, error = checked(scheme, v, scratch)
+    calls = {**through_codec(scheme, v, scratch), **bare(scheme, v, scratch)}
+    return [
+        Row.timed(
+            compare(call, lambda: scratch.copy_(v), repeats=options.repeats),
+            n=v.numel(),
+            value_bytes=4,
+            problem=options.problem,
+            contender=scheme.label,
+            config=repr(scheme.quantizer),
+            via=via,
+            operation=operation,
+            n_threads=torch.get_num_threads(),
+            bits_per_coordinate=bits,
+            error=error,
+        )
+        for (via, operation), call in calls.items()
+    ]
+
+
+def checked(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> tuple[float, float]:
+    """Bits per coordinate and relative error of one round trip, after a check that the error is what it must be."""
+    codec = Codec(scheme.quantizer)
+    payload = codec.encode(v, STREAM, codec.new_memory(v))
+    codec.decode_add(payload, out.zero_())
+    check_error(scheme.label, scheme.quantizer, v, out)
+    return payload.bits_per_coordinate, relative_error(out, v)
+
+
+def through_codec(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
+    """`Codec.encode`, which allocates its payload each time, and `Codec.decode_add`."""
+    codec = Codec(scheme.quantizer)
+    memory = codec.new_memory(v)
+    payload = codec.encode(v, STREAM, memory)
+    return {
+        ("codec", "encode"): lambda: codec.encode(v, STREAM, memory),
+        ("codec", "decode + add"): lambda: codec.decode_add(payload, out),
+    }
+
+
+def bare(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
+    """The two fused kernels, into memory that is already there; none for a scheme that has no kernels or wraps one."""
+    q = scheme.quantizer
+    if not isinstance(q, Bucketed):
+        return {}
+    kernels = select("auto", v.device)
+    norms = torch.zeros(q.n_norms(v.numel()))
+    data = torch.zeros(FixedWidth().max_bytes(Shape(v.numel(), q.bits, q.bucket_size)), dtype=torch.uint8)
+    return {
+        ("kernel", "quantize + pack"): lambda: kernels.quantize_pack(
+            v, q.norm, q.grid, q.bucket_size, STREAM.key, norms, data
+        ),
+        ("kernel", "unpack + dequantize + add"): lambda: kernels.unpack_dequantize(
+            data[None], norms[None], q.grid, q.bucket_size, out, 1.0, True
+        ),
+    }
+
+
+def coder_cases(bucket_size: int, only: Sequence[str]) -> list[tuple[Bucketed, str]]:
+    """All coders on 4-bit NUQSGD; on 8-bit QSGDInf those that adapt to its wide alphabet.
+
+    >>> [coder for _, coder in coder_cases(64, only=["elias", "rans"])]
+    ['elias', 'rans', 'rans']
+    """
+    cases: list[tuple[Bucketed, str]] = [(NUQSGD(bits=4, bucket_size=bucket_size), coder) for coder in CODERS]
+    cases += [(QSGDInf(bits=8, bucket_size=bucket_size), coder) for coder in ("huffman", "rans")]
+    return [(quantizer, coder) for quantizer, coder in cases if coder in only]
+
+
+def coder_rows(quantizer: Bucketed, coder: Coder, options: CodecOptions, v: torch.Tensor) -> list[Row]:
+    """Symbols of v (n,) to bytes and back by a lossless coder, on one core."""
+    label = f"{coder.name} on {quantizer.name}-{quantizer.bits}"
+    symbols = quantizer.quantize(v, STREAM).symbols
+    shape, kernels = Shape(v.numel(), quantizer.bits, quantizer.bucket_size), select("auto", v.device)
+    data, target = coder.encode(symbols, shape, kernels), torch.zeros_like(symbols)
+    check_symbols(label, coder.decode(data, shape, kernels), symbols)
+    calls: dict[str, Call] = {
+        "encode": lambda: coder.encode(symbols, shape, kernels),
+        "decode": lambda: coder.decode(data, shape, kernels),
+    }
+    with one_thread():
+        return [
+            Row.timed(
+                compare(call, lambda: target.copy_(symbols), repeats=options.repeats),
+                n=v.numel(),
+                value_bytes=1,
+                problem=options.problem,
+                contender=label,
+                config=f"{coder!r} on {quantizer!r}",
+                via="coder",
+                operation=operation,
+                n_threads=1,
+                bits_per_coordinate=8 * data.numel() / v.numel(),
+                entropy=empirical_entropy(symbols, quantizer.bits),
+            )
+            for operation, call in calls.items()
+        ]
+
+
+def _by_contender(rows: list[JsonRow]) -> list[JsonRow]:
+    """One row per contender: that of its first operation, with speeds by operation, such as "encode ÷ copy"."""
+    found: dict[str, dict[str, object]] = {}
+    for row in rows:
+        merged = found.setdefault(text_in(row, "contender"), dict(row))
+        operation = {"copy": "encode"}.get(text_in(row, "operation"), text_in(row, "operation"))
+        merged |= {f"{operation} GB/s": row.get("gb_per_second"), f"{operation} ÷ copy": row.get("ratio_to_copy")}
+        merged[f"{operation} values/s"] = row.get("values_per_second")
+    return list(found.values())
+
+
+def _that(condition: Callable[[JsonRow], bool]) -> Callable[[list[JsonRow]], list[JsonRow]]:
+    return lambda rows: _by_contender([row for row in rows if row.get("values_per_second") and condition(row)])
+
+
+def _noise(document: JsonRow) -> list[str]:
+    """How steady the yardstick was: the copy is run beside every contender, and should take as long each time."""
+    times = [(number_in(row, "n"), number_in(row, "copy_seconds")) for row in rows_in(document) if not _is_coder(row)]
+    copies = [4e-9 * n / seconds for n, seconds in times if n and seconds]
+    if not copies:
+        return []
+    spread = f"copy_ ran at {shown(min(copies))} to {shown(max(copies))} GB/s beside the contenders"
+    busy = max(copies) > BUSY * min(copies)
+    return [f"{spread}: the machine was busy, so take ratios with care" if busy else spread]
+
+
+def _is_coder(row: JsonRow) -> bool:
+    return text_in(row, "via") == "coder"
+
+
+def _first_with(key: str) -> Callable[[list[JsonRow]], list[JsonRow]]:
+    """The first row of each contender that has this number, and it is not zero."""
+
+    def chosen(rows: list[JsonRow]) -> list[JsonRow]:
+        found: dict[str, JsonRow] = {}
+        for row in _working(rows):
+            if number_in(row, key):
+                found.setdefault(text_in(row, "contender"), row)
+        return list(found.values())
+
+    return chosen
+
+
+def _working(rows: list[JsonRow]) -> list[JsonRow]:
+    return [row for row in rows if text_in(row, "operation") not in ("nothing", "copy")]
+
+
+def _who(row: JsonRow) -> str:
+    via = text_in(row, "via")
+    return text_in(row, "contender", "?") + (f", {via}" if via in ("codec", "kernel") else "")
+
+
+PRESENTATION = Presentation(
+    "Codecs and coders",
+    [
+        Text(_noise),
+        Table(
+            "Values to bytes and back, at fixed width",
+            [
+                text("scheme", "contender"),
+                Column("bits", "bits_per_coordinate"),
+                Column("error", "error"),
+                Column("encode, GB/s", "encode GB/s"),
+                Column("÷ copy", "encode ÷ copy"),
+                Column("decode + add, GB/s", "decode + add GB/s"),
+                Column("÷ copy", "decode + add ÷ copy"),
+                Column("quantize + pack ÷ copy", "quantize + pack ÷ copy"),
+                Column("unpack + dequantize + add ÷ copy", "unpack + dequantize + add ÷ copy"),
+            ],
+            "encode, decode + add: Codec, which allocates its payload; the last two columns: the bare kernels, into "
+            "memory that is there. GB/s of float32 values. ÷ copy: speed over a torch copy_ just before.",
+            rows=_that(lambda row: not _is_coder(row)),
+        ),
+        Table(
+            "Symbols to bytes and back, on one core",
+            [
+                text("coder", "contender"),
+                Column("entropy", "entropy", digits=4),
+                Column("bits", "bits_per_coordinate", digits=4),
+                Column("bits ÷ entropy", "bits_over_entropy", digits=4),
+                Column("encode, M symbols/s", "encode values/s", "M"),
+                Column("decode, M symbols/s", "decode values/s", "M"),
+            ],
+            rows=_that(_is_coder),
+        ),
+        BarChart(
+            "Bits per coordinate on the wire",
+            "bits_per_coordinate",
+            "bits",
+            limit=("entropy", "entropy of the symbols"),
+            reference=32.0,
+            note="float32 has 32.",
+            rows=_first_with("bits_per_coordinate"),
+        ),
+        BarChart("Error ‖Q(v) − v‖² / ‖v‖²", "error", log=True, rows=_first_with("error")),
+        speedups("a torch copy of the same values", "ratio_to_copy", group="operation", label=_who, rows=_working),
+    ],
+    "Every scheme and coder beside a copy of the same values.",
+)
+SUITE = Suite(
+    "codec",
+    CodecOptions,
+    codec_rows,
+    """Speed and size of every scheme and coder, next to a torch copy of the same values.
+
+    Takes a few minutes at the default size. Every operation is checked before it is timed.
+    """,
+)

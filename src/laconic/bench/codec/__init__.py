@@ -1,1 +1,0 @@
-"""How fast gradients become bytes, and how few bytes."""

@@ -1,0 +1,312 @@
+"""The suite `ddp`: steps of data-parallel training, beside DDP as it is and PyTorch's own hooks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from laconic.bench.checks import WrongResult
+from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import (
+    check_replicas,
+    digest,
+    noise,
+    on_ranks,
+    ranks_option,
+    rate_option,
+    resolve_network,
+    slowest,
+)
+from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, perceptron_width
+from laconic.codec import codec as make_codec
+from laconic.exchange import Communicator
+from laconic.report import BarChart, Column, Part, Presentation, Table, Text, speedups, text, where
+from laconic.training import compress
+
+RANK_FUNCTION = "laconic.bench.ddp:ddp_on_rank"
+BASELINES = ("DDP fp32", "DDP bf16 hook")
+DIVERGED = 10.0
+"""Times the loss of the fp32 baseline, from which on a result counts as wrong."""
+ONE_BUCKET_MB = 2**14
+"""For PyTorch's PowerSGD hook, which over Gloo crashes or hangs where DDP has several buckets (torch 2.13); it seems to
+start their all-reduces from callbacks, whose order differs from rank to rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way to average gradients, by plain values.
+
+    hook      "fp32" (DDP as it is), "bf16" or "powersgd" (PyTorch's own hooks), or "laconic"
+    scheme    of laconic's codec; with `coder` and `options` as in `laconic.codec`
+    exchange  of laconic
+    """
+
+    hook: str
+    scheme: str = ""
+    coder: str = "fixed"
+    exchange: str = "auto"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CONTENDERS: dict[str, tuple[str, Contender]] = {
+    BASELINES[0]: ("fp32", Contender("fp32")),
+    BASELINES[1]: ("bf16", Contender("bf16")),
+    "DDP PowerSGD hook": ("powersgd", Contender("powersgd")),
+    "bf16": ("bf16", Contender("laconic", "bf16")),
+    "nuqsgd-4": ("nuqsgd", Contender("laconic", "nuqsgd", options={"bits": 4})),
+    "nuqsgd-4/512": ("nuqsgd", Contender("laconic", "nuqsgd", options={"bits": 4, "bucket_size": 512})),
+    "nuqsgd-4-rans": ("nuqsgd", Contender("laconic", "nuqsgd", "rans", options={"bits": 4})),
+    "qsgdinf-8": ("qsgdinf", Contender("laconic", "qsgdinf", options={"bits": 8})),
+    "ef-sign": ("ef-sign", Contender("laconic", "ef-sign")),
+    "nothing": ("nothing", Contender("laconic", "fp32", exchange="nothing")),
+}
+"""Label to the name it is asked for by, and the contender itself."""
+ASKED_BY = tuple(dict.fromkeys([name for name, _ in CONTENDERS.values()] + list(CONTENDERS)[3:]))
+
+
+def contenders(only: Sequence[str] | None) -> dict[str, Contender]:
+    """The baselines, and all that `only` asks for.
+
+    >>> list(contenders(["nuqsgd-4"]))
+    ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
+    """
+    if only is None:
+        return {label: one for label, (_, one) in CONTENDERS.items()}
+    check_names(only, ASKED_BY, "codec")
+    return {k: one for k, (name, one) in CONTENDERS.items() if k in BASELINES or name in only or k in only}
+
+
+@dataclass(frozen=True, slots=True)
+class DDPOptions:
+    """What to run; ranks are processes with one thread each.
+
+    problem  "clusters" (synthetic, a perceptron) or "digits" (handwritten digits, a small convolutional network)
+    """
+
+    ranks: int = ranks_option()
+    rate: str | None = rate_option()
+    problem: str = option("clusters", "clusters (a perceptron) or digits (a small convolutional network).")
+    size: int = option(2**22, "Parameters of the perceptron, at least.")
+    batch_size: int = option(16, "Samples per rank and step.")
+    repeats: int = option(30, "Timed steps.")
+    seeds: int = option(1, "Do it all so many times over: one loss is mostly luck.")
+    codecs: Sequence[str] | None = option(
+        None, "Only these besides the baselines: powersgd, nuqsgd, ef-sign, ...", flag="--codec", metavar="NAME,..."
+    )
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        check_names([self.problem], PROBLEMS, "problem")
+        resolve_network(self)
+        contenders(self.codecs)
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return self.seeds * self.trial.n_steps
+
+    @property
+    def trial(self) -> Trial:
+        """What every contender is trained on, and for how long."""
+        return Trial(self.problem, perceptron_width(self.size), self.batch_size, self.repeats)
+
+
+@dataclass(frozen=True, slots=True)
+class DDPRow:
+    """One contender.
+
+    seconds               of one step, forward to update: the slowest rank's
+    speedup_over_fp32     seconds of a step of DDP as it is over its own, step by step
+    speedup_over_bf16     the same for DDP with PyTorch's bf16 hook
+    n_seeds               how many trials these are the seconds of; the rest are means
+    loss                  on the training set after all steps
+    loss_over_fp32        that over the loss of DDP as it is: 1.02 is 2 % worse
+    bytes_sent            per step, by the rank that sends most; None where laconic did not send
+    encode_seconds, wire_seconds, decode_seconds  per step, summed over groups, of the slowest rank; groups overlap
+    """
+
+    contender: str
+    config: str
+    n: int
+    ranks: int
+    rate: str | None
+    n_steps: int
+    seconds: Spread
+    speedup_over_fp32: Spread
+    speedup_over_bf16: Spread
+    loss: float
+    loss_over_fp32: float
+    bytes_sent: float | None = None
+    encode_seconds: float | None = None
+    wire_seconds: float | None = None
+    decode_seconds: float | None = None
+    n_seeds: int = 1
+
+
+def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPRow] | None:
+    """Run the suite and check every result; None on the ranks of torchrun other than the first."""
+    chosen = contenders(options.codecs)
+    arguments = {
+        "contenders": {label: asdict(one) for label, one in chosen.items()},
+        "trial": asdict(options.trial),
+        "seeds": options.seeds,
+    }
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    if results is None:
+        return None
+    check_replicas(results)
+    logs = {label: [result[label] for result in results] for label in chosen}
+    rounds = {label: slowest(ranks) for label, ranks in logs.items()}
+    losses = {label: fmean(rank["loss"] for rank in ranks) for label, ranks in logs.items()}
+    rows = [_row(label, options, logs[label], rounds, losses) for label in chosen]
+    for row in rows:
+        if row.contender != "nothing" and not row.loss_over_fp32 < DIVERGED:
+            raise WrongResult(
+                f"{row.contender}: the loss is {row.loss:.4g}, {row.loss_over_fp32:.3g} times that of fp32"
+            )
+    return rows
+
+
+def _row(
+    label: str,
+    options: DDPOptions,
+    ranks: Sequence[dict[str, Any]],
+    rounds: dict[str, list[float]],
+    losses: dict[str, float],
+) -> DDPRow:
+    return DDPRow(
+        contender=label,
+        config=repr(CONTENDERS[label][1]),
+        n=ranks[0]["n_parameters"],
+        ranks=len(ranks),
+        rate=options.rate,
+        n_steps=options.trial.n_steps,
+        seconds=Spread.of(rounds[label]),
+        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
+        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),
+        loss=losses[label],
+        loss_over_fp32=losses[label] / losses[BASELINES[0]],
+        n_seeds=options.seeds,
+        **{key: max(rank[key] for rank in ranks) for key in ("bytes_sent", *PHASES) if key in ranks[0]},
+    )
+
+
+def ddp_on_rank(
+    progress: Progress, *, contenders: Mapping[str, Mapping[str, Any]], trial: Mapping[str, Any], seeds: int
+) -> dict[str, dict[str, Any]]:
+    """For each contender: seconds of each timed step, training loss at the end, bytes per step, digest of the weights.
+
+    All of it is done `seeds` times, each with other weights, batches and random numbers: seconds of all, means of the
+    rest.
+    """
+    asked = Trial(**trial)
+    problem, chosen = asked.network_problem(), {label: Contender(**values) for label, values in contenders.items()}
+    results = [_train(chosen, problem, asked, seed, progress) for seed in range(seeds)]
+    return {label: _merged([result[label] for result in results]) for label in contenders}
+
+
+def _train(
+    contenders: Mapping[str, Contender], problem: NetworkProblem, trial: Trial, seed: int, progress: Progress
+) -> dict[str, dict[str, Any]]:
+    runs = {label: _new_run(one, problem, seed) for label, one in contenders.items()}
+    interleave(runs.values(), problem, trial, lambda said: progress(f"seed {seed + 1}, {said}"), seed=seed)
+    results = {label: _result(run, problem) for label, run in runs.items()}
+    for run in runs.values():
+        run.close()
+    return results
+
+
+def _new_run(one: Contender, problem: NetworkProblem, seed: int) -> TrainingRun:
+    network = problem.new_network(seed)
+    if one.hook != "laconic":
+        model = with_hook(network, one.hook)
+        return TrainingRun(model, problem.new_optimizer(model.parameters()))
+    model, codec = DistributedDataParallel(network), make_codec(one.scheme, one.coder, **one.options)
+    compressor = compress(model, codec, exchange=one.exchange, seed=seed, error_every=0)
+    return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
+
+
+def with_hook(network: torch.nn.Module, hook: str) -> DistributedDataParallel:
+    """The network under DDP, which is left as it is ("fp32"), or has a hook of PyTorch ("bf16" or "powersgd")."""
+    if hook == "powersgd":
+        model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB)
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return model
+    model = DistributedDataParallel(network)
+    if hook == "bf16":
+        model.register_comm_hook(None, _bf16)
+    elif hook != "fp32":
+        raise ValueError(f"unknown hook {hook!r}; choose one of fp32, bf16, powersgd, laconic")
+    return model
+
+
+def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """PyTorch's hook; under its own name DDP refuses it without NCCL, though Gloo sums bfloat16 as well."""
+    future: torch.futures.Future[torch.Tensor] = default_hooks.bf16_compress_hook(group, bucket)
+    return future
+
+
+def _result(run: TrainingRun, problem: NetworkProblem) -> dict[str, Any]:
+    """What to compare across ranks and contenders; this rank's share of the training loss."""
+    comm = Communicator.over()
+    return {
+        "seconds": run.seconds,
+        "loss": problem.loss(run.network, slice(comm.rank, None, comm.size)),
+        "digest": digest(run.model.parameters()),
+        "n_parameters": run.n_parameters,
+        **run.per_step("bytes_sent", *PHASES),
+    }
+
+
+def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The results of all seeds in one."""
+    numbers = [key for key in results[0] if key not in ("seconds", "digest", "n_parameters")]
+    return {key: fmean(result[key] for result in results) for key in numbers} | {
+        "seconds": [seconds for result in results for seconds in result["seconds"]],
+        "digest": " ".join(result["digest"] for result in results),
+        "n_parameters": results[0]["n_parameters"],
+    }
+
+
+PARTS: tuple[Part, ...] = (
+    Table(
+        "A step of training, and the loss after all of them",
+        [
+            text("contender", "contender"),
+            Column("ms per step", "seconds", "ms"),
+            Column("× fp32", "speedup_over_fp32"),
+            Column("× bf16", "speedup_over_bf16"),
+            Column("MB sent", "bytes_sent", "MB"),
+            Column("loss", "loss", digits=4),
+            Column("÷ fp32", "loss_over_fp32", digits=4),
+        ],
+        "ms: the slowest rank's, forward to update. × fp32: speed over DDP as it is; × bf16: over PyTorch's bf16 hook. "
+        "MB sent by a rank, where laconic sent them.",
+    ),
+    speedups("DDP in float32"),
+    speedups("DDP with the bf16 hook", "speedup_over_bf16"),
+    BarChart("Bytes that a rank sends in a step", "bytes_sent", "B"),
+    WHERE_THE_TIME_GOES,
+)
+PRESENTATION = Presentation(
+    lambda document: f"Training a network on {where(document)}",
+    [Text(noise), *PARTS],
+    "DistributedDataParallel, the contenders step by step in turn.",
+)
+SUITE = Suite(
+    "ddp",
+    DDPOptions,
+    ddp_rows,
+    """Steps of data-parallel training, next to DDP as it is and to PyTorch's own hooks.
+
+    Every contender trains the same network on the same batches. Under torchrun, uses its ranks.
+    """,
+)

@@ -1,1 +1,0 @@
-"""Steps of data-parallel training, in every way to average gradients."""

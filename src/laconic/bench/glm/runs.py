@@ -1,0 +1,223 @@
+"""SGD and CA-SGD at work on one rank: each contender's solver, and what is measured of it."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.bench.glm.data import Copies, Given, load
+from laconic.bench.ranks import barrier
+from laconic.bench.suite import Progress
+from laconic.errors import InvalidOption, Option
+from laconic.exchange import Communicator
+from laconic.glm import Problem, Sampling, Settings, State, auto_eta0, begin, recipe
+from laconic.glm.ranks import user_errors
+from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.wire import Wire
+from laconic.measure.solvers import Contender, SilentCommunicator
+
+SEED = 0
+FP32, BF16 = "sgd fp32", "sgd C"
+"""The baselines: SGD with everything in float32, and with bfloat16 data and margins."""
+FLOOR_RECIPE = "C"
+
+
+def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int = 0) -> None:
+    """Raise an error if there is nothing to run, no such recipe, or an s that the iterations are no multiple of."""
+    if not s or not recipes:
+        raise InvalidOption("there must be at least one problem, one s and one recipe")
+    for block in s:
+        if block < 1 or n_iterations % block:
+            raise InvalidOption(
+                Option("iterations"), f" must be a multiple of every s, got {n_iterations} and s = {block}"
+            )
+    for name in recipes:
+        recipe(name)
+
+
+def contenders(recipes: Sequence[str], s: Sequence[int]) -> list[Contender]:
+    """The baselines, CA-SGD with every recipe and s, and the floors.
+
+    >>> [c.label for c in contenders(["C"], [8])]
+    ['sgd fp32', 'sgd C', 'ca_sgd C s=8', 'sgd fp32, no messages', 'ca_sgd C s=8, no messages']
+    """
+    ours = [Contender("ca_sgd", name, block) for name in recipes for block in s]
+    floor = FLOOR_RECIPE if FLOOR_RECIPE in recipes else recipes[0]
+    floors = [Contender("ca_sgd", floor, block, silent=True) for block in s]
+    return [Contender("sgd", "fp32"), Contender("sgd", "C"), *ours, Contender("sgd", "fp32", silent=True), *floors]
+
+
+@dataclass(slots=True)
+class GLMRun:
+    """A contender with its rows, its state and what is measured of it.
+
+    seconds, cpu_seconds  of an iteration, round by round
+    losses                see `objective`, at each measurement
+    total                 the sum of losses that the solver itself reports
+    checked               see `distance`, after the first round
+    """
+
+    problem: Problem
+    settings: Settings
+    state: State
+    wire: Wire
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    total: float = 0.0
+    checked: tuple[float, float] = (0.0, 0.0)
+
+    def run(self, rows: np.ndarray) -> None:
+        """Go on with batches of these rows, timed."""
+        n = len(rows) // self.settings.sampling.batch_size
+        advance = ca_sgd.advance if self.settings.solver == "ca_sgd" else sgd.advance
+        self.state.batch = 0
+        began, cpu = time.perf_counter(), time.process_time()
+        part = segment(self.problem, self.settings, self.state, rows, n)
+        self.total += advance(self.problem, self.settings, self.state, part, self.wire)
+        self.seconds.append((time.perf_counter() - began) / n)
+        self.cpu_seconds.append((time.process_time() - cpu) / n)
+        self.state.iteration += n
+
+    def result(self) -> dict[str, Any]:
+        """As JSON values. The digest is of the intercept and the losses, which depend on every sum over ranks."""
+        n = self.state.iteration
+        bits = self.state.intercept.double().numpy().tobytes() + np.float64(self.total).tobytes()
+        return {
+            "digest": hashlib.blake2b(bits, digest_size=16).hexdigest(),
+            "checked": self.checked,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "wire_seconds": self.wire.accounting.wire_seconds / n,
+            "messages": self.wire.messages / n,
+            "bytes_sent": self.wire.accounting.bytes_sent / n,
+            "n_iterations": n,
+            "losses": self.losses,
+        }
+
+
+def new_runs(problem: Problem, comm: Communicator, everyone: Sequence[Contender], batch_size: int) -> dict[str, GLMRun]:
+    """Every contender at its start, with the step size that suits this problem."""
+    eta0 = auto_eta0(problem, everyone[0].settings(1.0, batch_size, SEED), comm)
+    silent = SilentCommunicator(comm.rank, comm.size, comm.channels)
+    runs, copies = {}, Copies(problem)
+    for contender in everyone:
+        settings = contender.settings(eta0, batch_size, SEED)
+        own = copies.stored_as(settings.precision.format("data").storage).cast(settings.precision.carrier)
+        wire = Wire(silent if contender.silent else comm, settings.precision.gram_wire)
+        runs[contender.label] = GLMRun(own, settings, begin(own, settings), wire)
+    return runs
+
+
+def run_round(runs: Mapping[str, GLMRun], rows: np.ndarray, comm: Communicator) -> None:
+    """The same rows through every contender in turn."""
+    for run in runs.values():
+        barrier(comm)
+        run.run(rows)
+
+
+def compare_with_sgd(runs: Mapping[str, GLMRun], rank: int) -> None:
+    """How far each iterate is from that of SGD in float32, now."""
+    for run in runs.values():
+        run.checked = distance(run.state, runs[FP32].state, rank)
+
+
+def add_losses(runs: Mapping[str, GLMRun], problem: Problem, comm: Communicator) -> None:
+    """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
+    for run in runs.values():
+        run.losses.append(objective(problem, run.settings, run.state, comm))
+
+
+def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:
+    """The rows (n_rounds, size) that every contender sees."""
+    return first_rows(Sampling(seed=SEED), n_rows, n_rounds * size).reshape(n_rounds, size)
+
+
+def first_rows(sampling: Sampling, n_rows: int, n: int) -> np.ndarray:
+    """The first n rows of one epoch's order after another.
+
+    >>> first_rows(Sampling("cyclic"), 3, 7).tolist()
+    [0, 1, 2, 0, 1, 2, 0]
+    """
+    return np.concatenate([sampling.epoch(n_rows, epoch) for epoch in range(-(-n // n_rows))])[:n]
+
+
+def distance(state: State, other: State, rank: int) -> tuple[float, float]:
+    """‖x − x'‖² and ‖x'‖² over this rank's columns, the intercept counted on rank 0."""
+    ours, theirs = ([s.coef.double().reshape(-1)] + [s.intercept.double()] * (rank == 0) for s in (state, other))
+    a, b = torch.cat(ours), torch.cat(theirs)
+    return float((a - b).square().sum()), float(b.square().sum())
+
+
+def objective(problem: Problem, settings: Settings, state: State, comm: Communicator) -> float:
+    """(1/m) Σ w · deviance / 2 + penalty, over all rows as they were given: 0 is a perfect fit."""
+    wire = Wire(comm)
+    z = wire.all_reduce(problem.columns.margins(state.coef.double())) + state.intercept.double()
+    if problem.offset is not None:
+        z = z + problem.offset_as(torch.float64)
+    penalty = wire.all_reduce(z.new_tensor([settings.penalty.value(state.coef)]))
+    half = problem.family.deviance(z, problem.y.double()) / 2
+    return float((problem.weights_as(torch.float64) * half).mean() + penalty)
+
+
+Train = Callable[[dict[str, GLMRun], Problem, Communicator, Progress], None]
+"""Runs contenders on a problem, and reports progress."""
+
+
+def glm_on_rank(
+    progress: Progress,
+    *,
+    problems: Sequence[Mapping[str, Any]],
+    contenders: Sequence[Mapping[str, Any]],
+    batch_size: int,
+    iterations: int,
+    repeats: int,
+) -> dict[str, Any]:
+    """All contenders on each problem, round by round in turn; the first round is checked and not timed."""
+
+    def train(runs: dict[str, GLMRun], problem: Problem, comm: Communicator, progress: Progress) -> None:
+        for turn, rows in enumerate(rounds_of(problem.n_rows, 1 + repeats, iterations * batch_size)):
+            progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
+            run_round(runs, rows, comm)
+            if turn == 0:
+                compare_with_sgd(runs, comm.rank)
+                for run in runs.values():
+                    run.seconds, run.cpu_seconds = [], []
+        add_losses(runs, problem, comm)
+
+    return on_problems(progress, problems, contenders, batch_size, train)
+
+
+def on_problems(
+    progress: Progress,
+    problems: Sequence[Mapping[str, Any]],
+    contenders: Sequence[Mapping[str, Any]],
+    batch_size: int,
+    train: Train,
+) -> dict[str, Any]:
+    """By problem and label the result of every contender, after `train` has run them."""
+    comm = Communicator.open(n_channels=1)
+    everyone = [Contender(**values) for values in contenders]
+    results: dict[str, Any] = {}
+    try:
+        for values in problems:
+            given = Given.from_json(values)
+            progress(f"{given.name}: reading")
+            with user_errors(comm):
+                problem, n_features = load(given, comm)
+            runs = new_runs(problem, comm, everyone, batch_size)
+            train(runs, problem, comm, lambda label, name=given.name: progress(f"{name}: {label}"))  # type: ignore[misc]
+            results[given.name] = {
+                "family": problem.family.name,
+                "n_rows": problem.columns.m,
+                "n_features": n_features,
+                "runs": {label: run.result() for label, run in runs.items()},
+            }
+    finally:
+        comm.close()
+    return results

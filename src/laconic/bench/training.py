@@ -1,0 +1,229 @@
+"""Networks to train in the suites, and contenders that train one, step by step in turn."""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from laconic.bench.ranks import barrier
+from laconic.bench.suite import Progress
+from laconic.data import load_digits
+from laconic.exchange import Accounting, Communicator
+from laconic.kernels import Stream
+from laconic.training import Decentralised
+from laconic.training.compressor import Compressor
+
+N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
+SEPARATION = 0.1
+PROBLEMS = ("clusters", "digits")
+MOMENTUM = 0.9
+WARMUP_STEPS = 3
+"""PowerSGD begins after two, DDP rebuilds its buckets after the first; decentralised nodes first send whole models."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkProblem:
+    """Samples, a network for them, and a step size with which the loss falls by half or so in a few dozen steps.
+
+    A loss that hardly moves, or one that vanishes, is the same for every contender.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+    network: Callable[[], torch.nn.Module]
+    learning_rate: float
+
+    def new_network(self, seed: int = 0) -> torch.nn.Module:
+        """With the same initial weights for every contender, and on every rank."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.network()
+
+    def new_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.SGD:
+        """SGD with momentum."""
+        return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=MOMENTUM)
+
+    def loss(self, net: torch.nn.Module, share: slice = slice(None)) -> float:
+        """Of a network as it is, on a share of the samples."""
+        with torch.no_grad():
+            return float(torch.nn.functional.cross_entropy(net(self.x[share]), self.y[share]))
+
+
+def network_problem(name: str, width: int) -> NetworkProblem:
+    """A problem by name; `width` is that of the hidden layers of "clusters"."""
+    if name == "clusters":
+        return NetworkProblem(*clusters(), lambda: perceptron(width), learning_rate=0.1)
+    if name == "digits":
+        images, labels = load_digits()
+        return NetworkProblem(images.view(-1, 1, 8, 8), labels, convolutional, learning_rate=0.05)
+    raise ValueError(f"unknown problem {name!r}; choose one of {', '.join(PROBLEMS)}")
+
+
+def clusters() -> tuple[torch.Tensor, torch.Tensor]:
+    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which centre it was."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(N_CLASSES, N_FEATURES, generator=generator)
+    y = torch.randint(N_CLASSES, (N_SAMPLES,), generator=generator)
+    return torch.randn(N_SAMPLES, N_FEATURES, generator=generator) + SEPARATION * centres[y], y
+
+
+def perceptron(width: int) -> torch.nn.Module:
+    """Three linear layers; (1024 + width + 16) · width weights."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(N_FEATURES, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, N_CLASSES),
+    )
+
+
+def perceptron_width(size: int) -> int:
+    """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
+
+    >>> perceptron_width(2**22)
+    1600
+    """
+    fixed = N_FEATURES + N_CLASSES
+    return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
+
+
+def convolutional() -> torch.nn.Module:
+    """Two convolutions and two linear layers for images of 8 by 8, some 300,000 weights."""
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 32, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64 * 16, 272),
+        torch.nn.ReLU(),
+        torch.nn.Linear(272, 10),
+    )
+
+
+def batch_rows(n: int, batch_size: int, stream: Stream) -> torch.Tensor:
+    """The rows (batch_size,) of a batch, out of n; another draw for every seed, rank and step of `stream`.
+
+    >>> batch_rows(1000, 3, Stream(step=5)).equal(batch_rows(1000, 3, Stream(step=6)))
+    False
+    """
+    return torch.randint(n, (batch_size,), generator=generator_of(replace(stream, tensor="rows")))
+
+
+def generator_of(stream: Stream) -> torch.Generator:
+    """A generator of the CPU for this stream; torch looks at no more than 32 bits of a seed, so they must be mixed."""
+    return torch.Generator().manual_seed(stream.key % 2**32)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What to train on, and for how long.
+
+    problem       by name, with the `width` of its hidden layers
+    batch_size    samples a rank and step
+    steps         that count
+    warmup_steps  before them, in which kernels are compiled
+    """
+
+    problem: str
+    width: int
+    batch_size: int
+    steps: int
+    warmup_steps: int = WARMUP_STEPS
+
+    @property
+    def n_steps(self) -> int:
+        """In all."""
+        return self.warmup_steps + self.steps
+
+    def network_problem(self) -> NetworkProblem:
+        """The problem itself; made anew by every call."""
+        return network_problem(self.problem, self.width)
+
+
+@dataclass(slots=True)
+class TrainingRun:
+    """A contender that trains, on this rank, and the seconds of its steps.
+
+    compressor  laconic's, where it averages gradients
+    seconds     of each step that counts, forward to update
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | Decentralised
+    compressor: Compressor | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def sender(self) -> Compressor | Decentralised | None:
+        """What sends messages and counts them; None where PyTorch does."""
+        return self.optimizer if isinstance(self.optimizer, Decentralised) else self.compressor
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """The model without DDP around it."""
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+
+    @property
+    def n_parameters(self) -> int:
+        """Values of the model."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        """One iteration on this rank's batch."""
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        backward(self.model, x, y)
+        self.optimizer.step()
+        self.seconds.append(time.perf_counter() - start)
+
+    def reset(self) -> None:
+        """Begin to count: the steps so far were a warm-up."""
+        self.seconds.clear()
+        if self.sender is not None:
+            self.sender.totals = Accounting()
+
+    def per_step(self, *names: str) -> dict[str, float]:
+        """These numbers of the accounting per step that counts; none where PyTorch sends the messages."""
+        if self.sender is None:
+            return {}
+        return {name: getattr(self.sender.totals, name) / len(self.seconds) for name in names}
+
+    def close(self) -> None:
+        """Give back what talks to other ranks."""
+        if self.sender is not None:
+            self.sender.close()
+
+
+def interleave(
+    runs: Collection[TrainingRun],
+    problem: NetworkProblem,
+    trial: Trial,
+    progress: Progress,
+    *,
+    seed: int = 0,
+    after: Callable[[int], None] = lambda n_done: None,
+) -> None:
+    """Train all: step t of all runs comes before step t + 1 of any, on the same batches.
+
+    after  is called between steps, with the number of those done
+    """
+    comm = Communicator.over()
+    for step in range(trial.n_steps):
+        progress(f"step {step + 1} of {trial.n_steps}")
+        rows = batch_rows(len(problem.x), trial.batch_size, Stream(seed, comm.rank, step))
+        for run in runs:
+            if step == trial.warmup_steps:
+                run.reset()
+            barrier(comm)
+            run.step(problem.x[rows], problem.y[rows])
+        after(step + 1)
+
+
+def backward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, weight: float = 1.0) -> None:
+    """Add the gradient of the batch's loss, by `weight`, to those of the parameters."""
+    (weight * torch.nn.functional.cross_entropy(net(x), y)).backward()  # type: ignore[no-untyped-call]
