@@ -17,7 +17,7 @@ from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth
 from laconic.kernels import Backend, FeedbackBackend, Stream
 from laconic.kernels import select as _select
-from laconic.quantizers import Bucketed, Identity, Quantized, Quantizer
+from laconic.quantizers import Bucketed, ErrorFeedback, Identity, Quantized, Quantizer
 
 select = lru_cache(maxsize=64)(_select)
 """The backend by name and device; asked for with every payload, and finding a module takes a while."""
@@ -30,23 +30,28 @@ def feedback_kernels(name: str, device: torch.device) -> FeedbackBackend | None:
     return backend if isinstance(backend, FeedbackBackend) else None
 
 
-def body(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
-    """The fastest of the three that does what quantizer and coder ask for."""
-    fixed = isinstance(layout.coder, FixedWidth)
-    if fixed and isinstance(quantizer.core, Bucketed):
-        return Fused(quantizer, layout, backend, quantizer.core)
-    if fixed and isinstance(quantizer.core, Identity):
-        return Raw(quantizer, layout, backend, quantizer.core)
-    return Stepwise(quantizer, layout, backend)
+def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
+    """The fastest body that does what quantizer and coder ask for."""
+    core = quantizer.core
+    if isinstance(layout.coder, FixedWidth) and isinstance(core, Bucketed):
+        return Fused(quantizer, layout, backend, core)
+    if isinstance(layout.coder, FixedWidth) and isinstance(core, Identity):
+        return Raw(quantizer, layout, backend, core)
+    return Stepwise(quantizer, layout, backend, core)
 
 
 @dataclass(frozen=True, slots=True)
 class Body(ABC):
-    """Writes and reads payloads of one quantizer, layout and backend."""
+    """Writes and reads the payloads of one codec.
+
+    quantizer  as the user gave it
+    core       the quantizer that makes the symbols
+    """
 
     quantizer: Quantizer
     layout: Layout
     backend: str
+    core: Quantizer
 
     @abstractmethod
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
@@ -62,18 +67,26 @@ class Body(ABC):
         for payload in payloads:
             self.read(payload.data, out, weight, True)
 
-    def write_with_memory(
+    def encode(
         self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None
     ) -> torch.Tensor:
-        """`write` of v and what the quantizer remembers; the memory is updated in place."""
-        corrected = self.quantizer.recall(v, memory)
-        data = self.write(corrected, stream, out)
-        self.read(data, corrected, -1.0, True)
-        self.quantizer.remember(memory, corrected, self.layout.split(data, v.numel())[0])
+        """`write`; with error feedback, of v + memory, and the memory is updated in place."""
+        if isinstance(self.quantizer, ErrorFeedback):
+            return self._write_feedback(self.quantizer, v, stream, self.quantizer.require_memory(v, memory), out)
+        if memory is not None:
+            self.quantizer.require_memory(v, memory)
+        return self.write(v, stream, out)
+
+    def _write_feedback(
+        self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
+    ) -> torch.Tensor:
+        total = v.float() + memory
+        data = self.write(total, stream, out)
+        self.read(data, total, -1.0, True)
+        feedback.remember(memory, total, self.layout.split(data, v.numel())[0])
         return data
 
-    def kernels(self, device: torch.device) -> Backend:
-        """The kernels for tensors on `device`."""
+    def _kernels(self, device: torch.device) -> Backend:
         return select(self.backend, device)
 
 
@@ -87,22 +100,20 @@ class Fused(Body):
         core, frame = self.core, self.layout.frame(v.numel())
         data = frame.new(v.device, out)
         norms, coded = frame.split(data)
-        kernels = self.kernels(v.device)
+        kernels = self._kernels(v.device)
         kernels.quantize_pack(v, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
         return data
 
-    def write_with_memory(
-        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None
+    def _write_feedback(
+        self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
     ) -> torch.Tensor:
-        """In one pass over memory, too, where the backend can."""
         kernels = feedback_kernels(self.backend, v.device)
         if kernels is None:
-            return super(Fused, self).write_with_memory(v, stream, memory, out)
-        kept = self.quantizer.require_memory(v, memory)
+            return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
         core, frame = self.core, self.layout.frame(v.numel())
         data = frame.new(v.device, out)
         norms, coded = frame.split(data)
-        kernels.quantize_pack_feedback(v, kept, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
+        kernels.quantize_pack_feedback(v, memory, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
@@ -111,16 +122,16 @@ class Fused(Body):
 
     def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
         """In one pass over `out`."""
-        if payloads and out.numel():
-            norms, coded = self.layout.split_rows(payloads, out.numel())
-            self._unpack(norms, coded, out, weight, False)
-        else:
+        if not payloads or not out.numel():
             out.zero_()
+            return
+        norms, coded = self.layout.split_rows(payloads, out.numel())
+        self._unpack(norms, coded, out, weight, False)
 
     def _unpack(
         self, norms: torch.Tensor, coded: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool
     ) -> None:
-        core, kernels = self.core, self.kernels(out.device)
+        core, kernels = self.core, self._kernels(out.device)
         kernels.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate)
 
 
@@ -138,7 +149,7 @@ class Raw(Body):
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
         _, values = self.layout.split(data, out.numel())
-        self.kernels(out.device).scale(values.view(self.core.wire_dtype), out, weight, accumulate)
+        self._kernels(out.device).scale(values.view(self.core.wire_dtype), out, weight, accumulate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +157,21 @@ class Stepwise(Body):
     """The quantizer's own methods, then the coder's."""
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
-        n = v.numel()
-        quantized = self.layout.quantizer.quantize(v, stream, backend=self.backend)
-        coded = self.layout.coder.encode(quantized.symbols, self.layout.shape(n), self.kernels(v.device))
-        frame = self.layout.frame(n, coded.numel())
+        layout, n = self.layout, v.numel()
+        quantized = self.core.quantize(v, stream, backend=self.backend)
+        made = layout.coder.encode(quantized.symbols, layout.shape(n), self._kernels(v.device))
+        frame = layout.frame(n, made.numel())
         data = frame.new(v.device, out)
-        for part, made in zip(frame.split(data), (quantized.norms, coded), strict=True):
-            part.copy_(made)
+        norms, coded = frame.split(data)
+        norms.copy_(quantized.norms)
+        coded.copy_(made)
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
-        n, layout = out.numel(), self.layout
+        layout, n = self.layout, out.numel()
         norms, coded = layout.split(data, n)
-        symbols = layout.coder.decode(coded, layout.shape(n), self.kernels(data.device))
-        values = layout.quantizer.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
+        symbols = layout.coder.decode(coded, layout.shape(n), self._kernels(data.device))
+        values = self.core.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
         if accumulate:
             out.add_(values)
         else:

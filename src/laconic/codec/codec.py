@@ -8,7 +8,7 @@ import torch
 
 from laconic import coders, quantizers
 from laconic.checks import check_int
-from laconic.codec.bodies import Body, body
+from laconic.codec.bodies import Body, body_for
 from laconic.codec.layout import MAX_VALUES, Layout
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth
@@ -43,7 +43,6 @@ class Codec:
     checksum: bool = False
     layout: Layout = field(init=False, compare=False, repr=False)
     _body: Body = field(init=False, compare=False, repr=False)
-    _remembers: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.quantizer, Quantizer):
@@ -64,8 +63,7 @@ class Codec:
             raise TypeError(f"checksum must be True or False, got {self.checksum!r}")
         layout = Layout(core, self.coder, self.checksum)
         object.__setattr__(self, "layout", layout)
-        object.__setattr__(self, "_body", body(self.quantizer, layout, self.backend))
-        object.__setattr__(self, "_remembers", self.quantizer is not core)
+        object.__setattr__(self, "_body", body_for(self.quantizer, layout, self.backend))
 
     @property
     def fixed_size(self) -> bool:
@@ -97,12 +95,7 @@ class Codec:
             raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
         if not isinstance(stream, Stream):
             raise TypeError(f"stream must be one such as Stream(seed=0, step=7), got {type(stream).__name__}")
-        v = flat(v)
-        if self._remembers:
-            data = self._body.write_with_memory(v, stream, memory, out)
-        else:
-            data = self._body.write(self.quantizer.recall(v, memory), stream, out)
-        payload = Payload(data)
+        payload = Payload(self._body.encode(flat(v), stream, memory, out))
         if self.checksum:
             payload.write_checksum()
         return payload

@@ -1,25 +1,4 @@
-"""The header of a payload: 64 bytes that say what follows.
-
-    offset  type   field
-         0  4s     magic, b"lcnc"
-         4  u8     version of the wire format, 2
-         5  u8     quantizer, by its `wire_id`
-         6  u8     bits per symbol
-         7  u8     coder, by its `wire_id`
-         8  u32    flags: bit 0, the body has a checksum; the others are zero
-        12  u32    bucket_size
-        16  u64    n, the number of values
-        24  u64    bytes of coded symbols
-        32  u64    stream key, for quantizers whose decoder draws the encoder's random numbers again; otherwise 0
-        40  u32    fingerprint of the quantizer's grid
-        44  u32    CRC-32 of bytes 0 to 43
-        48  u32    CRC-32 of bytes 52 to the end of the payload if flag bit 0 is set; otherwise 0
-        52  f32    step size, for quantizers with one step for all values; otherwise 0
-        56  u64    zero
-
-All little-endian. The first 44 bytes are known before any value is, so that their checksum never has to wait for a
-GPU; the step size depends on the values, and the body's checksum covers it as it covers the norms.
-"""
+"""The header of a payload: 64 bytes that say what follows. docs/wire-format.md has the table of its fields."""
 
 import struct
 import zlib
@@ -34,13 +13,24 @@ CHECKSUM = 1
 CHECKSUM_AT, CHECKED_FROM = 48, 52
 """Where the body's checksum lies, and the first of the bytes that it covers."""
 _FIELDS = struct.Struct("<4sBBBBIIQQQI")
+"""From the magic to the fingerprint: known before any value is, so that their checksum never waits for a GPU."""
 _REST = struct.Struct("<IIfQ")
+"""CRC-32 of the fields, CRC-32 of the bytes after it, step size, zero. The step size depends on the values."""
 HEADER_BYTES = _FIELDS.size + _REST.size
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """What a decoder must know. `to_bytes` and `from_bytes` are inverses.
+
+    quantizer    its `wire_id`; likewise `coder`
+    bits         width of a symbol
+    coded_bytes  size of what follows the norms
+    fingerprint  of the quantizer's grid
+    flags        `CHECKSUM` or 0
+    stream_key   for quantizers whose decoder draws the encoder's random numbers again, otherwise 0
+    step_size    for quantizers with one step for all values, otherwise 0
+    checksum     of the body, where the flag says that it has one
 
     >>> header = Header(quantizer=1, bits=4, coder=0, bucket_size=8192, n=100, coded_bytes=50)
     >>> Header.from_bytes(header.to_bytes()) == header

@@ -96,25 +96,14 @@ class Quantizer(ABC):
         """The state to pass along with values like `v`: empty, unless the quantizer remembers its error."""
         return torch.empty(0, dtype=torch.float32, device=v.device)
 
-    def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
-        """The memory, if it is one for `v`; otherwise a `ValueError` says what it must be."""
+    def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor | None:
+        """The memory, if it is one for `v`; raises `ValueError` if it is not, and says what it must be."""
         if memory is not None and memory.numel():
             raise ValueError(
                 f"{self.name} keeps no memory, got one of shape {tuple(memory.shape)}; "
                 "leave it out, or wrap the quantizer in ErrorFeedback"
             )
-        return self.new_memory(v) if memory is None else memory
-
-    def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
-        """What to quantize in the place of `v`, given the memory."""
-        if memory is not None:
-            self.require_memory(v, memory)
-        return v
-
-    def remember(  # noqa: B027 (keeping nothing is what most quantizers do)
-        self, memory: torch.Tensor | None, unsent: torch.Tensor, norms: torch.Tensor
-    ) -> None:
-        """Keep `unsent`, what `recall` returned less what was sent, in the memory."""
+        return memory
 
 
 @dataclass(frozen=True, slots=True)

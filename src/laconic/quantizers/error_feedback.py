@@ -92,14 +92,8 @@ class ErrorFeedback(Quantizer):
             raise ValueError("memory must not require grad, for it is written in place; pass memory.detach()")
         return memory
 
-    def recall(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
-        """v + e."""
-        return flat(v).float() + self.require_memory(v, memory)
-
-    def remember(self, memory: torch.Tensor | None, unsent: torch.Tensor, norms: torch.Tensor) -> None:
+    def remember(self, memory: torch.Tensor, unsent: torch.Tensor, norms: torch.Tensor) -> None:
         """e ← unsent, except in buckets with a non-finite norm."""
-        if memory is None:
-            raise ValueError("ErrorFeedback needs its memory")
         finite = torch.isfinite(norms) if norms.numel() else torch.isfinite(unsent)
         if finite.is_cpu and bool(finite.all()):  # on a GPU, asking would make the host wait
             memory.copy_(unsent)
@@ -117,9 +111,10 @@ class ErrorFeedback(Quantizer):
         backend: str = "auto",
     ) -> Quantized:
         """Q(v + e), and e updated in place."""
-        corrected = self.recall(v, memory)
+        kept = self.require_memory(v, memory)
+        corrected = flat(v).float() + kept
         quantized = self.inner.quantize(corrected, stream, backend=backend)
-        self.remember(memory, corrected - self.inner.dequantize(quantized, backend=backend), quantized.norms)
+        self.remember(kept, corrected - self.inner.dequantize(quantized, backend=backend), quantized.norms)
         return quantized
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
