@@ -6,7 +6,7 @@ Stepwise   anything else: quantize, then code; decode, then dequantize
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,19 +15,12 @@ import torch
 from laconic.codec.layout import Layout
 from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth
-from laconic.kernels import Backend, FeedbackBackend, Stream
+from laconic.kernels import Backend, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, ErrorFeedback, Identity, Quantized, Quantizer
 
 select = lru_cache(maxsize=64)(_select)
 """The backend by name and device; asked for with every payload, and finding a module takes a while."""
-
-
-@lru_cache(maxsize=64)
-def feedback_kernels(name: str, device: torch.device) -> FeedbackBackend | None:
-    """The same backend if it updates an error memory in the pass that rounds and packs, otherwise None."""
-    backend = _select(name, device)
-    return backend if isinstance(backend, FeedbackBackend) else None
 
 
 def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
@@ -97,23 +90,23 @@ class Fused(Body):
     core: Bucketed
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
-        core, frame = self.core, self.layout.frame(v.numel())
-        data = frame.new(v.device, out)
-        norms, coded = frame.split(data)
-        kernels = self._kernels(v.device)
-        kernels.quantize_pack(v, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
-        return data
+        return self._pack(self._kernels(v.device).quantize_pack, (v,), stream, out)
 
     def _write_feedback(
         self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
     ) -> torch.Tensor:
-        kernels = feedback_kernels(self.backend, v.device)
-        if kernels is None:
-            return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
-        core, frame = self.core, self.layout.frame(v.numel())
-        data = frame.new(v.device, out)
-        norms, coded = frame.split(data)
-        kernels.quantize_pack_feedback(v, memory, core.norm, core.grid, core.bucket_size, stream.key, norms, coded)
+        """In one pass over memory as well, with a backend that can."""
+        kernels = self._kernels(v.device)
+        if hasattr(kernels, "quantize_pack_feedback"):
+            return self._pack(kernels.quantize_pack_feedback, (v, memory), stream, out)
+        return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
+
+    def _pack(
+        self, kernel: Callable[..., None], given: tuple[torch.Tensor, ...], stream: Stream, out: torch.Tensor | None
+    ) -> torch.Tensor:
+        core, n, device = self.core, given[0].numel(), given[0].device
+        data = self.layout.new(n, device, out)
+        kernel(*given, core.norm, core.grid, core.bucket_size, stream.key, *self.layout.split(data, n))
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
@@ -142,9 +135,8 @@ class Raw(Body):
     core: Identity
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
-        frame = self.layout.frame(v.numel())
-        data = frame.new(v.device, out)
-        frame.split(data)[1].view(self.core.wire_dtype).copy_(v)
+        data = self.layout.new(v.numel(), v.device, out)
+        data[self.layout.first_coded(0) :].view(self.core.wire_dtype).copy_(v)
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
@@ -160,9 +152,8 @@ class Stepwise(Body):
         layout, n = self.layout, v.numel()
         quantized = self.core.quantize(v, stream, backend=self.backend)
         made = layout.coder.encode(quantized.symbols, layout.shape(n), self._kernels(v.device))
-        frame = layout.frame(n, made.numel())
-        data = frame.new(v.device, out)
-        norms, coded = frame.split(data)
+        data = layout.new(n, v.device, out, made.numel())
+        norms, coded = layout.split(data, n)
         norms.copy_(quantized.norms)
         coded.copy_(made)
         return data

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -24,51 +25,16 @@ Parts = tuple[torch.Tensor, torch.Tensor]
 """Norms and coded symbols."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What is fixed in a payload of one size. Kept, since exchanges make thousands of payloads of a few sizes.
-
-    header       its first bytes
-    first_coded  where the norms end and the coded symbols begin
-    n_bytes      size of it all
-
-    >>> import laconic
-    >>> frame = laconic.codec("nuqsgd", bits=4).layout.frame(8192)
-    >>> frame.first_coded, frame.n_bytes
-    (68, 4164)
-    """
+class Frame(NamedTuple):
+    """What is the same in all payloads of one size. Kept, since exchanges make thousands of payloads of a few sizes."""
 
     header: bytes
-    first_coded: int
     n_bytes: int
-
-    def new(self, device: torch.device, out: torch.Tensor | None = None) -> torch.Tensor:
-        """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes."""
-        data = torch.empty(self.n_bytes, dtype=torch.uint8, device=device) if out is None else out
-        if out is not None:
-            self._require_fit(out, device)
-        data[:HEADER_BYTES] = _row(self.header, device)
-        return data
-
-    def split(self, data: torch.Tensor) -> Parts:
-        """Norms (n_norms,) and coded symbols in a payload's bytes, as they lie."""
-        return data[HEADER_BYTES : self.first_coded].view(torch.float32), data[self.first_coded :]
-
-    def _require_fit(self, out: torch.Tensor, device: torch.device) -> None:
-        if not isinstance(out, torch.Tensor):
-            raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
-        if out.shape != (self.n_bytes,) or out.dtype != torch.uint8 or out.device != device or not out.is_contiguous():
-            raise ValueError(
-                f"out must be a contiguous row of {self.n_bytes} uint8 on {device}, "
-                f"got {out.dtype} of shape {tuple(out.shape)} on {out.device}"
-            )
-        if out.storage_offset() % WORD_BYTES or out.data_ptr() % WORD_BYTES:
-            raise ValueError(f"out must begin at a multiple of {WORD_BYTES} bytes, for the norms in it are float32")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a codec's payloads of any size: sizes, positions, and the check of headers that arrive.
+    """Sizes and positions in a codec's payloads of any size, and the check of those that arrive.
 
         0 … 64             header
         64 … first_coded   norms, float32, one per bucket
@@ -77,6 +43,11 @@ class Layout:
     quantizer  the one that makes the symbols
     coder      the one that codes them
     checksum   whether a checksum of the body is written, and demanded
+
+    >>> import laconic
+    >>> layout = laconic.codec("nuqsgd", bits=4).layout
+    >>> layout.first_coded(8192), layout.frame(8192).n_bytes
+    (68, 4164)
     """
 
     quantizer: Quantizer
@@ -92,24 +63,16 @@ class Layout:
         """What the coder must know of n values' symbols."""
         return Shape(n, self.quantizer.bits, self.quantizer.bucket_size)
 
+    def first_coded(self, n: int) -> int:
+        """Where the norms of n values end and the coded symbols begin."""
+        return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n)
+
     def max_bytes(self, n: int) -> int:
         """Most bytes a payload of n values can take; exact where the coder's size is fixed."""
         if self.coder.fixed_size:
             return self.frame(n).n_bytes
         n = check_int("n", n, 0, MAX_VALUES)
-        return self._first_coded(n) + self.coder.max_bytes(self.shape(n))
-
-    def frame(self, n: int, coded_bytes: int | None = None) -> Frame:
-        """The frame of n values in so many bytes of coded symbols; coders of fixed size know how many."""
-        if coded_bytes is not None:
-            return self._frame(n, coded_bytes)
-        found = self._frames.get(n)
-        if found is None:
-            n = check_int("n", n, 0, MAX_VALUES)
-            if len(self._frames) >= MAX_FRAMES:
-                self._frames.clear()
-            found = self._frames[n] = self._frame(n, self.coder.max_bytes(self.shape(n)))
-        return found
+        return self.first_coded(n) + self.coder.max_bytes(self.shape(n))
 
     def header(self, n: int, coded_bytes: int) -> Header:
         """The header of n values in so many bytes of coded symbols."""
@@ -117,15 +80,40 @@ class Layout:
         ids = quantizer.wire_id, quantizer.bits, self.coder.wire_id, quantizer.bucket_size
         return Header(*ids, n, coded_bytes, self._fingerprint, flags)
 
+    def frame(self, n: int, coded_bytes: int | None = None) -> Frame:
+        """The frame of n values in so many bytes of coded symbols; coders of fixed size know how many."""
+        found = self._frames.get(n) if coded_bytes is None else None
+        if found is not None:
+            return found
+        n = check_int("n", n, 0, MAX_VALUES)
+        size = self.coder.max_bytes(self.shape(n)) if coded_bytes is None else coded_bytes
+        made = Frame(self.header(n, size).to_bytes(), self.first_coded(n) + size)
+        if coded_bytes is None:
+            if len(self._frames) >= MAX_FRAMES:
+                self._frames.clear()
+            self._frames[n] = made
+        return made
+
+    def new(
+        self, n: int, device: torch.device, out: torch.Tensor | None = None, coded_bytes: int | None = None
+    ) -> torch.Tensor:
+        """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes."""
+        header, n_bytes = self.frame(n, coded_bytes)
+        if out is None:
+            out = torch.empty(n_bytes, dtype=torch.uint8, device=device)
+        else:
+            _require_row(out, n_bytes, device)
+        out[:HEADER_BYTES] = _row(header, device)
+        return out
+
     def split(self, data: torch.Tensor, n: int) -> Parts:
         """Norms (n_norms,) and coded symbols in the bytes of a payload of n values; copied if they lie unaligned."""
-        first = self._first_coded(n)
-        data = aligned(data)
+        first, data = self.first_coded(n), aligned(data)
         return data[HEADER_BYTES:first].view(torch.float32), data[first:]
 
     def split_rows(self, payloads: Sequence[Payload], n: int) -> Parts:
         """Norms (P, n_norms) and coded symbols (P, coded bytes) of P payloads of n values and one size."""
-        first, n_bytes = self._first_coded(n), payloads[0].n_bytes
+        first, n_bytes = self.first_coded(n), payloads[0].n_bytes
         rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
         norms = rows.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : first // NORM_BYTES]
         return norms, rows[:, first:n_bytes]
@@ -138,8 +126,8 @@ class Layout:
         if not isinstance(payload, Payload):
             raise TypeError(f"expected a Payload, got {type(payload).__name__}; pass Payload.from_bytes(data)")
         if n is not None and self.coder.fixed_size and not self.checksum:
-            frame = self.frame(n)
-            if payload.n_bytes == frame.n_bytes and (payload.trusted or payload.header_bytes == frame.header):
+            expected, n_bytes = self.frame(n)
+            if payload.n_bytes == n_bytes and (payload.trusted or payload.header_bytes == expected):
                 return n
         header = payload.header
         self._check_fields(header, n)
@@ -147,13 +135,6 @@ class Layout:
         if header.flags & CHECKSUM and header.checksum != payload.checksum():
             raise CorruptPayload("the checksum of the payload's body does not match: it was damaged on its way")
         return header.n
-
-    def _first_coded(self, n: int) -> int:
-        return HEADER_BYTES + NORM_BYTES * self.quantizer.n_norms(n)
-
-    def _frame(self, n: int, coded_bytes: int) -> Frame:
-        first_coded = self._first_coded(n)
-        return Frame(self.header(n, coded_bytes).to_bytes(), first_coded, first_coded + coded_bytes)
 
     def _check_fields(self, header: Header, n: int | None) -> None:
         """A payload may have a checksum that nobody asked for, and lack none that somebody did."""
@@ -172,7 +153,7 @@ class Layout:
         """Every length agrees with the bytes that are there, which thus bound n before memory is taken for n values."""
         if header.n > MAX_VALUES:
             raise CorruptPayload(f"payload says it has {header.n} values; the most is {MAX_VALUES}")
-        coded_bytes = n_bytes - self._first_coded(header.n)
+        coded_bytes = n_bytes - self.first_coded(header.n)
         if coded_bytes != header.coded_bytes:
             raise CorruptPayload(
                 f"payload of {n_bytes} bytes has {max(0, coded_bytes)} of symbols, its header says {header.coded_bytes}"
@@ -182,6 +163,18 @@ class Layout:
         if not least <= coded_bytes <= most:
             takes = f"{least} to {most}" if least < most else f"{most}"
             raise CorruptPayload(f"{coded_bytes} bytes of symbols do not hold {header.n} values, which take {takes}")
+
+
+def _require_row(out: torch.Tensor, n_bytes: int, device: torch.device) -> None:
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
+    if out.shape != (n_bytes,) or out.dtype != torch.uint8 or out.device != device or not out.is_contiguous():
+        raise ValueError(
+            f"out must be a contiguous row of {n_bytes} uint8 on {device}, "
+            f"got {out.dtype} of shape {tuple(out.shape)} on {out.device}"
+        )
+    if out.storage_offset() % WORD_BYTES or out.data_ptr() % WORD_BYTES:
+        raise ValueError(f"out must begin at a multiple of {WORD_BYTES} bytes, for the norms in it are float32")
 
 
 @lru_cache(maxsize=4096)

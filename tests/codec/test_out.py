@@ -72,7 +72,7 @@ def test_rows_in_another_order_are_copied():
         assert found.data_ptr() not in [row.data_ptr() for row in matrix]
 
 
-def test_wrong_room_is_refused():
+def test_wrong_out_is_refused():
     member, v = Codec(NUQSGD(bits=4, bucket_size=64)), torch.randn(100)
     n_bytes = member.max_bytes(100)
     for room in (torch.empty(n_bytes + 1).byte(), torch.empty(n_bytes), torch.empty(2 * n_bytes).byte()[::2]):
