@@ -135,7 +135,7 @@ def test_scan(tmp_path):
 
 MALFORMED = [
     ("x 1:2", 1, 1, "expected a label, found 'x'"),
-    ("1 1:2\n1,2 1:3", 2, 1, "expected one label a line (split the file into one a label), found '1,2'"),
+    ("1 1:2\n1,2 1:3", 2, 1, "expected one label per line (split the file into one per label), found '1,2'"),
     ("1 1:2\n\n# c\nnan 1:3", 4, 1, "expected a label that is finite"),
     ("1:2 3:4", 1, 1, "expected a label, found '1:2'"),
     ("1 1:2 x:3", 1, 7, "expected index:value, found 'x:3'"),

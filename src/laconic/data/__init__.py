@@ -1,9 +1,9 @@
-"""Tables for generalised linear models, of which each rank reads its own columns. Nothing is downloaded or unpickled.
+"""Readers and writers of tables for generalised linear models. Each rank reads its own columns.
 
-`read` takes any format; `convert` makes a store, which is mapped instead of read; `make` makes a problem.
+`read` takes any format; `convert` writes a store, which is mapped instead of read; `make` makes a synthetic problem.
+Nothing is downloaded or unpickled.
 """
 
-from laconic.data.digits import load_digits
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
 from laconic.data.partition import column_cuts, column_weights, take_columns
@@ -11,7 +11,7 @@ from laconic.data.read import Description, convert, describe, read, stream
 from laconic.data.rows import RowStream, collect, rows_of
 from laconic.data.store import open_store
 from laconic.data.store_writer import write_store
-from laconic.data.synthetic import SHAPES, Problem, make
+from laconic.data.synthetic import SHAPES, Problem, load_digits, make
 from laconic.data.table import Table, as_target, check_finite
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Record batches of Arrow to row blocks of a table."""
+"""Arrow record batches as row blocks of a table: what CSV and Parquet share."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from laconic.data.errors import BadTable
 from laconic.data.rows import RowStream
 from laconic.data.schema import Schema, sorted_categories
-from laconic.data.table import Table, as_floats, as_weights, check_finite
+from laconic.data.table import Table, as_floats, as_weights, check_finite, no_target
 
 
 def is_numeric(kind: Any) -> bool:
@@ -98,7 +98,7 @@ def _block(
 
 def _target(path: str, batch: Any, schema: Schema, first_row: int) -> torch.Tensor:
     if schema.target is None:
-        return torch.full((batch.num_rows,), torch.nan, dtype=torch.float64)
+        return no_target(batch.num_rows)
     column = batch.column(schema.target)
     if schema.classes is None:
         return as_floats(_numbers(column), schema.target, first_row=first_row)

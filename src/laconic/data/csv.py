@@ -1,4 +1,4 @@
-"""CSV with a header, read by Arrow a block at a time."""
+"""CSV with a header line, read by Arrow in blocks."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -12,36 +12,15 @@ from laconic.data import arrow
 from laconic.data.errors import MalformedFile, NotNumeric
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import open_bytes
-from laconic.data.rows import RowStream, collect
-from laconic.data.schema import Roles, Schema, sort_out
-from laconic.data.table import Table, to_dtype
+from laconic.data.rows import RowStream
+from laconic.data.schema import Roles, Schema, make_schema
+from laconic.data.table import to_dtype
 from laconic.extras import require
 
 BLOCK_BYTES = 2 << 20
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _NUMBER, _FLAG = "a number", "true or false"
-
-
-def read_csv(
-    path: AnyPath,
-    roles: Roles = Roles(),  # noqa: B008
-    *,
-    columns: tuple[int, int] | None = None,
-    dtype: "str | torch.dtype" = "fp32",
-) -> Table:
-    """Read a CSV file with a header line; see `Roles` for what its columns can be.
-
-    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
-
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "claims.csv")
-    >>> _ = path.write_text("age,area,claims\\n30,A,0\\n40,B,2\\n")
-    >>> table = read_csv(path, Roles(target="claims", one_hot=["area"]))
-    >>> table.feature_names, table.X.tolist(), table.y.tolist()
-    (('age', 'area=A', 'area=B'), [[30.0, 1.0, 0.0], [40.0, 0.0, 1.0]], [0, 2])
-    """
-    return collect(stream_csv(path, roles, columns=columns, dtype=dtype))
 
 
 def stream_csv(
@@ -51,7 +30,19 @@ def stream_csv(
     columns: tuple[int, int] | None = None,
     dtype: "str | torch.dtype" = "fp32",
 ) -> RowStream:
-    """The same as a stream of row blocks. The file is gone through once to count its rows and once to bring them."""
+    """The rows of a CSV file with a header line, in blocks; see `Roles` for what its columns can be.
+
+    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
+
+    The file is read twice: once to count its rows, once to bring them.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "claims.csv")
+    >>> _ = path.write_text("age,area,claims\\n30,A,0\\n40,B,2\\n")
+    >>> [block] = stream_csv(path, Roles(target="claims", one_hot=["area"])).blocks
+    >>> block.X.tolist(), block.y.tolist()
+    ([[30.0, 1.0, 0.0], [40.0, 0.0, 1.0]], [0.0, 2.0])
+    """
     path = Path(path)
     schema = _schema(path, roles)
     block = schema.block(columns)
@@ -78,7 +69,7 @@ def _schema(path: Path, roles: Roles) -> Schema:
     """A column that is text only from some line on is a malformed line, not a column of text."""
     try:
         numeric = arrow.numeric_columns(str(path), *_first_block(path))
-        return sort_out(str(path), numeric, roles, lambda name: _categories(path, name))
+        return make_schema(str(path), numeric, roles, lambda name: _categories(path, name))
     except NotNumeric as error:
         fault = _find_fault(path, {error.column: _NUMBER})
         if fault is None or fault.line == 2:

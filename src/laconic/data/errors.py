@@ -1,4 +1,4 @@
-"""What can be wrong with a file or a table, in the words the person at the keyboard will read."""
+"""Errors about files and tables."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ Path = str | PathLike[str]
 
 
 class MalformedFile(LaconicError, ValueError):
-    """A file that is not what its format says: where, and what was expected there.
+    """A file that breaks the rules of its format: where, and what was expected there.
 
     >>> print(MalformedFile("ads.svm", "expected index:value, found 'x'", line=3, column=7))
     ads.svm, line 3, column 7: expected index:value, found 'x'
@@ -23,7 +23,7 @@ class MalformedFile(LaconicError, ValueError):
 
 
 class BadTable(LaconicError, ValueError):
-    """Columns that do not fit together, are missing, or hold what no model can be fitted to."""
+    """Columns that are missing, do not fit together, or cannot be fitted to."""
 
 
 class NotNumeric(BadTable):
@@ -46,6 +46,6 @@ def missing(name: str, names: Iterable[str], what: str) -> str:
     "a.csv has no column 'lable'; near names: 'label'"
     """
     names = list(names)
-    near = get_close_matches(name, names, n=3) or names[:8]
-    kind = "near names" if get_close_matches(name, names, n=3) else "it has"
-    return f"{what} has no column {name!r}; {kind}: {', '.join(map(repr, near)) or 'none'}"
+    near = get_close_matches(name, names, n=3)
+    listed = ", ".join(map(repr, near or names[:8])) or "none"
+    return f"{what} has no column {name!r}; {'near names' if near else 'it has'}: {listed}"

@@ -1,4 +1,4 @@
-"""LIBSVM text (`label index:value ...`), a chunk of some MiB at a time."""
+"""LIBSVM text (`label index:value ...`), read in chunks of some MiB."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import open_bytes
 from laconic.data.rows import RowStream, rows_at_once, to_dense
-from laconic.data.table import Table, as_target, to_dtype
+from laconic.data.table import Table, as_target, column_block, to_dtype
 from laconic.errors import Option
 from laconic.extras import require
 
@@ -32,7 +32,7 @@ class Scan:
     n_rows, n_nonzero  rows and written values
     n_features         columns, as far as the file uses them
     zero_based         whether the first column is written as 0
-    column_counts      (n_features,) int64, written values a column: what `column_cuts` balances; None if not asked for
+    column_counts      (n_features,) int64, written values per column, for `column_cuts`; None if not asked for
     """
 
     n_rows: int
@@ -76,7 +76,7 @@ def read_libsvm(
         smallest, largest = min(smallest, piece.smallest), max(largest, piece.largest)
     base = _base(smallest, zero_based, path)
     n = _width(largest + 1 - base, n_features, path)
-    low, high = _checked(columns, n)
+    low, high = column_block(columns, n, "; ", Option("n_features", ...), " widens the matrix")
     labels = np.concatenate([np.empty(0), *(piece.labels for piece in pieces)])
     X = _csr(pieces, low, high, base)
     return Table(
@@ -146,14 +146,6 @@ def _width(used: int, n_features: int | None, path: Path) -> int:
     if n_features is not None and n_features < used:
         raise BadTable(f"{path} uses {used} columns, ", Option("n_features"), f" is {n_features}; give at least {used}")
     return used if n_features is None else n_features
-
-
-def _checked(columns: tuple[int, int] | None, n: int) -> tuple[int, int]:
-    low, high = columns or (0, n)
-    if not 0 <= low <= high <= n:
-        what = f"columns must lie within 0 to {n}, got {low} to {high}; "
-        raise BadTable(what, Option("n_features", ...), " widens the matrix")
-    return low, high
 
 
 def _csr(pieces: "list[Lines]", low: int, high: int, base: int) -> Any:
@@ -243,7 +235,7 @@ def _exact(path: Path, buffer: bytearray, start: int, n_lines: int, *, is_label:
         what += " that is finite in float32"
     except ValueError:
         if is_label and "," in token:
-            what = "one label a line (split the file into one a label)"
+            what = "one label per line (split the file into one per label)"
     line, column = _place(buffer, start, n_lines)
     raise MalformedFile(path, f"expected {what}, found {token!r}", line=line, column=column)
 

@@ -9,7 +9,7 @@ import torch
 
 from laconic.data.errors import BadTable, MalformedFile, missing
 from laconic.data.errors import Path as AnyPath
-from laconic.data.table import Table, as_floats, as_target, as_weights, check_finite, to_dtype
+from laconic.data.table import Table, as_floats, as_target, as_weights, check_finite, column_block, no_target, to_dtype
 from laconic.errors import Option
 
 Array = np.ndarray
@@ -49,19 +49,14 @@ def read_npy(
         others = {key: None if name is None else _npy(path.parent / name) for key, name in names.items()}
         arrays = {"X": _npy(path), **others}
     X = _matrix(path, arrays["X"], dtype)
-    n, block = X.shape[1], columns or (0, X.shape[1])
-    if not 0 <= block[0] <= block[1] <= n:
-        raise BadTable(f"columns must lie within 0 to {n}, got {block[0]} to {block[1]}")
-    X = X[:, block[0] : block[1]]
-    check_finite(X, first_column=block[0])
+    n = X.shape[1]
+    first, last = column_block(columns, n)
+    X = X[:, first:last]
+    check_finite(X, first_column=first)
     weight = None if arrays["sample_weight"] is None else as_weights(_numbers(path, arrays["sample_weight"]))
     margins = None if arrays["offset"] is None else as_floats(_numbers(path, arrays["offset"]), "offset")
-    y = (
-        as_target(_numbers(path, arrays["y"]))
-        if "y" in arrays
-        else torch.full((len(X),), torch.nan, dtype=torch.float64)
-    )
-    return Table(X, y, weight, margins, columns=block, n_features=n)
+    y = as_target(_numbers(path, arrays["y"])) if "y" in arrays else no_target(len(X))
+    return Table(X, y, weight, margins, columns=(first, last), n_features=n)
 
 
 def shape(path: Path) -> tuple[int, int, str]:

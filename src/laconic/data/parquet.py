@@ -1,4 +1,4 @@
-"""Parquet: only the columns a rank needs are read, a row group at a time."""
+"""Parquet, of which only the columns a rank needs are read, a row group at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,32 +10,10 @@ import torch
 from laconic.data import arrow
 from laconic.data.errors import MalformedFile
 from laconic.data.errors import Path as AnyPath
-from laconic.data.rows import RowStream, collect, rows_at_once
-from laconic.data.schema import Roles, sort_out
-from laconic.data.table import Table, to_dtype
+from laconic.data.rows import RowStream, rows_at_once
+from laconic.data.schema import Roles, make_schema
+from laconic.data.table import to_dtype
 from laconic.extras import require
-
-
-def read_parquet(
-    path: AnyPath,
-    roles: Roles = Roles(),  # noqa: B008
-    *,
-    columns: tuple[int, int] | None = None,
-    dtype: "str | torch.dtype" = "fp32",
-) -> Table:
-    """Read a Parquet file; see `Roles` for what its columns can be.
-
-    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out. Nothing else
-             is read from the file but the target, the weights and the offset.
-
-    >>> import tempfile, pathlib, pyarrow, pyarrow.parquet
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "small.parquet")
-    >>> pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2], "b": [0.5, 1.5], "label": [0, 1]}), path)
-    >>> table = read_parquet(path, Roles(target="label"), columns=(1, 2))
-    >>> table.X.tolist(), table.columns, table.n_features
-    ([[0.5], [1.5]], (1, 2), 2)
-    """
-    return collect(stream_parquet(path, roles, columns=columns, dtype=dtype))
 
 
 def stream_parquet(
@@ -45,12 +23,23 @@ def stream_parquet(
     columns: tuple[int, int] | None = None,
     dtype: "str | torch.dtype" = "fp32",
 ) -> RowStream:
-    """The same as a stream of row blocks."""
+    """The rows of a Parquet file, in blocks; see `Roles` for what its columns can be.
+
+    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out. Nothing else
+             is read from the file but the target, the weights and the offset.
+
+    >>> import tempfile, pathlib, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "small.parquet")
+    >>> pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2], "b": [0.5, 1.5], "label": [0, 1]}), path)
+    >>> rows = stream_parquet(path, Roles(target="label"), columns=(1, 2))
+    >>> next(iter(rows.blocks)).X.tolist(), rows.columns, rows.n_features
+    ([[0.5], [1.5]], (1, 2), 2)
+    """
     path = Path(path)
     with _opened(path) as file:
         n_rows, found = file.metadata.num_rows, file.schema_arrow
     numeric = arrow.numeric_columns(str(path), found.names, found.types)
-    schema = sort_out(
+    schema = make_schema(
         str(path),
         numeric,
         roles,

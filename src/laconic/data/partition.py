@@ -1,10 +1,12 @@
-"""Columns over ranks: contiguous blocks of about the same size."""
+"""Columns shared out to ranks in contiguous blocks of about the same size."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+
+from laconic.data.table import column_block
 
 
 def column_cuts(columns: "int | Sequence[float] | np.ndarray", n_ranks: int) -> list[int]:
@@ -50,6 +52,5 @@ def take_columns(X: Any, first: int, last: int) -> Any:
     tensor([[1, 2],
             [4, 5]])
     """
-    if not 0 <= first <= last <= X.shape[1]:
-        raise ValueError(f"columns must lie within 0 to {X.shape[1]}, got {first} to {last}")
+    first, last = column_block((first, last), X.shape[1])
     return X[:, first:last]

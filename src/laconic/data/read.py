@@ -1,6 +1,6 @@
-"""One door to every format: `read`, `stream`, `convert`, `describe`."""
+"""Read, stream, convert and describe files of any format, which their suffix tells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from laconic.data import csv, libsvm, npy, parquet, store, store_writer
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import is_compressed, suffix
-from laconic.data.rows import RowStream, rows_of
+from laconic.data.rows import RowStream, collect, rows_of
 from laconic.data.schema import OneHot, Roles
 from laconic.data.table import Table, to_dtype
 from laconic.errors import CorruptPayload, Option
@@ -25,10 +25,12 @@ FORMATS = {
 }
 """By suffix; anything else is LIBSVM."""
 
+_NAMED_COLUMNS = {"csv": csv.stream_csv, "parquet": parquet.stream_parquet}
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What can be told of a file without reading it.
+    """What is known of a file without reading it.
 
     format      "libsvm", "csv", "parquet", "npy" or "store"
     n_bytes     size of the file
@@ -63,7 +65,7 @@ def read(
     dense: bool = False,
     zero_based: bool | None = None,
 ) -> Table:
-    """Read a file of any format, told by its suffix; what no format claims is LIBSVM (`a9a`, `a9a.xz`, `x.svm.gz`).
+    """Read a file of any format, which its suffix tells; any other suffix is LIBSVM (`a9a`, `a9a.xz`, `x.svm.gz`).
 
     target, sample_weight, offset  columns of a CSV or Parquet file, by name or number; target=False where there is
                    none; for .npy the files beside it, for .npz the names of the arrays
@@ -71,9 +73,9 @@ def read(
     columns        (first, last): keep columns first to last - 1 of X, counted from 0; by default all
     dtype          "fp32", "bf16" or "fp64" of a dense X; by default that of the file if it has one, else fp32. A
                    sparse X is float32.
-    one_hot        columns of CSV or Parquet to be spread out into one a category (`Area=A`); a mapping from column to
-                   categories fixes these, as is needed to read new data for an old model
-    exclude        columns of CSV or Parquet to be left out
+    one_hot        columns of CSV or Parquet to spread out into one per category (`Area=A`); a mapping from column to
+                   categories fixes these, which new data for an old model needs
+    exclude        columns of CSV or Parquet to leave out
     dense          a LIBSVM file as a dense X
     zero_based     whether a LIBSVM file counts columns from 0; None finds out: it does where any index is 0
 
@@ -91,16 +93,13 @@ def read(
         table = libsvm.read_libsvm(
             path, n_features=n_features, columns=columns, zero_based=zero_based, dense=dense, dtype=dtype or "fp32"
         )
-    elif kind == "csv":
-        table = csv.read_csv(path, roles, columns=columns, dtype=dtype or "fp32")
-    elif kind == "parquet":
-        table = parquet.read_parquet(path, roles, columns=columns, dtype=dtype or "fp32")
+    elif kind in _NAMED_COLUMNS:
+        table = collect(_NAMED_COLUMNS[kind](path, roles, columns=columns, dtype=dtype or "fp32"))
     elif kind == "npy":
         table = npy.read_npy(path, **_paths(path, roles), columns=columns, dtype=dtype)
     else:
         table = _in_dtype(store.open_store(path, columns), dtype)
-    if n_features is not None and table.n_features != n_features:
-        raise BadTable(f"{path} has {table.n_features} features, ", Option("n_features"), f" says {n_features}")
+    _check_width(path, table.n_features, n_features)
     return table
 
 
@@ -117,28 +116,25 @@ def stream(
     dense: bool = False,
     zero_based: bool | None = None,
 ) -> RowStream:
-    """All columns as a stream of row blocks: what `convert` writes. Arguments as for `read`."""
+    """All columns as a stream of row blocks, which `convert` writes. Arguments as for `read`."""
     path = _file(path)
     kind, roles = format_of(path), Roles(target, sample_weight, offset, one_hot, exclude)
     _check_options(path, kind, roles, dense, zero_based)
     if kind == "libsvm":
         return libsvm.stream_libsvm(path, n_features=n_features, zero_based=zero_based, dense=dense, dtype=dtype)
-    if kind == "csv":
-        rows = csv.stream_csv(path, roles, dtype=dtype)
-    elif kind == "parquet":
-        rows = parquet.stream_parquet(path, roles, dtype=dtype)
+    if kind in _NAMED_COLUMNS:
+        rows = _NAMED_COLUMNS[kind](path, roles, dtype=dtype)
     else:
         table = npy.read_npy(path, **_paths(path, roles)) if kind == "npy" else store.open_store(path)
         rows = rows_of(table, path.name)
-    if n_features is not None and rows.n_features != n_features:
-        raise BadTable(f"{path} has {rows.n_features} features, ", Option("n_features"), f" says {n_features}")
+    _check_width(path, rows.n_features, n_features)
     return rows
 
 
 def convert(
     source: AnyPath, destination: AnyPath, *, dtype: "str | torch.dtype" = "bf16", **options: Any
 ) -> Description:
-    """Write any file as a store, a block of rows at a time; `options` are those of `stream`. Describes the store.
+    """Write any file as a store, a block of rows at a time, and describe the store; `options` are those of `stream`.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -151,7 +147,7 @@ def convert(
 
 
 def describe(path: AnyPath) -> Description:
-    """What the file's name, size and header tell; nothing else is read."""
+    """Describe a file from its name, size and header; nothing else is read."""
     path = _file(path)
     kind, n_bytes = format_of(path), path.stat().st_size
     if kind == "csv":
@@ -191,8 +187,13 @@ def _describe_store(path: Path, n_bytes: int) -> Description:
     return Description(str(path), "store", n_bytes, n_rows, store.n_features(header), names, dtype, is_sparse)
 
 
+def _check_width(path: Path, found: int, n_features: int | None) -> None:
+    if n_features not in (None, found):
+        raise BadTable(f"{path} has {found} features, ", Option("n_features"), f" says {n_features}")
+
+
 def _file(path: AnyPath, *, once: bool = False) -> Path:
-    """The path of a file that can be read; unless `once`, more than once: what comes through a pipe cannot."""
+    """The path of a file that can be read; unless `once`, more than once, which a pipe cannot."""
     path = Path(path)
     if not path.exists():
         raise BadTable(f"there is no file {path}")
@@ -204,11 +205,11 @@ def _file(path: AnyPath, *, once: bool = False) -> Path:
 
 
 def _check_options(path: Path, kind: str, roles: Roles, dense: bool, zero_based: bool | None) -> None:
-    """An option that the format has no use for is a mistake, not to be passed over."""
+    """Refuse an option that the format has no use for."""
     for name, given in (("dense", dense), ("zero_based", zero_based is not None)):
         if given and kind != "libsvm":
             raise BadTable(f"{path}: ", Option(name), f" is for LIBSVM files; this is {kind}")
-    if kind in ("csv", "parquet"):
+    if kind in _NAMED_COLUMNS:
         return
     options: dict[str, Any] = {"one_hot": roles.one_hot, "exclude": roles.exclude}
     if kind != "npy":
@@ -228,8 +229,6 @@ def _paths(path: Path, roles: Roles) -> dict[str, Any]:
 
 
 def _in_dtype(table: Table, dtype: "str | torch.dtype | None") -> Table:
-    from dataclasses import replace
-
     if dtype is None or table.is_sparse or table.X.dtype == to_dtype(dtype):
         return table
     return replace(table, X=table.X.to(to_dtype(dtype)))

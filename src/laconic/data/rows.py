@@ -1,4 +1,4 @@
-"""RowStream: a table that arrives a block of rows at a time, so that what is larger than memory can be written."""
+"""`RowStream`: a table in blocks of rows, so that one larger than memory can be written."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ def _row_blocks(table: Table) -> Iterator[Table]:
 
 
 def collect(stream: RowStream) -> Table:
-    """All rows in memory, in arrays made once: beyond the result there is never more than one block.
+    """All rows in memory; beyond the result never more than one block is.
 
     >>> table = Table(torch.arange(6.0).view(3, 2), torch.tensor([1, 0, 1]))
     >>> torch.equal(collect(rows_of(table)).X, table.X)
@@ -121,7 +121,7 @@ def collect(stream: RowStream) -> Table:
 
 
 def check_count(n_rows: int, expected: int, what: str = "rows") -> None:
-    """A stream must bring as many rows, or non-zero values, as it said."""
+    """Raise `BadTable` if a stream brings another number of rows, or non-zero values, than it announced."""
     if n_rows != expected:
         more = "more" if n_rows > expected else f"only {n_rows}"
         raise BadTable(f"the stream said {expected} {what} and brought {more}; was the file written to meanwhile?")

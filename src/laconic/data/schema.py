@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from laconic.data.errors import BadTable, NotNumeric, missing
+from laconic.data.table import column_block
 from laconic.errors import Option
 
 OneHot = Sequence[str] | Mapping[str, Sequence[str]]
@@ -28,12 +29,12 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What the caller said about the columns of a file.
+    """The part of each column of a file, as given by the caller.
 
     target         column of y, by name or by number (from 0; negative from the end); False where there is none
     sample_weight, offset  columns of these, or None
-    one_hot        columns to be turned into one feature a category; a mapping also fixes the categories
-    exclude        columns to be left out
+    one_hot        columns to turn into one feature per category; a mapping also fixes the categories
+    exclude        columns to leave out
     """
 
     target: str | int | bool | None = None
@@ -45,7 +46,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a file, sorted out. `target` and the like are names; classes are those of a target of text."""
+    """The part each column of a file plays. `target` and the like are names; `classes` those of a target of text."""
 
     features: tuple[Feature, ...]
     target: str | None
@@ -74,18 +75,14 @@ class Schema:
         return list(dict.fromkeys([*features, *rest]))
 
     def block(self, columns: tuple[int, int] | None) -> tuple[int, int]:
-        """`columns`, checked; all of them where it is None."""
-        n = len(self.features)
-        first, last = columns or (0, n)
-        if not 0 <= first <= last <= n:
-            raise BadTable(f"columns must lie within 0 to {n}, got {first} to {last}")
-        return first, last
+        """`columns`, checked; all features for None."""
+        return column_block(columns, len(self.features))
 
 
-def sort_out(
+def make_schema(
     path: str, numeric: Mapping[str, bool], roles: Roles, categories_of: Callable[[str], tuple[str, ...]]
 ) -> Schema:
-    """Give each column of a file its part.
+    """Decide which columns of a file are features, and check what the caller said about the others.
 
     numeric        every column of the file in order, and whether it holds numbers
     categories_of  the sorted distinct values of a column, as text; called only where they are needed

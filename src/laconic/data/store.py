@@ -12,7 +12,7 @@ from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.partition import take_columns
 from laconic.data.store_header import VERSION, Header, Section, header_bytes
-from laconic.data.table import Table, as_floats, as_target, as_weights
+from laconic.data.table import Table, as_floats, as_target, as_weights, column_block, no_target
 from laconic.errors import CorruptPayload
 from laconic.extras import require
 
@@ -103,15 +103,13 @@ def _table(header: Header, mapped: mmap.mmap, columns: tuple[int, int] | None) -
     n, m, tensors = n_features(header), n_rows(header), {}
     for name, section in header.sections.items():
         tensors[name] = _tensor(mapped, section)
-    first, last = columns or (0, n)
-    if not 0 <= first <= last <= n:
-        raise BadTable(f"columns must lie within 0 to {n}, got {first} to {last}")
+    first, last = column_block(columns, n)
     feature_names = names(header, "feature_names")
     if feature_names is not None and len(feature_names) != n:
         raise CorruptPayload(f"it has {len(feature_names)} feature names and {n} features")
     X = tensors["X"] if "X" in tensors else _csr(tensors, m, n)
     try:
-        y = as_target(tensors["y"]) if "y" in tensors else torch.full((m,), torch.nan, dtype=torch.float64)
+        y = as_target(tensors["y"]) if "y" in tensors else no_target(m)
         weight = as_weights(tensors["sample_weight"]) if "sample_weight" in tensors else None
         offset = as_floats(tensors["offset"], "offset") if "offset" in tensors else None
     except BadTable as error:

@@ -1,4 +1,4 @@
-"""The header of a store: what a safetensors file says about itself, written by us and read as if by an enemy.
+"""The header of a store: a safetensors header that we write, and read without trust.
 
 A safetensors file is eight bytes, the length of the header (u64, little-endian); the header, JSON padded with blanks;
 then the tensors, one after the other without gaps. Ours starts at a multiple of 64 bytes and holds, in this order,
@@ -53,7 +53,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Where everything is, and the metadata.
+    """Where each tensor lies, and the metadata.
 
     >>> header, data = Header.lay_out({"X": (torch.float32, (2, 3))}, {"n_features": "3"})
     >>> header.sections["X"].start == len(data), header.n_bytes - len(data)

@@ -1,4 +1,4 @@
-"""Writing a store: a block of rows at a time, whole or not at all."""
+"""Write a store a block of rows at a time, in full or not at all."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
     rows   all columns of the whole matrix: a block of columns is not a store of its own
     dtype  of X, or of a sparse X's values: "fp32", "bf16" (rounded to nearest) or, for a dense X, "fp64"
 
-    1. the header goes to a temporary file beside `path`, and the room for everything is reserved;
+    1. the header goes to a temporary file beside `path`, and the space for everything is reserved;
     2. each block of rows is checked and written to its place in every tensor;
     3. the file is flushed to the disk and renamed to `path`.
 
@@ -115,7 +115,7 @@ def _put(handle: int, data: "bytes | memoryview", position: int) -> None:
 
 
 def _reserve(handle: int, n_bytes: int) -> None:
-    """Take the room on the disk now, so that a full one is found before hours of work."""
+    """Take the space on the disk now, so that a full disk is noticed before hours of work."""
     try:
         if hasattr(os, "posix_fallocate") and n_bytes:
             os.posix_fallocate(handle, 0, n_bytes)

@@ -1,4 +1,6 @@
-"""Problems of the published shapes, with known coefficients, that any rank can make its own part of.
+"""Synthetic problems of the published shapes with known coefficients, and the digits that come with scikit-learn.
+
+Each rank can make its own part of a synthetic problem.
 
 Column j of rows 4096·b to 4096·b + 4095 is a stream of its own: Philox keyed by the problem and the seed, with j and b
 in its counter. So the same numbers come out whatever block of columns, number of ranks or number of rows is asked for.
@@ -12,8 +14,9 @@ import numpy as np
 import torch
 
 from laconic.data.rows import RowStream, collect
-from laconic.data.table import Table, to_dtype
+from laconic.data.table import Table, column_block, to_dtype
 from laconic.errors import InvalidOption, Option
+from laconic.extras import require
 
 ROWS = 4096
 """Rows of a block."""
@@ -112,9 +115,7 @@ def stream(
     if not 0 < scale <= 1:
         raise InvalidOption(Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {scale}")
     n_rows, kind = max(1, round(shape.n_rows * scale)), to_dtype(dtype)
-    block = columns or (0, n)
-    if not 0 <= block[0] <= block[1] <= n:
-        raise ValueError(f"columns must lie within 0 to {n}, got {block[0]} to {block[1]}")
+    block = column_block(columns, n)
     blocks = _blocks(shape, n, _key(name, n, seed), n_rows, block, kind)
     return RowStream(blocks, n_rows, n, block, None, kind, source=f"{name}, scale {scale:g}, seed {seed}")
 
@@ -168,3 +169,15 @@ def _labels(shape: Shape, margins: np.ndarray, generator: np.random.Generator) -
     else:
         y = generator.poisson(np.exp(margins))
     return np.asarray(y, np.float64)
+
+
+def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Handwritten digits of 8 by 8 pixels: images (1797, 64) as float32 in [0, 1] and labels (1797,) as int64.
+
+    >>> images, labels = load_digits()
+    >>> tuple(images.shape), labels[:3].tolist()
+    ((1797, 64), [0, 1, 2])
+    """
+    datasets = require("sklearn.datasets", for_="load_digits", extra="glm")
+    images, labels = datasets.load_digits(return_X_y=True)
+    return torch.from_numpy(images / 16.0).float(), torch.from_numpy(labels).long()

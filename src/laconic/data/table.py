@@ -1,4 +1,4 @@
-"""Table: what every reader returns. A block of columns of X, and everything that belongs to the rows."""
+"""`Table`, which every reader returns: a block of columns of X, with target, weights and offset of the rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ _CHECKED_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows of a regression or classification problem, of which this rank holds the columns `columns` of X.
+    """Rows of a regression or classification problem, with the columns of X that this rank owns.
 
     X              (m, n_p): a row-major torch tensor (float32, bfloat16 or float64; may be mapped from a file), or a
                    `scipy.sparse.csr_array` of float32 with column indices counted from columns[0]
@@ -28,7 +28,7 @@ class Table:
     feature_names  of all n_features columns, not only of this rank's, or None
     columns        (first, last): X holds columns first to last - 1 of the whole matrix; by default all there are
     n_features     columns of the whole matrix; by default `last`
-    classes        what the codes 0, 1, ... in y stand for, where the target was text
+    classes        labels for the codes 0, 1, ... in y, where the target was text
     zero_based     whether the first column was written as 0 in a LIBSVM file; None for other formats
 
     >>> table = Table(torch.eye(3)[:, 1:], torch.tensor([1, 0, 1]), columns=(1, 3), n_features=3)
@@ -77,6 +77,23 @@ def to_dtype(name: "str | torch.dtype") -> torch.dtype:
     if name not in DTYPES:
         raise BadTable(Option("dtype"), f" must be one of {', '.join(DTYPES)}; got {name!r}")
     return DTYPES[str(name)]
+
+
+def column_block(columns: tuple[int, int] | None, n: int, *hint: str | Option) -> tuple[int, int]:
+    """`columns`, checked to lie within n columns; all of them for None. `hint` ends the message of `BadTable`.
+
+    >>> column_block(None, 5), column_block((1, 3), 5)
+    ((0, 5), (1, 3))
+    """
+    first, last = columns or (0, n)
+    if not 0 <= first <= last <= n:
+        raise BadTable(f"columns must lie within 0 to {n}, got {first} to {last}", *hint)
+    return first, last
+
+
+def no_target(n_rows: int) -> torch.Tensor:
+    """The y of a table without a target: all NaN."""
+    return torch.full((n_rows,), torch.nan, dtype=torch.float64)
 
 
 def as_target(y: Any, what: str = "y") -> torch.Tensor:
@@ -137,9 +154,8 @@ def check_finite(X: Matrix, *, first_row: int = 0, first_column: int = 0, names:
             found = int(finite.flatten().int().argmin())
             row, column = _place(block, found)
             column += first_column
-            where = f"row {first_row + start + row + 1}, column {column + 1}" + (
-                f" ({names[column]!r})" if names else ""
-            )
+            name = f" ({names[column]!r})" if names else ""
+            where = f"row {first_row + start + row + 1}, column {column + 1}{name}"
             raise BadTable(f"X is {values.flatten()[found].item()} in {where}; drop the row or fill the value in")
 
 
@@ -164,8 +180,7 @@ def _check_matrix(X: Matrix) -> None:
 
 def _check_columns(table: Table) -> None:
     (first, last), n_features, names = table.columns, table.n_features, table.feature_names
-    if not 0 <= first <= last <= n_features:
-        raise BadTable(f"columns must lie within 0 to {n_features}, got {first} to {last}")
+    column_block(table.columns, n_features)
     if table.X.shape[1] != last - first:
         raise BadTable(f"X has {table.X.shape[1]} columns and columns=({first}, {last}) needs {last - first}")
     if names is not None and len(names) != n_features:
