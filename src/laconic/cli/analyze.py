@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,13 +168,11 @@ def _checked(output: Path) -> bool:
 def make_report(found: Found) -> dict[str, Any]:
     """All of it as JSON values."""
     from laconic import bench
-    from laconic.glm.analysis import document
     from laconic.measure.environment import Environment
 
-    analysis = found.analysis
     report = bench.document(
         "analyze",
-        analysis.terms,
+        found.analysis.terms,
         Environment.here(),
         options=found.options,
         n_rows=found.data.problem.columns.m,
@@ -181,14 +180,23 @@ def make_report(found: Found) -> dict[str, Any]:
         family=found.data.family,
         s=found.settings.s,
         eta0=found.settings.schedule.eta0,
-        blocks=[document.block(path) for path in analysis.paths],
-        fp32_floor=analysis.floor,
-        fp64_floor=analysis.exact,
-        recipes=document.recipes(analysis),
-        choices=[document.choice(choice) for choice in found.choices],
+        **found.analysis.to_json(),
+        choices=[choice.to_json() for choice in found.choices],
     )
-    plain: dict[str, Any] = document.plain(report)
-    return plain
+    return {name: finite(value) for name, value in report.items()}
+
+
+def finite(value: Any) -> Any:
+    """A JSON value with None for numbers that JSON lacks, such as the bound of a term that has none.
+
+    >>> finite({"a": [1.5, float("inf")]})
+    {'a': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _written(found: Found, report: dict[str, Any], suffix: str) -> str:

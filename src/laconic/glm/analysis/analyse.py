@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
+from typing import Any
 
-from laconic.glm.analysis.bounds import DOUBLE, term_bound, why_infinite
+from laconic.glm.analysis.bounds import DOUBLE, Propagation, propagate, term_bound, why_infinite
 from laconic.glm.analysis.devices import Device, counts
-from laconic.glm.analysis.measured import measured_term, measured_total
-from laconic.glm.analysis.propagation import Propagation, propagate
+from laconic.glm.analysis.iteration import Trajectory, follow, measured_term, measured_total
 from laconic.glm.analysis.rounding import largest
 from laconic.glm.analysis.sample import Sample
-from laconic.glm.analysis.trajectory import Trajectory, follow
 from laconic.glm.precision import KNOBS, RECIPES, Precision
 from laconic.kernels.formats import format_named
 
@@ -21,7 +20,7 @@ NOTHING = 1e-11
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One knob in one format, relative to the movement of the weights in an outer iteration.
+    """The error of one knob in one format, relative to the movement of the weights in an outer iteration.
 
     bound     the largest of all blocks, and
     measured  the same; infinite where a number left the format's range
@@ -43,10 +42,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """All that was found.
+    """The result of an analysis.
 
-    terms     a row a knob and format
-    samples   the outer iterations it was found at, and
+    terms     one per knob and format
+    samples   the outer iterations that were analysed, and
     paths     how they go without rounding
     touched   numbers that each knob touches in an outer iteration
     floor     error of the recipe fp32: that of float32 arithmetic, whatever the knobs
@@ -61,7 +60,7 @@ class Analysis:
     exact: float
 
     def term(self, knob: str, name: str) -> Term:
-        """The row of a knob and a format."""
+        """The term of a knob and a format."""
         return next(term for term in self.terms if (term.knob, term.format) == (knob, name))
 
     def total(self, precision: Precision) -> float:
@@ -81,32 +80,46 @@ class Analysis:
             lowered.remove("gram_operand")
         return self.floor + sum(self.term(knob, precision.format(knob).name).measured for knob in lowered)
 
+    def to_json(self) -> dict[str, Any]:
+        """All but the terms: the blocks, the floors, and the named recipes' errors, whole and as sums of terms."""
+        named = {name: RECIPES[name] for name in ("fp32", "C", "D")}
+        return {
+            "blocks": [path.summary() for path in self.paths],
+            "fp32_floor": self.floor,
+            "fp64_floor": self.exact,
+            "recipes": [
+                {"recipe": name, "measured": self.total(one), "predicted": self.predicted(one)}
+                for name, one in named.items()
+            ],
+        }
+
 
 def analyse(
     samples: Sequence[Sample],
     device: Device,
-    tell: Callable[[str], None] = lambda said: None,
+    on_progress: Callable[[str], None] = lambda step: None,
     *,
     bounded: bool = True,
 ) -> Analysis:
     """Bound and measure every knob in every format that a device has for it.
 
-    bounded  False to measure only what a recipe can be chosen from, which takes a tenth of the time
+    on_progress  called with a text before each knob of each block
+    bounded      False to measure only what a recipe can be chosen from, which takes a tenth of the time
     """
     paths = [follow(sample) for sample in samples]
     moving = [(sample, path) for sample, path in zip(samples, paths, strict=True) if path.movement > 0]
     if not moving:
         raise ValueError("the weights do not move: every gradient is zero, so there is nothing to analyse")
-    found: dict[tuple[str, str], list[tuple[float, float, str]]] = {}
+    rows: dict[tuple[str, str], list[tuple[float, float, str]]] = {}
     for number, (sample, path) in enumerate(moving):
         maps = propagate(path) if bounded else None
         for knob in KNOBS:
-            tell(f"block {number + 1}: {knob}")
+            on_progress(f"block {number + 1}: {knob}")
             for name in device.analysed(knob) if bounded else device.formats(knob):
-                limit, note = (float("inf"), "") if maps is None else _limit(maps, sample, knob, name)
+                limit, note = (inf, "") if maps is None else _limit(maps, sample, knob, name)
                 value = measured_term(sample, knob, name, path.movement)
-                found.setdefault((knob, name), []).append((limit, value, note))
-    terms = _shared([_term(knob, name, rows) for (knob, name), rows in found.items()])
+                rows.setdefault((knob, name), []).append((limit, value, note))
+    terms = _with_shares([_term(knob, name, blocks) for (knob, name), blocks in rows.items()])
     floor = max(measured_total(sample, RECIPES["fp32"], path.movement) for sample, path in moving)
     exact = max(DOUBLE * (1 + path.size / path.movement) for _, path in moving)
     kept = tuple(zip(*moving, strict=True))
@@ -114,36 +127,32 @@ def analyse(
 
 
 def _limit(maps: Propagation, sample: Sample, knob: str, name: str) -> tuple[float, str]:
-    """The bound, and a word where there is none."""
-    fmt, movement = format_named(name), maps.path.movement
-    limit = float("inf")
+    """The bound, and why there is none."""
+    fmt, limit = format_named(name), inf
     if knob != "gram_accumulate":
         limit = term_bound(maps, knob, fmt)
     elif bool((sample.Y.abs() <= largest(fmt)).all()):
         own = propagate(follow(sample, fmt))
-        limit = term_bound(own, knob, fmt) * own.path.movement / movement
-    note = "" if isfinite(limit) else why_infinite(maps.path, knob, fmt)
-    return limit, note
+        limit = term_bound(own, knob, fmt) * own.path.movement / maps.path.movement
+    return limit, "" if isfinite(limit) else why_infinite(maps.path, knob, fmt)
 
 
-def _term(knob: str, name: str, rows: list[tuple[float, float, str]]) -> Term:
-    ratios = [limit / value for limit, value, _ in rows if isfinite(limit) and value > NOTHING]
+def _term(knob: str, name: str, blocks: list[tuple[float, float, str]]) -> Term:
+    ratios = [limit / value for limit, value, _ in blocks if isfinite(limit) and value > NOTHING]
     return Term(
         knob,
         name,
-        bound=max(limit for limit, _, _ in rows),
-        measured=max(value for _, value, _ in rows),
+        bound=max(limit for limit, _, _ in blocks),
+        measured=max(value for _, value, _ in blocks),
         ratio=median(ratios) if ratios else None,
-        holds=all(value <= limit for limit, value, _ in rows),
-        note=next((note for _, _, note in rows if note), ""),
+        holds=all(value <= limit for limit, value, _ in blocks),
+        note=next((note for _, _, note in blocks if note), ""),
     )
 
 
-def _shared(terms: list[Term]) -> list[Term]:
-    """With each term's share of its format."""
-    result = []
-    for term in terms:
-        total = sum(other.measured for other in terms if other.format == term.format)
-        share = term.measured / total if 0 < total < float("inf") else 0.0
-        result.append(replace(term, share=share))
-    return result
+def _with_shares(terms: list[Term]) -> list[Term]:
+    totals = {term.format: sum(other.measured for other in terms if other.format == term.format) for term in terms}
+    return [
+        replace(term, share=term.measured / totals[term.format] if 0 < totals[term.format] < inf else 0.0)
+        for term in terms
+    ]

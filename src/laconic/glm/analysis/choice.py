@@ -1,9 +1,11 @@
-"""The cheapest recipe that meets a tolerance, and what stopped it from being cheaper."""
+"""The cheapest recipe that meets a tolerance, and why it is not cheaper."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import product
+from typing import Any
 
+from laconic.errors import InvalidOption, Option
 from laconic.glm.analysis.analyse import Analysis
 from laconic.glm.analysis.devices import BYTES, Device, cost
 from laconic.glm.precision import KNOBS, RECIPES, Precision
@@ -15,7 +17,7 @@ JOINT = ("data", "gram_operand", "gram_accumulate")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One knob a format lower, and what would come of it."""
+    """One knob in a cheaper format: the error that it would lead to, and the bytes that it would save."""
 
     knob: str
     format: str
@@ -25,13 +27,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A recipe for a tolerance.
+    """The cheapest recipe for a tolerance, and why it is not cheaper.
 
     predicted   sum of the measured terms
     measured    error of the recipe itself, at the worst block
     bytes       its cost, and
     fp32_bytes  that of fp32
-    stopped_by  the steps down that the tolerance does not allow, the one that would save most first
+    stopped_by  steps to a cheaper format that the tolerance does not allow, the one that would save most first
     """
 
     tolerance: float
@@ -57,6 +59,15 @@ class Choice:
             lines.append("every knob is as low as the device allows")
         return "; ".join(lines)
 
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with the knobs by name, and the explanation."""
+        more = {"recipe": self.precision.short_name(), "explained": self.explain()}
+        return asdict(self) | more | {"precision": _formats(self.precision)}
+
+
+def _formats(precision: Precision) -> dict[str, str]:
+    return {knob: precision.format(knob).name for knob in KNOBS}
+
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
@@ -77,11 +88,11 @@ def choose(analysis: Analysis, device: Device, tolerance: float) -> Choice:
     """
     _check(analysis, tolerance)
     full = cost(dict.fromkeys(KNOBS, "fp32"), analysis.touched)
-    for found in sorted(_frontier(analysis, device), key=lambda found: (found.bytes, found.error)):
-        precision = Precision(**found.formats)
-        if found.error <= tolerance and (measured := analysis.total(precision)) <= tolerance:
-            steps = _steps(analysis, device, found, tolerance)
-            return Choice(tolerance, precision, found.error, measured, found.bytes, full, steps)
+    for one in sorted(_frontier(analysis, device), key=lambda one: (one.bytes, one.error)):
+        precision = Precision(**one.formats)
+        if one.error <= tolerance and (measured := analysis.total(precision)) <= tolerance:
+            steps = _steps(analysis, device, one, tolerance)
+            return Choice(tolerance, precision, one.error, measured, one.bytes, full, steps)
     exact = RECIPES["fp64"]
     price = cost(dict.fromkeys(KNOBS, "fp64"), analysis.touched)
     step = Step("arithmetic", "fp32", analysis.floor, price - full)
@@ -90,13 +101,13 @@ def choose(analysis: Analysis, device: Device, tolerance: float) -> Choice:
 
 def _check(analysis: Analysis, tolerance: float) -> None:
     if not 0 < tolerance < 1:
-        raise ValueError(
-            f"tolerance must lie between 0 and 1, where an error is as large as the step itself; got {tolerance:g}"
-        )
+        why = " must lie between 0 and 1, where an error is as large as the step itself; "
+        raise InvalidOption(Option("tolerance"), why, f"got {tolerance:g}")
     if tolerance < analysis.exact:
-        raise ValueError(
-            f"tolerance {tolerance:g} cannot be met: fp64 itself may err by {analysis.exact:.1g} of a step here; "
-            f"ask for {analysis.exact:.0e} or more"
+        raise InvalidOption(
+            Option("tolerance"),
+            f" {tolerance:g} cannot be met: fp64 itself may err by {analysis.exact:.1g} of a step here; "
+            f"ask for {analysis.exact:.0e} or more",
         )
 
 
@@ -106,12 +117,8 @@ def _frontier(analysis: Analysis, device: Device) -> list[_Partial]:
     groups += [[_alone(analysis, knob, name) for name in device.formats(knob)] for knob in KNOBS if knob not in JOINT]
     best = [_Partial(analysis.floor, 0.0, {})]
     for group in groups:
-        best = _unbeaten(
-            [
-                _Partial(a.error + b.error, a.bytes + b.bytes, {**a.formats, **b.formats})
-                for a, b in product(best, group)
-            ]
-        )
+        pairs = product(best, group)
+        best = _unbeaten(_Partial(a.error + b.error, a.bytes + b.bytes, {**a.formats, **b.formats}) for a, b in pairs)
     return best
 
 
@@ -132,21 +139,21 @@ def _joint(analysis: Analysis, device: Device) -> Iterator[_Partial]:
         yield _Partial(error, price, dict(zip(JOINT, names, strict=True)))
 
 
-def _unbeaten(found: list[_Partial]) -> list[_Partial]:
+def _unbeaten(partials: Iterable[_Partial]) -> list[_Partial]:
     kept: list[_Partial] = []
-    for one in sorted(found, key=lambda one: (one.bytes, one.error)):
+    for one in sorted(partials, key=lambda one: (one.bytes, one.error)):
         if not kept or one.error < kept[-1].error:
             kept.append(one)
     return kept
 
 
-def _steps(analysis: Analysis, device: Device, found: _Partial, tolerance: float) -> tuple[Step, ...]:
+def _steps(analysis: Analysis, device: Device, chosen: _Partial, tolerance: float) -> tuple[Step, ...]:
     """Every knob's next cheaper format that would break the tolerance."""
     steps = []
     for knob in KNOBS:
-        own = BYTES[found.formats[knob]]
+        own = BYTES[chosen.formats[knob]]
         cheaper = [name for name in device.formats(knob) if BYTES[name] < own]
-        errors = {name: _with(analysis, found, knob, name) for name in cheaper}
+        errors = {name: _predicted(analysis, chosen, knob, name) for name in cheaper}
         over = {name: error for name, error in errors.items() if error is not None and error > tolerance}
         if over:
             name = min(over, key=lambda name: over[name])
@@ -155,9 +162,9 @@ def _steps(analysis: Analysis, device: Device, found: _Partial, tolerance: float
     return tuple(sorted(steps, key=lambda step: -step.saved_bytes))
 
 
-def _with(analysis: Analysis, found: _Partial, knob: str, name: str) -> float | None:
-    """The predicted error with one knob changed; None where the knobs would not go together."""
+def _predicted(analysis: Analysis, chosen: _Partial, knob: str, name: str) -> float | None:
+    """The predicted error with one knob changed; None where that is no valid precision."""
     try:
-        return analysis.predicted(Precision(**{**found.formats, knob: name}))
+        return analysis.predicted(Precision(**{**chosen.formats, knob: name}))
     except ValueError:
         return None

@@ -1,15 +1,105 @@
-"""One outer iteration on any number of ranks in one process, rounded as the solver rounds it."""
+"""One outer iteration: without rounding, as the bounds need it, and rounded as the solver rounds it.
 
+`follow` runs it in float64 by SGD's own formulas. `outer_iteration` runs it by the solver's kernels in any precision,
+on any number of ranks in one process; the distance between two precisions is a measured error.
+"""
+
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from laconic.glm.analysis.sample import Sample
-from laconic.glm.precision import Precision
+from laconic.glm.precision import Precision, recipe
 from laconic.kernels.formats import Format
 from laconic.kernels.recurrence import Block, Intercept, triangle_size
 from laconic.kernels.reference.recurrence import recurrence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trajectory:
+    """An outer iteration without rounding, k rows in s batches: the quantities that the bounds are made of; float64.
+
+    gram       (k, k) G = Y Yᵀ as the recurrence meets it, and
+    products   (k, k) the same of the rows as the update meets them; they differ where Gram operands are rounded
+    shrink     (s + 1,) A_j = Π_{t<j} ρ_t, ρ = 1 − ηλ
+    rho        (s,)
+    c          (k,) η g of each row's batch
+    v          (k, C) Y x; z (k, C) margins with offset and intercept; r (k, C) residuals
+    hessian    (k, C, C) w φ''(z)
+    weights    (s + 1, C, n) x before each batch, and at the end
+    movement   ‖(x', b') − (x, b)‖
+    size       ‖(x', b')‖
+    """
+
+    sample: Sample
+    gram: torch.Tensor
+    products: torch.Tensor
+    shrink: torch.Tensor
+    rho: torch.Tensor
+    c: torch.Tensor
+    v: torch.Tensor
+    z: torch.Tensor
+    slope: torch.Tensor
+    r: torch.Tensor
+    hessian: torch.Tensor
+    weights: torch.Tensor
+    movement: float
+    size: float
+
+    def decay(self, j: int) -> torch.Tensor:
+        """κ = c Π_{i<t<j} ρ_t of the rows of batches before j, (first,): p_i before batch j is −κ_i r_i."""
+        first = int(self.sample.cuts[j])
+        later = torch.flip(torch.cumprod(torch.flip(self.rho[1:j], [0]), 0), [0]) if j > 1 else self.rho[:0]
+        later = torch.cat([later, self.rho.new_ones(1)]) if j else later
+        return self.c[:first] * later[self.sample.batch_of_row[:first]]
+
+    def coefficients(self, j: int) -> torch.Tensor:
+        """p (first, C) of the rows before batch j; j = s gives all of them, at the end."""
+        kappa = self.decay(j)
+        return -kappa[:, None] * self.r[: len(kappa)]
+
+    def summary(self) -> dict[str, float]:
+        """Sizes of the quantities that the bounds are made of, for a report."""
+        return {
+            "movement": self.movement,
+            "weights_norm": self.size,
+            "start_norm": float(self.sample.x.norm()),
+            "largest_row_norm": float(self.products.diagonal().max().clamp(min=0).sqrt()),
+            "gram_norm": float(self.products.norm()),
+            "largest_margin": float(self.z.abs().max()),
+            "largest_residual": float(self.r.abs().max()),
+            "lipschitz": float(self.hessian.abs().sum(2).max()),
+            "eta": float(self.sample.rates[0]),
+        }
+
+
+def follow(sample: Sample, operand: Format | None = None) -> Trajectory:
+    """Run the iteration in float64, by SGD's own formulas; `operand` rounds the operands of the Gram matrix."""
+    s = sample.n_batches
+    rounded = sample.Y if operand is None else operand.round(sample.Y)
+    gram, products = rounded @ rounded.T, sample.Y @ sample.Y.T
+    rho = 1 - torch.from_numpy(sample.rates) * sample.l2
+    shrink = torch.cat([rho.new_ones(1), torch.cumprod(rho, 0)])
+    c = torch.from_numpy(sample.rates * sample.scales)[sample.batch_of_row]
+    v, b = sample.Y @ sample.x.T, sample.intercept.clone()
+    z, r, slope = torch.empty_like(v), torch.empty_like(v), torch.empty_like(v)
+    p, weights = torch.zeros_like(v), [sample.x]
+    for j in range(s):
+        J, first = sample.batch(j), int(sample.cuts[j])
+        z[J] = shrink[j] * v[J] + gram[J, :first] @ p[:first] + sample.offset[J] + b
+        slope[J] = sample.family.derivative(z[J], sample.y[J])
+        r[J] = torch.where(sample.w[J, None] != 0, sample.w[J, None] * slope[J], 0.0)
+        p[:first] *= rho[j]
+        p[J] = -c[J, None] * r[J]
+        b = b - (c[J, None] * r[J]).sum(0) if sample.fitted else b
+        weights.append(rho[j] * weights[-1] - (c[J, None] * r[J]).T @ sample.Y[J])
+    moved = (weights[-1] - sample.x, (shrink[-1] - 1) * sample.idle, b - sample.intercept)
+    ends = (weights[-1], shrink[-1] * sample.idle, b)
+    norm, size = (float(sum(part.square().sum() for part in parts)) ** 0.5 for parts in (moved, ends))
+    hessian = sample.w[:, None, None] * sample.family.hessian(z, sample.y)
+    return Trajectory(sample, gram, products, shrink, rho, c, v, z, slope, r, hessian, torch.stack(weights), norm, size)
 
 
 def outer_iteration(sample: Sample, precision: Precision) -> torch.Tensor:
@@ -23,23 +113,22 @@ def outer_iteration(sample: Sample, precision: Precision) -> torch.Tensor:
     rows = [part.take(everything, dtype) for part in sample.parts(p.format("data").storage)]
     xs = [sample.x[:, a:b].to(dtype) for a, b in pairwise(sample.column_cuts)]
     margin, wire = p.format("margin"), p.format("gram_wire")
-    v = margin.round(_carried([margin.round(Y.margins(x)) for Y, x in zip(rows, xs, strict=True)], wire))
+    v = margin.round(_all_reduced([margin.round(Y.margins(x)) for Y, x in zip(rows, xs, strict=True)], wire))
     triangles = [torch.empty(triangle_size(sample.cuts), dtype=dtype) for _ in rows]
     for Y, triangle in zip(rows, triangles, strict=True):
         Y.gram(sample.cuts, p, triangle)
     own = Intercept(sample.intercept.to(dtype, copy=True), torch.zeros_like(sample.intercept, dtype=dtype), v[:0, 0])
     own.fitted = sample.fitted
-    moved = recurrence(
-        _block(sample, v, _carried(triangles, wire)), sample.family, own, p.format("recurrence"), p.format("residual")
-    )
+    block = _block(sample, v, _all_reduced(triangles, wire))
+    moved = recurrence(block, sample.family, own, p.format("recurrence"), p.format("residual"))
     shrink = float(moved.A[0, 0])
     xs = [shrink * x + Y.combine(moved.p[0], p) for Y, x in zip(rows, xs, strict=True)]
     new = p.format("weights").round(torch.cat([*xs, shrink * sample.idle.to(dtype)], 1))
     return torch.cat([new, own.value[:, None]], 1).double()
 
 
-def _carried(parts: list[torch.Tensor], wire: Format) -> torch.Tensor:
-    """A sum over ranks in the wire's format; one rank has nothing to send."""
+def _all_reduced(parts: list[torch.Tensor], wire: Format) -> torch.Tensor:
+    """A sum over ranks in the wire's format; one rank sends nothing."""
     if len(parts) == 1:
         return parts[0]
     total = wire.round(parts[0])
@@ -63,3 +152,24 @@ def _block(sample: Sample, v: torch.Tensor, triangle: torch.Tensor) -> Block:
         l2=sample.l2,
         momentum=0.0,
     )
+
+
+def measured_term(sample: Sample, knob: str, name: str, movement: float) -> float:
+    """‖x'(this knob in this format) − x'(float64)‖ / movement.
+
+    An accumulator is measured between operands of its own format, which it may not be shorter than.
+    """
+    exact = recipe("fp64")
+    base = replace(exact, gram_operand=name) if knob == "gram_accumulate" else exact
+    lowered = replace(base, **{knob: name})
+    return _distance(sample, lowered, base, movement)
+
+
+def measured_total(sample: Sample, precision: Precision, movement: float) -> float:
+    """The same for all nine knobs at once, in the arithmetic that the recipe runs in."""
+    return _distance(sample, precision, recipe("fp64"), movement)
+
+
+def _distance(sample: Sample, a: Precision, b: Precision, movement: float) -> float:
+    off = (outer_iteration(sample, a) - outer_iteration(sample, b)).norm()
+    return float(off) / movement if bool(off.isfinite()) else float("inf")

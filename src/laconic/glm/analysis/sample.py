@@ -1,32 +1,37 @@
-"""One outer iteration to look at: s batches of a problem, and the iterate that meets them."""
+"""The outer iterations that are analysed: s batches of a problem, and the weights that meet them."""
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
+import scipy.sparse
 import torch
 
 from laconic.data.partition import column_cuts
+from laconic.glm.attempts import solve_with_smaller_steps
 from laconic.glm.columns import Columns, DenseColumns, DenseRows, Rows, SparseColumns, SparseRows
 from laconic.glm.families import Family
+from laconic.glm.precision import recipe
 from laconic.glm.problem import Problem
-from laconic.glm.solvers import Settings, State
+from laconic.glm.solvers import Progress, Settings, State, begin, solve
 from laconic.glm.solvers.segment import segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """s batches, k rows in all, and the weights that meet them; float64.
+    """One outer iteration: s batches, k rows in all, and the weights that meet them; float64.
 
-    Y          (k, n) the rows, without columns that are zero in all of them
-    sparse     whether the solver would meet them as a sparse matrix
+    Y            (k, n) the rows, without columns that are zero in all of them
+    sparse       whether the solver would meet them as a sparse matrix
     column_cuts  where each rank's columns begin, and where the last's end
-    cuts       (s + 1,) where each batch begins
-    rates      (s,) η; scales (s,) g, 1 / b for a mean gradient
-    l2         λ
-    y, w       (k,); offset (k, C)
-    x          (C, n) weights of those columns, and
-    idle       (C, ·) those of all others, which only shrink
-    intercept  (C,), and whether it is fitted
+    cuts         (s + 1,) where each batch begins
+    rates        (s,) η; scales (s,) g, 1 / b for a mean gradient
+    l2           λ
+    y, w         (k,); offset (k, C)
+    x            (C, n) weights of those columns, and
+    idle         (C, ·) those of all others, which only shrink
+    intercept    (C,), and whether it is fitted
     """
 
     Y: torch.Tensor
@@ -54,13 +59,17 @@ class Sample:
         """Rows of batch j."""
         return slice(int(self.cuts[j]), int(self.cuts[j + 1]))
 
+    @property
+    def batch_of_row(self) -> torch.Tensor:
+        """(k,) the number of each row's batch."""
+        sizes = torch.from_numpy(np.diff(self.cuts))
+        return torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+
     def parts(self, dtype: torch.dtype = torch.float64) -> list[Columns]:
         """Each rank's columns, stored as `dtype`."""
-        blocks = [self.Y[:, a:b] for a, b in zip(self.column_cuts[:-1], self.column_cuts[1:], strict=True)]
+        blocks = [self.Y[:, a:b] for a, b in pairwise(self.column_cuts)]
         if self.sparse:
-            from scipy.sparse import csr_matrix
-
-            return [SparseColumns.of(csr_matrix(block.numpy()), dtype) for block in blocks]
+            return [SparseColumns.of(scipy.sparse.csr_matrix(block.numpy()), dtype) for block in blocks]
         return [DenseColumns(block.to(dtype)) for block in blocks]
 
 
@@ -104,3 +113,32 @@ def _dense(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     row = torch.repeat_interleave(torch.arange(len(Y)), begins.diff())
     Y.index_put_((row, place), values.double(), accumulate=True)
     return Y, active
+
+
+def samples(
+    problem: Problem, settings: Settings, *, n_ranks: int, n_blocks: int, smaller: bool = False
+) -> tuple[list[Sample], Settings]:
+    """Outer iterations at even distances in the first epoch of a float64 fit, its start and end included.
+
+    smaller  whether to begin again with a smaller step where the loss diverges
+
+    Returns them and the settings that were used: without momentum, averaging and L1, which the analysis leaves out.
+    """
+    settings = replace(
+        settings, solver="ca_sgd", precision=recipe("fp64"), momentum=0.0, average=None, max_iter=1, tol=None
+    )
+    settings = replace(settings, penalty=replace(settings.penalty, alpha=settings.penalty.l2, l1_ratio=0.0))
+    states, settings = solve_with_smaller_steps(settings, lambda tried: _states(problem, tried), chosen=smaller)
+    chosen = np.unique(np.linspace(0, len(states) - 1, n_blocks).round().astype(int))
+    return [take_sample(problem, settings, states[i], n_ranks) for i in chosen], settings
+
+
+def _states(problem: Problem, settings: Settings) -> list[State]:
+    state = begin(problem, settings)
+    states = [deepcopy(state)]
+
+    def keep(progress: Progress) -> None:
+        states.append(deepcopy(progress.state))
+
+    solve(problem, replace(settings, solver="sgd"), state=state, callbacks=[keep])
+    return states
