@@ -48,7 +48,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(autouse=True, scope="module")
 def forked_ranks():
-    """`start_ranks` forks its ranks: starting each anew is tested by `bench/test_launch.py` alone."""
+    """`start_ranks` forks its ranks: starting each anew is tested by `distributed/test_launch.py` alone."""
     from forking import popen
     from laconic.exchange import launch
 

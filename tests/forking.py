@@ -2,7 +2,7 @@
 
 `forked(function, n)` runs a function in several of them, `run_script` a script. `popen` stands in for `Popen` in
 `start_ranks` (fixture `forked_ranks`). All forks share Python's seed of hashes; what must hold for processes that do
-not is tested by the pool of `tests/distributed` and under torchrun.
+not is tested under torchrun, by `distributed/test_readme.py`.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""One pool of rank processes for all distributed tests: starting torch for each test would take too long.
+"""One pool of rank processes for all distributed tests, forked from a process that has imported torch.
+
+They share Python's seed of hashes; `test_readme.py` starts ranks under torchrun, which do not.
 
 `pool.run(function, size, **kwargs)` calls `function(group, **kwargs)` on ranks 0 to size - 1, in a process group of
 just those ranks, and returns what each rank returned. An exception on any rank is raised here, with the rank's name.
@@ -9,19 +11,20 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from forking import CONTEXT, begin
+
 N_RANKS = 4
-SECONDS = 60
+SECONDS = 120
+"""For which ranks wait for each other: kernels may have to be compiled, on a machine that has other work."""
 
 
 def _serve(rank: int, store: str, pipe: Connection) -> None:
-    import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
+    begin()
     dist.init_process_group("gloo", f"file://{store}", timedelta(seconds=SECONDS), N_RANKS, rank)
     groups = {size: dist.new_group(list(range(size))) for size in range(1, N_RANKS + 1)}
     while (job := pipe.recv()) is not None:
@@ -45,13 +48,12 @@ class RankPool:
     """The processes, and a pipe to each."""
 
     def __init__(self) -> None:
-        context = get_context("spawn")
         self.folder = tempfile.TemporaryDirectory()
         self.pipes, self.processes = [], []
         for rank in range(N_RANKS):
-            ours, theirs = context.Pipe()
+            ours, theirs = CONTEXT.Pipe()
             args = (rank, f"{self.folder.name}/store", theirs)
-            process = context.Process(target=_serve, args=args, daemon=True)
+            process = CONTEXT.Process(target=_serve, args=args, daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)

@@ -6,6 +6,9 @@ from models import network, sgd, train, wrap
 
 import laconic
 from laconic import NUQSGD, Policy, QSGDInf
+from laconic.errors import InvalidOption, Option
+from laconic.exchange import Communicator
+from laconic.exchange.agreement import gather_json, raise_on_all_ranks, require_same
 
 
 class Everything(Policy):
@@ -60,6 +63,73 @@ def test_every_rank_is_told(pool, field):
         assert kind == "Disagreement"
         assert MESSAGES[field] in message
         assert "\n" not in message
+
+
+ERRORS = {
+    "option": InvalidOption(Option("seed"), " must be at least 0"),
+    "file": FileNotFoundError(2, "No such file or directory", "X.csv"),
+    "value": ValueError("no such column"),
+    "bug": KeyError("x"),
+}
+TOLD = {
+    "option": "seed must be at least 0",
+    "file": "X.csv: No such file or directory",
+    "value": "no such column",
+    "bug": "KeyError: 'x'",
+}
+
+
+def fail(group, name, wrong):
+    """What each rank is told when some ranks fail; afterwards all must still be in step."""
+    comm = Communicator.over(group)
+    try:
+        with raise_on_all_ranks(comm):
+            if comm.rank in wrong:
+                raise ERRORS[name]
+        told = None
+    except Exception as error:  # noqa: BLE001 (told to the test)
+        told = type(error).__name__, str(error), [str(part) for part in getattr(error, "parts", ())]
+    return told, gather_json(comm, comm.rank)
+
+
+@pytest.mark.parametrize("wrong", [[], [1], [0, 2]], ids=str)
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_of_one_rank_is_raised_on_all(pool, name, wrong):
+    for rank, (told, ranks) in enumerate(pool.run(fail, 3, name=name, wrong=wrong)):
+        assert ranks == [0, 1, 2]
+        if not wrong:
+            assert told is None
+        elif rank in wrong:
+            assert told[:2] == (type(ERRORS[name]).__name__, str(ERRORS[name]))
+        else:
+            assert told[:2] == ("Disagreement", f"rank {wrong[0]}: {TOLD[name]}")
+            assert ("seed" in told[2]) == (name == "option")  # an option is still one
+
+
+def compare(group, facts, may_differ):
+    comm = Communicator.over(group)
+    return require_same(comm, facts[comm.rank], may_differ=may_differ)
+
+
+SEEDS = [{"seed": 0}, {"seed": 0}, {"seed": 1}]
+COMPARED = {
+    "same": ([{"seed": 0, "rows": None}] * 3, (), None),
+    "other": (SEEDS, (), "seed is 0 on rank 0 and 1 on rank 2"),
+    "may differ": (SEEDS, ("seed",), None),
+    "missing": ([{}, {"seed": 1}, {}], (), "seed is None on rank 0 and 1 on rank 1"),
+    "too many": ([{}, {}, {str(i): i for i in range(9)}], (), "4 is None on rank 0 and 4 on rank 2. Give every rank"),
+}
+
+
+@pytest.mark.parametrize(("facts", "may_differ", "said"), COMPARED.values(), ids=COMPARED)
+def test_facts_are_compared(pool, facts, may_differ, said):
+    for good, result in pool.outcomes(compare, 3, facts=facts, may_differ=may_differ):
+        assert good == (said is None)
+        if good:
+            assert result == facts
+        else:
+            assert result[0] == "Disagreement"
+            assert said in result[1]
 
 
 def agree(group):

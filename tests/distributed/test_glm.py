@@ -1,6 +1,7 @@
 """Laws 6, 7 and 8 over ranks: the fit of one process, whoever holds which columns, in as few messages as promised."""
 
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -49,14 +50,31 @@ def timeless(history: list[dict]) -> list[dict]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in history]
 
 
+SOME, ALL = [0, 4, 4, N], CUTS
+"""Cuts for every case, and for one dense and one sparse case; `make test-all` has all of them for each."""
+FITS = [(case, cuts, torch.float64) for case in SPREAD for cuts in CUTS] + [
+    (case, SOME, torch.float32) for case in SPREAD
+]
+
+
+def rarely(case, cuts) -> list:
+    return [] if cuts == SOME or case in SPREAD[:2] else [pytest.mark.exhaustive]
+
+
+@cache
+def fit_of_one_process(case, dtype):
+    return fit(case.problem(dtype), case.settings("sgd", dtype=dtype))
+
+
 @pytest.mark.parametrize(
-    ("cuts", "dtype"), [(cuts, torch.float64) for cuts in CUTS] + [([0, 4, 4, N], torch.float32)], ids=str
+    ("case", "cuts", "dtype"),
+    [pytest.param(case, cuts, dtype, marks=rarely(case, cuts)) for case, cuts, dtype in FITS],
+    ids=str,
 )
-@pytest.mark.parametrize("case", SPREAD, ids=str)
 def test_ranks_fit_what_one_process_fits(pool, case, cuts, dtype):
     size = len(cuts) - 1
     ranks = pool.run(fit_columns, size, case=case, cuts=cuts, members=MEMBERS, dtype=dtype)
-    expected, expected_ends = fit(case.problem(dtype), case.settings("sgd", dtype=dtype))
+    expected, expected_ends = fit_of_one_process(case, dtype)
     for member in range(len(MEMBERS)):
         ends, histories = ([rank[member][i] for rank in ranks] for i in (0, 1))
         whole = [joined([rank[epoch] for rank in ends]) for epoch in range(EPOCHS)]
@@ -111,6 +129,7 @@ def test_the_formula_for_whole_blocks():
 CODEC = Codec(QSGDInf(bits=8, bucket_size=64))
 WIRES = {"fp32": Precision(), "bf16": Precision(gram_wire="bf16"), "codec": Precision(gram_wire=CODEC)}
 WIRES |= {"C": recipe("C"), "D": recipe("D")}
+MORE = [("dense", 2), ("sparse", 3)]
 
 
 def fit_over(group, case, precision, max_iter):
@@ -135,25 +154,28 @@ def fit_over(group, case, precision, max_iter):
     return solution.state.coef, solution.state.intercept, solution.history, solution.messages, seen
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("layout", ["dense", "sparse"])
-@pytest.mark.parametrize("wire", [name for name in WIRES if name != "fp32"])
-def test_a_narrow_wire_fits_nearly_as_well(pool, wire, layout, size):
+@pytest.mark.parametrize(
+    ("layout", "size"),
+    [("dense", 3), ("sparse", 2), *(pytest.param(*both, marks=pytest.mark.exhaustive) for both in MORE)],
+)
+def test_a_narrow_wire_fits_nearly_as_well(pool, layout, size):
     case = Case("bernoulli", layout=layout, batch_size=8)
     losses = {}
-    for name in ("fp32", wire):
-        ranks = pool.run(fit_over, size, case=case, precision=WIRES[name], max_iter=10)
+    for name, precision in WIRES.items():
+        ranks = pool.run(fit_over, size, case=case, precision=precision, max_iter=10)
         losses[name] = ranks[0][2][-1]["loss"]
         for _, intercept, history, _, seen in ranks[1:]:  # every rank holds the same bits
-            assert torch.equal(intercept, ranks[0][1])
+            assert torch.equal(intercept, ranks[0][1]), name
             assert [(row["loss"], row["objective"]) for row in history] == [
                 (row["loss"], row["objective"]) for row in ranks[0][2]
-            ]
+            ], name
             for mine, first in zip(seen, ranks[0][4], strict=True):
-                assert torch.equal(mine[2], first[2])
-                assert torch.equal(mine[3], first[3])
-    assert losses[wire] == pytest.approx(losses["fp32"], rel=5e-3)
-    assert losses[wire] != losses["fp32"]
+                assert torch.equal(mine[2], first[2]), name
+                assert torch.equal(mine[3], first[3]), name
+    usual = losses.pop("fp32")
+    for name, loss in losses.items():
+        assert loss == pytest.approx(usual, rel=5e-3), name
+        assert loss != usual, name
 
 
 def test_a_codec_changes_the_gram_matrix_and_nothing_before_it(pool):

@@ -1,9 +1,6 @@
 """The same fit on one rank and on several; rows cut by rows or by columns; mistakes on one rank are told to all."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 import scipy.sparse
 import torch
 
+from forking import run_script
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.exchange import Communicator
 
@@ -209,10 +207,7 @@ def test_each_rank_reads_its_own_columns(pool, tmp_path, kind):
 def test_the_guide_s_script_under_torchrun(tmp_path):
     script = re.search(r'```python title="fit.py"\n(.*?)```', GUIDE.read_text(), flags=re.DOTALL)
     (tmp_path / "fit.py").write_text(script.group(1))
-    first = subprocess.run([sys.executable, "fit.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "fit.py"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, env=environment)
+    first, run = (run_script(tmp_path / "fit.py", tmp_path, ranks) for ranks in (0, 2))
     assert first.returncode == 0, first.stderr
     assert run.returncode == 0, run.stderr
     (one,) = first.stdout.splitlines()

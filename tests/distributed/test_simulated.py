@@ -107,7 +107,7 @@ def test_float32_alone_has_a_ratio_of_one():
 
 def test_one_loss_a_worker():
     workers = laconic.SimulatedWorkers(network(), "nuqsgd", 4)
-    with pytest.raises(ValueError, match="need 4 losses, one a worker, got 1"):
+    with pytest.raises(ValueError, match="need 4 losses, one per worker, got 1"):
         workers.backward([lambda: torch.zeros(())])
     for n_workers in (0, 2.5, True):
         with pytest.raises(ValueError, match=f"n_workers must be a whole number, at least 1; got {n_workers}"):

@@ -6,26 +6,36 @@ import time
 
 import torch
 
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
+from laconic.exchange.agreement import raise_on_all_ranks
 
 
-def add(tell, *, number):
+def add(progress, *, number):
     comm = Communicator.over()
     v = torch.tensor([float(number + comm.rank)])
     comm.all_reduce(v)()
-    tell("adding")
+    progress("adding")
     print("not a result")  # noqa: T201
     return {"rank": comm.rank, "sum": float(v), "threads": torch.get_num_threads(), "pid": os.getpid()}
 
 
-def fail_on_one(tell):
+def fail_on_one(progress):
     if Communicator.over().rank == 1:
         raise RuntimeError("the sky has fallen")
-    time.sleep(60)
+    time.sleep(600)
 
 
-def sleep(tell, *, notes):
+def sleep(progress, *, notes):
     with open(os.path.join(notes, f"{os.getpid()}"), "w"):
         pass
     sys.stderr.write("asleep\n")
-    time.sleep(60)
+    time.sleep(600)
+
+
+def refuse(progress, *, wrong):
+    """Raise an error that speaks of an option on one rank; the others are told."""
+    comm = Communicator.over()
+    with raise_on_all_ranks(comm):
+        if comm.rank == wrong:
+            raise InvalidOption(Option("batch_size"), " must be at least 1")
