@@ -89,16 +89,15 @@ def analyze(
             file = stack.enter_context(atomic_write(output)) if output and _checked(output) else None
         begin = stack.enter_context(progress(1 + 9 * blocks, quiet=quiet))
         found = find(given, begin)
-        report = make_report(found) if as_json or (output and output.suffix != ".svg") else {}
+        report = make_report(found)
         if file and output:
             file.write(_written(found, report, output.suffix))
     if as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
-    from laconic.cli.analyze_text import page
-    from laconic.report import show
+    from laconic.report import show, terminal
 
-    show(page(found))
+    show(terminal("analyze", report))
 
 
 def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
@@ -206,6 +205,9 @@ def _written(found: Found, report: dict[str, Any], suffix: str) -> str:
         from laconic import report as pages
 
         return pages.report("laconic analyze", [pages.Run("analyze", "analyze", report)])[0]
-    from laconic.cli.analyze_text import figure
+    from laconic.report import Bar, bars
 
-    return figure(found)
+    terms = sorted(found.analysis.terms, key=lambda term: [t.format for t in found.analysis.terms].index(term.format))
+    title = f"{found.options['data']}, {found.data.family}: local error of an outer iteration ÷ its step"
+    rows = [Bar(f"{term.format}  {term.knob}", term.measured, term.bound) for term in terms]
+    return bars(title, rows, ("measured", "bound"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -11,8 +12,9 @@ from laconic.planner.choice import Choice, precision
 from laconic.planner.curves import Curves, against_rate, against_s
 from laconic.planner.plan import rate
 from laconic.planner.terms import duration
+from laconic.report import Column, Table, text
 from laconic.report.lines import Chart, Curve, page, svg
-from laconic.report.table import Column, table
+from laconic.report.terminal import grid
 
 SHOWN = 12
 CHARTS = (".html", ".svg")
@@ -36,36 +38,42 @@ def shown(made: Plan, calibration: Calibration | None) -> Iterator[RenderableTyp
 
 
 def options(made: Plan) -> RenderableType:
-    """The fastest options and the baselines, one a line."""
+    """The fastest options and the baselines, one per line."""
     order = sorted(made.choices, key=lambda choice: choice.seconds)
-    kept = [c for c in order[:SHOWN] if c is not None]
+    kept = order[:SHOWN]
     kept += [c for c in (made.recommended, made.fp32, made.bf16) if c.option not in [k.option for k in kept]]
-    columns: list[Column[Choice]] = [
-        Column("", lambda c: "→" if c.option == made.recommended.option else " ", "left"),
-        Column("option", lambda c: c.option.label, "left"),
-        Column("predicted", lambda c: duration(c.seconds)),
-        Column("work", lambda c: duration(c.cost.work_seconds / c.cost.iterations)),
-        Column("wire", lambda c: duration(c.cost.wire_seconds / c.cost.iterations)),
-        _compared(made.fp32),
-        _compared(made.bf16),
-        Column("MB a rank", lambda c: f"{c.memory_bytes / 1e6:.0f}"),
-    ]
     unit, plain = ("an iteration", "sgd in that recipe") if made.kind == "glm" else ("a step", "that all-reduce")
     more = len(made.choices) - len(kept)
-    return table(
+    table = Table(
         f"Predicted time of {unit}",
-        columns,
-        kept,
+        [
+            text("", "mark"),
+            text("option", "option"),
+            Column("predicted", "seconds", "s"),
+            Column("work", "work", "s"),
+            Column("wire", "wire", "s"),
+            Column(f"× {precision(made.fp32.option)}", "over_fp32"),
+            Column(f"× {precision(made.bf16.option)}", "over_bf16"),
+            Column("MB per rank", "memory", "MB"),
+        ],
         f"work: this rank's own; wire: messages, some of which may pass behind the work; ×: times as fast as {plain}."
         + (f" {more} more are in --json." if more > 0 else ""),
     )
+    return grid(table.grid([_row(made, choice) for choice in kept]))
 
 
-def _compared(baseline: Choice) -> Column[Choice]:
-    """How many times as fast as a baseline, which its recipe or codec stands for."""
-    return Column(
-        f"× {precision(baseline.option)}", lambda c: f"{baseline.seconds / c.seconds:.2f}" if c.seconds else "–"
-    )
+def _row(made: Plan, choice: Choice) -> dict[str, Any]:
+    seconds, cost = choice.seconds, choice.cost
+    return {
+        "mark": "→" if choice.option == made.recommended.option else " ",
+        "option": choice.option.label,
+        "seconds": seconds,
+        "work": cost.work_seconds / cost.iterations,
+        "wire": cost.wire_seconds / cost.iterations,
+        "over_fp32": made.fp32.seconds / seconds if seconds else None,
+        "over_bf16": made.bf16.seconds / seconds if seconds else None,
+        "memory": choice.memory_bytes,
+    }
 
 
 def charts(made: Plan) -> list[Chart]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from laconic.errors import InvalidOption, Option
+from laconic.errors import InvalidOption
 from laconic.exchange import Communicator
 from laconic.exchange.launch import Host, RankFailed, inside_torchrun, join_ranks, start_ranks
 from laconic.measure.environment import Environment
@@ -39,9 +39,7 @@ def calibrate_here(
         arguments["ranks_here"] = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
         results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
     elif not 1 <= ranks <= MOST_RANKS:
-        raise InvalidOption(
-            f"from 1 to {MOST_RANKS} ", Option("ranks"), f" can be started here, got {ranks}; plan for more from a file"
-        )
+        raise InvalidOption(f"from 1 to {MOST_RANKS} ranks can be started here, got {ranks}; plan for more from a file")
     else:
         try:
             results = start_ranks(function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, progress=tell)

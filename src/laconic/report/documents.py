@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from statistics import median
 
+from laconic.report.bars import text_bar
 from laconic.report.blocks import Axis
 from laconic.report.presentation import (
     BarChart,
     Column,
     LineChart,
     Presentation,
-    Settings,
     Table,
     Text,
     text,
@@ -20,10 +21,10 @@ from laconic.report.units import shown
 from laconic.report.values import Row, names_in, number_in, rows_in, text_in
 
 
-def shape(row: Row) -> str:
+def shape(row: Row, times: str = " × ", end: str = "") -> str:
     """Rows × columns, where both are known."""
     m, n = number_in(row, "n_rows"), number_in(row, "n_features")
-    return "" if m is None or n is None else f"{m:,.0f} × {n:,.0f}"
+    return "" if m is None or n is None else f"{m:,.0f}{times}{n:,.0f}{end}"
 
 
 def _fits(document: Row) -> list[Row]:
@@ -83,7 +84,7 @@ FITS = Presentation(
         ),
         Text(_metrics, listed=True),
     ],
-    lambda document: f"{shape(rows_in(document)[0])} values." if shape(rows_in(document)[0]) else "",
+    lambda document: shape(rows_in(document)[0], " rows × ", " columns"),
     split=_fits,
     all_rows=False,
 )
@@ -121,19 +122,88 @@ PLANS = Presentation(
     all_rows=False,
 )
 
+
+def _analysed(document: Row) -> str:
+    given, n_blocks = document.get("options"), len(rows_in(document, "blocks"))
+    return (
+        f"{shape(document, ' rows × ', ' columns')}; {text_in(document, 'family')}; s = {text_in(document, 's')}, "
+        f"batches of {text_in(given, 'batch_size')}, steps of {shown(number_in(document, 'eta0'))}, "
+        f"{text_in(given, 'ranks')} ranks, {n_blocks} outer iterations of the first epoch"
+    )
+
+
+def _bounds(document: Row) -> list[str]:
+    """Whether the bounds hold, how close they are, and where there is none."""
+    rows = rows_in(document)
+    held = "A BOUND DOES NOT HOLD" if any(row.get("holds") is False for row in rows) else "every bound holds"
+    ratios = [ratio for row in rows if (ratio := number_in(row, "ratio")) is not None]
+    close = f"; bound ÷ measured is {shown(median(ratios))} in the median" if ratios else ""
+    noted = [row for row in rows if row.get("note")]
+    notes = dict.fromkeys(f"{text_in(r, 'knob')} in {text_in(r, 'format')}: {text_in(r, 'note')}" for r in noted)
+    return [held + close, *(f"no bound for {note}" for note in notes)]
+
+
+def _by_format(rows: Sequence[Row]) -> Sequence[Row]:
+    """The terms of one format after another, with bars on a logarithmic scale."""
+    sizes = [size for row in rows if (size := number_in(row, "measured"))] or [1.0]
+    low, high = min(sizes) / 2, max(sizes)
+    order = names_in(rows, "format")
+    bars = [{**row, "bar": text_bar(number_in(row, "measured") or 0.0, low, high, 16)} for row in rows]
+    return sorted(bars, key=lambda row: order.index(text_in(row, "format")))
+
+
+def _stopped(row: Row) -> str:
+    """The knob that keeps a recipe from being cheaper, and what it would come to."""
+    step = next(iter(rows_in(row, "stopped_by")), None)
+    if step is None:
+        return "nothing lower"
+    return f"{text_in(step, 'knob')} ({text_in(step, 'format')}: {shown(number_in(step, 'error'), digits=2)})"
+
+
 ANALYSES = Presentation(
-    lambda document: " ".join(
-        filter(
-            None,
-            [
-                f"Precision on {text_in(document.get('options'), 'data', 'data')}",
-                f"({shape(document)})," if shape(document) else "",
-                text_in(document.get("options"), "device", "cpu"),
-            ],
-        )
+    lambda document: (
+        f"Precision on {text_in(document.get('options'), 'data', 'data')}, "
+        f"{text_in(document.get('options'), 'device', 'cpu')}"
     ),
     [
-        Settings(),
+        Table(
+            "Nine terms",
+            [
+                text("format", "format"),
+                text("knob", "knob"),
+                Column("bound", "bound", digits=2),
+                Column("measured", "measured", digits=2),
+                Column("bound ÷ measured", "ratio"),
+                Column("share", "share", "%"),
+                text("measured, logarithmic", "bar"),
+            ],
+            "‖x' − x'(fp64)‖ ÷ ‖x'(fp64) − x‖ with this knob lowered and all others fp64: the largest of the outer "
+            "iterations; share: of its format.",
+            rows=_by_format,
+        ),
+        Text(_bounds),
+        Table(
+            "Recipes",
+            [
+                text("recipe", "recipe"),
+                Column("measured", "measured", digits=2),
+                Column("sum of terms", "predicted", digits=2),
+            ],
+            "The sum includes what float32 arithmetic itself costs.",
+            of="recipes",
+        ),
+        Table(
+            "Tolerances",
+            [
+                text("tolerance", lambda row: f"{number_in(row, 'tolerance') or 0.0:g}"),
+                text("cheapest recipe", "recipe"),
+                Column("measured", "measured", digits=2),
+                Column("bytes", "bytes", "B"),
+                Column("in fp32", "fp32_bytes", "B"),
+                text("stopped by", _stopped),
+            ],
+            of="choices",
+        ),
         BarChart(
             "Error of the new weights as a share of the step, one knob lowered at a time",
             "measured",
@@ -142,23 +212,8 @@ ANALYSES = Presentation(
             log=True,
             limit=("bound", "bound that always holds"),
         ),
-        Table(
-            "Recipes",
-            [text("recipe", "recipe"), Column("measured error", "measured"), Column("predicted", "predicted")],
-            of="recipes",
-        ),
-        Table(
-            "The cheapest recipe for a tolerance",
-            [
-                Column("tolerance", "tolerance"),
-                text("cheapest recipe", "recipe"),
-                Column("measured error", "measured"),
-                Column("bytes", "bytes", "B"),
-                Column("in fp32", "fp32_bytes", "B"),
-            ],
-            of="choices",
-        ),
     ],
+    _analysed,
 )
 
 register(FIT, FITS)

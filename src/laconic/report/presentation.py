@@ -93,15 +93,14 @@ class Table:
     def blocks(self, document: Row) -> list[b.Block]:
         rows = list(self.rows(rows_in(document, self.of)))
         groups = [[r for r in rows if text_in(r, self.by) == name] for name in names_in(rows, self.by)]
-        return [block for group in (groups if self.by else [rows]) for block in self._grid(group)]
+        return [grid for group in (groups if self.by else [rows]) if (grid := self.grid(group)).headings]
 
-    def _grid(self, rows: list[Row]) -> list[b.Block]:
+    def grid(self, rows: list[Any]) -> b.Grid:
+        """These rows as a block."""
         used = [c for c in self.columns if any(c.holds_something(row) for row in rows)]
-        if not used:
-            return []
-        title = self.title(rows) if callable(self.title) else self.title
+        title = self.title(rows) if callable(self.title) and rows else str(self.title)
         cells = [[column.cell(row) for column in used] for row in rows]
-        return [b.Grid(title, [c.heading for c in used], cells, self.note, self.folded)]
+        return b.Grid(title, [c.heading for c in used], cells, self.note, self.folded)
 
 
 @dataclass(frozen=True, slots=True)

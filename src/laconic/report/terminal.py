@@ -17,6 +17,7 @@ from laconic.report.values import Row
 
 WIDEST = 10_000
 """Columns of a terminal that no table fills."""
+GLUE = "\N{NO-BREAK SPACE}"
 
 
 def terminal(suite: str, document: Row) -> Iterator[RenderableType]:
@@ -65,14 +66,14 @@ def grid(one: Grid) -> Table:
         caption_justify="left",
         caption_style="dim",
     )
-    numeric, headings, cells = one.numeric(), list(one.headings), _cells(one)
+    numeric, headings, cells = one.numeric(), [_glued(heading) for heading in one.headings], _cells(one)
     first = _first_spread(one)
     if first is not None:
         headings[first] += SPREAD
     for i, number in enumerate(numeric):
-        width = max(map(cell_len, [*headings[i].split(), *(row[i] for row in cells)]), default=1)
+        width = max(map(cell_len, [*headings[i].split(" "), *(row[i] for row in cells)]), default=1)
         built.add_column(
-            "\n".join(wrap(headings[i], max(width, 1), break_long_words=False)) if number else headings[i],
+            ("\n".join(wrap(headings[i], width, break_long_words=False)) if number else headings[i]).replace(GLUE, " "),
             justify="right" if number else "left",
             no_wrap=number,
             overflow="fold",
@@ -92,6 +93,11 @@ def show(parts: Iterable[RenderableType]) -> None:
         needed = Measurement.get(console, console.options.update(max_width=WIDEST), part).minimum
         console.width = max(width, needed) if isinstance(part, Table) else width
         console.print(part)
+
+
+def _glued(heading: str) -> str:
+    """A sign and what follows it stay on one line."""
+    return heading.replace("× ", "×" + GLUE).replace("÷ ", "÷" + GLUE)
 
 
 def _first_spread(one: Grid) -> int | None:
