@@ -10,9 +10,11 @@ import torch
 
 from glm.tables import EPOCHS, FAMILIES, Case, M, arrays, distance, fit, plain, same_bits, stored, vectors
 from laconic import LaconicError
+from laconic.exchange import Communicator
 from laconic.glm import (
     Adaptive,
     Constant,
+    DenseColumns,
     Diverged,
     Outcome,
     Penalty,
@@ -21,7 +23,9 @@ from laconic.glm import (
     Sampling,
     Settings,
     State,
+    Tweedie,
     begin,
+    checkpoint,
     recipe,
     schedule,
     solve,
@@ -475,3 +479,13 @@ def test_an_offset_may_be_a_column():
     problem, settings = Case("poisson", offset=True).problem(), Case("poisson", offset=True).settings()
     column = replace(problem, offset=problem.offset.reshape(-1, 1))
     assert torch.equal(solve(problem, settings).state.coef, solve(column, settings).state.coef)
+
+
+def test_a_checkpoint_of_another_tweedie_power_is_refused(tmp_path):
+    """The name of a family alone does not say which loss a fit has."""
+    settings, y = Settings(), torch.ones(2)
+    then, now = (Problem(DenseColumns(torch.ones(2, 1)), Tweedie(power), y) for power in (1.2, 1.8))
+    manifest = checkpoint.Manifest(1, checkpoint.fingerprint(then, settings), {}, [])
+    own, like = checkpoint.fingerprint(now, settings), begin(now, settings)
+    with pytest.raises(checkpoint.OtherSettings, match=r"other tweedie_power: then 1\.2, now 1\.8"):
+        checkpoint.restore(tmp_path, manifest, own, like, columns=(0, 1), comm=Communicator())

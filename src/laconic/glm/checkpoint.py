@@ -1,11 +1,11 @@
-"""Checkpoints: a fit that was killed goes on where it stood, bit for bit.
+"""Checkpoints: a fit that was killed continues from its last checkpoint, bit for bit as if it had not been.
 
-A folder holds, for checkpoint number k of P ranks,
+For checkpoint number k of P ranks a folder holds
 
-    000k-rank-0.safetensors … 000k-rank-(P−1).safetensors     the tensors of each rank's state, its own columns
-    checkpoint.json                                           which k is the last whole one, and all that is no tensor
+    000k-rank-0.safetensors … 000k-rank-(P−1).safetensors     tensors of each rank's state, for its own columns
+    checkpoint.json                                           the number k of the last complete one; all but tensors
 
-The manifest is renamed into place last, so whatever moment a fit is killed at, it names files that are whole.
+The manifest checkpoint.json is renamed into place last. Whenever a fit is killed, it names complete files.
 """
 
 import json
@@ -31,28 +31,28 @@ from laconic.glm.solvers import Progress, Settings, State
 FORMAT = 1
 MANIFEST = "checkpoint.json"
 EPOCH_SECONDS = 1.0
-"""Epochs that end sooner than this after the last checkpoint make none."""
+"""No checkpoint is written at the end of an epoch sooner than this after the last one."""
 LATER = ("bytes_sent", "messages")
-"""Numbers that the first checkpoints of this format do not have: they count from where those stood."""
+"""Numbers that the first checkpoints of this format lack; there they count from 0."""
 _FILE = re.compile(r"\d{6}-rank-\d{1,6}\.safetensors")
 _LEFT_OVER = re.compile(rf"\.({_FILE.pattern}|checkpoint\.json)\.[0-9a-f]{{8}}\.tmp")
 
 Fingerprint = Mapping[str, Any]
-"""What a checkpoint is of: JSON values by the names a user knows them by."""
+"""What identifies a fit: JSON values by the names that a user knows them by."""
 
 
 class OtherSettings(LaconicError, ValueError):
-    """A checkpoint of another fit than the one that is to go on."""
+    """The checkpoint belongs to another fit than the one that is to continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The last whole checkpoint of a folder.
+    """The last complete checkpoint of a folder.
 
     number       counts the checkpoints
     fingerprint  of problem and settings
     numbers      `State.numbers()`
-    files        a rank's tensors each
+    files        one file of tensors per rank
     """
 
     number: int
@@ -63,10 +63,11 @@ class Manifest:
 
 
 def fingerprint(problem: Problem, settings: Settings, **more: Any) -> dict[str, Any]:
-    """What must be the same for a fit to go on; `max_iter` need not, so that a fit can be given more epochs."""
+    """What must be the same for a fit to continue; `max_iter` need not, so that a fit can be given more epochs."""
     vectors = (problem.y, problem.weights, problem.offset)
     return {
         "family": problem.family.name,
+        **problem.family.parameters,
         "solver": settings.solver,
         "s": settings.s,
         **asdict(settings.sampling),
@@ -87,7 +88,7 @@ def fingerprint(problem: Problem, settings: Settings, **more: Any) -> dict[str, 
 
 
 def latest(folder: Path) -> Manifest | None:
-    """The last whole checkpoint, or None where there is none; `CorruptPayload` for what we cannot have written."""
+    """The last complete checkpoint of a folder, or None; raises CorruptPayload if the manifest is not one of ours."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -106,7 +107,7 @@ def _check(manifest: Manifest) -> None:
         raise TypeError("its number or fingerprint is missing")
     files = manifest.files
     if not isinstance(files, list) or not files or not all(isinstance(f, str) and _FILE.fullmatch(f) for f in files):
-        raise TypeError("its files are not named as ours are")
+        raise TypeError("its files do not have the names of checkpoint files")
     _check_numbers(manifest.numbers)
 
 
@@ -124,7 +125,7 @@ def _check_numbers(numbers: dict[str, Any]) -> None:
         if not good or (isinstance(value, float) and math.isnan(found)) or (type(value) is int and found < 0):
             raise TypeError(f"its {name} is {found!r}")
     if not all(isinstance(row, dict) for row in numbers["history"]):
-        raise TypeError("its history is not one of epochs")
+        raise TypeError("its history is not a list of epochs")
 
 
 def restore(
@@ -132,9 +133,9 @@ def restore(
 ) -> State:
     """The state that a checkpoint holds, for this rank's columns.
 
-    now      fingerprint of the fit that is to go on; `OtherSettings` names the first field that differs
+    now      fingerprint of the fit that is to continue; raises OtherSettings naming the first field that differs
     like     a state at its beginning: shapes and types must be those
-    columns  (first, last) of this rank; with another number of ranks than the checkpoint's the fit goes on, too, but
+    columns  (first, last) of this rank; a fit on another number of ranks than the checkpoint's continues as well, but
              not to the same last bits
     """
     then = manifest.fingerprint
@@ -142,7 +143,7 @@ def restore(
         if then.get(name) != json.loads(json.dumps(now.get(name))):
             raise OtherSettings(
                 f"the checkpoint in {folder} was made with other {name}: then {then.get(name)}, now {now.get(name)}; "
-                "go on with the same data and settings, or use another folder"
+                "continue with the same data and settings, or use another folder"
             )
     if len(manifest.files) == comm.size:
         tensors = _rank_tensors(folder, manifest, comm.rank)
@@ -173,12 +174,12 @@ _TENSORS = {"x", "momentum", "average", "intercept.value", "intercept.momentum",
 
 
 class Checkpointer:
-    """A callback for `solve` that saves its state, at the ends of epochs and after so many seconds.
+    """A callback for `solve` that saves its state at the end of an epoch and every few seconds.
 
-    folder         to save to; made where it is missing. All ranks must see the same one
+    folder         to save to, created if missing; all ranks must see the same one
     fingerprint    of problem and settings
-    comm           the ranks: all call this together, and rank 0's clock decides
-    every_seconds  at most so much work is lost; 0 saves after every segment of an epoch
+    comm           the ranks: each calls this after every segment, and rank 0's clock decides
+    every_seconds  the most work that a kill can lose; 0 saves after every segment of an epoch
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Checkpointer:
         self.last = clock()
 
     def __call__(self, progress: Progress) -> None:
-        """Save where it is time to."""
+        """Save if it is time to."""
         waited = self.clock() - self.last
         least = min(EPOCH_SECONDS, self.every_seconds) if progress.fraction == 1 else self.every_seconds
         if on_any(self.comm, self.comm.rank == 0 and waited >= least):
@@ -208,9 +209,9 @@ class Checkpointer:
     def save(self, state: State) -> None:
         """Save now:
 
-        1. every rank writes the tensors of its columns, whole, under the next number;
+        1. every rank writes the tensors of its columns under the next number;
         2. once all have, rank 0 writes the manifest that names them;
-        3. rank 0 removes what it no longer names.
+        3. rank 0 removes the files that it no longer names.
         """
         number = self.number + 1
         files = [f"{number:06d}-rank-{rank}.safetensors" for rank in range(self.comm.size)]
@@ -225,7 +226,7 @@ class Checkpointer:
 
 
 def _as_json(numbers: dict[str, object]) -> dict[str, object]:
-    """Infinity, which is the best loss before there is one, has no place in JSON."""
+    """With None for infinity, the best loss before there is one, which JSON lacks."""
     return numbers | ({"best_loss": None} if numbers["best_loss"] == math.inf else {})
 
 
@@ -237,7 +238,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _remove_others(folder: Path, files: list[str]) -> None:
-    """Tensors of older checkpoints, and what a kill has left."""
+    """Remove tensors of older checkpoints, and temporary files that a kill has left."""
     for path in folder.iterdir():
         if path.name not in files and (_FILE.fullmatch(path.name) or _LEFT_OVER.fullmatch(path.name)):
             path.unlink(missing_ok=True)

@@ -38,6 +38,11 @@ class Family(ABC):
         """The family for targets of so many classes, with what it needs of a fit's options."""
         return cls()
 
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Numbers of its own that a fit depends on, by the names of their options; checkpoints compare them."""
+        return {}
+
     @abstractmethod
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """φ(z, y), shape (m,): the negative log-likelihood, up to a constant that depends on y alone."""

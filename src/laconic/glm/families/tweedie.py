@@ -35,6 +35,10 @@ class Tweedie(Family):
     def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
         return cls((options or {}).get("tweedie_power", 1.5))
 
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {"tweedie_power": self.power}
+
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         up, down = self._terms(z, y)
         return (up / (2 - self.power) + down / (self.power - 1))[:, 0]
