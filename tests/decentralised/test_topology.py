@@ -7,7 +7,7 @@ import torch
 from laconic import DCDPSGD, DPSGD, ECDPSGD, Complete, Custom, Exponential, Ring, SimulatedGraph, Star, Torus
 from laconic.exchange import Mixing
 from laconic.exchange.topology import TOPOLOGIES as NAMES
-from laconic.exchange.topology import by_name, topology_for
+from laconic.exchange.topology import topology_for
 
 TOPOLOGIES = [Ring(), Torus(), Exponential(), Star(), Star(hub=0), Complete()]
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 12, 16]
@@ -106,7 +106,7 @@ def test_other_mistakes_are_told():
     with pytest.raises(ValueError, match="at least 1 node, got 0"):
         Ring().mixing(0)
     with pytest.raises(ValueError, match="unknown topology 'line'; choose one of ring, torus"):
-        by_name("line")
+        topology_for("line")
     with pytest.raises(TypeError, match=r"topology must be one such as Ring\(\), or a name such as 'ring', got 3"):
         topology_for(3)
     for matrix in ([1.0], 1.0, [[None]], [["a"]]):

@@ -1,6 +1,7 @@
 """Ranks that are started, or joined: their results come back, their failures are shown, none is left behind."""
 
 import os
+import signal as signals
 import subprocess
 import sys
 import time
@@ -76,28 +77,25 @@ STARTER = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
 from laconic.exchange.launch import Host, start_ranks
-start_ranks("rank_functions:sleep", {"notes": NOTES}, [Host()] * 2)
+start_ranks("rank_functions:sleep", {"notes": NOTES}, [Host()] * SIZE)
 """
 
 
-@pytest.mark.parametrize("signal", ["SIGINT", "SIGKILL"])
-def test_ranks_end_with_their_starter(signal, tmp_path):
-    import signal as signals
-
-    starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER.replace("NOTES", repr(str(tmp_path)))], stderr=subprocess.DEVNULL
-    )
+@pytest.mark.parametrize(("signal", "size"), [(signals.SIGINT, 2), (signals.SIGKILL, 1)])
+def test_ranks_end_with_their_starter(signal, size, tmp_path):
+    code = STARTER.replace("NOTES", repr(str(tmp_path))).replace("SIZE", str(size))
+    starter = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 240
-        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        while len(list(tmp_path.iterdir())) < size and time.monotonic() < deadline:
             time.sleep(0.05)
-        starter.send_signal(getattr(signals, signal))
+        starter.send_signal(signal)
         assert starter.wait(240) != 0
     finally:
         starter.kill()
         starter.wait()
     pids = [int(note.name) for note in tmp_path.iterdir()]
-    assert len(pids) == 2
+    assert len(pids) == size
     assert all_end(pids)
 
 

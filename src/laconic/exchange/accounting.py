@@ -1,4 +1,4 @@
-"""What an exchange cost and what it lost."""
+"""The accounting of an exchange: bytes, seconds and quantisation error."""
 
 import time
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Accounting:
 
 
 class _Timed:
-    """Adds the time of a block to one of an accounting's fields; entered dozens of times an exchange."""
+    """Adds the time of a block to one of an accounting's fields; entered dozens of times per exchange."""
 
     __slots__ = ("accounting", "name", "start")
 

@@ -1,4 +1,4 @@
-"""One process group, seen from one of its ranks, and how its threads share cores with the rest of the program."""
+"""A channel: one process group as one of its ranks uses it, and how its threads share cores with the program."""
 
 import os
 from collections.abc import Iterator
@@ -38,13 +38,13 @@ class Channel:
         return torch.device("cpu") if self.is_gloo else device
 
     def timeout(self, device: torch.device = CPU) -> timedelta | None:
-        """For which messages from `device` are waited for; None if the group does not tell."""
+        """How long messages from `device` are waited for; None if the group does not tell."""
         wire = self.wire_device(device)
         options = getattr(self.group._get_backend(wire), "options", None) if backend_of(self.group, wire) else None
         return getattr(options, "_timeout", None)
 
     def wait(self, work: dist.Work | None) -> None:
-        """Until the work is done; `ExchangeFailed` if it fails."""
+        """Wait until the work is done; raises `ExchangeFailed` if it fails."""
         try:
             if work is not None:
                 work.wait()
@@ -59,7 +59,7 @@ class Channel:
 def backend_of(group: dist.ProcessGroup, device: torch.device = CPU) -> str:
     """What carries tensors of `device`, such as "gloo"; "" if nothing does.
 
-    A group's own name does not say: it may be one a device ("cpu:gloo,cuda:nccl"), or "undefined" where torch chose.
+    A group's own name does not say: it may be one per device ("cpu:gloo,cuda:nccl"), or "undefined" where torch chose.
     """
     backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))
     return "gloo" if set(backends.values()) == {"gloo"} else backends.get(device.type, "")

@@ -1,4 +1,4 @@
-"""Ranks that can talk to each other, or one that talks to itself."""
+"""The ranks of an exchange: a process group with its channels, or one rank alone."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,9 +19,9 @@ N_TAGS = 4
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """Ranks, and the channels between them: one, or one for each phase of an exchange.
+    """Ranks, and the channels between them: a single one, or one for each phase of an exchange.
 
-    Messages on one channel must be sent in the same order by all ranks. With a channel a phase, phase two of one tensor
+    All ranks must send the messages of a channel in the same order. With one channel per phase, phase two of one tensor
     and phase one of the next may run in either order, so exchanges can be pipelined (see `Pipeline`).
 
     rank, size  this rank's place in the group; 0 of 1 without a process group

@@ -1,4 +1,4 @@
-"""A mixing matrix: who talks to whom, and with what weight."""
+"""Mixing matrices: which nodes are neighbours, and with what weight they average each other's models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Mixing:
-    """W (n, n), symmetric and doubly stochastic: Σ_j W_ij = 1, W_ij = W_ji ≥ 0, and W_ij > 0 where i and j talk.
+    """W (n, n), symmetric and doubly stochastic: Σ_j W_ij = 1, W_ij = W_ji ≥ 0, and W_ij > 0 for neighbours i and j.
 
-    rows  the matrix, a tuple a row
+    rows  the matrix, one tuple per row
 
-    A matrix that is none of this is refused with the row that is wrong; so is a graph in which models would never
-    agree, because it falls into parts or because it only swaps them.
+    Any other matrix raises `ValueError`, which names the row; so does a graph in which models would never agree,
+    because it falls into parts or only swaps them.
 
     >>> mixing = Mixing.of([[0.5, 0.5], [0.5, 0.5]])
     >>> mixing.neighbours(0), mixing.spectral_gap
@@ -60,7 +60,7 @@ class Mixing:
         return self.rows[i][j]
 
     def neighbours(self, i: int) -> list[int]:
-        """Nodes that node i talks to, itself not among them, in ascending order."""
+        """The neighbours of node i, itself not among them, in ascending order."""
         return [j for j, weight in enumerate(self.rows[i]) if weight > 0 and j != i]
 
     def tracked(self, i: int) -> list[int]:
@@ -69,7 +69,7 @@ class Mixing:
 
     @property
     def edges(self) -> list[tuple[int, int]]:
-        """Pairs (i, j), i < j, that talk."""
+        """Pairs (i, j) of neighbours, i < j."""
         return [(i, j) for i in range(self.size) for j in self.neighbours(i) if i < j]
 
     @cached_property
@@ -110,7 +110,7 @@ def _check_shape(rows: Sequence[Sequence[float]]) -> None:
         raise ValueError("mixing matrix: expected at least one row, got none")
     for i, row in enumerate(rows):
         if len(row) != len(rows):
-            raise ValueError(f"mixing matrix: row {i} has {len(row)} values, expected {len(rows)}, one a node")
+            raise ValueError(f"mixing matrix: row {i} has {len(row)} values, expected {len(rows)}, one per node")
 
 
 def _check_row(i: int, row: Sequence[float], rows: Sequence[Sequence[float]]) -> None:
@@ -126,7 +126,7 @@ def _check_row(i: int, row: Sequence[float], rows: Sequence[Sequence[float]]) ->
 
 
 def _symmetric(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """The same without what the tolerance lets pass: two nodes must not differ on whether they talk to each other."""
+    """The matrix made exactly symmetric: two nodes must not differ on whether they are neighbours."""
     size = range(len(rows))
     return tuple(tuple(max(0.0, (rows[i][j] + rows[j][i]) / 2) for j in size) for i in size)
 

@@ -1,4 +1,4 @@
-"""Codes to the neighbours in a graph, and theirs back: one message an edge and direction."""
+"""The exchange of codes with the neighbours in a graph: one message per edge and direction."""
 
 import time
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Neighbours:
     """This rank's place in a graph of ranks.
 
     comm     all ranks; its first channel carries the messages
-    mixing   who talks to whom
-    timeout  for which a neighbour is waited for; None for the process group's own
+    mixing   which ranks are neighbours
+    timeout  how long a neighbour is waited for; None for the process group's own
 
     >>> from laconic.exchange.topology import Ring
     >>> Neighbours.open(Ring()).ranks
@@ -59,7 +59,7 @@ class Neighbours:
 
     @property
     def ranks(self) -> list[int]:
-        """The nodes it talks to."""
+        """The neighbours of this node."""
         return self.mixing.neighbours(self.comm.rank)
 
     def start(self, codes: Sequence[torch.Tensor], bounds: Sequence[int], *, fixed_size: bool) -> "Swap":
@@ -81,7 +81,7 @@ class Neighbours:
         return swap
 
     def announce(self, own: list[int], bounds: Sequence[int], swap: "Swap") -> dict[int, list[int]]:
-        """Tell the neighbours the lengths of own codes, and learn those of theirs; none may exceed its bound."""
+        """Swap the lengths of codes with the neighbours; raises `CorruptPayload` if one exceeds its bound."""
         first = Swap(self, swap.device)
         size = 8 * len(own)
         first.begin(torch.tensor(own).view(torch.uint8).to(swap.device), {j: [size] for j in self.ranks})
@@ -104,7 +104,7 @@ class Neighbours:
         return f"{min(self.rank, j)}–{max(self.rank, j)}"
 
     def failure(self, j: int, error: RuntimeError) -> ExchangeFailed:
-        """What to tell when neighbour j does not answer."""
+        """The error if neighbour j does not answer."""
         limit = "in time" if self.timeout is None else f"within {self.timeout.total_seconds():g} s"
         reason = str(error).splitlines()[0]
         return ExchangeFailed(

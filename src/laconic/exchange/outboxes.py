@@ -17,7 +17,7 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 
 
 class LocalOutbox(Outbox):
-    """One rank that talks to itself."""
+    """Messages of one rank to itself."""
 
     def __init__(self, lengths: list[int] | None, device: torch.device, buffers: Buffers, purpose: str) -> None:
         self.lengths, self.device, self.buffers, self.purpose = lengths, device, buffers, purpose

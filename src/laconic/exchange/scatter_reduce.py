@@ -78,7 +78,7 @@ class ScatterReduce(Exchange):
 
 @dataclass(slots=True)
 class _UnderWay:
-    """One exchange on this rank, a method a step; `cuts` are those of `chunk_cuts`."""
+    """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`."""
 
     task: Task
     comm: Communicator

@@ -1,4 +1,4 @@
-"""Topologies: who talks to whom in decentralised training, and with what weights."""
+"""Topologies: the graphs of decentralised training, each with its mixing matrix."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,28 +8,13 @@ from itertools import combinations
 from laconic.checks import check_int
 from laconic.exchange.mixing import Matrix, Mixing, metropolis
 
-__all__ = [
-    "TOPOLOGIES",
-    "Complete",
-    "Custom",
-    "Exponential",
-    "Mixing",
-    "Ring",
-    "Star",
-    "Topology",
-    "Torus",
-    "by_name",
-    "metropolis",
-    "topology_for",
-]
-
 
 class Topology(ABC):
-    """A graph on `size` nodes with its mixing matrix. Members are frozen and know no ranks until they are asked."""
+    """A graph on any number of nodes, with its mixing matrix. Members are frozen."""
 
     @abstractmethod
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
-        """Pairs of nodes that talk to each other; order and repetitions do not matter."""
+        """Pairs of neighbours among `size` nodes; order and repetitions do not matter."""
 
     def mixing(self, size: int) -> Mixing:
         """The mixing matrix on `size` nodes: Metropolis weights, unless the topology has its own."""
@@ -174,25 +159,16 @@ TOPOLOGIES: dict[str, type[Topology]] = {
 }
 
 
-def by_name(name: str) -> Topology:
-    """A topology by name.
-
-    >>> by_name("ring")
-    Ring()
-    """
-    if name not in TOPOLOGIES:
-        raise ValueError(f"unknown topology {name!r}; choose one of {', '.join(TOPOLOGIES)}")
-    return TOPOLOGIES[name]()
-
-
 def topology_for(what: Topology | str) -> Topology:
-    """A topology from whatever stands for one: itself, or its name.
+    """A topology, given as itself or by name.
 
     >>> topology_for("ring"), topology_for(Star(hub=2))
     (Ring(), Star(hub=2))
     """
-    if isinstance(what, str):
-        return by_name(what)
-    if not isinstance(what, Topology):
+    if isinstance(what, Topology):
+        return what
+    if not isinstance(what, str):
         raise TypeError(f"topology must be one such as Ring(), or a name such as 'ring', got {what!r}")
-    return what
+    if what not in TOPOLOGIES:
+        raise ValueError(f"unknown topology {what!r}; choose one of {', '.join(TOPOLOGIES)}")
+    return TOPOLOGIES[what]()

@@ -1,4 +1,4 @@
-"""One line after `DistributedDataParallel(...)`: compressed gradients."""
+"""`laconic.compress`: compressed gradients under DistributedDataParallel, and their statistics."""
 
 from datetime import timedelta
 from typing import Protocol
@@ -56,10 +56,10 @@ def compress(
     groups, device = make_groups(parameters, policy), parameters[0][1].device
     asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
     comm = Communicator.open(model.process_group, device, timeout=timeout)
-    chosen, way, plan = choose(comm, groups, device) if asked is None else (*asked, None)
-    compressor = Compressor(groups, chosen, way, policy, comm, device, seed, error_every, plan=plan)
+    chosen, chosen_exchange, plan = choose(comm, groups, device) if asked is None else (*asked, None)
+    compressor = Compressor(groups, chosen, chosen_exchange, policy, comm, device, seed, error_every, plan=plan)
     names = {id(p): name for name, p in parameters}
-    config = {**describe(chosen, policy, groups), "exchange": repr(way)}
+    config = {**describe(chosen, policy, groups), "exchange": repr(chosen_exchange)}
     model.register_comm_hook(HookState(compressor, names, config), average_gradients)
     _compressors[model] = compressor
     return compressor

@@ -87,7 +87,7 @@ def _agree(state: HookState) -> None:
 def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
     compressor = state.compressor
     for parameter, shown in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        name, gradient = state.names[id(parameter)], _as_it_lies(shown, parameter)
+        name, gradient = state.names[id(parameter)], _in_place_order(shown, parameter)
         group = compressor.groups[state.group_of[name]]
         if _is_flat_group(group, gradient):
             state.values[group.index] = gradient.view(-1)
@@ -101,7 +101,7 @@ def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore
         state.handles.append(compressor.start(group, state.values[group.index]))
 
 
-def _as_it_lies(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+def _in_place_order(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """The gradient with each value in its place: buckets hold dense ones in the parameter's strides, and show rows.
 
     So what is quantised together, and a saved memory, do not depend on the memory format.

@@ -1,4 +1,4 @@
-"""Decentralised training: each node talks to its neighbours in a graph only."""
+"""Decentralised training: each node exchanges models with its neighbours in a graph only."""
 
 from laconic.training.decentralised.base import Decentralised
 from laconic.training.decentralised.dcdpsgd import DCDPSGD

@@ -47,8 +47,8 @@ class Decentralised(ABC):
     policy      what stays in float32, warm-up steps in float32, group size; see `Policy`
     seed        of the random streams; node, step and group are added to it
     group       process group; by default all ranks. Without one, this is a graph of a single node
-    timeout     for which a neighbour is waited for; then `ExchangeFailed` names the edge
-    neighbours  a place in a graph that is there already, in the place of `group` and `timeout`
+    timeout     how long a neighbour is waited for; then `ExchangeFailed` names the edge
+    neighbours  a node's place in an existing graph, instead of `group` and `timeout`
 
     At the first step neighbours swap their models in float32, so that all estimates begin exact. After `ExchangeFailed`
     the optimizer has stepped and the exchange has not: go on from a checkpoint.
