@@ -37,11 +37,13 @@ def decode(
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("name", CODERS)
 def test_same_bytes(name: str, bits: int) -> None:
+    """And the reference reads what it wrote."""
     for source in SOURCES:
         for n in SHORT:
             symbols = make_symbols(source, n, bits)
             slow, fast = (CODERS[name].encode(symbols, shape(n, bits), backend(b)) for b in ("reference", "cpu"))
-            assert torch.equal(slow, fast)
+            assert torch.equal(slow, fast), (source, n)
+            assert torch.equal(CODERS[name].decode(slow, shape(n, bits), backend("reference")), symbols), (source, n)
 
 
 @pytest.mark.parametrize("source", ["levels", "rare"])

@@ -1,5 +1,6 @@
 """Law 5: for the same seed, reference and CPU kernels give the same symbols, bit for bit, given the same norms."""
 
+import itertools
 import subprocess
 import sys
 
@@ -16,49 +17,60 @@ REFERENCE, NUMBA = select("reference", CPU), select("cpu", CPU)
 KEY = Stream(seed=5, rank=2, step=9, tensor="layer.weight").key
 
 
-@pytest.mark.parametrize(("n", "bucket_size"), SIZES_AND_BUCKETS)
 @pytest.mark.parametrize("quantizer", **named(BUCKETED))
-def test_same_symbols_values_and_bytes(quantizer, n, bucket_size):
+def test_same_symbols_values_and_bytes(quantizer):
+    """In float32, and each kind of input in each other type at some of the sizes."""
+    for i, (n, bucket_size) in enumerate(SIZES_AND_BUCKETS):
+        for j, (name, v) in enumerate(inputs(n).items()):
+            for dtype in (torch.float32, DTYPES[1 + (i + j) % 3]):
+                same_kernels(quantizer, v.to(dtype), bucket_size, (n, bucket_size, name, dtype))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+def test_same_symbols_values_and_bytes_in_every_type_at_every_size(quantizer, dtype):
+    for n, bucket_size in SIZES_AND_BUCKETS:
+        for name, v in inputs(n).items():
+            same_kernels(quantizer, v.to(dtype), bucket_size, (n, bucket_size, name))
+
+
+def same_kernels(quantizer, v, bucket_size, case):
     grid = quantizer.grid
-    for given in inputs(n).values():
-        for dtype in DTYPES:
-            v = given.to(dtype)
-            norms = REFERENCE.norms(v, bucket_size, quantizer.norm)
-            assert torch.allclose(NUMBA.norms(v, bucket_size, quantizer.norm), norms, rtol=2.0**-23, equal_nan=True)
-            symbols = REFERENCE.quantize(v, norms, grid, bucket_size, KEY)
-            assert same_bits(NUMBA.quantize(v, norms, grid, bucket_size, KEY), symbols)
-            values = REFERENCE.dequantize(symbols, norms, grid, bucket_size)
-            assert torch.equal(
-                NUMBA.dequantize(symbols, norms, grid, bucket_size).nan_to_num(7.0), values.nan_to_num(7.0)
-            )
-        data = REFERENCE.pack(symbols, grid.bits, bucket_size)  # symbols do not say what they were made from
-        assert same_bits(NUMBA.pack(symbols, grid.bits, bucket_size), data)
+    norms = REFERENCE.norms(v, bucket_size, quantizer.norm)
+    assert torch.allclose(NUMBA.norms(v, bucket_size, quantizer.norm), norms, rtol=2.0**-23, equal_nan=True), case
+    symbols = REFERENCE.quantize(v, norms, grid, bucket_size, KEY)
+    assert same_bits(NUMBA.quantize(v, norms, grid, bucket_size, KEY), symbols), case
+    values = REFERENCE.dequantize(symbols, norms, grid, bucket_size).nan_to_num(7.0)
+    assert torch.equal(NUMBA.dequantize(symbols, norms, grid, bucket_size).nan_to_num(7.0), values), case
+    if v.dtype == torch.float32:  # symbols do not say what they were made from
+        data = REFERENCE.pack(symbols, grid.bits, bucket_size)
+        assert same_bits(NUMBA.pack(symbols, grid.bits, bucket_size), data), case
 
 
-@pytest.mark.parametrize(("n", "bucket_size"), [(20_001, 8192), (999, 10)])
 @pytest.mark.parametrize("quantizer", **named(BUCKETED))
-def test_fused_kernels_are_what_they_fuse(quantizer, n, bucket_size):
-    quantizer, v = with_bucket(quantizer, bucket_size), inputs(n)["heavy tail"]
-    codecs = [Codec(quantizer, backend=backend) for backend in ("reference", "cpu")]
-    payloads = [codec.encode(v, Stream(seed=8)) for codec in codecs]
-    assert same_bits(payloads[0].data, payloads[1].data)
-    for weight in (1.0, -1.0, 1 / 3):
-        sums = [codec.decode_add(payloads[0], torch.ones(n), weight) for codec in codecs]
-        assert torch.equal(*sums)
+def test_fused_kernels_are_what_they_fuse(quantizer):
+    for n, bucket_size in ((20_001, 8192), (999, 10)):
+        scheme, v = with_bucket(quantizer, bucket_size), inputs(n)["heavy tail"]
+        codecs = [Codec(scheme, backend=backend) for backend in ("reference", "cpu")]
+        payloads = [codec.encode(v, Stream(seed=8)) for codec in codecs]
+        assert same_bits(payloads[0].data, payloads[1].data), n
+        for weight in (1.0, -1.0, 1 / 3):
+            sums = [codec.decode_add(payloads[0], torch.ones(n), weight) for codec in codecs]
+            assert torch.equal(*sums), (n, weight)
 
 
-@pytest.mark.parametrize(("n", "bucket_size"), [(0, 8), (1, 8), (999, 10), (20_001, 8192)])
 @pytest.mark.parametrize("quantizer", **named(BUCKETED))
-def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer, n, bucket_size):
-    quantizer = with_bucket(quantizer, bucket_size)
-    v = inputs(n)["normal"]
-    for backend in ("reference", "cpu"):
-        codec = Codec(quantizer, backend=backend)
+def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer):
+    for (n, bucket_size), backend in itertools.product(
+        [(0, 8), (1, 8), (999, 10), (20_001, 8192)], ("reference", "cpu")
+    ):
+        codec, v = Codec(with_bucket(quantizer, bucket_size), backend=backend), inputs(n)["normal"]
         payloads = [codec.encode(v, Stream(rank=rank)) for rank in range(3)]
         one_by_one = torch.zeros(n)
         for payload in payloads:
             codec.decode_add(payload, one_by_one, 1 / 3)
-        assert torch.equal(codec.decode_sum(payloads, torch.full((n,), torch.nan), 1 / 3), one_by_one)
+        assert torch.equal(codec.decode_sum(payloads, torch.full((n,), torch.nan), 1 / 3), one_by_one), (n, backend)
 
 
 @pytest.mark.parametrize("accumulate", [False, True])

@@ -1,5 +1,7 @@
 """A bucket with a non-finite value decodes to non-finite in that bucket and nowhere else."""
 
+import itertools
+
 import pytest
 import torch
 from members import BUCKETED, CODERS, IDENTITIES, inputs, named, with_bucket
@@ -7,18 +9,14 @@ from members import BUCKETED, CODERS, IDENTITIES, inputs, named, with_bucket
 from laconic import Codec
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize("quantizer", **named(BUCKETED))
-def test_one_bad_value_marks_its_bucket(quantizer, bad, backend):
-    v = inputs(50)["normal"]
-    v[23] = bad
-    codec = Codec(with_bucket(quantizer, 10), backend=backend)
-    decoded = codec.decode(codec.encode(v))
-    finite = torch.isfinite(decoded)
-    assert not finite[20:30].any()
-    assert finite[:20].all()
-    assert finite[30:].all()
+def test_one_bad_value_marks_its_bucket(quantizer):
+    for bad, backend in itertools.product((torch.inf, -torch.inf, torch.nan), ("reference", "cpu")):
+        v = inputs(50)["normal"]
+        v[23] = bad
+        codec = Codec(with_bucket(quantizer, 10), backend=backend)
+        finite = torch.isfinite(codec.decode(codec.encode(v)))
+        assert finite.tolist() == [True] * 20 + [False] * 10 + [True] * 20, (bad, backend)
 
 
 @pytest.mark.parametrize("coder", **named(CODERS))

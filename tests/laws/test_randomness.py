@@ -6,6 +6,7 @@ correlation of M pairs has standard error 1 / sqrt(M). Six standard errors, fewe
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ STREAMS = {
 }
 
 
+@cache
 def bits(stream: Stream) -> torch.Tensor:
     return random_bits(stream.key, BUCKETS, SIZE, CPU)
 
@@ -60,13 +62,13 @@ def test_uniform(name):
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("lag", [1, 2, 3, 7, 8, 16, 64, 256, 1024, 4096])
-def test_independent_of_neighbours(name, lag):
+def test_independent_of_neighbours(name):
     u = bits(STREAMS[name])
-    a, b = u[:, :-lag], u[:, lag:]
-    assert abs(correlation_z(a, b)) <= Z
-    assert abs(chi_square_z((a >> 28) * 16 + (b >> 28), 256)) <= Z
-    assert abs(correlation_z((a >> 9) & 1, (b >> 31) & 1)) <= Z
+    for lag in (1, 2, 3, 7, 8, 16, 64, 256, 1024, 4096):
+        a, b = u[:, :-lag], u[:, lag:]
+        assert abs(correlation_z(a, b)) <= Z, lag
+        assert abs(chi_square_z((a >> 28) * 16 + (b >> 28), 256)) <= Z, lag
+        assert abs(correlation_z((a >> 9) & 1, (b >> 31) & 1)) <= Z, lag
 
 
 def test_independent_of_the_neighbouring_bucket():
@@ -75,18 +77,22 @@ def test_independent_of_the_neighbouring_bucket():
     assert abs(chi_square_z((u[:-1] >> 28) * 16 + (u[1:] >> 28), 256)) <= Z
 
 
-@pytest.mark.parametrize(("a", "b"), list(itertools.combinations(STREAMS, 2)))
-def test_independent_across_streams(a, b):
-    x, y = bits(STREAMS[a]), bits(STREAMS[b])
-    assert abs(correlation_z(x, y)) <= Z
-    assert abs(chi_square_z((x >> 28) * 16 + (y >> 28), 256)) <= Z
-    for shift in (1, 2, 16):
-        assert abs(correlation_z(x[:, shift:], y[:, :-shift])) <= Z
+@pytest.mark.parametrize("a", STREAMS)
+def test_independent_across_streams(a):
+    x = bits(STREAMS[a])
+    for b in itertools.dropwhile(lambda name: name != a, STREAMS):
+        if a == b:
+            continue
+        y = bits(STREAMS[b])
+        assert abs(correlation_z(x, y)) <= Z, b
+        assert abs(chi_square_z((x >> 28) * 16 + (y >> 28), 256)) <= Z, b
+        for shift in (1, 2, 16):
+            assert abs(correlation_z(x[:, shift:], y[:, :-shift])) <= Z, (b, shift)
 
 
 def test_consecutive_keys_give_independent_first_values():
-    """The first values of 20,000 consecutive steps are as uniform as 20,000 values of one step."""
-    u = torch.cat([random_bits(Stream(step=t).key, 1, 4, CPU) for t in range(20_000)])
+    """The first values of 8,000 consecutive steps are as uniform as 8,000 values of one step."""
+    u = torch.cat([random_bits(Stream(step=t).key, 1, 4, CPU) for t in range(8_000)])
     for column in range(4):
         assert abs(chi_square_z(u[:, column] >> 26, 64)) <= Z
     assert abs(correlation_z(u[:-1, 0], u[1:, 0])) <= Z

@@ -1,5 +1,7 @@
 """Law 1: decode(encode(symbols)) == symbols, for every coder, length and bucket."""
 
+import itertools
+
 import pytest
 import torch
 from members import BUCKETED, CODERS, QUANTIZERS, SIZES_AND_BUCKETS, inputs, named, same_bits, with_bucket
@@ -12,42 +14,41 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize(("n", "bucket_size"), SIZES_AND_BUCKETS)
-@pytest.mark.parametrize("bits", range(1, 9))
 @pytest.mark.parametrize("coder", **named(CODERS))
-def test_every_coder(coder, bits, n, bucket_size, backend):
-    if backend == "reference" and n > 2000:
-        n = n % 2000
-    symbols = torch.randint(0, 2**bits, (n,), dtype=torch.uint8)
-    shape, kernels = Shape(n, bits, bucket_size), select(backend, CPU)
-    data = coder.encode(symbols, shape, kernels)
-    assert data.dtype == torch.uint8
-    assert data.numel() <= coder.max_bytes(shape)
-    assert not coder.fixed_size or data.numel() == coder.max_bytes(shape)
-    assert torch.equal(coder.decode(data, shape, kernels), symbols)
+def test_every_coder(coder, backend):
+    for bits, (n, bucket_size) in itertools.product(range(1, 9), SIZES_AND_BUCKETS):
+        if backend == "reference" and n > 2000:
+            n = n % 2000
+        symbols = torch.randint(0, 2**bits, (n,), dtype=torch.uint8)
+        shape, kernels = Shape(n, bits, bucket_size), select(backend, CPU)
+        data = coder.encode(symbols, shape, kernels)
+        assert data.dtype == torch.uint8, shape
+        assert coder.min_bytes(shape) <= data.numel() <= coder.max_bytes(shape), shape
+        assert not coder.fixed_size or data.numel() == coder.max_bytes(shape), shape
+        assert torch.equal(coder.decode(data, shape, kernels), symbols), shape
 
 
-@pytest.mark.parametrize("coder", **named(CODERS))
 @pytest.mark.parametrize("quantizer", **named(BUCKETED))
-def test_the_coder_never_changes_the_values(quantizer, coder):
+def test_the_coder_never_changes_the_values(quantizer):
     v, stream = inputs(20001)["heavy tail"], Stream(seed=3)
-    plain, coded = Codec(quantizer, FixedWidth()), Codec(quantizer, coder)
-    payload = coded.encode(v, stream)
-    assert same_bits(coded.decode(payload), plain.decode(plain.encode(v, stream)))
-    a, b = torch.ones_like(v), torch.ones_like(v)
-    coded.decode_add(payload, a, weight=1 / 3)
-    plain.decode_add(plain.encode(v, stream), b, weight=1 / 3)
-    assert same_bits(a, b)
+    plain = Codec(quantizer, FixedWidth())
+    expected = plain.decode(plain.encode(v, stream))
+    added = plain.decode_add(plain.encode(v, stream), torch.ones_like(v), weight=1 / 3)
+    for coder in CODERS:
+        coded = Codec(quantizer, coder)
+        payload = coded.encode(v, stream)
+        assert same_bits(coded.decode(payload), expected), coder
+        assert same_bits(coded.decode_add(payload, torch.ones_like(v), weight=1 / 3), added), coder
 
 
-@pytest.mark.parametrize(("n", "bucket_size"), SIZES_AND_BUCKETS)
 @pytest.mark.parametrize("quantizer", **named(QUANTIZERS))
-def test_a_payload_holds_everything(quantizer, n, bucket_size):
-    codec = Codec(with_bucket(quantizer, bucket_size))
-    v = inputs(n)["normal"]
-    payload = codec.encode(v, memory=codec.new_memory(v))
-    assert payload.n_bytes == codec.max_bytes(n)
-    assert payload.header.n == n
-    sent = type(payload).from_bytes(payload.to_bytes())
-    assert same_bits(codec.decode(sent), codec.decode(payload))
-    assert codec.decode(payload, n).shape == (n,)
+def test_a_payload_holds_everything(quantizer):
+    for n, bucket_size in SIZES_AND_BUCKETS:
+        codec = Codec(with_bucket(quantizer, bucket_size))
+        v = inputs(n)["normal"]
+        payload = codec.encode(v, memory=codec.new_memory(v))
+        assert payload.n_bytes == codec.max_bytes(n)
+        assert payload.header.n == n
+        sent = type(payload).from_bytes(payload.to_bytes())
+        assert same_bits(codec.decode(sent), codec.decode(payload)), (n, bucket_size)
+        assert codec.decode(payload, n).shape == (n,)
