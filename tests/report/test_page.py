@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from laconic.report.blocks import Axis, Bar, Bars, Cell, Curve, Curves, Facts, Grid, Section, Words, thinned
+from laconic.report.html import web_page
 from laconic.report.reported import report
 from laconic.report.run import Run
-from laconic.report.web_page import web_page
 
 from .documents import DOCUMENTS, UNKNOWN
 

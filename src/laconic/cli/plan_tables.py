@@ -13,7 +13,7 @@ from laconic.planner.curves import Curves, against_rate, against_s
 from laconic.planner.plan import rate
 from laconic.planner.terms import duration
 from laconic.report import Column, Table, text
-from laconic.report.lines import Chart, Curve, page, svg
+from laconic.report.svg import Chart, Curve, lines, page
 from laconic.report.terminal import grid
 
 SHOWN = 12
@@ -98,7 +98,7 @@ def draw(made: Plan, path: Path) -> str:
         raise ValueError("one rank sends nothing, so that there is nothing to draw")
     if path.suffix == ".html":
         return page("A plan by laconic", made.explain(), found)
-    return svg(found[0])
+    return lines(found[0])
 
 
 def _curves(found: Curves) -> list[Curve]:

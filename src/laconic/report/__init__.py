@@ -1,7 +1,6 @@
 """Reports: what to show of a run, declared once, and its renderers for terminal, page and Markdown."""
 
 from laconic.report import documents as documents
-from laconic.report.bars import Bar, bars, text_bar
 from laconic.report.blocks import Axis, Cell
 from laconic.report.markdown import markdown
 from laconic.report.presentation import (
@@ -21,6 +20,7 @@ from laconic.report.presentation import (
 from laconic.report.registry import presentations, register, registered, sections
 from laconic.report.reported import report
 from laconic.report.run import NotARun, Run, read_run, read_runs
+from laconic.report.svg import Bar, bars, text_bar
 from laconic.report.table import number, table
 from laconic.report.terminal import show, terminal
 from laconic.report.values import Row

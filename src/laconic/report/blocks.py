@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from laconic.report.units import Unit, shown
 
+SIGNS = {"good": "✓ ", "bad": "✗ "}
+"""What stands before a cell that is marked."""
 SPREAD = " (20–80 %)"
 """What a heading says of cells that have a spread."""
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from statistics import median
 
-from laconic.report.bars import text_bar
 from laconic.report.blocks import Axis
 from laconic.report.presentation import (
     BarChart,
@@ -17,6 +16,7 @@ from laconic.report.presentation import (
 )
 from laconic.report.registry import register
 from laconic.report.run import FIT, PLAN
+from laconic.report.svg import text_bar
 from laconic.report.units import shown
 from laconic.report.values import Row, names_in, number_in, rows_in, text_in
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from laconic.report.blocks import Bars, Cell, Curves, Grid, Section
+from laconic.report.html import web_page
 from laconic.report.presentation import ENVIRONMENT, machine
 from laconic.report.registry import sections
 from laconic.report.run import FIT, Run
 from laconic.report.values import names_in, rows_in, text_in
-from laconic.report.web_page import web_page
 
 HELP = "Click a curve's name to hide it; point at a curve, or focus it and use the arrow keys, for its values."
 

@@ -9,8 +9,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-from laconic.report.blocks import SPREAD, Block, Facts, Grid, Section, Words
-from laconic.report.elements import SIGNS
+from laconic.report.blocks import SIGNS, SPREAD, Block, Facts, Grid, Section, Words
 from laconic.report.presentation import machine
 from laconic.report.registry import sections
 from laconic.report.values import Row

@@ -8,8 +8,11 @@ from typer.core import TyperGroup
 from laconic.cli.command import with_lists
 from laconic.cli.errors import BadInput
 
-MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")}
-"""Suites that the package no longer has, and what runs them in the repository."""
+MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {
+    "glm --device": "glm-device",
+    "glm --time-to": "glm-time-to",
+}
+"""Suites and options that the package no longer has, and what runs them in the repository."""
 
 
 class Suites(TyperGroup):
@@ -21,14 +24,20 @@ class Suites(TyperGroup):
 
         return list(SUITES)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command and its arguments. Raises `BadInput` that says where a suite or an option has gone."""
+        given = {word.partition("=")[0] for word in args}
+        for words, suite in MOVED.items():
+            if words.split()[0] == args[0] and set(words.split()) <= given:
+                raise BadInput(f"bench {words} is now `python -m benchmarks {suite}` in laconic's repository")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a suite."""
         from laconic.bench import SUITES
         from laconic.bench.suite import load
         from laconic.cli.bench.command import command
 
-        if cmd_name in MOVED:
-            raise BadInput(f"bench {cmd_name} is now `python -m benchmarks {MOVED[cmd_name]}` in laconic's repository")
         if cmd_name not in SUITES:
             return None
         alone = typer.Typer(add_completion=False)

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from laconic.report import Bar, bars
-from laconic.report.lines import Chart, Curve, page, svg
+from laconic.report.svg import Chart, Curve, lines, page
 
 NAMES = ["a", "nuqsgd-4-rans scatter_reduce", "<b> & " * 20]
 
@@ -16,7 +16,7 @@ def chart(*names, x=(1.0, 10.0), y=(2.0, 20.0)):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_fits_into_the_picture(name):
-    made = ET.fromstring(svg(chart("short", name)))  # noqa: S314
+    made = ET.fromstring(lines(chart("short", name)))  # noqa: S314
     width = float(made.get("viewBox").split()[2])
     (text,) = (element for element in made if element.text == name)
     assert float(text.get("x")) + 7 * len(name) <= width == float(made.get("width"))
@@ -24,13 +24,13 @@ def test_every_name_fits_into_the_picture(name):
 
 @pytest.mark.parametrize(("x", "y"), [([3.0], [3.0]), ([1.0, 1.0], [1e-300, 1e300])])
 def test_one_place_and_very_far_ones(x, y):
-    assert ET.fromstring(svg(chart("a", x=x, y=y))) is not None  # noqa: S314
+    assert ET.fromstring(lines(chart("a", x=x, y=y))) is not None  # noqa: S314
 
 
 @pytest.mark.parametrize(("x", "y"), [([], []), ([0.0], [1.0]), ([1.0], [-1.0])])
 def test_what_has_no_logarithm_is_refused(x, y):
     with pytest.raises(ValueError, match="all above 0"):
-        svg(chart("a", x=x, y=y))
+        lines(chart("a", x=x, y=y))
 
 
 def test_a_page_takes_nothing_for_markup():
@@ -41,7 +41,7 @@ def test_a_page_takes_nothing_for_markup():
 
 
 PICTURES = {
-    "lines": lambda: svg(chart("a")),
+    "lines": lambda: lines(chart("a")),
     "bars": lambda: bars("title", [Bar("a", 1.0, 2.0)], ("measured", "bound")),
 }
 
