@@ -26,6 +26,8 @@ from laconic.exchange.rank import Job, Progress, outcome
 
 STDERR_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
+_Events = queue.SimpleQueue[tuple[int, dict[str, Any]]]
+"""What ranks write (see `rank`), and {"ended": exit status} as the last event of each."""
 
 
 class RankFailed(RuntimeError):
@@ -129,11 +131,12 @@ def start_ranks(
     """
     with tempfile.TemporaryDirectory(prefix="laconic-") as folder:
         ranks: list[_Rank] = []
+        events: _Events = queue.SimpleQueue()
         try:
             for rank, host in enumerate(hosts):
                 job = Job(function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds)
-                ranks.append(_Rank(job, host, Path(folder, f"stderr-{rank}")))
-            return _results(_outcomes(ranks, timeout_seconds, progress))
+                ranks.append(_Rank(job, host, Path(folder, f"stderr-{rank}"), events))
+            return _results(_outcomes(ranks, events, timeout_seconds, progress))
         finally:
             _end(ranks)
 
@@ -141,9 +144,8 @@ def start_ranks(
 class _Rank:
     """A rank process and the thread that listens to it."""
 
-    def __init__(self, job: Job, host: Host, stderr: Path) -> None:
-        self.rank, self.stderr = job.rank, stderr
-        self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    def __init__(self, job: Job, host: Host, stderr: Path, events: _Events) -> None:
+        self.rank, self.stderr, self.events = job.rank, stderr, events
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
         with stderr.open("w") as errors:
             self.process = subprocess.Popen(  # noqa: S603 (a list of our own arguments, no shell)
@@ -165,8 +167,8 @@ class _Rank:
 
     def _listen(self) -> None:
         for line in _pipe(self.process.stdout):
-            self.events.put(json.loads(line))
-        self.events.put({"ended": self.process.wait()})
+            self.events.put((self.rank, json.loads(line)))
+        self.events.put((self.rank, {"ended": self.process.wait()}))
 
     def failure(self, code: int) -> RankFailed:
         """That it ended without a result, with the end of its error output."""
@@ -182,35 +184,31 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def _outcomes(ranks: Sequence[_Rank], timeout_seconds: float, progress: Progress) -> dict[int, dict[str, Any]]:
+def _outcomes(ranks: Sequence[_Rank], events: _Events, timeout: float, progress: Progress) -> dict[int, dict[str, Any]]:
     """Listen to all ranks until each has given its outcome and ended, one has failed, or time is up.
 
     Ranks that do not answer soon after another's error are waited for no longer.
     """
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + timeout
     outcomes: dict[int, dict[str, Any]] = {}
-    running = {rank.rank: rank for rank in ranks}
+    running = set(range(len(ranks)))
     while running:
-        if time.monotonic() > deadline:
+        try:
+            rank, event = events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
             if any("error" in found for found in outcomes.values()):
                 break
-            raise RankFailed(f"ranks {sorted(running)} were not done after {timeout_seconds:g} s")
-        heard = False
-        for number, rank in list(running.items()):
-            while not rank.events.empty():
-                event, heard = rank.events.get(), True
-                if "progress" in event:
-                    progress(event["progress"])
-                elif "ended" not in event:
-                    outcomes[number] = event
-                    if "error" in event:
-                        deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-                elif number not in outcomes or event["ended"] != 0:
-                    raise rank.failure(event["ended"])
-                else:
-                    del running[number]
-        if not heard:
-            time.sleep(0.02)
+            raise RankFailed(f"ranks {sorted(running)} were not done after {timeout:g} s") from None
+        if "progress" in event:
+            progress(event["progress"])
+        elif "ended" not in event:
+            outcomes[rank] = event
+            if "error" in event:
+                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        elif rank not in outcomes or event["ended"] != 0:
+            raise ranks[rank].failure(event["ended"])
+        else:
+            running.remove(rank)
     return outcomes
 
 
