@@ -11,8 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "src" / "laconic" / "kernels"
-LONGEST_FIRST = ["distributed", "gpu", "examples", "bench", "cli", "glm", "decentralised"]
-"""Directories that take long: begun first, so that all workers end at about the same time."""
+FIRST = ["gpu/test_triton_interpreter", "glm/test_compiled_agrees", "laws/test_backends_agree", "coders", "glm"]
+"""Directories and files that are begun first: they compile most kernels, which ranks then need not compile at once."""
+THEN = ["distributed", "examples", "cli", "benchmarks", "bench", "decentralised"]
+"""Those that take long come next, so that all workers end at about the same time."""
 ONE_WORKER = {"distributed"}
 """Directories whose files share what takes long to make, such as a pool of ranks."""
 
@@ -27,8 +29,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path.parent.name, len(places)))
+    places = {name: place for place, name in enumerate(FIRST + THEN)}
+
+    def place(item):
+        directory = item.path.parent.name
+        return min(places.get(name, len(places)) for name in (f"{directory}/{item.path.stem}", directory))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,10 +16,10 @@ from multiprocessing import get_context
 from multiprocessing.connection import wait
 from pathlib import Path
 
+import pytest
+
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["torch._dynamo", "laconic.training", "laconic.kernels.cpu", "laconic.glm.job", "laconic.glm.estimators"]
-)
+CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.training", "warm"])
 
 
 @contextmanager
@@ -54,29 +54,57 @@ def begin() -> None:
     torch.set_num_threads(1)
 
 
-def run_script(script, folder, ranks: int = 0) -> subprocess.CompletedProcess:
+def run_script(script, folder, ranks: int = 0, restarts: int = 0) -> subprocess.CompletedProcess:
     """`python script` in a folder or, where there are ranks, `torchrun --nproc-per-node ranks script`."""
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if ranks else None
     with tempfile.TemporaryDirectory() as streams:
-        forks = []
-        for rank in range(ranks or 1):
-            arguments = (str(script), str(folder), f"{streams}/{rank}", _torchrun(rank, ranks, store) if store else {})
-            forks.append(CONTEXT.Process(target=_be_a_script, args=arguments, daemon=True))
-            forks[-1].start()
-        for fork in forks:
-            fork.join()
+        for attempt in range(1 + restarts):
+            envs = [_torchrun(rank, ranks, store, attempt) for rank in range(ranks)] or [{}]
+            calls = [(str(script), str(folder), f"{streams}/{rank}", env) for rank, env in enumerate(envs)]
+            forks = [CONTEXT.Process(target=_be_a_script, args=call, daemon=True) for call in calls]
+            for fork in forks:
+                fork.start()
+            if (code := _all_done(forks)) == 0:
+                break
         said, complained = (
             "".join(path.read_text() for path in sorted(Path(streams).glob(f"*.{stream}"))) for stream in ("out", "err")
         )
-    return subprocess.CompletedProcess(str(script), max(abs(fork.exitcode) for fork in forks), said, complained)
+    return subprocess.CompletedProcess(str(script), code, said, complained)
 
 
-def _torchrun(rank: int, ranks: int, store) -> dict[str, str]:
+def _all_done(forks) -> int:
+    """0 when all have ended well; where one fails the others are ended, as torchrun does."""
+    running = {fork.sentinel: fork for fork in forks}
+    while running:
+        for sentinel in wait(list(running)):
+            fork = running.pop(sentinel)
+            fork.join()
+            if fork.exitcode:
+                for other in running.values():
+                    other.terminate()
+                    other.join()
+                return abs(fork.exitcode)
+    return 0
+
+
+def torchrun(script, folder, ranks: int, restarts: int = 0) -> subprocess.CompletedProcess:
+    """torchrun itself, which takes seconds longer."""
+    options = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(restarts)]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, str(script)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+TORCHRUN = [run_script, pytest.param(torchrun, marks=pytest.mark.exhaustive)]
+"""How to start the ranks of a script, as the values of a parameter."""
+
+
+def _torchrun(rank: int, ranks: int, store, attempt: int) -> dict[str, str]:
     """The variables that torchrun sets."""
     values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "GROUP_RANK": 0}
-    elastic = {"RUN_ID": "forked", "RESTART_COUNT": 0, "MAX_RESTARTS": 0, "USE_AGENT_STORE": True}
+    elastic = {"RUN_ID": "forked", "RESTART_COUNT": attempt, "MAX_RESTARTS": 1, "USE_AGENT_STORE": True}
     values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port}
     values |= {f"TORCHELASTIC_{name}": value for name, value in elastic.items()}
     return {name: str(value) for name, value in values.items()}
@@ -84,7 +112,7 @@ def _torchrun(rank: int, ranks: int, store) -> dict[str, str]:
 
 def _be_a_script(script: str, folder: str, streams: str, env: dict[str, str]) -> None:
     for number, stream in enumerate(("out", "err"), 1):
-        os.dup2(os.open(f"{streams}.{stream}", os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(f"{streams}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.chdir(folder)
     os.environ.update(env)
     sys.argv = [script]

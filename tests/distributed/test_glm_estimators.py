@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from forking import run_script
+from forking import TORCHRUN, run_script
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.exchange import Communicator
 
@@ -204,10 +204,11 @@ def test_each_rank_reads_its_own_columns(pool, tmp_path, kind):
     np.testing.assert_allclose(a, usual.coef_, rtol=1e-11)
 
 
-def test_the_guide_s_script_under_torchrun(tmp_path):
+@pytest.mark.parametrize("start", TORCHRUN)
+def test_the_guide_s_script_under_torchrun(start, tmp_path):
     script = re.search(r'```python title="fit.py"\n(.*?)```', GUIDE.read_text(), flags=re.DOTALL)
     (tmp_path / "fit.py").write_text(script.group(1))
-    first, run = (run_script(tmp_path / "fit.py", tmp_path, ranks) for ranks in (0, 2))
+    first, run = run_script(tmp_path / "fit.py", tmp_path), start(tmp_path / "fit.py", tmp_path, 2)
     assert first.returncode == 0, first.stderr
     assert run.returncode == 0, run.stderr
     (one,) = first.stdout.splitlines()

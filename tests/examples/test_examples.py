@@ -1,16 +1,13 @@
 """Every example runs as its docstring says, alone and under torchrun, and prints what it promises."""
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from forking import run_script
+from forking import TORCHRUN, torchrun
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -24,7 +21,7 @@ class Run:
     prints   regular expressions, of which each must match a line on stdout, in this order
     needs    a package that is no dependency of ours
     crashes  how often the command fails before it succeeds
-    restarts how often torchrun may start the ranks again; 0: forks stand in for torchrun
+    restarts how often torchrun may start the ranks again
     """
 
     file: str
@@ -67,23 +64,17 @@ RUNS = [
 ]
 
 
-def finished(run: Run, folder: Path) -> subprocess.CompletedProcess:
-    script = ROOT / "examples" / run.file
-    if not run.restarts:
-        return run_script(script, folder, run.ranks)
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(run.ranks)]
-    command = [sys.executable, "-m", *launcher, "--max-restarts", str(run.restarts), str(script)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-
-
+@pytest.mark.parametrize("start", TORCHRUN)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.file[:-3]}-{run.ranks or 'alone'}")
-def test_runs_and_prints_what_it_promises(run, tmp_path):
+def test_runs_and_prints_what_it_promises(run, start, tmp_path):
+    if start is torchrun and not run.ranks:
+        pytest.skip("torchrun starts ranks")
     if run.needs and importlib.util.find_spec(run.needs) is None:
         pytest.skip(f"{run.needs} is not installed: pip install 'laconic[examples]'")
+    script = ROOT / "examples" / run.file
     for _ in range(run.crashes):
-        assert "the crash that was promised" in finished(run, tmp_path).stderr
-    done = finished(run, tmp_path)
+        assert "the crash that was promised" in start(script, tmp_path, run.ranks).stderr
+    done = start(script, tmp_path, run.ranks, run.restarts)
     assert done.returncode == 0, done.stderr
     lines = iter(done.stdout.splitlines())
     missing = [wanted for wanted in run.prints if not any(re.fullmatch(wanted, line) for line in lines)]

@@ -1,0 +1,12 @@
+"""Loaded by the process that ranks are forked from: kernels that most of them call are then compiled and loaded."""
+
+import numpy as np
+import torch
+
+import laconic
+
+_gradient = torch.ones(64)
+for _quantizer, _coder in (("nuqsgd", "fixed"), ("nuqsgd", "rans"), ("qsgdinf", "fixed")):
+    _codec = laconic.codec(_quantizer, _coder)
+    _codec.decode_add(_codec.encode(_gradient, laconic.Stream()), torch.zeros(64))
+laconic.CASGDClassifier(max_iter=1, tol=None).fit(np.eye(2), [0, 1])
