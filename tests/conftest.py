@@ -15,8 +15,6 @@ FIRST = ["gpu/test_triton_interpreter", "glm/test_compiled_agrees", "laws/test_b
 """Directories and files that are begun first: they compile most kernels, which ranks then need not compile at once."""
 THEN = ["distributed", "examples", "cli", "benchmarks", "bench", "decentralised"]
 """Those that take long come next, so that all workers end at about the same time."""
-ONE_WORKER = {"distributed"}
-"""Directories whose files share what takes long to make, such as a pool of ranks."""
 
 
 def pytest_configure(config):
@@ -36,21 +34,6 @@ def pytest_collection_modifyitems(items):
         return min(places.get(name, len(places)) for name in (f"{directory}/{item.path.stem}", directory))
 
     items.sort(key=place)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Workers take files, or a whole directory of `ONE_WORKER`, in the order of collection."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid):
-            directory = nodeid.split("/")[1]
-            return directory if directory in ONE_WORKER else super()._split_scope(nodeid)
-
-    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="module")

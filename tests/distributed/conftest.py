@@ -6,8 +6,6 @@ from pool import RankPool
 
 @pytest.fixture(scope="session")
 def pool():
-    import warm  # noqa: F401 (here, so that not each of the ranks compiles the kernels)
-
     ranks = RankPool()
     yield ranks
     ranks.close()
