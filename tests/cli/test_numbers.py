@@ -5,10 +5,9 @@ import re
 import pytest
 import typer
 
-from laconic.cli.numbers import whole_number
-from laconic.cli.plan_numbers import duration, link_rate
-from laconic.planner.plan import rate
+from laconic.cli.numbers import duration, link_rate, whole_number
 from laconic.planner.terms import duration as printed
+from laconic.planner.terms import rate
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), (" 12 ", 12), ("2**10", 1024), ("2^10", 1024), (7, 7)])

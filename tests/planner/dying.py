@@ -6,7 +6,7 @@ from laconic.exchange import Communicator
 from laconic.measure.calibrate import calibrate_on_rank
 
 
-def die(tell, **arguments):
+def die(progress, **arguments):
     if Communicator.over().rank == 1:
         os._exit(3)
-    return calibrate_on_rank(tell, **arguments)
+    return calibrate_on_rank(progress, **arguments)

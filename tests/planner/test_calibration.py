@@ -11,14 +11,12 @@ import torch
 from laconic.exchange import Communicator
 from laconic.measure.calibrate import calibrate, calibrate_here
 from laconic.planner import DEFAULT, Link
-from laconic.planner.calibrate import Findings, find_device, measure
+from laconic.planner.calibrate import Measurements, find_device, measure
 from laconic.planner.calibration import Calibration, CalibrationFailed
-from laconic.planner.codecs import scaled
 from laconic.planner.collectives import all_reduce, all_to_all
-from laconic.planner.fit import fit
-from laconic.planner.links import SIZES, fit_link, merge
+from laconic.planner.rates import LINK_SIZES, fit_link, merge, scaled
 from laconic.planner.terms import total
-from laconic.planner.timing import Stopwatch, Timing
+from laconic.planner.timing import Stopwatch, Timing, fit_rates
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
@@ -26,7 +24,7 @@ from laconic.planner.timing import Stopwatch, Timing
 def test_a_link_is_found_from_its_times(name, n_ranks):
     link = Link(3e-4, 5e-9)
     way = all_reduce if name == "all_reduce" else lambda n, link, ranks: all_to_all("", n, link, ranks)
-    samples = {size: Timing((total(way(size, link, n_ranks)),)) for size in SIZES}
+    samples = {size: Timing((total(way(size, link, n_ranks)),)) for size in LINK_SIZES}
     found, fitted = fit_link(name, samples, n_ranks)
     assert found.alpha_seconds == pytest.approx(link.alpha_seconds, rel=1e-4)
     assert found.seconds_per_byte == pytest.approx(link.seconds_per_byte, rel=1e-4)
@@ -37,8 +35,8 @@ def test_a_fit_is_deaf_to_an_outlier_and_knows_no_negative_rates():
     x = np.array([1.0, 10, 100, 1000, 10_000, 100_000])
     t = 1e-3 + 1e-7 * x
     t[2] *= 5  # disturbed timings are long ones
-    assert fit([[1, value] for value in x], t).coefficients == pytest.approx((1e-3, 1e-7), rel=0.02)
-    falling = fit([[1, value] for value in x], 1e-3 / x**0.1)
+    assert fit_rates([[1, value] for value in x], t).coefficients == pytest.approx((1e-3, 1e-7), rel=0.02)
+    falling = fit_rates([[1, value] for value in x], 1e-3 / x**0.1)
     assert min(falling.coefficients) >= 0
 
 
@@ -65,7 +63,7 @@ def test_a_slower_codec_has_the_same_bits():
 
 
 def test_uncertainty_is_what_spreads_or_what_is_off():
-    found = Findings(noise={"all_reduce": 0.2, "narrow": 0.4, "all_to_all": 0.6})
+    found = Measurements(noise={"all_reduce": 0.2, "narrow": 0.4, "all_to_all": 0.6})
     assert found.uncertainty == pytest.approx(0.2)
     found.residuals |= {"fp32 all_reduce": -0.5, "bf16 all_reduce": 0.1, "nuqsgd-4 all_gather": 0.3}
     assert found.uncertainty == pytest.approx(0.3)

@@ -82,7 +82,6 @@ def test_one_rank_sends_nothing():
 IMPOSSIBLE = {
     "s above an epoch": (lambda: options(GlmJob(100, 10, batch_size=50), DEFAULT, s=4), None),
     "batch above the rows": (lambda: GlmJob(10, 10, batch_size=11), "a batch of 11 rows does not fit into 10"),
-    "family": (lambda: GlmJob(10, 10, family="gamma"), "unknown family 'gamma'"),
     "one class": (lambda: GlmJob(10, 10, family="multinomial", batch_size=2), "give n_outputs, the number of classes"),
     "outputs of one": (lambda: GlmJob(10, 10, n_outputs=7, batch_size=2), "take family='multinomial' for 7 classes"),
     "density": (lambda: GlmJob(10, 10, density=0.0), "density"),

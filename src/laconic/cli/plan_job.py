@@ -1,11 +1,12 @@
-"""What `laconic plan` is to plan: what the options say, or a former plan's job with that in its place."""
+"""The job that `laconic plan` plans: from its options, or a former plan's with those options changed."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from laconic.cli.errors import BadInput
+from laconic.cli.errors import BadInput, spell
+from laconic.errors import LaconicError, Option
 
 if TYPE_CHECKING:
     from laconic.planner import GlmJob, NetworkJob, Plan
@@ -50,11 +51,15 @@ NETWORK = Kind(
 
 
 def job_for(asked: Mapping[str, Any], old: "Plan | None") -> "tuple[GlmJob | NetworkJob, int | None]":
-    """The job and its s: as asked, and where nothing was as in the old plan, if that is of the same kind.
+    """The job and its s: as asked, and otherwise as in the old plan if that is of the same kind.
 
     asked  the command's parameters by name; None for what was not given
     """
+    from laconic.glm.families import FAMILIES
     from laconic.planner.plan import JOBS
+
+    if asked["family"] not in (None, *FAMILIES):
+        raise BadInput("unknown ", Option("family", asked["family"]), f"; choose one of {', '.join(FAMILIES)}")
 
     kind = _kind(asked, old)
     given = {field: asked[name] for name, field in kind.fields.items() if asked[name] is not None}
@@ -63,27 +68,17 @@ def job_for(asked: Mapping[str, Any], old: "Plan | None") -> "tuple[GlmJob | Net
             job, s = replace(old.job, **given), asked["s"] or old.s
         else:
             job, s = JOBS[kind.kind](**given), asked["s"]
-    except ValueError as error:
-        raise BadInput(in_options(str(error))) from error
+    except LaconicError as error:
+        options = {field: name for name, field in kind.fields.items()}
+        raise BadInput(error.message(partial(spell, names=options))) from error
     batches = getattr(job, "batches", None)
     if s is not None and batches is not None and s > batches:
         raise BadInput(f"--s {s} is more than the {batches} batches of an epoch; give --s {batches} or less")
     return job, s
 
 
-def in_options(message: str) -> str:
-    """The planner's words for a job's fields as the command line's options.
-
-    >>> in_options("family='logistic' has one output; leave n_outputs out")
-    '--family logistic has one output; leave --outputs out'
-    """
-    for name, option in (("n_outputs", "--outputs"), ("loss_gap", "--loss-gap"), ("density", "--density")):
-        message = re.sub(rf"\b{name}\b", option, message)
-    return re.sub(r"\bfamily='(\w+)'", r"--family \1", message)
-
-
 def _kind(asked: Mapping[str, Any], old: "Plan | None") -> Kind:
-    """The kind that is asked for, or that of the old plan; a complaint where that says too much or too little."""
+    """The kind of job that the options are about, or that of the old plan; `BadInput` if they fit neither."""
     model, network = _given(asked, (*MODEL.fields, "s")), _given(asked, NETWORK.fields)
     if model and network:
         raise BadInput(f"{model[0]} is about a model and {network[0]} about a network: give one of them, not both")
@@ -104,4 +99,4 @@ def _given(asked: Mapping[str, Any], names: Iterable[str]) -> list[str]:
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return spell(Option(name))

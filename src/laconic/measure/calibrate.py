@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from laconic.errors import InvalidOption
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.exchange.launch import Host, RankFailed, inside_torchrun, join_ranks, start_ranks
 from laconic.measure.environment import Environment
@@ -27,7 +27,7 @@ MEMORY_SHARE = 0.8
 
 
 def calibrate_here(
-    ranks: int, device: str = "cpu", tell: Callable[[str], None] = lambda label: None, function: str = RANK_FUNCTION
+    ranks: int, device: str = "cpu", progress: Callable[[str], None] = lambda label: None, function: str = RANK_FUNCTION
 ) -> Calibration | None:
     """Start ranks and measure; None on the ranks of torchrun other than the first.
 
@@ -39,10 +39,13 @@ def calibrate_here(
         arguments["ranks_here"] = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
         results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
     elif not 1 <= ranks <= MOST_RANKS:
-        raise InvalidOption(f"from 1 to {MOST_RANKS} ranks can be started here, got {ranks}; plan for more from a file")
+        what = f" must be from 1 to {MOST_RANKS} to be started here, got {ranks}; plan for more from a file"
+        raise InvalidOption(Option("ranks"), what)
     else:
         try:
-            results = start_ranks(function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, progress=tell)
+            results = start_ranks(
+                function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, progress=progress
+            )
         except RankFailed as error:
             first, *rest = str(error).splitlines()
             raise CalibrationFailed(f"calibration failed: {first}{' ' + rest[-1].strip() if rest else ''}") from error
@@ -50,12 +53,12 @@ def calibrate_here(
 
 
 def calibrate_on_rank(
-    tell: Callable[[str], None], *, machine: Mapping[str, Any], device: str = "cpu", ranks_here: int | None = None
+    progress: Callable[[str], None], *, machine: Mapping[str, Any], device: str = "cpu", ranks_here: int | None = None
 ) -> dict[str, Any]:
     """The calibration of this process group as JSON, the same on every rank."""
     comm = Communicator.open()
     try:
-        return calibrate(comm, machine, device, ranks_here, tell).to_json()
+        return calibrate(comm, machine, device, ranks_here, progress).to_json()
     finally:
         comm.close()
 
@@ -65,13 +68,13 @@ def calibrate(
     machine: Mapping[str, Any],
     device: str = "cpu",
     ranks_here: int | None = None,
-    tell: Callable[[str], None] = lambda label: None,
+    progress: Callable[[str], None] = lambda label: None,
 ) -> Calibration:
     """Links, codecs, solvers; collective. Where messages took very different times, once more: the better one counts.
 
     ranks_here  ranks that share this machine's memory; by default all
     """
-    first = _calibrate(comm, machine, device, ranks_here, tell)
+    first = _calibrate(comm, machine, device, ranks_here, progress)
     if first.cluster.uncertainty <= UNCERTAIN:
         return first
     second = _calibrate(comm, machine, device, ranks_here, lambda label: None)
@@ -80,13 +83,13 @@ def calibrate(
 
 
 def _calibrate(
-    comm: Communicator, machine: Mapping[str, Any], device: str, ranks_here: int | None, tell: Callable[[str], None]
+    comm: Communicator, machine: Mapping[str, Any], device: str, ranks_here: int | None, progress: Callable[[str], None]
 ) -> Calibration:
     began = time.perf_counter()
     where = find_device(device)
     clock = Stopwatch(comm, where)
-    found = measure(clock, tell=tell)
-    solvers = measure_solvers(clock, found, tell)
+    found = measure(clock, progress=progress)
+    solvers = measure_solvers(clock, found, progress)
     cluster = replace(found.cluster(comm.size, _memory(ranks_here or comm.size)), solvers=solvers)
     cluster = replace(cluster, sync_seconds=measure_sync(clock, cluster, found))
     seconds = clock.slowest([time.perf_counter() - began])[0]

@@ -29,12 +29,11 @@ from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.recurrence import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
-from laconic.planner.calibrate import Findings, Tell, told
+from laconic.planner.calibrate import Measurements, Progress, announced
 from laconic.planner.collectives import all_reduce
-from laconic.planner.fit import fit
 from laconic.planner.glm import Counts, cost, counts
 from laconic.planner.terms import total
-from laconic.planner.timing import Stopwatch, Timing
+from laconic.planner.timing import Stopwatch, Timing, fit_rates
 
 ALPHA = 1e-4
 ETA = 1e-3
@@ -168,13 +167,15 @@ class _Sample:
     timing: Timing
 
 
-def measure_solvers(clock: Stopwatch, found: Findings, tell: Tell = lambda label: None) -> dict[str, SolverRates]:
+def measure_solvers(
+    clock: Stopwatch, found: Measurements, progress: Progress = lambda label: None
+) -> dict[str, SolverRates]:
     """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`."""
     noise = {n: Noise.of(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
     rates: dict[str, SolverRates] = {}
     for solver, recipes in RECIPES.items():
         samples = []
-        for recipe in told(recipes, tell, f"solver: {solver}"):
+        for recipe in announced(recipes, progress, f"solver: {solver}"):
             sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
             samples += [_sample(clock, GlmOption(solver, recipe, s), noise[n], n, b) for n, b, s in sizes]
         gathers = {recipe: _gather_seconds(clock, noise[N_WIDE], recipe) for recipe in recipes}
@@ -183,7 +184,7 @@ def measure_solvers(clock: Stopwatch, found: Findings, tell: Tell = lambda label
     return rates
 
 
-def measure_sync(clock: Stopwatch, cluster: Cluster, found: Findings) -> float:
+def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> float:
     """Seconds of a message beyond its own and the work's: real iterations, with messages, over predictions.
 
     At most what its latency is: more is a moment in which others used the machine.
@@ -226,7 +227,7 @@ def _gemm_seconds(clock: Stopwatch, noise: Noise) -> float:
 
 
 def _fitted(
-    solver: str, samples: Sequence[_Sample], gathers: Mapping[str, float], gemm: float, found: Findings
+    solver: str, samples: Sequence[_Sample], gathers: Mapping[str, float], gemm: float, found: Measurements
 ) -> dict[str, SolverRates]:
     """One fit for all recipes of a solver, of what is left once the Gram product is taken off.
 
@@ -241,7 +242,7 @@ def _fitted(
         return [*own, *(flag * sample.counts.values for flag in own), *(shared if solver == "ca_sgd" else shared[:1])]
 
     left = [max(s.timing.median - gemm * s.counts.gemm_flops, LEAST_LEFT * s.timing.median) for s in samples]
-    fitted = fit([features(sample) for sample in samples], left)
+    fitted = fit_rates([features(sample) for sample in samples], left)
     x, k = fitted.coefficients, len(recipes)
     row, step, pair = x[2 * k :] if solver == "ca_sgd" else (x[2 * k], 0.0, 0.0)
     flops = 4 if solver == "sgd" else 8

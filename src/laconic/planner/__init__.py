@@ -1,7 +1,6 @@
-"""The planner: what every option would cost, term by term, and which one to take."""
+"""Predict what each way to train would cost on a cluster, term by term, and recommend one."""
 
-from laconic.planner.cluster import Cluster, CodecRates, Link, SolverRates
-from laconic.planner.default import DEFAULT
+from laconic.planner.cluster import DEFAULT, Cluster, CodecRates, Link, SolverRates
 from laconic.planner.glm import GlmJob, GlmOption, Impossible
 from laconic.planner.network import NetworkJob, NetworkOption
 from laconic.planner.plan import Plan, best_s, from_json, plan

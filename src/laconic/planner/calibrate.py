@@ -9,9 +9,18 @@ import torch
 
 from laconic.exchange import AllReduce, Pipeline, ScatterReduce, average_in_pieces, by_name
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
-from laconic.planner.codecs import PLAIN, make_codec, measure_codec, scaled
-from laconic.planner.links import QUICK_SIZES, SIZES, fit_link, merge, sample_link
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
+from laconic.planner.rates import (
+    LINK_SIZES,
+    PLAIN,
+    QUICK_LINK_SIZES,
+    fit_link,
+    make_codec,
+    measure_codec,
+    merge,
+    sample_link,
+    scaled,
+)
 from laconic.planner.terms import Cost
 from laconic.planner.timing import Stopwatch, Timing
 
@@ -26,11 +35,11 @@ SMALL, SMALL_VALUES = NetworkOption("nuqsgd-4", "all_gather"), 2**13
 CHECKED_VALUES = 2**18
 """Exchanges of fewer values that show how far predictions are off."""
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Findings:
+class Measurements:
     """What has been measured so far, by name."""
 
     links: dict[str, Link] = field(default_factory=dict)
@@ -72,37 +81,37 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def measure(clock: Stopwatch, *, quick: bool = False, tell: Tell = lambda label: None) -> Findings:
+def measure(clock: Stopwatch, *, quick: bool = False, progress: Progress = lambda label: None) -> Measurements:
     """Links, codecs, links again, then whole exchanges. Quick: fewer sizes and codecs, for a start that must be short.
 
     Links are looked at twice, seconds apart: a moment in which others use the machine must not be taken for it.
     """
-    found, sizes = Findings(), QUICK_SIZES if quick else SIZES
-    samples = {name: sample_link(clock, name, sizes) for name in told(LINKS, tell, "link")}
-    for name in told(QUICK_CODECS if quick else CODECS, tell, "codec"):
+    found, sizes = Measurements(), QUICK_LINK_SIZES if quick else LINK_SIZES
+    samples = {name: sample_link(clock, name, sizes) for name in announced(LINKS, progress, "link")}
+    for name in announced(QUICK_CODECS if quick else CODECS, progress, "codec"):
         base = found.codecs.get(name.removesuffix("-rans")) if name.endswith("-rans") else None
         found.codecs[name], timings = measure_codec(clock, name, base)
         found.note(name, timings)
     again = not (quick or clock.late())
-    for name in told(LINKS, tell, "link again"):
+    for name in announced(LINKS, progress, "link again"):
         if again:
             samples[name] = merge(samples[name], sample_link(clock, name, sizes))
         found.links[name], fitted = fit_link(name, samples[name], clock.comm.size)
         found.note(name, list(samples[name].values()), fitted.residuals)
     if clock.comm.size > 1:
-        tell("exchanges")
+        progress("exchanges")
         _settle(clock, found, quick=quick)
     return found
 
 
-def told(names: Sequence[str], tell: Tell, what: str) -> Iterator[str]:
+def announced(names: Sequence[str], progress: Progress, what: str) -> Iterator[str]:
     """Each name, after it was told."""
     for name in names:
-        tell(f"{what}: {name}")
+        progress(f"{what}: {name}")
         yield name
 
 
-def _settle(clock: Stopwatch, found: Findings, *, quick: bool) -> None:
+def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
     """Make real exchanges take as long as predicted, then see how far others are off.
 
     1. The latency of messages between pairs is what an exchange of few values shows, if that is more: it has threads to
@@ -125,7 +134,7 @@ def _settle(clock: Stopwatch, found: Findings, *, quick: bool) -> None:
     pipeline.close()
 
 
-def _try(pipeline: Pipeline, clock: Stopwatch, found: Findings, way: NetworkOption, n: int) -> tuple[float, Cost]:
+def _try(pipeline: Pipeline, clock: Stopwatch, found: Measurements, way: NetworkOption, n: int) -> tuple[float, Cost]:
     """Seconds of a real exchange of n values, and what they were predicted to be."""
     timing = clock.time(exchange_call(pipeline, way, n, clock.device), rounds=3)
     predicted = cost(NetworkJob(n), way, found.cluster(clock.comm.size))

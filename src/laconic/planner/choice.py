@@ -9,7 +9,7 @@ from laconic.planner.cluster import Cluster
 from laconic.planner.terms import Cost
 
 Job = glm.GlmJob | network.NetworkJob
-Option = glm.GlmOption | network.NetworkOption
+AnyOption = glm.GlmOption | network.NetworkOption
 
 SAME, MOST_SAME = 1.03, 1.15
 """Options within 3 % of the fastest count as fast, for predictions are no better, and of those the plainest is taken;
@@ -33,7 +33,7 @@ class Crossover:
 class Choice:
     """An option, its predicted cost, and what a rank must hold."""
 
-    option: Option
+    option: AnyOption
     cost: Cost
     memory_bytes: float
 
@@ -55,7 +55,7 @@ def choices(job: Job, cluster: Cluster, s: int | None = None) -> list[Choice]:
     return [Choice(w, network.cost(job, w, cluster), network.memory_bytes(job, w, cluster)) for w in plain]
 
 
-def baselines(job: Job) -> tuple[Option, Option]:
+def baselines(job: Job) -> tuple[AnyOption, AnyOption]:
     """What everybody has: float32, and bfloat16."""
     if isinstance(job, glm.GlmJob):
         return glm.GlmOption("sgd", "fp32"), glm.GlmOption("sgd", "C")
@@ -89,12 +89,12 @@ def recommend(job: Job, found: Sequence[Choice], cluster: Cluster, s: int | None
     return next(choice for choice in by_precision[name] if choice.seconds <= SAME * best[name])
 
 
-def precision(option: Option) -> str:
+def precision(option: AnyOption) -> str:
     """What it rounds to: a recipe, or a codec."""
     return option.codec if isinstance(option, network.NetworkOption) else option.recipe
 
 
-def is_compressed(option: Option) -> bool:
+def is_compressed(option: AnyOption) -> bool:
     """Whether it says less: fewer bits, or fewer messages."""
     return option.compressed if isinstance(option, network.NetworkOption) else option.s > 1
 

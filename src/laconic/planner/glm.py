@@ -18,11 +18,11 @@ for b, but one message where SGD has s. That is the trade-off published by Devar
 
 from dataclasses import dataclass
 
+from laconic.errors import LaconicError, Option
 from laconic.planner.cluster import Cluster
 from laconic.planner.collectives import all_reduce
 from laconic.planner.terms import WIRE, Cost, Term
 
-FAMILIES = ("logistic", "linear", "poisson", "multinomial")
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
 """Of a number in the AllReduce, by recipe."""
 DATA_BYTES = {"fp32": 4, "C": 2, "D": 2}
@@ -32,8 +32,8 @@ WORK_BYTES = 4
 """Arithmetic runs in float32."""
 
 
-class Impossible(ValueError):
-    """What was asked for cannot be run at all; the message says why and what to change."""
+class Impossible(LaconicError, ValueError):
+    """A job that cannot be run at all; the message says why and what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class GlmJob:
 
     n_rows, n_features  m and n
     density             share of the entries that are not zero
-    family              logistic, linear, poisson or multinomial
+    family              as for `laconic fit`; only multinomial has more than one output
     n_outputs           C, columns of the margins: classes of a multinomial model, otherwise 1
     batch_size          b
     loss_gap            how far above float32 SGD's the loss may end, relatively; recipes that may exceed it are out
@@ -59,24 +59,20 @@ class GlmJob:
     def __post_init__(self) -> None:
         for name in ("n_rows", "n_features", "n_outputs", "batch_size"):
             if getattr(self, name) < 1:
-                raise Impossible(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise Impossible(Option(name), f" must be at least 1, got {getattr(self, name)}")
         if not 0 < self.density <= 1:
-            raise Impossible(f"density must be above 0 and at most 1, got {self.density}")
-        if self.family not in FAMILIES:
-            raise Impossible(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
+            raise Impossible(Option("density"), f" must be above 0 and at most 1, got {self.density}")
+        family, classes = Option("family", self.family), Option("n_outputs")
         if self.family == "multinomial" and self.n_outputs == 1:
-            raise Impossible(
-                "family='multinomial' has an output a class; give n_outputs, the number of classes, 2 or more"
-            )
+            why = " has one output per class; give "
+            raise Impossible(family, why, classes, ", the number of classes, 2 or more")
         if self.family != "multinomial" and self.n_outputs > 1:
-            raise Impossible(
-                f"family={self.family!r} has one output; leave n_outputs out, or take family='multinomial' for "
-                f"{self.n_outputs} classes"
-            )
+            other, n = Option("family", "multinomial"), self.n_outputs
+            raise Impossible(family, " has one output; leave ", classes, " out, or take ", other, f" for {n} classes")
         if self.batch_size > self.n_rows:
             raise Impossible(f"a batch of {self.batch_size} rows does not fit into {self.n_rows}; lower the batch size")
         if not 0 <= self.loss_gap < float("inf"):
-            raise Impossible(f"loss_gap must be a number of at least 0, got {self.loss_gap}")
+            raise Impossible(Option("loss_gap"), f" must be a number of at least 0, got {self.loss_gap}")
 
     @property
     def batches(self) -> int:

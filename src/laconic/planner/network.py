@@ -8,6 +8,7 @@ backward runs on and so add up; messages pass while backward computes earlier la
 
 from dataclasses import dataclass
 
+from laconic.errors import Option
 from laconic.planner.cluster import Cluster
 from laconic.planner.collectives import all_gather, reduced, scatter_reduce
 from laconic.planner.glm import Impossible
@@ -38,7 +39,7 @@ class NetworkJob:
             raise Impossible(f"a network has at least 1 parameter, got {self.n_parameters}")
         for name in ("backward_seconds", "other_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise Impossible(f"{name} must be a number of at least 0, got {getattr(self, name)}")
+                raise Impossible(Option(name), f" must be a number of at least 0, got {getattr(self, name)}")
 
     @property
     def groups(self) -> int:

@@ -10,7 +10,7 @@ from laconic.planner.cluster import Cluster
 from laconic.planner.glm import GlmJob, GlmOption
 from laconic.planner.glm import cost as glm_cost
 from laconic.planner.network import NetworkJob, NetworkOption
-from laconic.planner.terms import duration
+from laconic.planner.terms import duration, rate
 
 VERSION = 1
 JOBS: dict[str, type[GlmJob] | type[NetworkJob]] = {"glm": GlmJob, "network": NetworkJob}
@@ -122,7 +122,24 @@ class Plan:
             "crossover": None if self.crossover is None else asdict(self.crossover),
             "verdict": self.verdict(),
             "crossing": self.crossing(),
-            "options": [_choice_json(choice) for choice in self.choices],
+            "options": [self._choice_json(choice) for choice in self.choices],
+        }
+
+    def _choice_json(self, choice: c.Choice) -> dict[str, Any]:
+        cost, seconds = choice.cost, choice.seconds
+        return {
+            "label": choice.option.label,
+            **asdict(choice.option),
+            "recommended": choice.option == self.recommended.option,
+            "seconds": seconds,
+            "speedup_over_fp32": self.fp32.seconds / seconds if seconds else None,
+            "speedup_over_bf16": self.bf16.seconds / seconds if seconds else None,
+            "work_seconds": cost.work_seconds,
+            "wire_seconds": cost.wire_seconds,
+            "hidden_seconds": cost.hidden,
+            "iterations": cost.iterations,
+            "memory_bytes": choice.memory_bytes,
+            "terms": [{**asdict(term), "seconds": term.seconds} for term in cost.terms],
         }
 
 
@@ -170,25 +187,41 @@ def _ways(recipe: str, blocks: list[int]) -> list[GlmOption]:
     return plain + [GlmOption("ca_sgd", recipe, block) for block in blocks]
 
 
-def _choice_json(choice: c.Choice) -> dict[str, Any]:
-    return {
-        "label": choice.option.label,
-        **asdict(choice.option),
-        "seconds": choice.seconds,
-        "work_seconds": choice.cost.work_seconds,
-        "wire_seconds": choice.cost.wire_seconds,
-        "hidden_seconds": choice.cost.hidden,
-        "iterations": choice.cost.iterations,
-        "memory_bytes": choice.memory_bytes,
-        "terms": [{**asdict(term), "seconds": term.seconds} for term in choice.cost.terms],
-    }
+Curves = dict[str, tuple[list[float], list[float]]]
+"""By name, x and seconds."""
+
+RATES = tuple(10 ** (7 + i / 4) for i in range(17))
+"""From 10 Mbit/s to 100 Gbit/s."""
+MOST_S = 256
 
 
-def rate(bits_per_second: float) -> str:
-    """A link's rate as people say it.
+def against_s(made: Plan) -> Curves:
+    """Of CA-SGD in each recipe the job allows, and of SGD, which does not depend on s."""
+    job = made.job
+    if not isinstance(job, GlmJob):
+        return {}
+    blocks = [2**i for i in range(MOST_S.bit_length()) if 2**i <= min(MOST_S, job.batches)]
+    found: Curves = {}
+    for name in dict.fromkeys(
+        choice.option.rates_name for choice in made.choices if isinstance(choice.option, GlmOption)
+    ):
+        solver, recipe = name.split(" ")
+        ways = [GlmOption(solver, recipe, s if solver == "ca_sgd" else 1) for s in blocks]
+        found[name] = ([float(s) for s in blocks], [glm_cost(job, way, made.cluster).seconds for way in ways])
+    return found
 
-    >>> rate(3.14e9), rate(2e7), rate(99.6e6), rate(1.2e12)
-    ('3.1 Gbit/s', '20 Mbit/s', '100 Mbit/s', '1200 Gbit/s')
-    """
-    value, unit = (bits_per_second / 1e9, "Gbit/s") if bits_per_second >= 1e9 else (bits_per_second / 1e6, "Mbit/s")
-    return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.2g} {unit}"
+
+def against_rate(made: Plan) -> Curves:
+    """Of every codec and exchange; of models, the best s in each recipe. Latency and the machine's rates stay."""
+    found: Curves = {}
+    for bits in RATES:
+        best: dict[str, float] = {}
+        for choice in c.choices(made.job, made.cluster.what_if(bits_per_second=bits), made.s):
+            option = choice.option
+            name = option.rates_name if isinstance(option, GlmOption) else option.label
+            best[name] = min(choice.seconds, best.get(name, float("inf")))
+        for name, seconds in best.items():
+            xs, ys = found.setdefault(name, ([], []))
+            xs.append(bits)
+            ys.append(seconds)
+    return found

@@ -103,3 +103,13 @@ def duration(seconds: float) -> str:
             value = seconds / scale
             return f"{value:,.0f} {unit}" if 999.5 <= value < 1e7 else f"{value:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def rate(bits_per_second: float) -> str:
+    """A link's rate as people say it.
+
+    >>> rate(3.14e9), rate(2e7), rate(99.6e6), rate(1.2e12)
+    ('3.1 Gbit/s', '20 Mbit/s', '100 Mbit/s', '1200 Gbit/s')
+    """
+    value, unit = (bits_per_second / 1e9, "Gbit/s") if bits_per_second >= 1e9 else (bits_per_second / 1e6, "Mbit/s")
+    return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.2g} {unit}"

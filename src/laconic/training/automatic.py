@@ -11,8 +11,8 @@ from laconic.exchange import by_name as exchange_by_name
 from laconic.planner import Plan, plan
 from laconic.planner.calibrate import measure
 from laconic.planner.cluster import Cluster, CodecRates, Link
-from laconic.planner.codecs import make_codec
 from laconic.planner.network import NetworkJob
+from laconic.planner.rates import make_codec
 from laconic.planner.timing import Stopwatch
 from laconic.training.groups import Group
 

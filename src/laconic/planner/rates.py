@@ -1,0 +1,135 @@
+"""Rates of this process group and device: α and β of its links, γ of its codecs, measured by all ranks at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+
+import torch
+
+from laconic.codec import Codec, codec
+from laconic.kernels import Stream
+from laconic.planner.cluster import CodecRates, Link
+from laconic.planner.collectives import all_reduce, all_to_all
+from laconic.planner.timing import Fit, Stopwatch, Timing, fit_rates
+
+LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
+QUICK_LINK_SIZES = (64, 2**17, 2**21)
+LONGEST_SECONDS = 0.25
+"""Messages that would take longer are not tried: on slow links the rate is plain long before."""
+ROUNDS = 3
+UNIT, NOTHING = Link(1.0, 1.0), Link(0.0, 0.0)
+DTYPES = {"all_reduce": torch.float32, "narrow": torch.bfloat16}
+
+Samples = Mapping[int, Timing]
+"""By bytes."""
+
+
+def sample_link(clock: Stopwatch, name: str, sizes: Sequence[int] = LINK_SIZES) -> Samples:
+    """Time messages of growing size: the process group's all-reduce ("all_reduce", "narrow"), or "all_to_all"."""
+    found: dict[int, Timing] = {}
+    for size in sizes if clock.comm.size > 1 else ():
+        if found and _expected(found, size) > LONGEST_SECONDS:
+            break
+        found[size] = clock.time(_message(clock, name, size), rounds=ROUNDS)
+    return found
+
+
+def merge(one: Samples, other: Samples) -> Samples:
+    """Samples of two occasions as one; sizes that only one of them has are left out, so that neither counts more.
+
+    >>> merge({8: Timing((1.0,)), 64: Timing((5.0,))}, {8: Timing((3.0,))})
+    {8: Timing(rounds=(1.0, 3.0))}
+    """
+    return {size: one[size] + other[size] for size in one if size in other}
+
+
+def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, Fit]:
+    """α and β of a message between two ranks, by the formula of the collective; nothing for one rank."""
+    if not samples:
+        return NOTHING, Fit((), ())
+    terms = {
+        size: all_to_all("", size, UNIT, n_ranks) if name == "all_to_all" else all_reduce(size, UNIT, n_ranks)
+        for size in samples
+    }
+    counts = [[term.count for term in terms[size]] for size in samples]
+    fitted = fit_rates(counts, [timing.median for timing in samples.values()])
+    return Link(*fitted.coefficients), fitted
+
+
+def _message(clock: Stopwatch, name: str, size: int) -> Callable[[], object]:
+    comm = clock.comm
+    if name == "all_to_all":
+        message = torch.zeros(size, dtype=torch.uint8, device=clock.device)
+        return lambda: comm.all_to_all([message] * comm.size, [size] * comm.size, phase=0).wait()
+    v = torch.zeros(size // DTYPES[name].itemsize, dtype=DTYPES[name], device=clock.device)
+    return lambda: comm.all_reduce(v)()
+
+
+def _expected(found: Samples, size: int) -> float:
+    """Seconds of the next size, if what the last took more than the first is for its bytes."""
+    (_, first), *_, (last_size, last) = [*found.items(), *found.items()]
+    return first.median + max(0.0, last.median - first.median) * size / last_size
+
+
+CODEC_SIZES = (2**13, 2**20)
+PLAIN = {"fp32": torch.float32, "bf16": torch.bfloat16}
+STREAM = Stream(seed=1)
+
+Calls = tuple[Callable[[], object], Callable[[], object], float]
+"""Encode, decode, and bits a value."""
+
+
+def make_codec(name: str) -> Codec:
+    """A codec by a name such as nuqsgd-4-rans.
+
+    >>> make_codec("nuqsgd-4-rans").quantizer
+    NUQSGD(bits=4, bucket_size=8192, p=0.5)
+    """
+    if name in PLAIN:
+        return codec(name)
+    scheme, bits, *coder = name.split("-")
+    return codec(scheme, *coder, bits=int(bits))
+
+
+def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Timing]]:
+    """Rates of one codec; `base` is that of the same scheme at fixed width, which an entropy coder comes on top of."""
+    timings, seconds, bits = [], {}, 0.0
+    for n in CODEC_SIZES:
+        encode, decode, bits = _calls(name, n, clock)
+        for what, run in (("encode", encode), ("decode", decode)):
+            timing = clock.time(run, rounds=3)
+            timings.append(timing)
+            seconds[what, n] = timing.median
+    small, large = CODEC_SIZES
+    each = {what: max(0.0, (seconds[what, large] - seconds[what, small]) / (large - small)) for what in _WHAT}
+    call = max(0.0, sum(seconds[what, small] - small * each[what] for what in _WHAT) / 2)
+    if base is None:
+        return CodecRates(bits, call, each["encode"], 0.0, each["decode"], 0.0), timings
+    code, uncode = (
+        max(0.0, each[w] - b) for w, b in zip(_WHAT, (base.quantize_seconds, base.decode_seconds), strict=True)
+    )
+    return CodecRates(bits, call, base.quantize_seconds, code, base.decode_seconds, uncode), timings
+
+
+def scaled(rates: CodecRates, factor: float) -> CodecRates:
+    """The same codec, slower by a factor."""
+    times = {f.name: factor * getattr(rates, f.name) for f in fields(rates) if f.name.endswith("_seconds")}
+    return replace(rates, **times)
+
+
+_WHAT = ("encode", "decode")
+
+
+def _calls(name: str, n: int, clock: Stopwatch) -> Calls:
+    v = torch.randn(n, generator=torch.Generator().manual_seed(0)).to(clock.device)
+    out = torch.zeros_like(v)
+    if name in PLAIN:
+        wire = torch.empty_like(v, dtype=PLAIN[name])
+        back: Callable[[], object] = (lambda: out.copy_(wire)) if name == "bf16" else (lambda: None)
+        return lambda: wire.copy_(v).div_(clock.comm.size), back, 8.0 * wire.element_size()
+    made = make_codec(name)
+    payload = made.encode(v, STREAM)
+    return (
+        lambda: made.encode(v, STREAM),
+        lambda: made.decode_sum([payload], out, weight=0.5),
+        payload.bits_per_coordinate,
+    )
