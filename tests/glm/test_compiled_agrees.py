@@ -25,8 +25,7 @@ from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence
 from laconic.kernels.cpu.sgd import finish_margins, to_bfloat16
 from laconic.kernels.formats import FORMATS
-from laconic.kernels.links import LinkCode
-from laconic.kernels.recurrence import Block, Intercept, triangle_size
+from laconic.kernels.glm import Block, Intercept, LinkCode, triangle_size
 from laconic.kernels.reference.recurrence import recurrence as reference_recurrence
 
 STORED = {"fp64": (torch.float64, torch.float64), "fp32": (torch.float32, torch.float32)}

@@ -25,7 +25,7 @@ from laconic.glm.families import FAMILIES as REGISTRY
 from laconic.glm.families import family_named
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.formats import FORMATS
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 from laconic.kernels.reference.recurrence import residuals
 
 DTYPES = [torch.float32, torch.float64]

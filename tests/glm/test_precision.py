@@ -15,7 +15,7 @@ from laconic.glm import KNOBS, RECIPES, Constant, Penalty, Precision, Problem, S
 from laconic.glm.columns import DenseRows
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.kernels.formats import FORMATS, format_named
-from laconic.kernels.recurrence import triangle_size
+from laconic.kernels.glm import triangle_size
 from laconic.kernels.reference import recurrence as reference
 
 # --- formats ----------------------------------------------------------------------------------------------------------

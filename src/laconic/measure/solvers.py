@@ -27,7 +27,7 @@ from laconic.glm import (
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.wire import Wire
-from laconic.kernels.recurrence import triangle_size
+from laconic.kernels.glm import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
 from laconic.planner.calibrate import Measurements, Progress, announced
 from laconic.planner.collectives import all_reduce

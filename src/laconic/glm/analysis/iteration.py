@@ -13,7 +13,7 @@ import torch
 from laconic.glm.analysis.sample import Sample
 from laconic.glm.precision import Precision, recipe
 from laconic.kernels.formats import Format
-from laconic.kernels.recurrence import Block, Intercept, triangle_size
+from laconic.kernels.glm import Block, Intercept, triangle_size
 from laconic.kernels.reference.recurrence import recurrence
 
 

@@ -1,8 +1,7 @@
-"""Blocks of columns of the input matrix, dense or sparse."""
+"""A rank's columns of the input matrix: dense, dense in pinned memory beside a GPU, or sparse."""
 
 from laconic.glm.columns.base import Columns, Rows
-from laconic.glm.columns.dense import DenseColumns, DenseRows
-from laconic.glm.columns.pinned import PinnedColumns
+from laconic.glm.columns.dense import DenseColumns, DenseRows, PinnedColumns
 from laconic.glm.columns.sparse import SparseColumns, SparseRows
 
 __all__ = ["Columns", "DenseColumns", "DenseRows", "PinnedColumns", "Rows", "SparseColumns", "SparseRows"]

@@ -1,4 +1,4 @@
-"""A rank's block of the columns of the input matrix, and rows taken from it."""
+"""The interface of a rank's columns of the input matrix, and of rows taken from them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ import numpy as np
 import torch
 
 from laconic.glm.precision import Precision
-from laconic.kernels.sgd import Batches, Weights
+from laconic.kernels.glm import Batches, Weights
 
 CHUNK_VALUES = 2**20
-"""Values widened at a time when all rows are passed over."""
+"""Values widened at a time by a product with all rows."""
 
 
 class Rows(ABC):
-    """Y, some rows of a block (k, n), widened to the carrier's type."""
+    """Some rows Y (k, n) of a rank's columns, widened to the type that the arithmetic runs in."""
 
     @abstractmethod
     def margins(self, x: torch.Tensor) -> torch.Tensor:
@@ -22,7 +22,7 @@ class Rows(ABC):
 
     @abstractmethod
     def gram(self, cuts: np.ndarray, precision: Precision, out: torch.Tensor) -> None:
-        """The strictly lower block triangle of Y Yᵀ into `out`, laid out as in `kernels.recurrence.Block`."""
+        """Write the strictly lower block triangle of Y Yᵀ to `out`, laid out as in `kernels.glm.Block`."""
 
     @abstractmethod
     def batch_grams(self, n_batches: int) -> torch.Tensor:
@@ -34,7 +34,11 @@ class Rows(ABC):
 
 
 class Columns(ABC):
-    """A_p, (m, n_p), as stored; `n` may be 0."""
+    """The columns A_p (m, n_p) of rank p, as stored.
+
+    m  rows of the whole matrix
+    n  columns of this rank, which may be 0
+    """
 
     m: int
     n: int
@@ -42,20 +46,20 @@ class Columns(ABC):
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where it lies."""
+        """Where the arithmetic is done."""
 
     @abstractmethod
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> Rows:
-        """Some rows, in any order, widened."""
+        """Some rows, in any order, widened to `dtype`."""
 
     @abstractmethod
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
-        """A run of SGD iterations in one process by a compiled kernel; returns Σ w φ."""
+        """Run SGD iterations in one process by a compiled kernel; code is a `LinkCode`. Returns Σ w φ."""
 
     @property
     @abstractmethod
     def compiled(self) -> bool:
-        """Whether `sgd` can run on it."""
+        """Whether `sgd` can run on these columns."""
 
     def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""

@@ -1,4 +1,4 @@
-"""A dense block of columns."""
+"""Dense columns, in the memory where they are used or in pinned memory of the host."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,10 +9,10 @@ import torch
 from laconic.glm.columns.base import Columns, Rows
 from laconic.glm.precision import Precision
 from laconic.kernels.formats import Format
-from laconic.kernels.sgd import Batches, Weights
+from laconic.kernels.glm import Batches, Weights
 
 ACCUMULATOR_COLUMNS = 32
-"""An accumulator of few bits is emulated as tensor cores have it: exact products of this many columns are summed in the
+"""A narrow accumulator is emulated as tensor cores have it: exact products of this many columns are summed in the
 carrier's type, then added to the accumulator, which is rounded."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -32,9 +32,9 @@ class DenseRows(Rows):
         operand = self.Y if operand_format.dtype == self.stored else operand_format.round(self.Y)
         accumulate, begin = precision.format("gram_accumulate"), 0
         if accumulate.dtype == out.dtype and out.device.type == "cpu":
-            from laconic.kernels.cpu import gram  # Numba is loaded where it is first needed
+            from laconic.kernels.cpu.recurrence import gram  # Numba is loaded where it is first needed
 
-            gram.gram(operand, cuts, out)
+            gram(operand, cuts, out)
             return
         for first, last in pairwise(cuts[1:]):
             block = out[begin : begin + (last - first) * first].view(last - first, first)
@@ -87,3 +87,29 @@ class DenseColumns(Columns):
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
 
         return sgd.sgd(self.X, batches, code, weights)
+
+
+class PinnedColumns(DenseColumns):
+    """X (m, n) in page-locked memory of the host, for a GPU that it may not fit into.
+
+    The GPU reads rows from there by itself, and all arithmetic is done on it. X that is not page-locked is copied into
+    such memory, once.
+    """
+
+    def __init__(self, X: torch.Tensor, device: "torch.device | str" = "cuda") -> None:
+        if X.device.type != "cpu":
+            raise ValueError(f"X is on {X.device} already: use DenseColumns")
+        super().__init__(X if X.is_pinned() and X.is_contiguous() else X.contiguous().pin_memory())
+        self._device = torch.device(device)
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+        from laconic.kernels.gpu.glm import gather_rows
+
+        index = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int32)).to(self._device)
+        Y = torch.empty(len(rows), self.n, dtype=self.X.dtype, device=self._device)
+        gather_rows(self.X, index, Y)
+        return DenseRows(Y.to(dtype), self.X.dtype)

@@ -1,4 +1,4 @@
-"""A sparse block of columns."""
+"""Sparse columns, on the CPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,15 +8,15 @@ import torch
 
 from laconic.glm.columns.base import Columns, Rows
 from laconic.glm.precision import Precision
-from laconic.kernels.sgd import Batches, Weights
+from laconic.kernels.glm import Batches, Weights
 
 CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Values, their columns (int32), and where each row begins (int64)."""
+"""Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparseRows(Rows):
-    """Some rows of a sparse block of n columns; nothing but the Gram matrix becomes dense."""
+    """Some rows of n sparse columns; nothing but the Gram matrix becomes dense."""
 
     matrix: CSR
     n: int
@@ -48,7 +48,7 @@ class SparseRows(Rows):
 
 
 class SparseColumns(Columns):
-    """Rows in compressed form (CSR), on the CPU."""
+    """A matrix of compressed sparse rows (CSR), on the CPU."""
 
     def __init__(self, values: torch.Tensor, columns: torch.Tensor, begins: torch.Tensor, n: int) -> None:
         self.matrix: CSR = (values, columns, begins)

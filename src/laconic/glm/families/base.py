@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 NEWTON_STEPS = 50
 """Of the constant that fits best beside an offset; three or four are usual."""

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import softplus
 
 from laconic.glm.families.base import Family, exp_tail
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 
 class Bernoulli(Family):

@@ -3,7 +3,7 @@
 import torch
 
 from laconic.glm.families.base import Family
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 
 class Gaussian(Family):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from laconic.glm.families.base import Family
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 
 class Multinomial(Family):

@@ -3,7 +3,7 @@
 import torch
 
 from laconic.glm.families.base import Family, exp_tail
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 SMALLEST_MEAN = 1e-12
 """Where a fit begins whose targets are all 0: from far below, counts would not bring it back."""

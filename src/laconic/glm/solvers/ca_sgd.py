@@ -7,7 +7,7 @@ from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
-from laconic.kernels.recurrence import Block, Combination, Intercept, triangle_size
+from laconic.kernels.glm import Block, Combination, Intercept, triangle_size
 from laconic.kernels.reference.recurrence import recurrence as reference_recurrence
 
 
@@ -33,7 +33,7 @@ def _outer_iteration(
 
     1. take the sb sampled rows Y; v = Y x, and the strictly lower block triangle of G = Y Yᵀ;
     2. one AllReduce of both;
-    3. the recurrence (see `kernels.recurrence`), on every rank alike and without a message;
+    3. the recurrence (see `kernels.glm`), on every rank alike and without a message;
     4. x_p ← A_xx x_p + A_xu u_p + Y_pᵀ p_x, likewise momentum and average; then the L1 shrinkage.
     """
     p, weights = settings.precision, state.weights

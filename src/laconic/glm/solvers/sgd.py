@@ -7,8 +7,8 @@ from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
+from laconic.kernels.glm import Batches
 from laconic.kernels.reference.recurrence import residuals, step_intercept
-from laconic.kernels.sgd import Batches
 
 COMPILED_MARGINS = ("bf16",)
 """Formats that the compiled loop can round margins to, besides the carrier."""

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field, fields
 
 import torch
 
-from laconic.kernels.recurrence import Intercept
-from laconic.kernels.sgd import Weights
+from laconic.kernels.glm import Intercept, Weights
 
 
 @dataclass(slots=True)

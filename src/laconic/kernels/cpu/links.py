@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numba import njit
 
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 GAUSSIAN, BERNOULLI = int(LinkCode.GAUSSIAN), int(LinkCode.BERNOULLI)
 MULTINOMIAL, POISSON = int(LinkCode.MULTINOMIAL), int(LinkCode.POISSON)

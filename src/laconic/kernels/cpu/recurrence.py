@@ -1,12 +1,39 @@
-"""The inner steps of CA-SGD, compiled: no Python per iteration."""
+"""One block of CA-SGD, compiled: its Gram matrix and its inner steps, without Python per iteration."""
 
 import numpy as np
 import torch
 from numba import njit
 
 from laconic.kernels.cpu.links import residuals
-from laconic.kernels.links import check_link_code
-from laconic.kernels.recurrence import Block, Combination, Intercept
+from laconic.kernels.glm import Block, Combination, Intercept, check_link_code
+
+PANEL_ROWS = 128
+"""Rows per panel: enough for a fast product, few enough that little of the upper triangle is computed with it."""
+
+
+@njit(nogil=True, cache=True)
+def _pack(panel, first, cuts, out, begin):
+    """Copy each batch's rows, up to the column where the batch begins, to out[begin:]; returns where they end.
+
+    panel  rows first, first + 1, … of Y Yᵀ; cuts are those of the batches in it
+    """
+    for j in range(cuts.size - 1):
+        width = cuts[j]
+        for row in range(cuts[j], cuts[j + 1]):
+            for column in range(width):
+                out[begin + column] = panel[row - first, column]
+            begin += width
+    return begin
+
+
+def gram(Y: torch.Tensor, cuts: np.ndarray, out: torch.Tensor) -> None:
+    """Write the strictly lower block triangle of Y Yᵀ to `out`, laid out as in `kernels.glm.Block`; all in Y's type."""
+    begin, j, last_batch = 0, 1, len(cuts) - 1
+    while j < last_batch:
+        end = max(j + 1, int(np.searchsorted(cuts, cuts[j] + PANEL_ROWS, side="right")) - 1)
+        panel = Y[cuts[j] : cuts[end]] @ Y[: cuts[end - 1]].T
+        begin = _pack(panel.numpy(), cuts[j], cuts[j : end + 1], out.numpy(), begin)
+        j = end
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
@@ -28,7 +55,7 @@ def _axpby(a, x, b, y):
 def _recurrence(
     cuts, margins, momenta, triangle, y, w, offset, rates, scales, mix, l2, mu, code, b, ub, ab, fitted, A, p
 ):
-    """See `kernels.recurrence`; b, ub, ab are the intercept, its momentum and its average, in place."""
+    """See `kernels.glm`; b, ub, ab are the intercept, its momentum and its average, in place."""
     n_outputs = margins.shape[1]
     of = margins.dtype.type
     widest = 0

@@ -1,4 +1,4 @@
-"""SGD in one process, compiled: the whole run of iterations without Python.
+"""SGD in one process, compiled: a run of iterations without Python.
 
 An iteration reads its b rows once from memory, widened into a tile that stays in the nearest cache, and passes over
 that tile twice: margins, then gradient. Rows of the tile and of x are padded with zeros to whole vector registers.
@@ -10,12 +10,11 @@ from numba import njit
 
 from laconic.kernels.cpu.bits import bits_float, float_bits, widen
 from laconic.kernels.cpu.links import residuals
-from laconic.kernels.links import check_link_code
-from laconic.kernels.sgd import Batches, Weights
+from laconic.kernels.glm import Batches, Weights, check_link_code
 
 u32 = np.uint32
 PAD = 32
-"""Values; four registers of eight float32."""
+"""Values per row are a multiple of this: four registers of eight float32."""
 
 
 @njit(nogil=True, cache=True)

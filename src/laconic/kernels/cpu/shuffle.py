@@ -1,4 +1,4 @@
-"""Random orders of rows, compiled: some ten times as fast as a general-purpose generator's."""
+"""Random orders of rows, compiled: about ten times as fast as a general-purpose generator."""
 
 import numpy as np
 from numba import njit

@@ -7,11 +7,10 @@ from numba import njit
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.links import residuals
 from laconic.kernels.cpu.sgd import finish_margins, run_arguments, step_intercept
-from laconic.kernels.links import check_link_code
-from laconic.kernels.sgd import Batches, Weights
+from laconic.kernels.glm import Batches, Weights, check_link_code
 
 SMALLEST_SCALE = 1e-6
-"""x is kept as scale · x̂, so that an L2 shrinkage is one multiplication; below this x̂ is scaled anew."""
+"""x is kept as scale · x̂, so that an L2 shrinkage is one multiplication; below this scale x̂ is rescaled."""
 
 
 @njit(nogil=True, cache=True)
@@ -46,7 +45,7 @@ def _combine(values, columns, begins, p, out):
 
 @njit(nogil=True, cache=True)
 def _gram(values, columns, begins, cuts, row, out):
-    """Each row spread over `row` once, then met by all rows of later batches."""
+    """Spread each row over `row` once, then multiply it by all rows of later batches."""
     n_batches = cuts.size - 1
     for j in range(n_batches):
         for k in range(cuts[j], cuts[j + 1]):
@@ -185,7 +184,7 @@ def take(
 
 def margins(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """Y xᵀ for x (C, n): (k, C)."""
-    out = torch.zeros(len(matrix[2]) - 1, x.shape[0], dtype=x.dtype)  # read, where there is no column
+    out = torch.zeros(len(matrix[2]) - 1, x.shape[0], dtype=x.dtype)  # zeros are read where there is no column
     _margins(*(_array(t) for t in matrix), x.numpy(), out.numpy())
     return out
 

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from laconic.kernels.formats import Format
-from laconic.kernels.recurrence import Block, Combination, Intercept
+from laconic.kernels.glm import Block, Combination, Intercept
 
 
-class Link(Protocol):
-    """What a family offers here."""
+class Loss(Protocol):
+    """What the kernels need of a family."""
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """φ(z, y), (b,)."""
@@ -20,20 +20,20 @@ class Link(Protocol):
 
 
 def residuals(
-    link: Link, z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, residual: Format
+    family: Loss, z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, residual: Format
 ) -> tuple[torch.Tensor, float]:
     """r = w φ'(z, y) in the precision `residual`, and Σ w φ; a row of weight 0 counts for nothing."""
     z, used = residual.round(z), w != 0
-    r = residual.round(residual.round(w)[:, None] * residual.round(link.derivative(z, y)))
-    loss = torch.where(used, w * link.loss(z, y), 0.0)
+    r = residual.round(residual.round(w)[:, None] * residual.round(family.derivative(z, y)))
+    loss = torch.where(used, w * family.loss(z, y), 0.0)
     return torch.where(used[:, None], r, 0.0), float(loss.sum(dtype=torch.float64))
 
 
-def recurrence(block: Block, link: Link, intercept: Intercept, recurrence: Format, residual: Format) -> Combination:
-    """Step through the batches of a block; see `kernels.recurrence` for the formulas.
+def recurrence(block: Block, family: Loss, intercept: Intercept, recurrence: Format, residual: Format) -> Combination:
+    """Step through the batches of a block; see `kernels.glm` for the formulas.
 
     recurrence  precision of the corrected margins, of G and of the coefficients p
-    residual    precision of the link function and the residual
+    residual    precision of the loss and the residual
     """
     k, n_outputs = block.margins.shape
     A, loss = np.eye(3), 0.0
@@ -48,7 +48,7 @@ def recurrence(block: Block, link: Link, intercept: Intercept, recurrence: Forma
         begin += (last - first) * first
         z = recurrence.round(z + recurrence.round(gram) @ p[0, :, :first].T)
         r, batch_loss = residuals(
-            link, z + block.offset[rows] + intercept.value, block.y[rows], block.w[rows], residual
+            family, z + block.offset[rows] + intercept.value, block.y[rows], block.w[rows], residual
         )
         loss += batch_loss
 

@@ -1,6 +1,6 @@
 """Triton kernels of CA-SGD and SGD for generalised linear models; `kernels.reference.recurrence` is the specification.
 
-The rows of a segment of an epoch lie on the device in the order in which they are met; a block is `k = s b` of them.
+A segment's row numbers lie on the device in the order in which rows are used; a block is `k = s b` of them.
 Nothing here synchronises with the host, so a run of launches can be captured in a CUDA graph.
 """
 

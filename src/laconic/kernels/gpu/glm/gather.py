@@ -1,14 +1,26 @@
-"""Rows of a matrix, which may lie in pinned memory of the host, copied one after another into device memory."""
+"""Gather rows of a matrix, which may lie in pinned memory of the host, into device memory."""
 
 import torch
 import triton
 import triton.language as tl
 
-from laconic.kernels.gpu.glm.alignment import alignment
 from laconic.kernels.gpu.launch import next_power_of_two, on
 
 WIDEST = 4096
-"""Numbers that one program copies."""
+"""The most numbers that one program copies."""
+ALIGNMENTS = (16, 8, 4, 2)
+"""Numbers that a kernel may read at a time, where rows begin and end at multiples of them."""
+
+
+def alignment(X: torch.Tensor) -> int:
+    """The largest power of two, at most 16, that divides both the length of a row and the distance to the next.
+
+    Triton itself checks for multiples of 16 alone; a matrix of 1000 columns would be read number by number.
+
+    >>> alignment(torch.empty(3, 1000)), alignment(torch.empty(3, 28)), alignment(torch.empty(3, 7))
+    (8, 4, 1)
+    """
+    return next((a for a in ALIGNMENTS if X.shape[1] % a == 0 and X.stride(0) % a == 0), 1)
 
 
 @triton.jit

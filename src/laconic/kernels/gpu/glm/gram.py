@@ -12,28 +12,28 @@ import torch
 import triton
 import triton.language as tl
 
-from laconic.kernels.gpu.glm.alignment import alignment
+from laconic.kernels.gpu.glm.gather import alignment
 from laconic.kernels.gpu.launch import on
 from laconic.kernels.gpu.ptx import PTX
 
 PROGRAMS = 132
 """Enough to fill a GPU."""
 LEAST_STEPS = 2
-"""Of a part: shorter ones are not worth their sum."""
+"""Per part: shorter parts save less than adding them up costs."""
 ADDED = 1024
-"""Numbers of a tile that a program adds up the parts of."""
+"""Numbers of a tile that one program adds up."""
 
 
 @dataclass(frozen=True, slots=True)
 class GramPlan:
     """How the product of blocks of k rows is shared out; made once.
 
-    k        rows of a block
+    k        rows per block
     tiles    (n_tiles, 2) int32: first rows of the earlier and the later rows of a tile
-    size     rows of a tile
-    step     columns of a step
-    stages   steps under way
-    depth    columns of a part
+    size     rows per tile
+    step     columns per step
+    stages   steps loaded ahead
+    depth    columns per part
     partial  (n_tiles, n_parts, size, size) float32
     """
 
@@ -67,8 +67,8 @@ def _tiles(k: int, batch_size: int, size: int) -> tuple[tuple[int, int], ...]:
     """
     starts = range(0, k, size)
     last = {i: (min(i + size, k) - 1) // batch_size for i in starts}
-    found = tuple((t, i) for t in starts for i in starts if i >= t and t // batch_size < last[i])
-    return found or ((0, 0),)
+    tiles = tuple((t, i) for t in starts for i in starts if i >= t and t // batch_size < last[i])
+    return tiles or ((0, 0),)
 
 
 @triton.jit(do_not_specialize=["ahead"])
@@ -106,7 +106,7 @@ def _gram_kernel(
 
 @triton.jit
 def _add_kernel(partial, n_parts, tiles, G, G_stride, k, T: tl.constexpr, E: tl.constexpr, Q: tl.constexpr):
-    """Some numbers of a tile: the parts added up, Q at a time."""
+    """Add up the parts of some numbers of a tile, Q parts at a time."""
     tile, cell, q = tl.program_id(0), tl.program_id(1) * E + tl.arange(0, E), tl.arange(0, Q)
     total = tl.zeros((E,), tl.float32)
     for part in range(0, n_parts, Q):
@@ -140,7 +140,7 @@ def gram(
 
     X      (m, n), rows may lie apart
     rows   (all,) int32, the segment's rows; the block begins at batch `base` + `ahead`
-    G      (k, k) float32 or larger; what is not asked for is left as it is, or filled with whatever falls out
+    G      (k, k) float32 or larger; other entries are left as they are, or filled with other products
     """
     (narrow, dot), aligned = OPERANDS[operand], alignment(X)
     (n_tiles, n_parts), size = plan.partial.shape[:2], plan.size

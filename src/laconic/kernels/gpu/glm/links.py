@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from laconic.kernels.links import LinkCode
+from laconic.kernels.glm import LinkCode
 
 GAUSSIAN, BERNOULLI, POISSON = (
     tl.constexpr(int(code)) for code in (LinkCode.GAUSSIAN, LinkCode.BERNOULLI, LinkCode.POISSON)

@@ -1,18 +1,18 @@
 """The s inner steps of CA-SGD as one program: the margins of a block never leave the chip.
 
 Step j turns the margins of its b rows into residuals r, and adds −c Σ_t G[t, i] r_t to the margins of the rows i of
-all later batches. G comes from the cache, b rows of it a step, in two halves: as soon as one has been used, the same
-half of the next step is on its way into the registers that are free again. Bytes: k² / 2 float32 numbers, read by one
-multiprocessor; but what takes the time is the chain of a step: margins, residuals, to all threads, margins.
+all later batches. G comes from the cache, b rows per step, in two halves: as soon as one has been used, the same half
+for the next step is loaded into the registers that are free again. Bytes: k² / 2 float32 numbers, read by one
+multiprocessor. The time goes to the dependent chain of a step: margins, residuals, to all threads, margins.
 """
 
 import torch
 import triton
 import triton.language as tl
 
+from laconic.kernels.glm import check_link_code
 from laconic.kernels.gpu.glm.links import slope_and_loss, softmax_slope_and_loss
 from laconic.kernels.gpu.launch import next_power_of_two, on
-from laconic.kernels.links import check_link_code
 
 LARGEST_PANEL = 2**15
 """Numbers of G that a step holds in registers."""
@@ -27,7 +27,7 @@ def recurrence_fits(k: int, batch_size: int, n_outputs: int) -> bool:
 
 
 def gram_buffer(k: int, batch_size: int, n_outputs: int, device: torch.device) -> torch.Tensor:
-    """Zeros for a Gram matrix of k rows: a power of two wide, and with rows to spare, which are read too."""
+    """Zeros for a Gram matrix of k rows: a power of two wide, with spare rows, which are read too."""
     width = next_power_of_two(k)
     return torch.zeros(width + _depth(batch_size, n_outputs), width, device=device)
 
@@ -42,12 +42,12 @@ def _outputs(n_outputs: int) -> int:
 
 @triton.jit
 def _panel(G, j, t, i, K: tl.constexpr, SIZE: tl.constexpr):
-    """Rows t of batch j of G, and of these what later batches need; anything elsewhere, where nobody looks."""
+    """Rows t of batch j of G, in the columns of later batches; undefined elsewhere, where it is not used."""
     return tl.load(G + j * (SIZE * K) + (t[:, None] * K + i[None, :]), mask=(i >= (j + 1) * SIZE)[None, :])
 
 
 @triton.jit
-def _about(y, w, offset, first, t, size, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr):
+def _row_data(y, w, offset, first, t, size, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr):
     """Targets, weights and offsets of a batch's rows; weight 0 beyond them."""
     here = t < size
     target = tl.load(y + first + t, mask=here, other=0.0)
@@ -81,15 +81,15 @@ def _recurrence_kernel(
     steps += 3 * batch
     first = batch * SIZE
     c, keep, d = _step(steps, 0)
-    target, weight, added = _about(y, w, offset, first, t, min(SIZE, k), WEIGHTED, OFFSET)
+    target, weight, added = _row_data(y, w, offset, first, t, min(SIZE, k), WEIGHTED, OFFSET)
     b = tl.load(intercept)
     lost = tl.zeros((B,), tl.float32)
     n_steps = tl.cdiv(k, SIZE)
     for j in range(n_steps):
         begin, following = j * SIZE, tl.minimum(j + 1, n_steps - 1)
-        next_c, next_keep, next_d = _step(steps, following)  # long before they are needed
+        next_c, next_keep, next_d = _step(steps, following)  # loaded long before they are needed
         size = min(SIZE, k - following * SIZE)
-        about = _about(y, w, offset, first + following * SIZE, t, size, WEIGHTED, OFFSET)
+        following_rows = _row_data(y, w, offset, first + following * SIZE, t, size, WEIGHTED, OFFSET)
         slope, loss = slope_and_loss(tl.gather(z, tl.minimum(begin + t, K - 1), 0) + added + b, target, CODE)
         r = tl.where(weight != 0, weight * slope, 0.0)
         lost += tl.where(weight != 0, weight * loss, 0.0)
@@ -103,7 +103,7 @@ def _recurrence_kernel(
         if FITTED:
             b -= c * tl.sum(r, 0)
         c, keep, d = next_c, next_keep, next_d
-        target, weight, added = about
+        target, weight, added = following_rows
     tl.store(losses + batch // s, tl.sum(lost, 0))
     if FITTED:
         tl.store(intercept, b)
@@ -115,7 +115,7 @@ def _classes_kernel(
     FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
     SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """The same for several outputs: margins (C, K), and a small matrix product a step."""
+    """The same for several outputs: margins (C, K), and a small matrix product per step."""
     batch = tl.load(base) + ahead
     i, t, c = tl.arange(0, K), tl.arange(0, B), tl.arange(0, C)[:, None]
     panel = _panel(G, 0, t, i, K, SIZE)
@@ -134,7 +134,7 @@ def _classes_kernel(
         begin = j * SIZE
         here = (t < SIZE) & (begin + t < k)
         size = min(SIZE, k - begin)
-        target, weight, _ = _about(y, w, y, first + begin, t, size, WEIGHTED, False)
+        target, weight, _ = _row_data(y, w, y, first + begin, t, size, WEIGHTED, False)
         place = tl.broadcast_to(tl.minimum(begin + t, K - 1)[None, :], (C, B))
         margin = tl.gather(z, place, 1) + b
         if OFFSET:
@@ -190,7 +190,7 @@ def recurrence(
     arrays = (G, parts, len(parts), y, y if w is None else w, y if offset is None else offset, steps, base, ahead)
     rest = (intercept, p, losses, k, s)
     flags = {"FITTED": fitted, "WEIGHTED": w is not None, "OFFSET": offset is not None, "NARROW": narrow}
-    warps = max(1, min(16, width * depth // 4096))  # 64 numbers of either half a thread
+    warps = max(1, min(16, width * depth // 4096))  # 64 numbers of each half per thread
     with on(G.device):
         if n_outputs == 1:
             sizes = {"SIZE": batch_size, "K": width, "B": depth, "Q": PARTS_AT_ONCE}

@@ -2,16 +2,16 @@
 
 The rows have been gathered in the order in which they are met, so that those of the iterations to come can be fetched
 ahead. One program: an iteration needs all of x of the one before, and for n this small a second multiprocessor would
-cost more to talk to than it could do. The floor is the latency of the dependent chain, not bytes.
+take longer to synchronise with than it could save. The floor is the latency of the dependent chain, not bytes.
 """
 
 import torch
 import triton
 import triton.language as tl
 
+from laconic.kernels.glm import check_link_code
 from laconic.kernels.gpu.glm.links import slope_and_loss
 from laconic.kernels.gpu.launch import next_power_of_two, on
-from laconic.kernels.links import check_link_code
 
 LARGEST_TILE = 2**14
 STAGES = 3
@@ -23,7 +23,7 @@ def sgd_fits(n: int, batch_size: int) -> bool:
 
 
 def row_buffer(k: int, n: int, batch_size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros for k rows of n columns: a power of two wide, and a batch's rows to spare, which are read too."""
+    """Zeros for k rows of n columns: a power of two wide, with a batch of spare rows, which are read too."""
     return torch.zeros(k + next_power_of_two(batch_size), next_power_of_two(n), dtype=dtype, device=device)
 
 

@@ -1,7 +1,7 @@
 """The new weights of a block, and with them the margins of the next one: one pass over the rows of each.
 
-A program has some columns of all k rows, and leaves one part of every margin. The last program of each group adds up
-the parts of its group, always in the same order, so that `recurrence`, a single program, has few of them left to add.
+A program takes some columns of all k rows, and leaves one part of every margin. The last program of each group to end
+adds up the parts of its group, always in the same order, so that `recurrence`, a single program, has few left to add.
 Bytes: k n of the data for the update and as many for the margins, mostly from the cache.
 """
 
@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from laconic.kernels.gpu.glm.alignment import alignment
+from laconic.kernels.gpu.glm.gather import alignment
 from laconic.kernels.gpu.launch import next_power_of_two, on
 
 PROGRAMS = 128
@@ -19,16 +19,16 @@ PROGRAMS = 128
 LEAST_COLUMNS = 16
 MOST_COLUMNS = 64
 TILE = 8192
-"""Numbers of the matrix that a program takes in at a time."""
+"""Numbers of the matrix that a program reads at a time."""
 GROUP = 16
-"""Programs whose parts the last of them adds up."""
+"""Programs whose parts the last of them to end adds up."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarginPlan:
     """How the columns are shared out among programs, for blocks of k rows; made once.
 
-    columns  of a program, a power of two
+    columns  per program, a power of two
     parts    (n_programs, C, k) float32
     sums     (n_groups, C, k) float32: what adds up to the margins
     counts   (n_groups, C) int32 zeros: programs that are done
@@ -85,7 +85,7 @@ def _update_kernel(
             taken = tl.load(next_rows + first + begin + i, mask=begin + i < next_k, other=0).to(tl.int64)
             Y = tl.load(X + taken[:, None] * (stride * ALIGNED) + column[None, :], mask=inside[None, :], other=0.0)
             tl.store(own + begin + i, tl.sum(Y.to(tl.float32) * value[None, :], 1), mask=begin + i < next_k)
-        tl.debug_barrier()  # all of the program's threads have written before it says so
+        tl.debug_barrier()  # all of the program's threads have written before it is counted as done
         group = part // GROUP
         members = min(GROUP, n_programs - group * GROUP)
         done = tl.atomic_add(counts + group * n_outputs + c, 1, sem="acq_rel")
@@ -95,8 +95,8 @@ def _update_kernel(
             total = sums + (group * n_outputs + c) * next_k
             row = tl.arange(0, K)
             wanted = (m < members)[:, None] & (row < next_k)[None, :]
-            found = tl.load(others + row[None, :], mask=wanted, other=0.0, cache_modifier=".cg")
-            tl.store(total + row, tl.sum(found, 0), mask=row < next_k)
+            margins = tl.load(others + row[None, :], mask=wanted, other=0.0, cache_modifier=".cg")
+            tl.store(total + row, tl.sum(margins, 0), mask=row < next_k)
             tl.store(counts + group * n_outputs + c, 0)
 
 
