@@ -18,7 +18,7 @@ from laconic.data import BadTable
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, SparseColumns
-from laconic.glm.job.source import Source
+from laconic.glm.source import Source
 from laconic.measure import Environment
 from laconic.measure.solvers import Contender
 

@@ -130,10 +130,10 @@ MISTAKES = [
     (["--eta0", "-1"], "--eta0 must be a positive number or auto, got '-1'"),
     (["--eta0", "1e9"], "lower --eta0"),
     (["--s", "abc"], "--s must be a whole number, at least 1, or auto; got 'abc'"),
-    (["--alpha", "-1"], "alpha must be finite and not negative"),
+    (["--alpha", "-1"], "--alpha must be a number from 0 to inf; got -1.0"),
     (["-o", "plot.png"], "plot.png: a plot is .svg or .html, a report .json"),
     (["-o", "no/such/plot.svg"], "cannot write no/such/plot.svg"),
-    (["--family", "gamma"], "unknown family 'gamma'"),
+    (["--family", "hinge"], "unknown --family hinge; choose one of logistic"),
     (["--target", "nothing"], "nothing"),
 ]
 

@@ -94,7 +94,7 @@ def test_text_is_what_a_person_wants_to_know(store, tmp_path, capsys):
     out = fit(capsys, store, "-o", tmp_path / "model.safetensors", "--test", store, "--max-iter", "3")
     for said in (
         "150 rows × 4 columns; logistic, 2 classes (0, 1)",
-        "sgd, compiled, fp32",
+        "sgd, compiled, fp64",
         "3 epochs, 15 iterations: max_iter epochs were done",
         "accuracy",
         "log-loss",
@@ -253,7 +253,11 @@ def test_under_torchrun(store, tmp_path):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     ("asked", "name", "said"),
-    [("auto", "fp32", "fp32: X "), ("auto:0.2", "16", "tolerance 0.2: "), ("auto:1e-9", "fp64", "tolerance 1e-09: ")],
+    [
+        ("auto", "fp64", "fp64: X is"),
+        ("auto:0.2", "16", "tolerance 0.2: "),
+        ("auto:1e-9", "fp64", "tolerance 1e-09: "),
+    ],
 )
 def test_a_recipe_that_is_found(asked, name, said, ranks, store, tmp_path, capsys):
     command = [store, "--recipe", asked, "--s", "8", "--solver", "ca_sgd", "-o", tmp_path / "m.safetensors", *QUICK]
@@ -283,19 +287,22 @@ WRONG = {
     "column": (["rows.parquet", "--target", "lable"], "no column 'lable'; near names: 'label'"),
     "no target": (["neg.csv"], "which column is the target? Give --target, one of"),
     "text": (["{csv}", "--target", "sign"], "'area' is not numeric; leave it out with --drop area"),
-    "family": (["{store}", "--family", "gamma"], "unknown family 'gamma'"),
-    "which family": (["three.csv", "--target", "y"], "y has 3 distinct values: give --family linear"),
+    "family": (["{store}", "--family", "hinge"], "unknown --family hinge; choose one of logistic"),
+    "which family": (
+        ["three.csv", "--target", "y"],
+        "y has 3 distinct values: give --family, one of linear",
+    ),
     "two classes": (["three.csv", "--target", "y", "--family", "logistic"], "use --family multinomial"),
     "one class": (["one.csv", "--target", "y", "--family", "logistic"], "1 distinct value"),
     "exposure": (["bad.csv", "--target", "a", "--family", "poisson", "--exposure", "y"], "y is -1 in row 1"),
     "both": (["neg.csv", "--target", "a", "--exposure", "y", "--offset", "y"], "not both"),
-    "solver": (["{store}", "--solver", "adam"], "unknown solver 'adam'"),
-    "steps": (["{store}", "--learning-rate", "slow"], "unknown learning_rate 'slow'"),
+    "solver": (["{store}", "--solver", "adam"], "unknown --solver adam; choose one of auto, sgd, ca_sgd"),
+    "steps": (["{store}", "--learning-rate", "slow"], "unknown --learning-rate slow"),
     "eta0": (["{store}", "--eta0", "-1"], "--eta0 must be a positive number or auto"),
     "s": (["{store}", "--s", "0"], "--s must be a whole number, at least 1, or auto; got '0'"),
     "s in words": (["{store}", "--s", "abc"], "--s must be a whole number, at least 1, or auto; got 'abc'"),
-    "alpha": (["{store}", "--alpha", "-1"], "alpha must be finite and not negative"),
-    "momentum": (["{store}", "--momentum", "1"], "momentum must be at least 0 and less than 1"),
+    "alpha": (["{store}", "--alpha", "-1"], "--alpha must be a number from 0 to inf; got -1.0"),
+    "momentum": (["{store}", "--momentum", "1"], "--momentum must be a number from 0 to 1 (excluded); got 1.0"),
     "resume alone": (["{store}", "--resume"], "--resume needs --checkpoint"),
     "test file": (["{store}", "--test", "none.csv"], "there is no file none.csv"),
     "test columns": (["{store}", "--test", "one.safetensors"], "has 1 features and the model 4"),

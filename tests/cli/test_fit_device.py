@@ -32,17 +32,21 @@ def report(capsys, *options):
 
 
 WRONG = {
-    "unknown": (["--device", "tpu"], True, "unknown device 'tpu'; choose one of cpu, cuda, auto"),
+    "unknown": (["--device", "tpu"], True, "unknown --device tpu; choose cpu, cuda"),
     "no GPU": (["--device", "cuda"], False, "--device cuda, but there is no CUDA GPU here; leave --device out"),
     "ranks": (["--device", "cuda", "--ranks", "2"], True, "--device cuda is for one process, and there are 2"),
-    "sparse": (["--device", "cuda"], True, "rows.svm is sparse, and --device cuda needs a dense X"),
+    "sparse": (
+        ["--device", "cuda"],
+        True,
+        "--device cuda needs a dense X, and this one is sparse",
+    ),
 }
 
 
 @pytest.mark.parametrize(("options", "gpu", "said"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_one_line(options, gpu, said, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    data = "rows.svm" if "rows.svm" in said else "X.npy"
+    data = "rows.svm" if "sparse" in said else "X.npy"
     assert main(["fit", data, "-o", "m.safetensors", *options]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 
 from laconic.data import Table, write_store
-from laconic.glm.job import Source, Task, run
+from laconic.glm.fit_file import FileFit, fit_file
+from laconic.glm.options import FitOptions
+from laconic.glm.source import Source
 
 
 def write_problem(path: Path, m: int = 203, n: int = 7, seed: int = 0) -> Path:
@@ -19,10 +21,17 @@ def write_problem(path: Path, m: int = 203, n: int = 7, seed: int = 0) -> Path:
     return path
 
 
-def small_task(path: Path, output: Path, **changes) -> Task:
+def small_job(path: Path, output: Path, **changes) -> FileFit:
     """Four batches share a message, and an epoch has seven segments."""
-    fixed = Task(Source(str(path)), str(output), recipe="fp64", s=4, solver="ca_sgd", batch_size=8, max_iter=4, seed=3)
-    return replace(fixed, **changes)
+    options = FitOptions(recipe="fp64", s=4, solver="ca_sgd", batch_size=8, max_iter=4, seed=3)
+    return changed(FileFit(Source(str(path)), str(output), options), **changes)
+
+
+def changed(job: FileFit, **changes) -> FileFit:
+    """The job with other fields, or other fields of its options."""
+    own = {name: value for name, value in changes.items() if name in FitOptions.__dataclass_fields__}
+    rest = {name: value for name, value in changes.items() if name not in own}
+    return replace(job, options=replace(job.options, **own), **rest)
 
 
 class Stop:
@@ -36,8 +45,8 @@ class Stop:
         return self.left == 0
 
 
-def stop_and_go_on(tell, *, task: dict, n_segments: int) -> dict:
+def stop_and_go_on(progress, *, job: dict, n_segments: int) -> dict:
     """On each rank: stop there, then resume to the end."""
-    task = Task.from_json(task)
-    run(task, callbacks=[Stop(n_segments)])
-    return run(replace(task, resume=True))
+    job = FileFit.from_json(job)
+    fit_file(job, callbacks=[Stop(n_segments)])
+    return fit_file(replace(job, resume=True))

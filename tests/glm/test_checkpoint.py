@@ -14,10 +14,10 @@ from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange.launch import Host, start_ranks
 from laconic.glm import checkpoint, files
-from laconic.glm.job import run
+from laconic.glm.fit_file import fit_file
 from laconic.glm.model import Model
 
-from .fits import Stop, small_task, write_problem
+from .fits import Stop, changed, small_job, write_problem
 
 HERE = Path(__file__).parent
 
@@ -30,7 +30,7 @@ def problem(tmp_path):
 @pytest.fixture
 def whole(problem, tmp_path):
     """The model of a fit that was never stopped."""
-    run(small_task(problem, tmp_path / "whole.safetensors"))
+    fit_file(small_job(problem, tmp_path / "whole.safetensors"))
     return Model.load(tmp_path / "whole.safetensors")
 
 
@@ -40,29 +40,29 @@ def same(model, other):
 
 def checkpointed(problem, tmp_path, **changes):
     folder = tmp_path / "kept"
-    return small_task(problem, tmp_path / "model.safetensors", checkpoint=str(folder), checkpoint_every=0.0, **changes)
+    return small_job(problem, tmp_path / "model.safetensors", checkpoint=str(folder), checkpoint_every=0.0, **changes)
 
 
 @pytest.mark.parametrize("n_segments", [1, 3, 7, 8, 26])
 @pytest.mark.parametrize("changes", [{}, {"momentum": 0.5}, {"solver": "sgd", "s": 1}, {"recipe": "C"}], ids=str)
 def test_resume_is_bit_exact(problem, tmp_path, n_segments, changes):
-    task = checkpointed(problem, tmp_path, **changes)
-    run(replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
-    stopped = run(task, callbacks=[Stop(n_segments)])
+    job = checkpointed(problem, tmp_path, **changes)
+    fit_file(changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
+    stopped = fit_file(job, callbacks=[Stop(n_segments)])
     assert stopped["outcome"] == "stopped"
-    run(replace(task, resume=True))
+    fit_file(changed(job, resume=True))
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
 
 
 @pytest.mark.parametrize("n_segments", [3, 7])
 def test_resume_on_two_ranks_is_bit_exact(problem, tmp_path, n_segments, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    task = checkpointed(problem, tmp_path)
-    whole = replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
-    reports = start_ranks("laconic.glm.job:fit", {"task": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+    job = checkpointed(problem, tmp_path)
+    whole = changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
+    reports = start_ranks("laconic.glm.fit_file:run_job", {"job": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
     assert reports[0]["ranks"] == 2
     again = start_ranks(
-        "fits:stop_and_go_on", {"task": asdict(task), "n_segments": n_segments}, [Host()] * 2, timeout_seconds=100
+        "fits:stop_and_go_on", {"job": asdict(job), "n_segments": n_segments}, [Host()] * 2, timeout_seconds=100
     )
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
     assert said(again[0]) == said(reports[0])
@@ -74,27 +74,27 @@ def said(report):
 
 
 def test_a_fit_of_two_ranks_goes_on_with_one(problem, whole, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    task = checkpointed(problem, tmp_path, max_iter=2)
-    start_ranks("laconic.glm.job:fit", {"task": asdict(task)}, [Host()] * 2, timeout_seconds=100)
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+    job = checkpointed(problem, tmp_path, max_iter=2)
+    start_ranks("laconic.glm.fit_file:run_job", {"job": asdict(job)}, [Host()] * 2, timeout_seconds=100)
     assert len(checkpoint.latest(tmp_path / "kept").files) == 2
-    run(replace(task, resume=True, max_iter=4))
+    fit_file(changed(job, resume=True, max_iter=4))
     assert torch.allclose(Model.load(tmp_path / "model.safetensors").coef, whole.coef, rtol=1e-12)
 
 
 def test_more_epochs_are_the_same_as_all_at_once(problem, whole, tmp_path):
-    task = checkpointed(problem, tmp_path, max_iter=2)
-    run(task)
-    run(replace(task, resume=True, max_iter=4))
+    job = checkpointed(problem, tmp_path, max_iter=2)
+    fit_file(job)
+    fit_file(changed(job, resume=True, max_iter=4))
     assert same(Model.load(tmp_path / "model.safetensors"), whole)
 
 
 def test_what_has_converged_stays(problem, tmp_path):
-    task = checkpointed(problem, tmp_path, learning_rate="constant", tol=10.0, max_iter=50)
-    first = run(task)
+    job = checkpointed(problem, tmp_path, learning_rate="constant", tol=10.0, max_iter=50)
+    first = fit_file(job)
     assert first["outcome"] == "converged"
     before = Model.load(tmp_path / "model.safetensors")
-    again = run(replace(task, resume=True))
+    again = fit_file(changed(job, resume=True))
     assert again["outcome"] == "converged"
     assert again["epochs"] == first["epochs"]
     assert same(Model.load(tmp_path / "model.safetensors"), before)
@@ -109,35 +109,35 @@ OTHER = {
     "learning_rate": {"learning_rate": "constant"},
     "eta0": {"eta0": 0.125},
     "standardize": {"standardize": True},
-    "intercept": {"intercept": False},
+    "intercept": {"fit_intercept": False},
     "family": {"family": "linear"},
 }
 
 
 @pytest.mark.parametrize(("field", "changes"), OTHER.items(), ids=OTHER)
 def test_other_settings_are_refused_by_name(problem, tmp_path, field, changes):
-    task = checkpointed(problem, tmp_path, eta0=0.25, max_iter=1)
-    run(task)
+    job = checkpointed(problem, tmp_path, eta0=0.25, max_iter=1)
+    fit_file(job)
     with pytest.raises(checkpoint.OtherSettings, match=f"other {field}: then .*, now "):
-        run(replace(task, resume=True, **changes))
+        fit_file(changed(job, resume=True, **changes))
 
 
 def test_other_data_is_refused(problem, tmp_path):
-    task = checkpointed(problem, tmp_path, eta0=0.25, max_iter=1)
-    run(task)
+    job = checkpointed(problem, tmp_path, eta0=0.25, max_iter=1)
+    fit_file(job)
     other = write_problem(tmp_path / "other.safetensors", seed=1)
     with pytest.raises(checkpoint.OtherSettings, match="other X: then "):
-        run(replace(task, resume=True, data=replace(task.data, path=str(other))))
+        fit_file(changed(job, resume=True, data=replace(job.data, path=str(other))))
 
 
 def test_an_old_checkpoint_is_not_overwritten_by_mistake(problem, tmp_path):
-    task = checkpointed(problem, tmp_path, max_iter=1)
-    run(task)
-    with pytest.raises(ValueError, match="holds a checkpoint of epoch 1; go on from it with --resume"):
-        run(task)
+    job = checkpointed(problem, tmp_path, max_iter=1)
+    fit_file(job)
+    with pytest.raises(ValueError, match="holds a checkpoint of epoch 1; go on from it with resume=True"):
+        fit_file(job)
 
 
-def killed(rank, task, at, torn, pipe):
+def killed(rank, job, at, torn, pipe):
     """A fit that ends at a rename: of a whole file, or of one of which the disk has only the beginning."""
     calls, rename = 0, os.replace
 
@@ -151,45 +151,45 @@ def killed(rank, task, at, torn, pipe):
         rename(source, target)
 
     os.replace = crash
-    run(task)
+    fit_file(job)
 
 
 @pytest.mark.parametrize("at", [5, 6])
 @pytest.mark.parametrize("torn", [False, True])
 def test_killed_between_write_and_rename(problem, whole, tmp_path, at, torn):
     """Odd renames are of a rank's tensors, even ones of the manifest."""
-    task = checkpointed(problem, tmp_path)
-    with forked(killed, 1, task, at, torn) as ([died], _):
+    job = checkpointed(problem, tmp_path)
+    with forked(killed, 1, job, at, torn) as ([died], _):
         died.join(100)
     assert died.exitcode == -signal.SIGKILL
-    assert not Path(task.output).exists()
+    assert not Path(job.output).exists()
     assert checkpoint.latest(tmp_path / "kept").number == (at - 1) // 2
-    run(replace(task, resume=True))
+    fit_file(changed(job, resume=True))
     assert same(Model.load(tmp_path / "model.safetensors"), whole)
     names = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert len(names) == 2, "what the kill has left is removed"
 
 
-def tells(rank, task, pipe):
-    run(task, callbacks=[lambda progress: pipe.send(progress.iteration)])
+def tells(rank, job, pipe):
+    fit_file(job, callbacks=[lambda progress: pipe.send(progress.iteration)])
 
 
 @pytest.mark.parametrize("after", [2, 9])
 def test_killed_at_any_moment(problem, tmp_path, after):
-    task = checkpointed(problem, tmp_path, max_iter=40, tol=None)
-    with forked(tells, 1, task) as ([fit], [pipe]):
+    job = checkpointed(problem, tmp_path, max_iter=40, tol=None)
+    with forked(tells, 1, job) as ([fit], [pipe]):
         for _ in range(after):
             pipe.recv()
         fit.kill()
     found = checkpoint.latest(tmp_path / "kept")
     assert found.number >= after
-    run(replace(task, resume=True))
-    run(replace(task, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
+    fit_file(changed(job, resume=True))
+    fit_file(changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(problem, whole, tmp_path, monkeypatch):
-    task = checkpointed(problem, tmp_path)
+    job = checkpointed(problem, tmp_path)
     calls, fsync = 0, os.fsync
 
     def full(handle):
@@ -202,22 +202,22 @@ def test_a_full_disk_leaves_the_last_checkpoint(problem, whole, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(NotWritten, match=r"no room for the .* bytes of .*kept"):
-            run(task)
+            fit_file(job)
     assert checkpoint.latest(tmp_path / "kept").number >= 2
     assert not list((tmp_path / "kept").glob(".*.tmp"))
-    run(replace(task, resume=True))
+    fit_file(changed(job, resume=True))
     assert same(Model.load(tmp_path / "model.safetensors"), whole)
 
 
 def test_a_checkpoint_without_totals_loads(problem, whole, tmp_path):
-    task = checkpointed(problem, tmp_path, max_iter=2)
-    run(task)
+    job = checkpointed(problem, tmp_path, max_iter=2)
+    fit_file(job)
     path = tmp_path / "kept" / checkpoint.MANIFEST
     manifest = json.loads(path.read_text())
     for name in checkpoint.LATER:
         del manifest["numbers"][name]
     path.write_text(json.dumps(manifest))
-    report = run(replace(task, resume=True, max_iter=4))
+    report = fit_file(changed(job, resume=True, max_iter=4))
     assert said(report)[0] == (0, 0)
     assert same(Model.load(tmp_path / "model.safetensors"), whole)
 
@@ -240,8 +240,8 @@ def hostile(manifest: dict) -> dict[str, object]:
 
 
 def test_a_hostile_manifest_is_told_apart(problem, tmp_path):
-    task = checkpointed(problem, tmp_path, max_iter=1)
-    run(task)
+    job = checkpointed(problem, tmp_path, max_iter=1)
+    fit_file(job)
     path = tmp_path / "kept" / checkpoint.MANIFEST
     good = json.loads(path.read_text())
     for name, manifest in hostile(good).items():
@@ -260,8 +260,8 @@ def refused(folder):
 
 
 def test_tensors_that_do_not_belong_are_told_apart(problem, tmp_path):
-    task = checkpointed(problem, tmp_path, max_iter=1)
-    run(task)
+    job = checkpointed(problem, tmp_path, max_iter=1)
+    fit_file(job)
     folder = tmp_path / "kept"
     [name] = checkpoint.latest(folder).files
     tensors, metadata = files.load_tensors(folder / name, "a checkpoint")
@@ -274,13 +274,13 @@ def test_tensors_that_do_not_belong_are_told_apart(problem, tmp_path):
     ):
         files.save_tensors(folder / name, wrong, about)
         with pytest.raises(CorruptPayload):
-            run(replace(task, resume=True))
+            fit_file(changed(job, resume=True))
     (folder / name).unlink()
     with pytest.raises(CorruptPayload, match="there is no file"):
-        run(replace(task, resume=True))
+        fit_file(changed(job, resume=True))
 
 
 def test_a_folder_that_cannot_be_made(problem, tmp_path):
     (tmp_path / "kept").write_text("a file")
     with pytest.raises(LaconicError):
-        run(checkpointed(problem, tmp_path))
+        fit_file(checkpointed(problem, tmp_path))

@@ -47,7 +47,7 @@ def test_a_warm_start_may_change_parameters():
     model = KNOWN["linear"].ours(warm_start=True, max_iter=3, tol=None).fit(X, y)
     model.set_params(average=True, momentum=0.5, alpha=0.1).fit(X, y)
     model.set_params(average=False, momentum=0.0).fit(X, y)
-    assert distance(model, KNOWN["linear"].best(alpha=0.1)) < 0.1
+    assert distance(model, KNOWN["linear"].best(alpha=0.1)) < 0.15
     assert len(model.history_) == 9
 
 

@@ -12,12 +12,12 @@ from .estimator_problems import KNOWN, features
 X, LABELS, COUNTS = features()[:60], KNOWN["binary"].y[:60], KNOWN["poisson"].y[:60]
 
 PARAMETERS = [
-    ({"loss": "hinge"}, "unknown loss 'hinge'; choose one of 'log_loss'"),
-    ({"recipe": "E"}, "unknown recipe 'E'; choose one of 'auto', 'fp32', 'fp64', 'C', 'D'"),
-    ({"learning_rate": "optimal"}, "unknown learning_rate 'optimal'; choose one of 'constant'"),
-    ({"solver": "lbfgs"}, "unknown solver 'lbfgs'; choose one of 'auto', 'sgd', 'ca_sgd'"),
-    ({"sampling": "importance"}, "unknown sampling 'importance'"),
-    ({"gradient": "median"}, "unknown gradient 'median'"),
+    ({"loss": "hinge"}, "unknown loss='hinge'; choose one of log_loss"),
+    ({"recipe": "E"}, "unknown recipe='E'; choose one of fp32, fp64, C, D, auto"),
+    ({"learning_rate": "optimal"}, "unknown learning_rate='optimal'; choose one of constant"),
+    ({"solver": "lbfgs"}, "unknown solver='lbfgs'; choose one of auto, sgd, ca_sgd"),
+    ({"sampling": "importance"}, "unknown sampling='importance'"),
+    ({"gradient": "median"}, "unknown gradient='median'"),
     ({"alpha": -1.0}, "alpha must be a number from 0 to inf; got -1.0"),
     ({"l1_ratio": 2}, "l1_ratio must be a number from 0 to 1; got 2"),
     ({"momentum": 1.0}, r"momentum must be a number from 0 to 1 \(excluded\); got 1.0"),
@@ -34,7 +34,7 @@ PARAMETERS = [
     ({"warm_start": "yes"}, "warm_start must be True or False, got 'yes'"),
     ({"callbacks": None}, "callbacks must be functions in a list, got None"),
     ({"callbacks": [print, "print"]}, "callbacks must be functions in a list"),
-    ({"device": "tpu"}, 'unknown device \'tpu\'; choose "cpu", "cuda"'),
+    ({"device": "tpu"}, "unknown device='tpu'; choose cpu, cuda"),
 ]
 
 
@@ -170,7 +170,7 @@ def test_a_classifier_s_columns_are_named_as_well(tables):
     for y in (None, "animal", LABELS):
         assert model.score(folder / "animals.csv", y, "w") == pytest.approx(usual.score(X, LABELS, columns["w"]))
     np.testing.assert_array_equal(model.predict(folder / "animals.csv"), usual.predict(X))
-    assert model.fit(X, LABELS)._roles == {}
+    assert model.fit(X, LABELS)._inputs == {}
 
 
 @pytest.mark.parametrize("base", [0, 1])
@@ -220,7 +220,7 @@ def test_a_sparse_file(folder):
 
 
 def test_a_sparse_matrix_stays_on_the_cpu():
-    with pytest.raises(ValueError, match=r"device='cuda': a sparse X stays on the CPU; pass X.toarray\(\)"):
+    with pytest.raises(ValueError, match=r"device='cuda' needs a dense X, and this one is sparse"):
         CASGDClassifier(device="cuda").fit(scipy.sparse.csr_matrix(X), LABELS)
 
 

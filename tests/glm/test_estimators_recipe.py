@@ -5,7 +5,8 @@ import pytest
 
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.glm import Precision, recipe
-from laconic.glm import auto_recipe as chooser
+from laconic.glm import resolve as chooser
+from laconic.glm.analysis import auto
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((600, 8))
@@ -93,7 +94,7 @@ def test_large_matrices_on_ranks_are_looked_at(monkeypatch):
             return lambda: None
 
     monkeypatch.setattr(
-        chooser, "auto_precision", lambda *given, strict: seen.append(given[2]) or chooser.Found(None, "")
+        auto, "auto_precision", lambda *given, strict: seen.append(given[2]) or chooser.ChosenRecipe(None, "")
     )
     import torch
 
@@ -103,5 +104,5 @@ def test_large_matrices_on_ranks_are_looked_at(monkeypatch):
     assert "too small" in chooser.find_recipe("auto", problem, Settings(), Ranks()).explained
     monkeypatch.setattr(chooser, "WORTH_IT", 40)
     chooser.find_recipe("auto", problem, Settings(), Ranks())
-    assert seen == [chooser.TOLERANCE]
+    assert seen == [auto.TOLERANCE]
     assert "one process" in chooser.find_recipe("auto", problem, Settings(solver="sgd"), Ranks()).explained

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from laconic.glm.job.scaling import Scaling
+from laconic.glm.scaling import Scaling
 
 RNG = np.random.default_rng(0)
 MATRICES = {

@@ -7,7 +7,7 @@ from laconic.bench.glm.data import Given
 from laconic.bench.options import require_known
 from laconic.data import SHAPES, BadTable
 from laconic.data.read import format_of
-from laconic.glm.job.source import Source
+from laconic.glm.source import Source
 
 PROBLEMS = tuple(SHAPES)
 ORIGINALS = {"epsilon": ("epsilon_normalized", "epsilon"), "susy": ("susy",), "higgs": ("higgs",)}

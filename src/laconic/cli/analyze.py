@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +13,14 @@ import typer
 from laconic.atomic_write import atomic_write
 from laconic.cli import fit_options as o
 from laconic.cli.errors import BadInput, bad_input
-from laconic.cli.numbers import AUTO, positive_or_auto, whole_number, whole_or_auto
+from laconic.cli.numbers import AUTO, whole_number
 from laconic.cli.progress import progress
+from laconic.glm.options import DEFAULTS
 
 if TYPE_CHECKING:
     from laconic.glm import Settings
     from laconic.glm.analysis import Analysis, Choice
-    from laconic.glm.job.prepared import Prepared
+    from laconic.glm.fit import Prepared
 
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Asked of every problem, unless the user asks for one."""
@@ -41,10 +42,8 @@ def analyze(
     data: Annotated[
         Path, typer.Argument(help="LIBSVM, CSV, Parquet, .npy, .npz, or a store made by `laconic convert`.")
     ],
-    family: Annotated[
-        str | None,
-        typer.Option(help="logistic, multinomial, linear or poisson; by default logistic where y has two values."),
-    ] = None,
+    family: Annotated[str | None, o.of_fit("family")] = DEFAULTS.family,
+    tweedie_power: Annotated[float, o.of_fit("tweedie_power")] = DEFAULTS.tweedie_power,
     target: o.Target = None,
     weight: o.Weight = None,
     offset: o.Offset = None,
@@ -103,43 +102,32 @@ def analyze(
 def find(given: dict[str, Any], begin: Callable[[str], None]) -> Found:
     """Read the file, analyse it, and choose recipes."""
     from laconic.exchange import Communicator
-    from laconic.glm import recipe
     from laconic.glm.analysis import analyse, choose, device_named, samples
-    from laconic.glm.job.prepared import prepare
+    from laconic.glm.data import Data
+    from laconic.glm.fit import prepare
     from laconic.glm.ranks import user_errors
+    from laconic.glm.resolve import auto_s, settings_for
+    from laconic.glm.source import load
 
     comm = Communicator.over()
     with bad_input():
         machine, asked = device_named(given["device"]), _tolerance(given["tolerance"])
-        task = _task(given)
-        settings = task.settings(given["ranks"])
+        options = o.fit_options(given, solver="ca_sgd", learning_rate="constant", recipe="fp64", device=None)
+        if options.s == AUTO:
+            options = replace(options, s=auto_s(options.batch_size, given["ranks"]))
     begin("one epoch in float64")
     with user_errors(comm):
-        data = prepare(task, comm, recipe("fp64"))
-    settings = task.for_problem(settings, data.problem, comm)
+        data = prepare(options, Data.of_table(load(o.source(given), comm, "fp64"), options), comm)
+    settings = settings_for(options, data.problem, data.precision, comm)
     taken, settings = samples(
-        data.problem, settings, n_ranks=given["ranks"], n_blocks=given["blocks"], smaller=task.eta0 is None
+        data.problem, settings, n_ranks=given["ranks"], n_blocks=given["blocks"], smaller=options.eta0 == AUTO
     )
     with bad_input():
         analysis = analyse(taken, machine, begin)
         wanted = [t for t in TOLERANCES if t >= analysis.exact] if asked is None else [asked]
         choices = tuple(choose(analysis, machine, tolerance) for tolerance in wanted)
-    options = {name: value for name, value in given.items() if name not in ("output", "as_json", "quiet", "data")}
-    return Found({"data": given["data"].name, **options}, data, settings, analysis, choices)
-
-
-def _task(given: dict[str, Any]) -> Any:
-    from laconic.glm.job import Task
-
-    return Task(
-        data=o.source(given),
-        output="",
-        solver="ca_sgd",
-        learning_rate="constant",
-        s=whole_or_auto("--s", given["s"]),
-        eta0=positive_or_auto("--eta0", given["eta0"]),
-        **{name: given[name] for name in ("family", "standardize", "batch_size", "alpha", "intercept", "seed")},
-    )
+    asked_for = {name: value for name, value in given.items() if name not in ("output", "as_json", "quiet", "data")}
+    return Found({"data": given["data"].name, **asked_for}, data, settings, analysis, choices)
 
 
 def _tolerance(text: str | None) -> float | None:

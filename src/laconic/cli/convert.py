@@ -15,7 +15,7 @@ from laconic.cli.errors import BadInput
 
 if TYPE_CHECKING:
     from laconic.data import RowStream, Table
-    from laconic.glm.job import Source
+    from laconic.glm.source import Source
 
 
 def convert(
@@ -41,7 +41,7 @@ def convert(
     from laconic.data import describe, write_store
     from laconic.data.read import format_of
     from laconic.data.table import to_dtype
-    from laconic.glm.job import Source
+    from laconic.glm.source import Source
 
     began = time.perf_counter()
     to_dtype(dtype)
@@ -67,7 +67,7 @@ def convert(
 def _rows(source: "Source", dtype: str) -> "RowStream":
     """The file's rows, with the logarithm of the exposure as their offset where one was given."""
     from laconic.data import stream
-    from laconic.glm.job.source import with_offset
+    from laconic.glm.source import with_offset
 
     rows = stream(source.path, **source.options(), dtype=dtype)
     return replace(rows, blocks=with_offset(source, rows.blocks))

@@ -1,14 +1,16 @@
-"""Options that commands on files share."""
+"""Options that commands on files share, and those of a fit."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from laconic.cli.numbers import whole_number
+from laconic.cli.numbers import positive_or_auto, whole_number, whole_or_auto
+from laconic.glm.options import AUTO, FitOptions
 
 if TYPE_CHECKING:
-    from laconic.glm.job import Source
+    from laconic.glm.source import Source
 
 Target = Annotated[
     str | None,
@@ -43,7 +45,22 @@ def names(text: str | None) -> tuple[str, ...]:
 
 def source(given: Mapping[str, Any]) -> "Source":
     """The file and what its columns are, from a command's options by name."""
-    from laconic.glm.job import Source
+    from laconic.glm.source import Source
 
     same = {name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")}
     return Source(str(given["data"]), one_hot=names(given["one_hot"]), drop=names(given["drop"]), **same)
+
+
+def of_fit(name: str, *flags: str, **more: Any) -> Any:
+    """An option of a fit, with what `FitOptions` says of it."""
+    return typer.Option(*flags, help=FitOptions.help_of(name), **more)
+
+
+def fit_options(given: Mapping[str, Any], **more: Any) -> FitOptions:
+    """A fit's options from a command's, by name; those that the command does not have are as `more` says."""
+    named = {"fit_intercept": given["intercept"]} | {
+        field.name: given[field.name] for field in fields(FitOptions) if field.name in given
+    }
+    s = whole_or_auto("--s", given["s"]) or AUTO
+    eta0 = positive_or_auto("--eta0", given["eta0"]) or AUTO
+    return FitOptions(**named | {"s": s, "eta0": eta0} | more)

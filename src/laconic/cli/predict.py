@@ -3,17 +3,13 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from laconic.cli import fit_options as o
 from laconic.cli.convert_progress import rows_progress
 from laconic.cli.errors import BadInput
-
-if TYPE_CHECKING:
-    from laconic.glm.job import Source
-    from laconic.glm.model import Model
 
 
 def predict(
@@ -38,8 +34,8 @@ def predict(
     has such a column; a store's offset is always used.
     """
     from laconic.cli.predict_output import check_output, sink
-    from laconic.glm.job import Source, rows_for
     from laconic.glm.model import Model
+    from laconic.glm.source import Source, rows_for
 
     if as_json and output is None:
         raise BadInput("--json needs --output FILE: stdout cannot hold both")
@@ -47,7 +43,7 @@ def predict(
     fitted = Model.load(model)
     if proba and fitted.classes is None:
         raise BadInput(f"--proba is for classes, and {model} is a {fitted.family} model")
-    source = _source(fitted, Source(str(data), offset=offset, exposure=exposure, dense=dense))
+    source = Source(str(data), offset=offset, exposure=exposure, dense=dense)
     rows, blocks = rows_for(fitted, source, target=False)
     names = [str(label) for label in fitted.classes or ()] if proba else ["prediction"]
     with (
@@ -61,17 +57,3 @@ def predict(
     if as_json:
         made = {"model": str(model), "data": str(data), "n_rows": rows.n_rows, "columns": names, "output": str(output)}
         typer.echo(json.dumps(made, indent=2))
-
-
-def _source(model: "Model", source: "Source") -> "Source":
-    """With the model's own offset or exposure, if none was given and the file has that column."""
-    from dataclasses import replace
-
-    from laconic.data import describe
-    from laconic.glm.job.source import NAMED
-
-    if source.format not in NAMED or source.offset is not None or source.exposure is not None:
-        return source
-    there = describe(source.path).columns or ()
-    known = {name: model.inputs.get(name) for name in ("offset", "exposure")}
-    return replace(source, **{name: column for name, column in known.items() if column in there})

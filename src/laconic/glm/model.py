@@ -11,12 +11,11 @@ import torch
 
 from laconic.errors import CorruptPayload
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
-from laconic.glm.families import FAMILIES, Family, family_named
+from laconic.glm.families import Family, family_named
 from laconic.glm.files import load_tensors, save_tensors
 from laconic.glm.scores import most_likely
 
 FORMAT = "1"
-CLASSIFIERS = tuple(name for name, family in FAMILIES.items() if family.classifies)
 Label = str | int | float
 
 

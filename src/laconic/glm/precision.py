@@ -89,6 +89,14 @@ class Precision:
         return " ".join([name, *changes(recipe)])
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenRecipe:
+    """A recipe, and why it is that one."""
+
+    precision: Precision
+    explained: str
+
+
 KNOBS = tuple(field.name for field in fields(Precision))
 """In the order in which an outer iteration meets them."""
 

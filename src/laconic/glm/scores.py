@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
+from laconic.data.rows import rows_at_once
+from laconic.exchange import Communicator
 from laconic.glm.families import Family
+from laconic.glm.problem import Problem
+from laconic.glm.solvers.state import State
+from laconic.glm.solvers.wire import Wire
 
 Column = list[torch.Tensor]
+ROWS_AT_ONCE = 1 << 14
+"""Of margins that are summed over ranks."""
 
 
 @dataclass(slots=True)
@@ -93,3 +101,20 @@ class Scores:
 def most_likely(z: torch.Tensor) -> torch.Tensor:
     """Numbers of classes (m,) from margins: the second of two where its margin is positive, or the largest."""
     return (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
+
+
+def training_scores(problem: Problem, weights: torch.Tensor | None, state: State, comm: Communicator) -> Scores:
+    """Scores of the training rows, from margins that are summed over ranks a block of rows at a time.
+
+    weights  of the rows, as the user gave them
+    """
+    scores, wire = Scores(problem.family), Wire(comm)
+    step = rows_at_once(problem.columns.n) if comm.size == 1 else ROWS_AT_ONCE
+    for first in range(0, problem.columns.m, step):
+        rows = slice(first, min(first + step, problem.columns.m))
+        z = problem.columns.margins(state.coef, np.arange(rows.start, rows.stop))
+        z = wire.all_reduce(z) + state.intercept
+        offset = None if problem.offset is None else problem.offset[rows]
+        z = z if offset is None else z + offset.to(z.dtype).reshape(len(z), -1)
+        scores.add(z, problem.y[rows], None if weights is None else weights[rows], offset)
+    return scores

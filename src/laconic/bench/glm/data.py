@@ -11,11 +11,13 @@ from laconic.bench.suite import check_names
 from laconic.data import SHAPES, BadTable, column_cuts, make
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import Bernoulli, Columns, DenseColumns, Precision, Problem, SparseColumns
+from laconic.glm import Bernoulli, Columns, DenseColumns, Problem, SparseColumns
+from laconic.glm.data import Data
 from laconic.glm.families import FAMILIES, family_named
-from laconic.glm.job.prepared import prepare
-from laconic.glm.job.source import Source
-from laconic.glm.job.task import Task
+from laconic.glm.fit import prepare
+from laconic.glm.options import FitOptions
+from laconic.glm.source import Source
+from laconic.glm.source import load as load_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,8 @@ class Copies:
 
 def _from_file(given: Given, source: Source, comm: Communicator) -> tuple[Problem, int]:
     family = given.family if given.positive is None else "multinomial"
-    task = Task(source, output="", family=family, standardize=given.standardize)
-    found = prepare(task, comm, Precision())
+    options = FitOptions(family=family, standardize=given.standardize, recipe="fp32")
+    found = prepare(options, Data.of_table(load_table(source, comm, "fp32"), options), comm)
     if given.positive is None:
         return found.problem, found.n_features
     names = [str(label) for label in found.classes or ()]

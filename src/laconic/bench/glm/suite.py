@@ -15,7 +15,7 @@ from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, reso
 from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
 from laconic.data import SHAPES
 from laconic.errors import InvalidOption, Option
-from laconic.glm.job.source import Source
+from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
 from laconic.report import Column, Presentation, Row, Table, Text, speedups, text, where
 from laconic.report.documents import shape

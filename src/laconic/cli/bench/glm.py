@@ -47,7 +47,7 @@ SYNTHETIC = ("problem", "scale")
 def file_given(given: dict[str, Any]) -> "Given | None":
     """The file that was asked for, if one was."""
     from laconic.bench.glm.data import Given
-    from laconic.glm.job.source import Source
+    from laconic.glm.source import Source
 
     if given["data"] is None:
         refuse(given, OF_FILES, "is for files; give one with --data")

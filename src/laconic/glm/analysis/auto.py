@@ -1,6 +1,6 @@
 """A recipe for a fit that is about to begin, on however many ranks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from laconic.glm.analysis.analyse import analyse
 from laconic.glm.analysis.choice import choose
 from laconic.glm.analysis.devices import DEVICES
 from laconic.glm.analysis.sample import Sample, take_sample
-from laconic.glm.precision import KNOBS, Precision
+from laconic.glm.precision import KNOBS, ChosenRecipe, Precision
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather
 from laconic.glm.solvers import Diverged, Progress, Settings, begin, solve
@@ -20,17 +20,9 @@ TOLERANCE = 1e-2
 """Of a step. Which rows a batch has changes the step by about its own size, a hundred times as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A recipe, and why it is that one."""
-
-    precision: Precision
-    explained: str
-
-
 def auto_precision(
     problem: Problem, settings: Settings, tolerance: float, comm: Communicator, *, strict: bool
-) -> Found:
+) -> ChosenRecipe:
     """The cheapest recipe that meets a tolerance on this problem; every rank calls this, and gets the same.
 
     strict  whether what cannot be met or analysed is a `ValueError`, on every rank; otherwise the recipe stays
@@ -45,7 +37,9 @@ def auto_precision(
     try:
         solve(problem, usual, comm=comm, state=state, callbacks=[_stop])
     except Diverged as error:
-        return Found(settings.precision, f"{settings.precision.short_name()}: no recipe was looked for, since {error}")
+        return ChosenRecipe(
+            settings.precision, f"{settings.precision.short_name()}: no recipe was looked for, since {error}"
+        )
     taken.append(take_sample(problem, usual, state, 1))
     whole = [_whole(sample, comm) for sample in taken]
     text = _choice(whole, tolerance) if comm.rank == 0 else ""
@@ -53,8 +47,8 @@ def auto_precision(
     if not names and strict:
         raise ValueError(explained)
     if not names:
-        return Found(settings.precision, f"{settings.precision.short_name()}: {explained}")
-    return Found(Precision(**dict(zip(KNOBS, names.split(), strict=True))), explained)
+        return ChosenRecipe(settings.precision, f"{settings.precision.short_name()}: {explained}")
+    return ChosenRecipe(Precision(**dict(zip(KNOBS, names.split(), strict=True))), explained)
 
 
 def _stop(progress: Progress) -> bool:
@@ -76,9 +70,9 @@ def _whole(sample: Sample, comm: Communicator) -> Sample:
     if comm.size == 1:
         return sample
     k, n_outputs = sample.Y.shape[0], sample.x.shape[0]
-    blocks = [part.view(-1, k).T for part in gather(comm, sample.Y.T.contiguous(), everywhere=True)]
+    blocks = [part.view(-1, k).T for part in gather(comm, sample.Y.T.contiguous())]
     own, idle = (
-        torch.cat([part.view(n_outputs, -1) for part in gather(comm, values.contiguous(), everywhere=True)], 1)
+        torch.cat([part.view(n_outputs, -1) for part in gather(comm, values.contiguous())], 1)
         for values in (sample.x, sample.idle)
     )
     cuts = tuple(np.cumsum([0, *(block.shape[1] for block in blocks)]).tolist())

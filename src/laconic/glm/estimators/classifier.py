@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from laconic.exchange import Communicator
-from laconic.glm.estimators.base import CASGDEstimator
-from laconic.glm.estimators.inputs import as_numpy
-from laconic.glm.estimators.outputs import like, margins, margins_of, rows_of
-from laconic.glm.estimators.training_set import Targets
+from laconic.glm.data import codes
+from laconic.glm.estimators.base import CASGDEstimator, Targets, like
+from laconic.glm.estimators.inputs import as_numpy, check_target
 from laconic.glm.families import Bernoulli, Family, Multinomial
+from laconic.glm.options import DEFAULTS
 from laconic.glm.precision import Precision
+from laconic.glm.scores import most_likely
 from laconic.glm.solvers import Callback
 
 
@@ -54,31 +54,31 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         self,
         loss: str = "log_loss",
         *,
-        alpha: float = 1e-4,
-        l1_ratio: float = 0.0,
-        fit_intercept: bool = True,
-        max_iter: int = 100,
-        tol: float | None = 1e-4,
-        shuffle: bool = True,
+        alpha: float = DEFAULTS.alpha,
+        l1_ratio: float = DEFAULTS.l1_ratio,
+        fit_intercept: bool = DEFAULTS.fit_intercept,
+        max_iter: int = DEFAULTS.max_iter,
+        tol: float | None = DEFAULTS.tol,
+        shuffle: bool = DEFAULTS.shuffle,
         random_state: Any = None,
-        learning_rate: str = "adaptive",
-        eta0: "float | str" = "auto",
-        power_t: float = 0.25,
-        momentum: float = 0.0,
-        average: "bool | int" = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
+        learning_rate: str = DEFAULTS.learning_rate,
+        eta0: "float | str" = DEFAULTS.eta0,
+        power_t: float = DEFAULTS.power_t,
+        momentum: float = DEFAULTS.momentum,
+        average: "bool | int" = DEFAULTS.average,
+        early_stopping: bool = DEFAULTS.early_stopping,
+        validation_fraction: float = DEFAULTS.validation_fraction,
+        n_iter_no_change: int = DEFAULTS.n_iter_no_change,
         class_weight: "dict[Any, float] | str | None" = None,
         warm_start: bool = False,
         verbose: int = 0,
-        solver: str = "auto",
-        s: "int | str" = "auto",
-        batch_size: int = 32,
-        recipe: "str | Precision" = "auto",
-        device: str | None = None,
-        gradient: str = "mean",
-        sampling: str = "shuffle",
+        solver: str = DEFAULTS.solver,
+        s: "int | str" = DEFAULTS.s,
+        batch_size: int = DEFAULTS.batch_size,
+        recipe: "str | Precision" = DEFAULTS.recipe,
+        device: str | None = DEFAULTS.device,
+        gradient: str = DEFAULTS.gradient,
+        sampling: str = DEFAULTS.sampling,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self._keep(locals())
@@ -109,49 +109,56 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
             self.classes_ = _classes(np.asarray(as_numpy(classes)))
         elif classes is not None and not np.array_equal(self.classes_, np.unique(as_numpy(classes))):
             raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit: {self.classes_!r}")
-        self._train((X, y, sample_weight, offset), rows, comm, going_on=True, partial=True)
+        self._train((X, y, sample_weight, offset), rows, comm, going_on=True, one_epoch=True)
         return self
 
     def decision_function(self, X: Any, offset: Any = None) -> Any:
         """Margins: (m,) for two classes, positive for the second; (m, K) for more."""
-        z = margins(self, X, offset)
+        z = self._margins(X, offset)
         return like(X, z[:, 0] if z.shape[1] == 1 else z)
 
     def predict(self, X: Any, offset: Any = None) -> Any:
         """Labels (m,): a tensor if X is one and the labels are numbers, otherwise a NumPy array."""
-        index = _most_likely(margins(self, X, offset))
+        index = most_likely(self._margins(X, offset))
         if isinstance(X, torch.Tensor) and self.classes_.dtype.kind in "biuf":
             return torch.from_numpy(self.classes_).to(index.device)[index]
         return self.classes_[index.cpu().numpy()]
 
     def predict_proba(self, X: Any, offset: Any = None) -> Any:
         """Probabilities (m, K), in the order of `classes_`."""
-        return like(X, _log_proba(margins(self, X, offset)).exp())
+        return like(X, _log_proba(self._margins(X, offset)).exp())
 
     def predict_log_proba(self, X: Any, offset: Any = None) -> Any:
         """Their logarithms, which do not underflow."""
-        return like(X, _log_proba(margins(self, X, offset)))
+        return like(X, _log_proba(self._margins(X, offset)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
         """Share of rows, by weight, whose label is predicted; of a file, names of columns will do as in `fit`."""
-        X, y, sample_weight, offset = rows_of(self, (X, y, sample_weight, offset))
-        predicted = self.classes_[_most_likely(margins_of(self, X, offset)).cpu().numpy()]
-        return float(accuracy_score(as_numpy(y), predicted, sample_weight=as_numpy(sample_weight)))
+        return self._judge((X, y, sample_weight, offset))
 
     def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
         check_classification_targets(y)
         if not going_on:
             self.classes_ = _classes(y)
-        index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = self.classes_[index] != y
-        if unknown.any():
-            row = int(unknown.argmax())
+        index = self._index(y)
+        if (index < 0).any():
+            row = int((index < 0).argmax())
             label = np.asarray(y[row]).item()
             raise ValueError(f"y has label {label!r} in row {row}, which is not among the classes {self.classes_}")
         if self.class_weight is not None:
             of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
             weights = of_class[index] if weights is None else of_class[index] * weights
-        return Targets(index.astype(np.int64), weights, strata=index)
+        return Targets(index, self._family(), weights, tuple(self.classes_.tolist()))
+
+    def _index(self, y: np.ndarray) -> np.ndarray:
+        """Each label's number among the classes; −1 for one that is none of them."""
+        index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        return np.where(self.classes_[index] == y, index, -1).astype(np.int64)
+
+    def _encode(self, y: Any, labels: tuple[str, ...] | None, n_rows: int) -> torch.Tensor:
+        if labels is not None or (isinstance(y, torch.Tensor) and self.classes_.dtype.kind in "iuf"):
+            return codes(y, labels, tuple(self.classes_.tolist()), strict=False)
+        return torch.from_numpy(self._index(check_target(self, y, n_rows, numeric=False)))
 
     def _family(self) -> Family:
         return Bernoulli() if len(self.classes_) == 2 else Multinomial(len(self.classes_))
@@ -165,11 +172,6 @@ def _classes(labels: np.ndarray) -> np.ndarray:
     if len(classes) < 2:
         raise ValueError(f"a classifier needs at least two classes, y has only one class: {classes}")
     return classes
-
-
-def _most_likely(z: torch.Tensor) -> torch.Tensor:
-    """Class numbers (m,) from margins."""
-    return (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
 
 
 def _log_proba(z: torch.Tensor) -> torch.Tensor:

@@ -1,21 +1,31 @@
-"""What users pass, made into what the solvers take: matrices, targets, weights, offsets."""
+"""What users pass, checked as scikit-learn does: matrices, targets, weights, offsets; or a file that holds them."""
 
+import hashlib
 import os
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
 
+from laconic.data import Table, column_cuts, column_weights, describe, take_columns
 from laconic.data.table import check_finite
-from laconic.glm.columns import Columns, DenseColumns, SparseColumns
+from laconic.exchange import Communicator
+from laconic.glm.data import as_columns, type_of
+from laconic.glm.options import FitOptions, is_auto
+from laconic.glm.ranks import gather_array, repartition
+from laconic.glm.resolve import text_format
+from laconic.glm.source import NAMED, Source, inputs_of, load
 
 Matrix = Any
-"""(m, n): a NumPy array, a SciPy matrix in CSR form, or a tensor; floating-point numbers, all finite."""
+"""(m, n): a tensor, or a SciPy matrix in CSR form; floating-point numbers, all finite."""
 Given = tuple[Any, Any, Any, Any]
 """X, y, sample_weight and offset, as the user passed them."""
+ROWS = ("replicated", "partitioned")
 
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -38,6 +48,148 @@ class Inputs:
     offset: np.ndarray | None
     columns: tuple[int, int] | None
     n_features: int
+
+    def facts(self) -> dict[str, Any]:
+        """What ranks compare, as JSON values."""
+        kind = "dense" if isinstance(self.X, torch.Tensor) else "sparse"
+        facts: dict[str, Any] = {"n_features_in_": self.n_features, "n_rows": len(self.y)}
+        facts["X"] = f"{kind} {type_of(self.X)}"
+        for name, values in (("y", self.y), ("sample_weight", self.sample_weight), ("offset", self.offset)):
+            facts[f"{name} is None"], facts[name] = values is None, _digest(values)
+        return facts
+
+
+def read_inputs(
+    estimator: Any, data: Given, rows: str, comm: Communicator, options: FitOptions, *, reset: bool, numeric: bool
+) -> Inputs:
+    """This rank's data, checked.
+
+    reset    set number and names of the features on the estimator, instead of comparing with those there
+    numeric  whether y must be numbers
+    """
+    if rows not in ROWS:
+        raise ValueError(f"rows must be one of {', '.join(map(repr, ROWS))}, got {rows!r}")
+    X, y, sample_weight, offset = data
+    columns, n = None, None
+    if is_path(X):
+        table = _read_file(estimator, data, comm if rows == "replicated" else Communicator(), options, reset=reset)
+        X, columns, n = table.X, table.columns, table.n_features
+        y = labels(table) if y is None or is_name(y) else y
+        sample_weight = (
+            _floats(table.sample_weight) if sample_weight is None or is_name(sample_weight) else sample_weight
+        )
+        offset = _floats(table.offset) if offset is None or is_name(offset) else offset
+    else:
+        refuse_names(y=y, sample_weight=sample_weight, offset=offset)
+        least = 0 if rows == "partitioned" and comm.size > 1 else 1
+        wide = is_auto(options.recipe) or options.recipe == "fp64"
+        X = check_matrix(estimator, X, reset=reset, wide=wide, least_rows=least)
+        estimator._inputs = {} if reset else estimator._inputs
+    m = X.shape[0]
+    y = check_target(estimator, y, m, numeric=numeric)
+    weights = check_weights(sample_weight, m)
+    return Inputs(X, y, weights, check_offset(offset, m), columns, X.shape[1] if n is None else n)
+
+
+def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOptions, *, reset: bool) -> Table:
+    """This rank's columns of a file; sets or compares what the estimator knows of its columns."""
+    path, y, sample_weight, offset = data
+    source = source_of(path, y, sample_weight, offset)
+    if not reset and source.format == "libsvm":
+        zero_based = estimator._inputs.get("zero_based")
+        source = replace(source, zero_based=zero_based, n_features=estimator.n_features_in_)
+    table = load(source, comm, text_format(options.recipe), target=False if y is not None and not is_name(y) else None)
+    if not reset:
+        if table.n_features != estimator.n_features_in_:
+            raise ValueError(f"{path} has {table.n_features} features, the model has {estimator.n_features_in_}")
+        return table
+    estimator._inputs, estimator.n_features_in_ = inputs_of(source, table), table.n_features
+    if table.feature_names is not None:
+        estimator.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    return table
+
+
+def source_of(path: Any, y: Any, sample_weight: Any, offset: Any) -> Source:
+    """The file, and the names or numbers among what was given for y, weights and offset."""
+    source = Source(os.fspath(path))
+    columns = describe(path).columns or () if source.format in NAMED else ()
+
+    def name(given: Any) -> str | None:
+        return None if not is_name(given) else columns[given] if isinstance(given, int) and columns else str(given)
+
+    return replace(source, target=name(y), weight=name(sample_weight), offset=name(offset))
+
+
+def distribute(
+    local: Inputs, row_counts: Sequence[int], rows: str, data_format: str, comm: Communicator
+) -> tuple[Any, tuple[int, int], Inputs]:
+    """This rank's block of the columns, which these are, and everything else of all rows.
+
+    row_counts   rows that each rank was given
+    data_format  to store rows in that are sent to other ranks
+    """
+    X, rank = local.X, comm.rank
+    dense = isinstance(X, torch.Tensor)
+    if rows == "partitioned" and comm.size > 1:
+        cuts = column_cuts(int(X.shape[1]) if dense else _weights_over_ranks(X, comm), comm.size)
+        blocks = [as_columns(take_columns(X, a, b), data_format) for a, b in pairwise(cuts)]
+        return repartition(blocks, row_counts, comm), (cuts[rank], cuts[rank + 1]), _join_rows(local, comm)
+    if local.columns is not None:
+        return X, local.columns, local
+    cuts = column_cuts(local.n_features if dense or comm.size == 1 else column_weights(X), comm.size)
+    first, last = cuts[rank], cuts[rank + 1]
+    return X if comm.size == 1 else take_columns(X, first, last), (first, last), local
+
+
+def _weights_over_ranks(X: Matrix, comm: Communicator) -> np.ndarray:
+    """Entries in each column of sparse rows, on all ranks."""
+    weights = torch.from_numpy(column_weights(X).astype(np.int64))
+    comm.all_reduce(weights)()
+    return weights.numpy()
+
+
+def _join_rows(local: Inputs, comm: Communicator) -> Inputs:
+    """Targets, weights and offsets of all ranks' rows, in the order of ranks, on every rank."""
+
+    def joined(values: np.ndarray | None) -> Any:
+        if values is None:
+            return None
+        filled = [part for part in gather_array(values, comm) if len(part)]
+        if not filled:
+            raise ValueError("Found array with 0 sample(s): no rank has any row")
+        return np.concatenate(filled)
+
+    y = local.y
+    if y.dtype == object:  # Python objects do not go over the wire
+        if not all(isinstance(label, str) for label in y):
+            raise TypeError('labels must be numbers or text to be gathered from all ranks (rows="partitioned")')
+        y = y.astype(str)
+    return replace(local, y=joined(y), sample_weight=joined(local.sample_weight), offset=joined(local.offset))
+
+
+def labels(table: Table) -> np.ndarray:
+    """y of a table, as text where the file had text."""
+    y = table.y.numpy()
+    return y if table.classes is None else np.asarray(table.classes)[y]
+
+
+def _floats(values: torch.Tensor | None) -> np.ndarray | None:
+    return None if values is None else values.numpy()
+
+
+def _digest(array: np.ndarray | None) -> str | None:
+    """A short name for the contents of an array of numbers or text."""
+    if array is None:
+        return None
+    plain = array.astype(str) if array.dtype == object else array
+    return hashlib.blake2b(np.ascontiguousarray(plain).tobytes(), digest_size=8).hexdigest()
+
+
+def is_name(given: Any) -> bool:
+    """Whether something stands for a column of a file: its name or number."""
+    return isinstance(given, (str, int))
 
 
 def is_path(X: Any) -> bool:
@@ -62,7 +214,9 @@ def check_matrix(estimator: Any, X: Any, *, reset: bool, wide: bool = True, leas
         return _check_tensor(estimator, X, reset=reset, least_rows=least_rows)
     kinds = [np.float64, np.float32] if wide else [np.float32, np.float64]
     X = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_min_samples=least_rows)
-    if not isinstance(X, np.ndarray) and not X.has_canonical_format:
+    if isinstance(X, np.ndarray):
+        return as_tensor(X)
+    if not X.has_canonical_format:
         X = X.copy()  # the caller's matrix stays as it is
         X.sum_duplicates()
     return X
@@ -154,15 +308,6 @@ def as_numpy(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
-def to_columns(X: Matrix, dtype: torch.dtype) -> Columns:
-    """A matrix, or a block of its columns, stored in `dtype`; copied only where its type is another."""
-    if isinstance(X, np.ndarray):
-        return DenseColumns(_row_major(as_tensor(X), dtype))
-    if isinstance(X, torch.Tensor):
-        return DenseColumns(_row_major(X, dtype))
-    return SparseColumns.of(X, dtype)
-
-
 def as_tensor(X: np.ndarray) -> torch.Tensor:
     """A view of an array, which may be read-only: nothing here writes to it."""
     if any(step < 0 or step % X.itemsize for step in X.strides) or not X.dtype.isnative:
@@ -170,9 +315,3 @@ def as_tensor(X: np.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(X)
-
-
-def _row_major(X: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if X.dtype != dtype or (X.shape[1] > 1 and X.stride(1) != 1):
-        return X.to(dtype, copy=True, memory_format=torch.contiguous_format)
-    return X

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
-from laconic.glm.estimators.gather import gather_columns
+from laconic.glm.fit import Fit
+from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather_columns
 from laconic.glm.sampling import Sampling
-from laconic.glm.solvers import Outcome, Solution, State
+from laconic.glm.solvers import Outcome, Settings, State, begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +33,14 @@ class Saved:
     converged: bool
 
     @classmethod
-    def of(cls, solution: Solution, first: int, n: int, n_rows: int, sampling: Sampling, comm: Communicator) -> "Saved":
-        """From a rank's columns, which begin at `first` of n; every rank must call this."""
-        arrays = {
-            name: (gather_columns(t, first, n, comm) if t.dim() == 2 else t.clone()).cpu().numpy()
-            for name, t in solution.state.tensors().items()
-        }
-        numbers = solution.state.numbers()
-        return cls(arrays, numbers, n_rows, sampling, solution.outcome is Outcome.CONVERGED)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(C, n)."""
-        return self.arrays["x"].shape
+    def of(cls, fitted: Fit, comm: Communicator) -> "Saved":
+        """From a rank's part of a fit; every rank must call this."""
+        data, state = fitted.data, fitted.state
+        place = data.columns[0], data.n_features, comm
+        whole = {name: gather_columns(t, *place) if t.dim() == 2 else t for name, t in state.tensors().items()}
+        arrays = {name: t.cpu().numpy().copy() for name, t in whole.items()}
+        converged = fitted.solution.outcome is Outcome.CONVERGED
+        return cls(arrays, state.numbers(), data.problem.n_rows, fitted.settings.sampling, converged)
 
     @property
     def coef(self) -> np.ndarray:
@@ -55,8 +52,23 @@ class Saved:
         """(C,), chosen as `coef` is."""
         return self.arrays["intercept.average" if len(self.arrays["average"]) else "intercept.value"]
 
-    def put_into(self, state: State, first: int) -> None:
-        """Into a state of a rank's columns, which begin at `first`: arrays that both have, and the counters."""
+    def start(self, problem: Problem, settings: Settings, first: int, *, one_epoch: bool) -> State:
+        """A state for a rank's columns, which begin at `first`: where this fit ended.
+
+        An epoch that was left in its middle is forgotten where its batches were others. New data, or a new run over the
+        same, keeps the weights, and forgets what was found about the loss.
+        """
+        state = begin(problem, settings)
+        self._put_into(state, first)
+        run_again = not one_epoch and (self.converged or self.n_rows != problem.n_rows)
+        if run_again:
+            state.factor, state.best_loss, state.stalls = 1.0, math.inf, 0
+        if one_epoch or run_again or self.sampling != settings.sampling:
+            state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0
+        return state
+
+    def _put_into(self, state: State, first: int) -> None:
+        """Arrays that both have, and the counters."""
         for name, t in state.tensors().items():
             array = self.arrays[name]
             if name.endswith("average") and not len(self.arrays["average"]):
@@ -68,14 +80,3 @@ class Saved:
             if name not in ("fitted", "history"):
                 setattr(state, name, value)
         state.history = [dict(row) for row in self.numbers["history"]]
-
-
-def begin_run(state: State) -> None:
-    """New data, or a new run over the same: the weights stay, what was found about the loss does not."""
-    state.factor, state.best_loss, state.stalls = 1.0, math.inf, 0
-    begin_epoch(state)
-
-
-def begin_epoch(state: State) -> None:
-    """Forget an epoch that was left in its middle."""
-    state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0

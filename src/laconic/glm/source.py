@@ -1,4 +1,4 @@
-"""Where the rows come from: a file, and what its columns are."""
+"""Files that models are fitted to and predict: which column is what, and rows in the order a model wants them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ import torch
 
 from laconic.data import (
     BadTable,
+    RowStream,
     Table,
     column_cuts,
     column_weights,
@@ -18,11 +19,8 @@ from laconic.data import (
     take_columns,
 )
 from laconic.data.read import format_of
-from laconic.data.rows import RowStream
 from laconic.exchange import Communicator
-from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 from laconic.glm.model import Model
-from laconic.kernels.formats import FORMATS, format_named
 
 NAMED = ("csv", "parquet")
 """Formats whose columns have names."""
@@ -33,7 +31,7 @@ class Source:
     """A file and the parts its columns play; see `data.read`. All are JSON values.
 
     exposure    a column whose logarithm is the offset
-    one_hot     columns to spread out into one a category; a mapping also fixes the categories
+    one_hot     columns to spread out into one per category; a mapping also fixes the categories
     drop        columns to leave out
     zero_based  whether a LIBSVM file counts columns from 0; None to find out
     """
@@ -70,11 +68,15 @@ class Source:
         }
 
 
-def load(source: Source, comm: Communicator, data_format: str) -> Table:
-    """This rank's columns of the file, X in a type that loses nothing against `data_format` if the file allows it."""
-    options = source.options()
+def load(source: Source, comm: Communicator, dtype: str, *, target: "str | bool | None" = None) -> Table:
+    """This rank's columns of the file.
+
+    dtype   "fp32", "fp64" or "bf16", to read text and Parquet in; files with a type of their own keep that
+    target  False where y comes from elsewhere
+    """
+    options = source.options(target if source.format in (*NAMED, "npy") else None)
     if source.format in NAMED or source.dense:
-        options["dtype"] = data_format if data_format in ("fp64", "bf16") else "fp32"
+        options["dtype"] = dtype
     table = read(source.path, **options, columns=_columns(source, options, comm))
     if table.is_sparse and comm.size > 1 and source.format != "libsvm":
         cuts = column_cuts(column_weights(table.X), comm.size)
@@ -82,9 +84,9 @@ def load(source: Source, comm: Communicator, data_format: str) -> Table:
         table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
     if table.n_rows == 0 or table.n_features == 0:
         raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
-    if bool(table.y[:1].isnan().all()):
+    if target is not False and bool(table.y[:1].isnan().all()):
         raise BadTable(f"{source.path} has no target; convert it again with one")
-    return replace(table, offset=offset_of(source, table))
+    return replace(table, offset=_offset(source, table))
 
 
 def _columns(source: Source, options: dict[str, Any], comm: Communicator) -> tuple[int, int] | None:
@@ -106,7 +108,7 @@ def _columns(source: Source, options: dict[str, Any], comm: Communicator) -> tup
     return cuts[comm.rank], cuts[comm.rank + 1]
 
 
-def offset_of(source: Source, table: Table, first_row: int = 0) -> torch.Tensor | None:
+def _offset(source: Source, table: Table, first_row: int = 0) -> torch.Tensor | None:
     """The offset of each row: as the file has it, or the logarithm of the exposure.
 
     first_row  the number of the table's first row in the file, counted from 0
@@ -121,54 +123,61 @@ def offset_of(source: Source, table: Table, first_row: int = 0) -> torch.Tensor 
 
 
 def with_offset(source: Source, blocks: Iterable[Table]) -> Iterator[Table]:
-    """Successive blocks of the file's rows, each with the offset that `offset_of` gives."""
+    """Successive blocks of the file's rows, with the logarithm of the exposure as their offset if there is one."""
     n_before = 0
     for block in blocks:
-        yield replace(block, offset=offset_of(source, block, n_before))
+        yield replace(block, offset=_offset(source, block, n_before))
         n_before += block.n_rows
 
 
-def as_columns(X: Any, data_format: str) -> Columns:
-    """X as it is where the wanted format holds every value of its own; otherwise rounded to that, in one copy."""
-    storage = format_named(data_format).storage
-    if not isinstance(X, torch.Tensor):
-        return SparseColumns.of(X, storage)
-    held = next(f for f in FORMATS.values() if f.dtype == X.dtype)
-    return DenseColumns(X if format_named(data_format).holds(held) else X.to(storage))
-
-
-def one_hot_of(source: Source, names: "tuple[str, ...] | None") -> dict[str, list[str]]:
-    """The categories that each one-hot column was spread out into."""
-    if isinstance(source.one_hot, Mapping):
-        return {column: list(found) for column, found in source.one_hot.items()}
-    columns = (describe(source.path).columns if source.one_hot else None) or ()
-    spread = [name for name in names or () if name not in columns]  # a column's own name may look like a category's
+def inputs_of(source: Source, table: Table) -> dict[str, Any]:
+    """How a model's columns came from the file: what `rows_for` needs to read another one for it. JSON values."""
+    one_hot = source.one_hot
+    if not isinstance(one_hot, Mapping):
+        columns = (describe(source.path).columns if one_hot else None) or ()
+        spread = [name for name in table.feature_names or () if name not in columns]  # "a=b" may be a name by itself
+        one_hot = {
+            column: [name.removeprefix(f"{column}=") for name in spread if name.startswith(f"{column}=")]
+            for column in one_hot
+        }
     return {
-        column: [name.removeprefix(f"{column}=") for name in spread if name.startswith(f"{column}=")]
-        for column in source.one_hot
+        "target": source.target,
+        "offset": source.offset,
+        "exposure": source.exposure,
+        "one_hot": {column: list(found) for column, found in one_hot.items()},
+        "zero_based": table.zero_based,
     }
 
 
 def rows_for(model: Model, source: Source, *, target: "str | bool | None" = None) -> tuple[RowStream, Iterator[Table]]:
-    """A file's rows with the columns in the model's order and type, in blocks; target=False to do without a y.
+    """A file's rows in blocks, with the columns in the model's order and type.
 
-    Columns that the model does not know are passed over; `BadTable` names one that it needs and the file lacks.
+    target  False to do without a y
+
+    Columns that the model does not know are passed over; `BadTable` names one that it needs and the file lacks. Offset
+    or exposure are those of the fit, unless others are given, where the file has such a column.
     """
+    source = _source_for(model, source)
     asked = target if source.format in (*NAMED, "npy") else None  # the others have no say in where y is
     dtype = "fp64" if model.coef.dtype == torch.float64 else "fp32"
-    rows = stream(source.path, **_options_for(model, source).options(asked), dtype=dtype)
+    rows = stream(source.path, **source.options(asked), dtype=dtype)
     return rows, _ordered(model, source, rows)
 
 
-def _options_for(model: Model, source: Source) -> Source:
+def _source_for(model: Model, source: Source) -> Source:
     if source.format == "libsvm":
         return replace(source, n_features=model.n_features, zero_based=model.inputs.get("zero_based"))
-    if source.format not in NAMED or model.feature_names is None:
+    if source.format not in NAMED:
+        return source
+    names = describe(source.path).columns or ()
+    if source.offset is None and source.exposure is None:
+        known = {name: model.inputs.get(name) for name in ("offset", "exposure")}
+        source = replace(source, **{name: column for name, column in known.items() if column in names})
+    if model.feature_names is None:
         return source
     one_hot: dict[str, list[str]] = dict(model.inputs.get("one_hot", {}))
     spread = {f"{column}={category}" for column, found in one_hot.items() for category in found}
     needed = {*one_hot, *(name for name in model.feature_names if name not in spread)}
-    names = describe(source.path).columns or ()
     kept = {*needed, source.target, source.weight, source.offset, source.exposure}
     missing = [name for name in model.feature_names if name in needed and name not in names]
     missing += [name for name in one_hot if name not in names]

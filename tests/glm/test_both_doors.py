@@ -1,0 +1,157 @@
+"""`laconic fit` and the estimators are one fit: the same file, seed and options give the same bits and score."""
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import GammaRegressor, TweedieRegressor
+from sklearn.metrics import d2_tweedie_score
+
+from laconic import CASGDClassifier, CASGDRegressor
+from laconic.cli import main
+from laconic.data import Table, as_target, write_store
+from laconic.glm.model import Model
+from laconic.glm.options import DEFAULTS, FitOptions
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+M, N, ALPHA = 600, 5, 1e-2
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((M, N)).round(3)
+Z = X @ np.array([0.5, -0.4, 0.3, 0.0, 0.2]) + 0.3
+MEAN = np.exp(Z)
+TARGETS = {
+    "logistic": (Z + RNG.logistic(size=M) > 0).astype(int),
+    "multinomial": np.digitize(Z + RNG.logistic(size=M), [-0.7, 0.9]),
+    "linear": (Z + 0.5 * RNG.standard_normal(M)).round(4),
+    "poisson": RNG.poisson(MEAN),
+    "gamma": RNG.gamma(3.0, MEAN / 3).clip(1e-3).round(4),
+    "tweedie": (RNG.poisson(MEAN) * RNG.gamma(2.0, 0.5, M)).round(4),
+}
+WEIGHT = (1 + RNG.integers(0, 3, M)).astype(float)
+
+
+def write(path, family, kind):
+    """A file of these rows; of CSV and Parquet with weights and an offset."""
+    y, columns = TARGETS[family], {f"x{j}": X[:, j] for j in range(N)}
+    columns |= {"y": y, "w": WEIGHT, "o": (0.1 * X[:, 0]).round(3)}
+    if kind == "csv":
+        rows = zip(*columns.values(), strict=True)
+        path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table(columns), path)
+    elif kind == "svm":
+        lines = (f"{t} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(x)) for x, t in zip(X, y, strict=True))
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        write_store(path, Table(torch.from_numpy(X), as_target(y)), {"fp32": "fp32", "fp64": "fp64"}[kind])
+    return path
+
+
+SUFFIX = {"csv": "csv", "parquet": "parquet", "svm": "svm", "fp32": "safetensors", "fp64": "safetensors"}
+
+
+def estimator(family, **options):
+    if family in ("logistic", "multinomial"):
+        return CASGDClassifier(**options)
+    return CASGDRegressor({"linear": "squared_error"}.get(family, family), **options)
+
+
+def through_the_command_line(capsys, path, output, family, named, *options):
+    roles = ["--target", "y", "--weight", "w", "--offset", "o"] if named else []
+    assert main(["fit", str(path), "-o", str(output), "--family", family, "--json", "-q", *roles, *options]) == 0
+    return Model.load(output), json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("kind", SUFFIX)
+@pytest.mark.parametrize("family", TARGETS)
+def test_the_same_file_gives_the_same_bits(family, kind, tmp_path, capsys):
+    path, named = write(tmp_path / f"rows.{SUFFIX[kind]}", family, kind), kind in ("csv", "parquet")
+    model, report = through_the_command_line(
+        capsys, path, tmp_path / "m.safetensors", family, named, "--seed", "3", "--max-iter", "4"
+    )
+    ours = estimator(family, max_iter=4, random_state=3)
+    ours.fit(path, *(("y", "w", "o") if named else ()))
+    assert ours.ran_ == report["ran"]
+    np.testing.assert_array_equal(np.atleast_2d(ours.coef_), model.coef.numpy())
+    np.testing.assert_array_equal(ours.intercept_, model.intercept.numpy())
+    score = ours.score(path, sample_weight="w" if named else None)
+    assert score == next(iter(report["metrics"].values()))  # to the last digit
+    assert main(["predict", str(tmp_path / "m.safetensors"), str(path)]) == 0
+    assert [float(line) for line in capsys.readouterr().out.splitlines()[1:]] == ours.predict(path).tolist()
+
+
+CHANGED = {
+    "--solver ca_sgd --s 4 --batch-size 8": {"solver": "ca_sgd", "s": 4, "batch_size": 8},
+    "--recipe C --alpha 0.1 --no-intercept": {"recipe": "C", "alpha": 0.1, "fit_intercept": False},
+    "--l1-ratio 0.5 --momentum 0.5 --tol -1": {"l1_ratio": 0.5, "momentum": 0.5, "tol": None},
+    "--learning-rate cosine --eta0 0.05": {"learning_rate": "cosine", "eta0": 0.05},
+    "--recipe auto:0.2 --solver ca_sgd --s 8": {"recipe": "auto:0.2", "solver": "ca_sgd", "s": 8},
+}
+
+
+@pytest.mark.parametrize("typed", CHANGED)
+def test_options_mean_the_same(typed, tmp_path, capsys):
+    path = write(tmp_path / "rows.csv", "poisson", "csv")
+    model, _ = through_the_command_line(
+        capsys, path, tmp_path / "m.safetensors", "poisson", True, *typed.split(), "--max-iter", "4"
+    )
+    ours = CASGDRegressor("poisson", max_iter=4, random_state=0, **CHANGED[typed]).fit(path, "y", "w", "o")
+    np.testing.assert_array_equal(ours.coef_, model.coef[0].numpy())
+    np.testing.assert_array_equal(ours.intercept_, model.intercept.numpy())
+
+
+def test_defaults_are_the_same():
+    """Every parameter of the estimators that is an option of a fit has its default; so has the command line."""
+    import inspect
+
+    from laconic.cli.fit import fit
+
+    options = {field.name: getattr(DEFAULTS, field.name) for field in fields(FitOptions)}
+    for kind in (CASGDClassifier, CASGDRegressor):
+        given = {name: p.default for name, p in inspect.signature(kind.__init__).parameters.items() if name in options}
+        assert given == {name: options[name] for name in given}
+        missing = options.keys() - given.keys()
+        assert missing <= {"family", "seed", "standardize", "tweedie_power"}
+    typed = {name: p.default for name, p in inspect.signature(fit).parameters.items()}
+    typed["fit_intercept"] = typed.pop("intercept")
+    assert {name: typed[name] for name in typed if name in options} == {
+        name: options[name] for name in options if name in typed
+    }
+    only_python = {"early_stopping", "validation_fraction", "shuffle", "sampling", "gradient", "average", "power_t"}
+    assert options.keys() - typed.keys() == only_python | {"n_iter_no_change"}
+
+
+RIVALS = {"gamma": (GammaRegressor, {}, 2.0), "tweedie": (TweedieRegressor, {"power": 1.5, "link": "log"}, 1.5)}
+
+
+@pytest.mark.parametrize("family", RIVALS)
+def test_amounts_are_scikit_learn_s(family, tmp_path, capsys):
+    kind, parameters, power = RIVALS[family]
+    y = TARGETS[family].astype(float)
+    best = kind(alpha=ALPHA, tol=1e-11, max_iter=10_000, **parameters).fit(X, y, sample_weight=WEIGHT)
+    steps = {"batch_size": M, "max_iter": 3000, "tol": 1e-13, "learning_rate": "constant", "eta0": 0.3}
+    ours = CASGDRegressor(family, alpha=ALPHA, random_state=0, **steps).fit(X, y, WEIGHT)
+    assert ours.ran_ == "sgd, torch, fp64"
+    assert np.linalg.norm(ours.coef_ - best.coef_) < 1e-3 * np.linalg.norm(best.coef_)
+    assert ours.intercept_[0] == pytest.approx(best.intercept_, abs=1e-3)
+    expected = d2_tweedie_score(y, ours.predict(X), sample_weight=WEIGHT, power=power)
+    assert ours.score(X, y, WEIGHT) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_power_of_one_s_own(tmp_path, capsys):
+    path = write(tmp_path / "rows.csv", "tweedie", "csv")
+    model, report = through_the_command_line(
+        capsys, path, tmp_path / "m.safetensors", "tweedie", True, "--tweedie-power", "1.2", "--test", str(path),
+    )  # fmt: skip
+    assert model.kind.power == 1.2
+    assert report["test_metrics"] == report["metrics"]
+    ours = CASGDRegressor("tweedie", tweedie_power=1.2, random_state=0).fit(path, "y", "w", "o")
+    assert ours.score(path, sample_weight="w") == report["metrics"]["d2"]
+    assert main(["fit", str(path), "-o", "m", "--family", "tweedie", "--target", "y", "--tweedie-power", "2"]) == 2
+    assert "--tweedie-power must lie between 1 and 2; got 2.0" in capsys.readouterr().err
