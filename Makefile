@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TORCH := $(shell grep ^torch== constraints.txt)
+TOOLS := hypothesis pytest pytest-timeout pytest-xdist pyyaml
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile the sources again
 
-.PHONY: demo test test-all lint types layers unit docs papers measure-house format clean
+.PHONY: demo test test-all test-lowest test-newest lint types layers unit docs papers measure-house format clean
 
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
@@ -34,6 +36,19 @@ layers: $(READY)
 
 unit: $(READY)  ## a worker a core, of one thread; laws about threads set their own number
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+BOUNDS := tests/package tests/codec tests/data tests/planner tests/report tests/laws/test_golden_bytes.py \
+	tests/glm/test_estimators.py tests/glm/test_model.py tests/cli/test_command.py tests/cli/test_main.py
+
+test-lowest:  ## what touches each dependency, with the lowest version of each that we claim
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[all]" $(TORCH) $(TOOLS)
+	OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --maxprocesses 4 --dist loadfile $(BOUNDS)
+
+test-newest:  ## the same, with the newest there is
+	$(PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade -e ".[all]" $(TOOLS)
+	OMP_NUM_THREADS=1 .venv-newest/bin/pytest -n auto --maxprocesses 4 --dist loadfile $(BOUNDS)
 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

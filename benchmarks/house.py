@@ -9,8 +9,8 @@ Lines and files are those of `src/laconic/**/*.py`. The two counts that need a r
 *Files to touch* for a new member of a kind: the member's own files (for a suite, its test and every file of `bench`,
 `cli` and `report` that has its name in its path), and every file that lists all members of the kind by hand, so that
 a new one has to be added there. Comments and docstrings do not list. Searched are `src/`, the reference pages of the
-documentation and the tables of members in `tests/`. Benchmarks choose what they compare: they are searched for suites
-only.
+documentation and the tables of members in `tests/`. Benchmarks and the demo choose what they show: they are searched for
+suites only.
 
 *Functions × files*: the distinct Python functions of laconic (lambdas, generators and comprehensions included), and
 their files, that run while `laconic fit rows.csv` turns 200 rows into a model. It fits twice and counts the second
@@ -67,9 +67,15 @@ def words(path: Path) -> set[str]:
     return found
 
 
+def parts(path: Path, root: Path) -> set[str]:
+    """The words of a path in the tree."""
+    return set(re.split(r"\W|_", relative(path, root)))
+
+
 def lists(root: Path, kind: str) -> list[Path]:
     """Files that name every member of a kind."""
-    searched = [path for path in sources(root) if kind == "suite" or "bench" not in path.relative_to(root).parts]
+    chosen = {"bench", "demo"}  # a benchmark and the demo choose what they show
+    searched = [path for path in sources(root) if kind == "suite" or not chosen & parts(path, root)]
     searched += sorted((root / "docs").glob("reference*.md"))
     searched += [
         path for path in sorted((root / "tests").rglob("*.py")) if path.stem in ("members", "tables", "documents")
@@ -83,8 +89,8 @@ def to_touch(root: Path, kind: str) -> list[Path]:
     """Files that a new member of a kind needs, its own first."""
     if kind != "suite":
         return [Path(f"(its own file, a {kind})"), *lists(root, kind)]
-    parts = [path for path in sources(root) if {"bench", "cli", "report"} & set(path.relative_to(root).parts)]
-    own = [path for path in parts if SUITE in re.split(r"\W|_", str(path.relative_to(root)))]
+    front = [path for path in sources(root) if {"bench", "cli", "report"} & parts(path, root)]
+    own = [path for path in front if SUITE in parts(path, root)]
     return list(dict.fromkeys([*own, *lists(root, kind), Path("(its test)")]))
 
 
