@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from laconic import __version__
-from laconic.bench import Environment
+from laconic.measure import Environment
 from laconic.measure import environment as module
 
 

@@ -106,7 +106,7 @@ def test_curves_of_a_fit_say_when_they_were_looked_at():
 
 def test_an_unknown_suite_is_shown_as_it_is():
     (section,) = sections_by_name("of tomorrow", UNKNOWN)
-    grid = next(block for block in section.blocks if isinstance(block, Grid) and block.title == "2 rows")
+    grid = next(block for block in section.blocks if isinstance(block, Grid) and block.title == "The rows")
     assert grid.headings == ["name", "nested", "speed"]
     assert [cell.text for cell in grid.rows[0]] == ["a", '{"x": [1]}', "2 (1.5–2.5)"]
     assert grid.rows[1][2].text == "–"

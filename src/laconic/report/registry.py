@@ -4,7 +4,7 @@ from importlib import import_module
 
 from laconic.report.blocks import Section
 from laconic.report.presentation import AllRows, Presentation, Settings
-from laconic.report.values import Row, rows_in
+from laconic.report.values import Row
 
 _REGISTERED: dict[str, tuple[Presentation, ...] | str] = {}
 
@@ -29,7 +29,7 @@ def presentations(suite: str) -> tuple[Presentation, ...]:
         module, _, name = found.partition(":")
         made = getattr(import_module(module), name)
         found = _REGISTERED[suite] = (made,) if isinstance(made, Presentation) else tuple(made)
-    return found or (Presentation(suite, [Settings(), _Plain()], all_rows=False),)
+    return found or (Presentation(suite, [Settings(), AllRows("The rows")], all_rows=False),)
 
 
 def sections(suite: str, document: Row) -> list[Section]:
@@ -37,10 +37,3 @@ def sections(suite: str, document: Row) -> list[Section]:
     shown = presentations(suite)
     made = [section for one in shown for section in one.sections(document)]
     return made if len(shown) == 1 else [section for section in made if section.blocks]
-
-
-class _Plain:
-    """All rows under their number."""
-
-    def blocks(self, document: Row):  # type: ignore[no-untyped-def]
-        return AllRows(f"{len(rows_in(document))} rows").blocks(document)
