@@ -2,7 +2,7 @@
 
 what averages        `base` (the interface), `all_gather`, `scatter_reduce`, `all_reduce`, `choice` among them
 what carries bytes   `communicator` (the ranks), `channel`, `messages`, `outboxes`, `neighbours` on a `topology`
-what overlaps them   `scheduler`: `Pipeline` (threads) and `Lockstep` (none); `pieces`
+what overlaps them   `scheduler`: `Pipeline` (threads) and `Lockstep` (none)
 what starts ranks    `launch`, `rank`
 what ranks agree on  `agreement`
 """
@@ -16,9 +16,16 @@ from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Buffers, KeptBuffers
 from laconic.exchange.mixing import Mixing
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.pieces import PIECE_VALUES, average_in_pieces
 from laconic.exchange.scatter_reduce import ScatterReduce
-from laconic.exchange.scheduler import Handle, Lockstep, Pipeline, Scheduler, pipeline_for
+from laconic.exchange.scheduler import (
+    PIECE_VALUES,
+    Handle,
+    Lockstep,
+    Pipeline,
+    Scheduler,
+    average_in_pieces,
+    pipeline_for,
+)
 from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Topology, Torus
 
 __all__ = [
