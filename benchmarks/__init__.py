@@ -1,4 +1,27 @@
-"""Benchmarks of this repository: papers run again, rivals, goals, and the pages they fill.
+"""Benchmarks of this repository: papers run again, rivals, goals, and the pages of the documentation.
 
 Run as `python -m benchmarks SUITE` from the root of the repository; not part of the installed package.
 """
+
+from laconic.bench import SUITES as MEASURING
+from laconic.report import register
+
+OWN = {
+    "papers": "benchmarks.papers.suite",
+    "decentralised": "benchmarks.decentralised",
+    "plan": "benchmarks.plan",
+    "kernels": "benchmarks.kernels",
+    "glm-time-to": "benchmarks.glm.time_to",
+    "glm-device": "benchmarks.glm.device",
+}
+SUITES = {**OWN, **MEASURING}
+"""Suites and the modules that have their SUITE; those of `laconic bench` are judged by their goals here."""
+
+PRESENTATIONS = {
+    **{name: module for name, module in OWN.items() if name != "papers"},
+    "papers-ca-sgd": "benchmarks.papers.ca_sgd",
+    "papers-nuqsgd": "benchmarks.papers.nuqsgd.suite",
+}
+"""What a document calls its suite, and the module that has its PRESENTATION."""
+for _name, _module in PRESENTATIONS.items():
+    register(_name, lazily=f"{_module}:PRESENTATION")

@@ -1,31 +1,79 @@
-"""`python -m benchmarks SUITE`."""
+"""`python -m benchmarks SUITE`: run a suite; or judge documents, write pages, make a report."""
 
+import json
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from benchmarks import report as _  # noqa: F401 (registers the suites)
-from benchmarks.decentralised.command import decentralised
-from benchmarks.glm.command import glm
-from benchmarks.kernels.command import kernels
-from benchmarks.papers.command import papers
-from benchmarks.plan.command import plan
+from benchmarks import SUITES
 from laconic.cli.command import with_lists
 from laconic.cli.main import main as run
 from laconic.cli.report import report
 
+
+class Suites(TyperGroup):
+    """Suites as commands, of which only the one that is asked for is imported; and the other commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return [*SUITES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a suite, whose documents have goals."""
+        from benchmarks.goals import goals_of_rows
+        from laconic.bench.suite import load
+        from laconic.cli.bench.command import command
+
+        if cmd_name not in SUITES:
+            return super().get_command(ctx, cmd_name)
+        suite = load(SUITES[cmd_name])
+        if SUITES[cmd_name].startswith("laconic."):
+            suite = replace(suite, more=lambda options, rows: goals_of_rows(suite.name, rows))
+        alone = typer.Typer(add_completion=False)
+        alone.command(name=cmd_name)(with_lists(command(suite)))
+        return typer.main.get_command(alone)
+
+
 app = typer.Typer(
-    help="Run the papers again, compare with rivals, and write the pages of the documentation.",
+    help="Run the papers again, compare with rivals and goals, and write the pages of the documentation.",
+    cls=Suites,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (papers, decentralised, plan, kernels, glm):
-    app.command()(with_lists(command))
-
-
 app.command()(report)
+
+
+@app.callback(invoke_without_command=True)
+def benchmarks(context: typer.Context) -> None:
+    """Run the papers again, compare with rivals and goals, and write the pages of the documentation."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command()
+def goals(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Documents of the suites, or folders of them.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the goals as JSON.")] = False,
+) -> None:
+    """Judge documents by the goals of their suites. `python -m benchmarks SUITE` does so with the run it makes."""
+    from benchmarks.goals import GOALS, goals_of
+    from laconic.report import read_runs, show
+    from laconic.report.presentation import Presentation
+    from laconic.report.terminal import section_lines
+
+    judged = {one.name: goals_of(one.document) for one in read_runs(runs).runs if one.suite in GOALS}
+    if as_json:
+        typer.echo(json.dumps(judged, indent=2))
+        return
+    for name, document in judged.items():
+        for section in Presentation(name, [], all_rows=False).sections(document):
+            show(section_lines(section))
 
 
 @app.command()
@@ -33,7 +81,8 @@ def pages(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a page is out of date.")] = False,
 ) -> None:
     """Write the tables and figures of README and docs from benchmarks/results."""
-    from benchmarks.pages import ROOT, written
+    from benchmarks.pages import written
+    from benchmarks.pages.common import ROOT
 
     stale = {path: text for path, text in written().items() if not path.exists() or path.read_text() != text}
     for path, text in stale.items():
@@ -44,10 +93,8 @@ def pages(
         raise typer.Exit(1)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `python -m benchmarks`; the exit code is as for `laconic`."""
-    return run(arguments, app, "benchmarks")
-
+main = partial(run, command=app, name="benchmarks")
+"""Run a command line; the exit code is as for `laconic`."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,25 +1,33 @@
-"""The suite `glm` on one GPU: microseconds an iteration, beside eager and graphed PyTorch and a JAX loop."""
+"""The suite `glm-device`: iterations of SGD and CA-SGD on one GPU, beside eager and graphed PyTorch, and JAX."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
-from benchmarks.glm.device_data import DEVICE_SHAPES, device_problem
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
+from benchmarks.goals import goals_of_rows
 from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Copies
 from laconic.bench.glm.runs import SEED, check_contenders, first_rows, objective
-from laconic.bench.options import require_at_least, require_known
+from laconic.bench.glm.suite import an_iteration, problems
 from laconic.bench.protocol import Spread
+from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.data import SHAPES
+from laconic.data.synthetic import Shape
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import Problem, Sampling, Settings, auto_eta0, begin
+from laconic.glm import DenseColumns, Problem, Sampling, Settings, auto_eta0, begin
+from laconic.glm.families import family_named
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.segment import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender
+from laconic.report import Column, Presentation, Table, Text, speedups, text
+from laconic.report.values import Row, number_in, rows_in, text_in
 
 EAGER, EAGER_BF16 = "eager fp32 SGD", "eager bf16 SGD"
 GRAPHED, GRAPHED_BF16, JAX = "graphed fp32 SGD", "graphed bf16 SGD", "jax fp32 SGD"
@@ -27,49 +35,57 @@ CHECKED = 512
 """Iterations after which every contender is compared with SGD in float64."""
 LARGEST_DIFFERENCE = {"fp32": 1e-5, "bf16": 2e-2}
 """Of the weights from those of SGD in float64, by what the data are stored in."""
+WIDE = "wide"
+DEVICE_SHAPES = {**SHAPES, WIDE: Shape(100_000, 32_768, "logistic", 2.0, 0.0)}
+"""Those of `data.SHAPES`, and one with rows of 64 KB."""
+CHUNK_VALUES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """What to run.
+    """What to run."""
 
-    problems    names of `DEVICE_SHAPES`
-    device      the GPU
-    scale       part of the rows
-    s           iterations of a block of CA-SGD
-    batch_size  rows of a batch
-    iterations  of a timed round of the fast contenders; eager ones take a thirty-second of them
-    repeats     timed rounds
-    recipes     precision of ours
-    epoch       whether to run a whole epoch of ours and of graphed SGD, and compare their losses
-    """
-
-    problems: Sequence[str]
-    device: str = "cuda"
-    scale: float = 1.0
-    s: Sequence[int] = (8, 16, 32)
-    batch_size: int = 32
-    iterations: int = 8192
-    repeats: int = 7
-    recipes: Sequence[str] = ("fp32", "C", "D")
-    epoch: bool = True
+    device: str = option("cuda", "The GPU: cuda, cuda:1, ...")
+    problem: Sequence[str] = option(("all",), f"{', '.join(DEVICE_SHAPES)}, or all; all.", metavar="NAME,...")
+    scale: float = option(1.0, "Part of the rows.")
+    s: Sequence[int] = option((8, 16, 32), "Iterations of a block of ca_sgd; 8,16,32.", metavar="N,...")
+    batch_size: int = option(32, "Rows of a batch.")
+    iterations: int = option(8192, "Iterations of a round; eager contenders take a thirty-second of them.")
+    repeats: int = option(11, "Timed rounds.")
+    recipes: Sequence[str] = option(
+        ("fp32", "C", "D"), "Precision of ours; fp32,C,D.", flag="--recipe", metavar="NAME,..."
+    )
+    epoch: bool = option(True, "Run an epoch of ours and of graphed SGD, and compare the losses.", hidden=True)
 
     def __post_init__(self) -> None:
-        require_known(self.problems, tuple(DEVICE_SHAPES), "problem")
+        check_names(self.problems, tuple(DEVICE_SHAPES), "problem")
         check_contenders(self.recipes, self.s)
-        require_at_least(1, self, "batch_size", "repeats", "iterations")
+        check_counts(self)
         if not 0 < self.scale <= 1:
-            raise ValueError(f"scale is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}")
+            raise InvalidOption(
+                Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}"
+            )
         if not self.device.startswith("cuda"):
-            raise ValueError(f"--device must be a CUDA GPU, such as cuda; got {self.device!r}")
+            raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {self.device!r}")
         if not torch.cuda.is_available():
-            raise ValueError("there is no CUDA GPU here; leave --device out to run on ranks of the CPU")
+            raise InvalidOption("there is no CUDA GPU here; `laconic bench glm` runs on ranks of the CPU")
+
+    @property
+    def problems(self) -> list[str]:
+        """Their names."""
+        return list(DEVICE_SHAPES if list(self.problem) == ["all"] else dict.fromkeys(self.problem))
 
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
         ours = len(self.recipes) * (len(self.s) + 1)
         return len(self.problems) * (1 + ours + 4 + has_jax())
+
+    def published(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        values = asdict(self)
+        del values["problem"]
+        return {"problems": self.problems, **values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +160,9 @@ def loss_of(rival: Rival, problem: Problem) -> float:
     return objective(problem, settings, state, Communicator())
 
 
-def device_rows(options: DeviceOptions, tell: Callable[[str], None] = lambda label: None) -> list[DeviceRow]:
+def device_rows(options: DeviceOptions, progress: Progress = no_progress) -> list[DeviceRow]:
     """Run the suite and check every result."""
-    return [row for name in options.problems for row in _Bench(name, options, tell).rows()]
+    return [row for name in options.problems for row in _Bench(name, options, progress).rows()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +181,9 @@ class _Measured:
 class _Bench:
     """One problem."""
 
-    def __init__(self, name: str, options: DeviceOptions, tell: Callable[[str], None]) -> None:
-        self.name, self.options, self.tell = name, options, tell
-        tell(f"{name}: the rows")
+    def __init__(self, name: str, options: DeviceOptions, progress: Progress) -> None:
+        self.name, self.options, self.progress = name, options, progress
+        progress(f"{name}: the rows")
         device = torch.device(options.device)
         self.problem = device_problem(name, options.scale, device, SEED)
         self.copies = Copies(self.problem)
@@ -221,7 +237,7 @@ class _Bench:
         return self.copies.stored_as(dtype).columns.X  # type: ignore[attr-defined,no-any-return]
 
     def _measure(self, label: str, make: Callable[[], Rival], contender: Contender) -> _Measured:
-        self.tell(f"{self.name}: {label}")
+        self.progress(f"{self.name}: {label}")
         difference = self._check(make(), contender)
         rival, n = make(), self.options.iterations
         if rival.label.startswith("eager"):
@@ -297,3 +313,79 @@ class _Bench:
         if not difference <= most:
             raise WrongResult(f"{self.name}, {rival.label}: the weights are off by {difference:.3g} from float64's")
         return difference
+
+
+def device_problem(name: str, scale: float, device: torch.device, seed: int = 0) -> Problem:
+    """X_ij ~ N(0, 1 / n) in float32, y drawn from the family at margins of the shape's spread; see `data.make`.
+
+    >>> device_problem("susy", 1e-5, torch.device("cpu")).columns.m
+    50
+    """
+    shape, generator = DEVICE_SHAPES[name], torch.Generator(device).manual_seed(seed)
+    m, n = max(1, round(scale * shape.n_rows)), shape.n_features
+    coef = shape.spread * torch.randn(n, generator=generator, device=device)
+    X = torch.empty(m, n, device=device)
+    z = torch.empty(m, device=device)
+    step = max(1, CHUNK_VALUES // n)
+    for part in (slice(first, first + step) for first in range(0, m, step)):
+        X[part].normal_(0, n**-0.5, generator=generator)
+        z[part] = X[part] @ coef + shape.intercept
+    return Problem(DenseColumns(X), family_named(shape.family), _targets(shape, z, generator))
+
+
+def _targets(shape: Shape, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if shape.family == "linear":
+        return z + shape.noise * torch.randn(len(z), generator=generator, device=z.device)
+    if shape.family == "poisson":
+        return torch.poisson(z.exp(), generator=generator)
+    return (torch.rand(len(z), generator=generator, device=z.device) < torch.sigmoid(z)).float()
+
+
+def _device_losses(document: Row) -> list[str]:
+    """A sentence on every contender of ours that is slower than SGD in a CUDA graph."""
+    found = []
+    for row in rows_in(document):
+        fp32, bf16 = number_in(row, "over_graphed") or 1.0, number_in(row, "over_graphed_bf16") or 1.0
+        if row.get("is_ours") is True and min(fp32, bf16) < 1:
+            found.append(
+                f"{text_in(row, 'problem')}: {text_in(row, 'contender')} is slower than SGD in a CUDA graph "
+                f"({fp32:.2g} of its speed in float32, {bf16:.2g} with bfloat16 data)."
+            )
+    return ["Where we lose:" + ("" if found else " nowhere in this run."), *found]
+
+
+PRESENTATION = Presentation(
+    lambda document: f"Generalised linear models on a GPU: {problems(document)}",
+    [
+        Table(
+            an_iteration,
+            [
+                text("contender", "contender"),
+                Column("µs", "seconds", "µs"),
+                Column("× eager", "over_eager"),
+                Column("× graphed", "over_graphed"),
+                Column("× graphed bf16", "over_graphed_bf16"),
+                Column("× JAX", "over_jax"),
+                Column("from fp64", "difference", digits=2),
+                Column("loss gap", "loss_gap", "%"),
+            ],
+            "×: speed over that contender. from fp64: distance of the weights from SGD in float64 after 512 "
+            "iterations, relative. loss gap: above that of graphed fp32 SGD after an epoch on the same batches.",
+            by="problem",
+        ),
+        Text(_device_losses),
+        speedups("graphed SGD in float32", "over_graphed", group="problem"),
+        speedups("eager SGD in float32", "over_eager", group="problem"),
+        speedups("JAX", "over_jax", group="problem"),
+    ],
+)
+SUITE = Suite(
+    "glm-device",
+    DeviceOptions,
+    device_rows,
+    """Iterations of SGD and CA-SGD on one GPU, beside eager and graphed PyTorch, and JAX if it is installed.
+
+    Every contender is compared with SGD in float64 before a time counts.
+    """,
+    more=lambda options, rows: goals_of_rows("glm-device", rows),
+)

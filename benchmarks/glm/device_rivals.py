@@ -17,7 +17,7 @@ MEANS: dict[str, Link] = {"gaussian": lambda z: z, "bernoulli": torch.sigmoid, "
 
 
 class Rival(Protocol):
-    """Somebody who takes steps.
+    """A solver that takes steps of SGD.
 
     label  its name in tables
     """

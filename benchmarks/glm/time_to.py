@@ -1,24 +1,38 @@
-"""The race to an objective in one process: all of `fit`, ours and scikit-learn's, on float32 rows."""
+"""The suite `glm-time-to`: seconds to a good model in one process, all of `fit`, ours and scikit-learn's.
+
+It also reads and converts a LIBSVM file, see `libsvm_speed`.
+"""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.glm import rivals
-from benchmarks.glm.objective import COVTYPE_ROWS, Point, TrainingRows, covtype_like
+from benchmarks.glm import libsvm_speed
+from benchmarks.glm import sklearn_rivals as rivals
+from benchmarks.glm.libsvm_speed import FileRow
+from benchmarks.glm.sklearn_rivals import COVTYPE_ROWS, Point, TrainingRows, covtype_like
+from benchmarks.goals import goals_of_rows
 from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Given, load
+from laconic.bench.glm.suite import OF_FILES, GLMOptions, problems
 from laconic.bench.protocol import Spread
+from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option, row_fields
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import Diverged, Progress
+from laconic.glm import Diverged
+from laconic.glm import Progress as FitProgress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.measure.solvers import ALPHA
+from laconic.report import BarChart, Column, Presentation, Table, Text, text
+from laconic.report.units import shown
+from laconic.report.values import Row, number_in, rows_in, text_in
 
 WITHIN = 0.01
 """Of the optimum, relatively."""
@@ -30,15 +44,14 @@ RECIPES = ("fp32", "C")
 WARMUP_ROWS = 2000
 
 Fit = Callable[[], Point]
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A contender's best way to the objective.
+    """A contender's fastest configuration that reaches the objective.
 
     config  in words
-    fit     runs it, and ends within reach of the optimum
+    fit     runs it, and ends within 1 % of the optimum
     """
 
     config: str
@@ -47,7 +60,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """One contender on the way to an objective within 1 % of the optimum.
+    """One contender: how long it takes to an objective within 1 % of the optimum.
 
     contender   "laconic fp32", "laconic C", "SGDClassifier", "LogisticRegression(lbfgs)", "PoissonRegressor(lbfgs)"
     config      the best of those tried; None where none got there
@@ -74,22 +87,46 @@ class TimeRow:
         return None if self.objective is None else self.objective / self.optimum - 1
 
 
+def _as_in_glm(name: str) -> Any:
+    one = next(one for one in fields(GLMOptions) if one.name == name)
+    return field(default=one.default, metadata=one.metadata)
+
+
 @dataclass(frozen=True, slots=True)
 class TimeToOptions:
-    """What to run.
+    """What to run: on a file, whose options are those of `laconic bench glm`, or on rows like the forest cover data."""
 
-    file        the rows; None for some of the shape of the forest cover data
-    n_rows      of those
-    batch_size  of ours
-    repeats     timed rounds
-    file_bytes  size of the LIBSVM file that is read besides
-    """
+    data: Path | None = _as_in_glm("data")  # noqa: RUF009
+    family: str | None = _as_in_glm("family")
+    target: str | None = _as_in_glm("target")
+    positive: str | None = _as_in_glm("positive")
+    weight: str | None = _as_in_glm("weight")
+    offset: str | None = _as_in_glm("offset")
+    exposure: str | None = _as_in_glm("exposure")
+    one_hot: Sequence[str] = _as_in_glm("one_hot")
+    drop: Sequence[str] = _as_in_glm("drop")
+    dense: bool = _as_in_glm("dense")
+    standardize: bool = _as_in_glm("standardize")
+    n_rows: int | None = option(None, f"Rows without --data; {COVTYPE_ROWS:,}.", flag="--rows")
+    batch_size: int = option(32, "Rows of a batch of ours.")
+    repeats: int = option(11, "Timed rounds.")
+    file_bytes: int = option(64_000_000, "Bytes of the LIBSVM file that is read besides.", flag="--file-size")
 
-    file: Given | None = None
-    n_rows: int = COVTYPE_ROWS
-    batch_size: int = 32
-    repeats: int = 5
-    file_bytes: int = 64_000_000
+    def __post_init__(self) -> None:
+        check_counts(self)
+        if self.data is not None and self.n_rows is not None:
+            raise InvalidOption(Option("n_rows"), " is for synthetic rows; leave it out beside ", Option("data"))
+        self.file  # noqa: B018 (raises if its options do not fit)
+
+    @property
+    def file(self) -> Given | None:
+        """The file, if one was given. Raises `InvalidOption` if something is said about a file that was not."""
+        asked = {name: getattr(self, name) for name in ("data", *OF_FILES)}
+        return GLMOptions(**asked).problems[0] if any(asked.values()) else None
+
+    def published(self) -> dict[str, Any]:
+        """The options as JSON values; the file by its name without the folder."""
+        return {**asdict(self), "data": self.data and self.data.name}
 
     @property
     def n_parts(self) -> int:
@@ -97,30 +134,39 @@ class TimeToOptions:
         return 1 + 1 + len(RECIPES) + 2 + self.repeats + 3
 
 
-def race(options: TimeToOptions, tell: Tell = lambda label: None) -> list[TimeRow]:
-    """Read or make the rows, and let everyone run."""
-    tell("the rows")
+class Race(list[TimeRow]):
+    """The rows of all contenders, and that of the LIBSVM file."""
+
+    def __init__(self, rows: Sequence[TimeRow], file: FileRow) -> None:
+        super().__init__(rows)
+        self.file = file
+
+
+def race(options: TimeToOptions, progress: Progress = no_progress) -> Race:
+    """Read or make the rows, let every contender run, then read and convert a LIBSVM file."""
+    progress("the rows")
     file = options.file
-    problem = load(file, Communicator())[0] if file else covtype_like(options.n_rows)
+    problem = load(file, Communicator())[0] if file else covtype_like(options.n_rows or COVTYPE_ROWS)
     name, rows = file.name if file else "covtype-like", TrainingRows.of(problem, ALPHA)
-    return time_to_rows(name, rows, batch_size=options.batch_size, repeats=options.repeats, tell=tell)
+    found = time_to_rows(name, rows, batch_size=options.batch_size, repeats=options.repeats, progress=progress)
+    return Race(found, libsvm_speed.file_row(options.file_bytes, options.repeats, progress))
 
 
 def time_to_rows(
-    problem: str, rows: TrainingRows, *, batch_size: int = 32, repeats: int = 5, tell: Tell = lambda label: None
+    problem: str, rows: TrainingRows, *, batch_size: int = 32, repeats: int = 5, progress: Progress = no_progress
 ) -> list[TimeRow]:
-    """Find each contender's best way, then time all of them in turn, `repeats` times around."""
-    tell("the optimum")
+    """Find each contender's fastest configuration, then time all of them in turn, `repeats` times around."""
+    progress("the optimum")
     best = rivals.optimum(rows)
     limit = best + WITHIN * abs(best)
     chosen: dict[str, Choice | None] = {}
     for label, find in searches(rows, batch_size).items():
-        tell(f"trying {label}")
+        progress(f"trying {label}")
         chosen[label] = find(limit)
     seconds: dict[str, list[float]] = {label: [] for label, choice in chosen.items() if choice}
     points: dict[str, float] = {}
     for turn in range(repeats):
-        tell(f"round {turn + 1} of {repeats}")
+        progress(f"round {turn + 1} of {repeats}")
         for label in seconds:
             taken, points[label] = _run(label, chosen[label], rows, limit)
             seconds[label].append(taken)
@@ -128,7 +174,7 @@ def time_to_rows(
 
 
 def searches(rows: TrainingRows, batch_size: int) -> dict[str, Callable[[float], Choice | None]]:
-    """By contender: what finds its best way to an objective."""
+    """By contender: what finds its fastest configuration."""
 
     def ours(recipe: str) -> Callable[[float], Choice | None]:
         return lambda limit: find_ours(rows, recipe, batch_size, limit)
@@ -157,16 +203,16 @@ def find_ours(rows: TrainingRows, recipe: str, batch_size: int, limit: float) ->
 def _first(
     rows: TrainingRows, limit: float, recipe: str, schedule: str, epochs: int, batch_size: int
 ) -> tuple[float, int] | None:
-    """Seconds and iterations of the first iterate within the limit; objectives are looked at after the fit."""
-    seen: list[tuple[float, int, Point]] = []
+    """Seconds and iterations of the first iterate within the limit; objectives are computed after the fit."""
+    points: list[tuple[float, int, Point]] = []
     began = time.perf_counter()
 
-    def keep(progress: Progress) -> None:
-        seen.append((time.perf_counter() - began, progress.iteration, _point(progress)))
+    def keep(progress: FitProgress) -> None:
+        points.append((time.perf_counter() - began, progress.iteration, _point(progress)))
 
     with suppress(Diverged):  # what came before may have been good enough
         fit_ours(rows, recipe, schedule, epochs, batch_size, keep)
-    return next(((taken, n) for taken, n, point in seen if rows.objective(point) <= limit), None)
+    return next(((taken, n) for taken, n, point in points if rows.objective(point) <= limit), None)
 
 
 def _stopping(rows: TrainingRows, recipe: str, schedule: str, epochs: int, batch_size: int, stop: int) -> Fit:
@@ -179,7 +225,7 @@ def fit_ours(
     schedule: str,
     epochs: int,
     batch_size: int,
-    callback: Callable[[Progress], bool | None] = lambda progress: None,
+    callback: Callable[[FitProgress], bool | None] = lambda progress: None,
 ) -> Point:
     """Our estimator, with the step size that it finds itself."""
     options: dict[str, Any] = {
@@ -226,14 +272,14 @@ def find_lbfgs(rows: TrainingRows, limit: float) -> Choice | None:
     return None
 
 
-def _point(progress: Progress) -> Point:
+def _point(progress: FitProgress) -> Point:
     state = progress.state
     return state.coef.double().numpy().reshape(-1).copy(), float(state.intercept[0])
 
 
 def _run(label: str, choice: Choice | None, rows: TrainingRows, limit: float) -> tuple[float, float]:
     if choice is None:
-        raise ValueError(f"{label} has no way to the objective")
+        raise ValueError(f"{label} does not reach the objective")
     began = time.perf_counter()
     point = choice.fit()
     taken, reached = time.perf_counter() - began, rows.objective(point)
@@ -270,3 +316,72 @@ def _fastest(seconds: dict[str, list[float]]) -> list[float]:
     """Round by round, the seconds of that one of ours whose median is least; empty where none of ours got there."""
     ours = [taken for label, taken in seconds.items() if label.startswith("laconic")]
     return min(ours, key=median) if ours else []
+
+
+def losses(document: Row) -> list[str]:
+    """A sentence on every contender that is faster than ours, and on those that do not get there."""
+    rows = rows_in(document)
+    faster = [text_in(row, "contender") for row in rows if (number_in(row, "over_ours") or 1.0) < 1]
+    unable = [text_in(row, "contender") for row in rows if number_in(row, "seconds") is None]
+    found = [f"{name} is faster than ours." for name in faster]
+    found += [f"{name} does not come within 1 % of the optimum." for name in unable]
+    return ["Where we lose:" + ("" if found else " nowhere in this run."), *found]
+
+
+def _file(document: Row) -> list[str]:
+    """The LIBSVM file in a sentence."""
+    file = document.get("file") or {}
+    size, speed, ratio = (number_in(file, key) for key in ("n_bytes", "mb_per_second", "ratio_to_sklearn"))
+    if size is None:
+        return []
+    peak = number_in(file, "peak_bytes")
+    memory = "" if peak is None else f"; converted in {shown(peak, 'B')} of memory"
+    return [
+        f"LIBSVM, {shown(size, 'B')}: read at {shown(speed)} MB/s, {shown(ratio)} times scikit-learn's speed{memory}."
+    ]
+
+
+def _optimum(document: Row) -> list[str]:
+    optimum = next((number_in(row, "optimum") for row in rows_in(document)), None)
+    return [f"The optimum: {shown(optimum, digits=6)}."]
+
+
+PRESENTATION = Presentation(
+    lambda document: f"Time to a good model: {problems(document)}",
+    [
+        Table(
+            lambda rows: f"{text_in(rows[0], 'problem')}: to within 1 % of the optimum",
+            [
+                text("contender", "contender"),
+                text("fastest configuration", "config"),
+                Column("s", "seconds"),
+                Column("÷ ours", "over_ours"),
+                Column("objective", "objective", digits=5),
+                Column("above the optimum", "above_optimum", "%"),
+            ],
+            "s: all of fit, float32 rows in memory. ÷ ours: over the faster of laconic's. Each contender runs the best "
+            "of the settings tried.",
+        ),
+        Text(_optimum),
+        Text(_file),
+        Text(losses),
+        BarChart("Seconds to within 1 % of the optimum", "seconds", "s"),
+        BarChart("Times as long as ours", "over_ours", "×", reference=1.0),
+    ],
+)
+
+
+def _more(options: TimeToOptions, rows: Any) -> dict[str, Any]:
+    return goals_of_rows("glm-time-to", rows, file=row_fields(rows.file))
+
+
+SUITE = Suite(
+    "glm-time-to",
+    TimeToOptions,
+    race,
+    """Seconds to within 1 % of the optimum in one process, beside scikit-learn; and reading LIBSVM files.
+
+    Every contender runs the fastest of its configurations that get there.
+    """,
+    more=_more,
+)

@@ -1,19 +1,29 @@
-"""Pages of the documentation, written from benchmarks/results."""
+"""Pages of the documentation, written from benchmarks/results: what stands between markers, and figures.
+
+A module of this package writes the sections of one page; its WRITERS say which marker each of them stands at.
+"""
 
 from importlib import import_module
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PAGES = ("readme", "papers", "performance", "planning", "precision", "decentralised")
+from benchmarks.pages.common import ROOT, filled
+
+PAGES = {
+    "README.md": "readme",
+    "docs/papers.md": "papers",
+    "docs/performance.md": "performance",
+    "docs/planning.md": "planning",
+    "docs/precision.md": "precision",
+    "docs/decentralised.md": "decentralised",
+}
 
 
 def written() -> dict[Path, str]:
     """Every page and figure with the text that it should have."""
     found = {}
-    for name in PAGES:
-        page = import_module(f"benchmarks.pages.{name}")
-        found[page.PAGE] = page.rendered(page.PAGE.read_text())
-    figures, papers, readme = (import_module(f"benchmarks.pages.{name}") for name in ("figures", "papers", "readme"))
-    drawings = figures.drawn() | papers.figures() | {"exchange-speed.svg": readme.exchange_speed()}
-    found |= {figures.FIGURES / name: drawing for name, drawing in drawings.items()}
-    return found
+    for page, name in PAGES.items():
+        path = ROOT / page
+        found[path] = filled(path.read_text(), import_module(f"benchmarks.pages.{name}").WRITERS)
+    drawings = [import_module(f"benchmarks.pages.{name}").figures() for name in ("figures", "papers", "readme")]
+    figures = ROOT / "docs" / "figures"
+    return found | {figures / name: drawing for some in drawings for name, drawing in some.items()}

@@ -1,34 +1,31 @@
-"""Write the tables of docs/decentralised.md from the files benchmarks/results/decentralised-*.json.
-
-`python -m benchmarks pages` rewrites what stands between the page's markers; a test checks that it is up
-to date.
-"""
+"""The tables of docs/decentralised.md, from the files benchmarks/results/decentralised-*.json."""
 
 import textwrap
+from collections.abc import Callable
+from functools import partial
 
 import laconic
-from benchmarks.pages import tables
-from benchmarks.pages.tables import DOCS, link, load, number, origin, spread, table
+from benchmarks.pages.common import Document, link, load, number, origin, presented, table
 
-PAGE = DOCS / "decentralised.md"
+STEPS, LOSSES = "A step of training", "Loss of the average model"
 MEMBERS = {
     "dpsgd": "`DPSGD`",
     "ecd": "`ECDPSGD`",
     "dcd": "`DCDPSGD`",
     "ecd-paper": "ECD-PSGD as in the paper",
-    "ecd-running": "`ECDPSGD`, clock never held",
+    "ecd-running": "`ECDPSGD`, clock never stopped",
     "ecd-restart": "`ECDPSGD`, clock restarted after 20",
 }
 """What the benchmark calls the members of the family and its variants, in the page's words."""
 
 
-def member_and_codec(row: dict) -> list[str]:
-    """`ecd nuqsgd-4 ring` without its graph."""
+def in_words(row: Document) -> str:
+    """`ecd nuqsgd-4 ring` in the page's words."""
     if row["topology"] is None:
         codec, *_ = row["contender"].removeprefix("DDP ").split()
-        return ["all\N{NON-BREAKING HYPHEN}reduce", f"`{codec}`"]
-    member, *codec = row["contender"].removesuffix(row["topology"]).split()
-    return [MEMBERS[member], f"`{' '.join(codec) or 'fp32'}`"]
+        return f"all-reduce, `{codec}`"
+    member, *codecs = row["contender"].removesuffix(row["topology"]).split()
+    return f"{MEMBERS[member]}, `{' '.join(codecs) or 'fp32'}`, {row['topology']}"
 
 
 def graphs(n_nodes: int = 16) -> str:
@@ -64,57 +61,37 @@ def command(name: str) -> str:
 
 def steps(name: str) -> str:
     """Times and bytes of a step on emulated links."""
-    options, found = load(name)["options"], load(name)["rows"]
-    rows = [
-        [
-            *member_and_codec(row),
-            row["topology"] or "–",
-            number(1e3 * row["seconds"]["median"]),
-            spread(row["speedup_over_fp32"]),
-            spread(row["speedup_over_scatter"]),
-            f"{row['bytes_sent'] / 1e6:.2f}",
-            f"{row['slow_bytes_sent'] / 1e6:.2f}",
-        ]
-        for row in found
-    ]
-    headings = ["member", "codec", "graph", "ms a step", "× fp32", "× scatter_reduce", "MB", "MB, last host"]
+    document = load(name)
+    options, rows = document["options"], document["rows"]
     slow = f", but {link(options['slow_rate'])} to and from the last" if options["slow_rate"] else ""
     shape = (
-        f"{options['ranks']} hosts on links of {link(options['rate'])}{slow}; {found[0]['n']:,} weights, "
+        f"{options['ranks']} hosts on links of {link(options['rate'])}{slow}; {rows[0]['n']:,} weights, "
         f"{options['repeats']} timed steps:"
     )
-    return "\n\n".join([shape, table(headings, rows), command(name), origin(name)])
+    return _shown(name, shape, LOSSES)
 
 
 def losses(name: str) -> str:
     """Loss of the average model over all-reduce's, of simulated nodes."""
-    options, found = load(name)["options"], load(name)["rows"]
-    rows = [
-        [
-            *member_and_codec(row),
-            f"{row['loss_over_fp32']:.3f}",
-            number(row["distance"]),
-            number(row["bytes_sent"] / 1e3),
-        ]
-        for row in found
-    ]
-    first = found[0]
-    (graph,) = options["topologies"]
+    document = load(name)
+    first = document["rows"][0]
+    (graph,) = document["options"]["topologies"]
     shape = f"{graph.capitalize()} of {first['ranks']} nodes, {first['n']:,} weights, {first['n_steps']} steps:"
-    headings = ["member", "codec", "loss ÷ all-reduce's", "consensus distance", "kB sent a step"]
-    return "\n\n".join([shape, table(headings, rows), command(name), origin(name)])
+    return _shown(name, shape, STEPS)
 
 
-SECTIONS = {
+def _shown(name: str, shape: str, without: str) -> str:
+    """A sentence on the run, one table of its suite's presentation, the command and where the file is from."""
+    document = load(name)
+    named = {**document, "rows": [{**row, "contender": in_words(row)} for row in document["rows"]]}
+    return "\n\n".join([shape, presented(named, without=[without]), command(name), origin(name)])
+
+
+WRITERS: dict[str, Callable[[], str]] = {
     "graphs": graphs,
-    "slow link": lambda: steps("decentralised-slow-link"),
-    "even links": lambda: steps("decentralised-1gbit"),
-    "ring": lambda: losses("decentralised-ring-16"),
-    "torus": lambda: losses("decentralised-torus-16"),
-    "digits": lambda: losses("decentralised-digits-8"),
+    "slow link": partial(steps, "decentralised-slow-link"),
+    "even links": partial(steps, "decentralised-1gbit"),
+    "ring": partial(losses, "decentralised-ring-16"),
+    "torus": partial(losses, "decentralised-torus-16"),
+    "digits": partial(losses, "decentralised-digits-8"),
 }
-
-
-def rendered(page: str) -> str:
-    """The page with every section made anew."""
-    return tables.rendered(page, SECTIONS)

@@ -1,37 +1,9 @@
-"""Draw the figures of the documentation from the library's own numbers: `python -m benchmarks pages`.
+"""Figures of the documentation that show how the methods work, drawn from the library's own numbers."""
 
-Lines and letters are of a grey that is seen on dark and on light pages.
-"""
-
-from pathlib import Path
-
+from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, box, line, svg, text
 from laconic import NUQSGD, QSGD, QSGDInf
 
-FIGURES = Path(__file__).parents[2] / "docs" / "figures"
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b7dd8", "#d9822b", "#2e9e6b", "#a05cc0", "#74808c"
 NORMS = {"L2": "L2", "LINF": "L∞"}
-STYLE = "font-family: system-ui, sans-serif; font-size: 14px"
-
-
-def svg(width: int, height: int, title: str, *parts: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{title}" '
-        f'style="{STYLE}; max-width: {width}px; width: 100%" fill="{GREY}">\n'
-        f"<title>{title}</title>\n" + "\n".join(parts) + "\n</svg>\n"
-    )
-
-
-def text(x: float, y: float, words: str, anchor: str = "start", extra: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" {extra}>{words}</text>'
-
-
-def line(x1: float, y1: float, x2: float, y2: float, colour: str = GREY, width: float = 1) -> str:
-    return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"/>'
-
-
-def box(x: float, y: float, w: float, h: float, colour: str, opacity: float = 0.25) -> str:
-    shape = f'x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}"'
-    return f'<rect {shape} fill="{colour}" fill-opacity="{opacity:g}" stroke="{colour}"/>'
 
 
 def levels() -> str:
@@ -90,6 +62,6 @@ def blocks() -> str:
     return svg(720, 224, "Messages of SGD and of CA-SGD", *parts)
 
 
-def drawn() -> dict[str, str]:
+def figures() -> dict[str, str]:
     """Every figure's file, and the drawing."""
     return {f"{draw.__name__.replace('_', '-')}.svg": draw() for draw in (levels, scatter_reduce, blocks)}

@@ -1,15 +1,10 @@
-"""Write the tables of docs/planning.md from benchmarks/results/plan.json.
+"""The tables of docs/planning.md, from benchmarks/results/plan.json."""
 
-`python -m benchmarks pages` rewrites what stands between the page's markers; a test checks that it is up to
-date.
-"""
-
+from collections.abc import Callable
 from statistics import median
 
-from benchmarks.pages import tables
-from benchmarks.pages.tables import DOCS, goals, link, load, number, origin, table
+from benchmarks.pages.common import goals, link, load, number, origin, table
 
-PAGE = DOCS / "planning.md"
 KINDS = {"glm": "models", "network": "networks"}
 
 
@@ -27,7 +22,7 @@ def summary() -> str:
 
 def errors() -> str:
     """How far predictions are from measurements, by what was predicted and where."""
-    found: dict[tuple, list[float]] = {}
+    found: dict[tuple[str, int, str], list[float]] = {}
     for row in load("plan")["rows"]:
         key = (KINDS[row["kind"]], row["ranks"], link(row["rate"]))
         found.setdefault(key, []).append(row["predicted"] / row["measured"]["median"])
@@ -56,9 +51,4 @@ def regrets(above: float = 1.25) -> str:
     return "\n\n".join([f"Every regret above {above}:", table(headings, rows), origin("plan")])
 
 
-SECTIONS = {"plan summary": summary, "plan errors": errors, "plan regrets": regrets}
-
-
-def rendered(page: str) -> str:
-    """The page with every section made anew."""
-    return tables.rendered(page, SECTIONS)
+WRITERS: dict[str, Callable[[], str]] = {"plan summary": summary, "plan errors": errors, "plan regrets": regrets}

@@ -1,14 +1,10 @@
-"""Write the tables of docs/precision.md from benchmarks/results/analyze-*.json.
+"""The tables of docs/precision.md, from benchmarks/results/analyze-*.json."""
 
-`python -m benchmarks pages` rewrites what stands between the markers; a test checks that it is up to date.
-"""
-
+from collections.abc import Callable
 from statistics import median
 
-from benchmarks.pages import tables
-from benchmarks.pages.tables import DOCS, load, origin, table
+from benchmarks.pages.common import Document, load, origin, table
 
-PAGE = DOCS / "precision.md"
 PROBLEMS = ("a9a", "bike", "fremtpl2")
 
 
@@ -48,12 +44,12 @@ def overall() -> str:
     return f"Over the three problems bound ÷ measured is {middle} in the median, and {most} at most."
 
 
-def ranking(made: dict) -> str:
+def ranking(made: Document) -> str:
     own = sorted((row for row in made["rows"] if row["format"] == "bf16"), key=lambda row: -row["measured"])
     return ", ".join(f"`{row['knob']}`" for row in own if row["measured"] > 0)
 
 
-def terms(made: dict) -> str:
+def terms(made: Document) -> str:
     found = {(row["knob"], row["format"]): row for row in made["rows"]}
     formats = ("bf16", "fp16", "fp32")
     rows = []
@@ -68,7 +64,7 @@ def terms(made: dict) -> str:
     return table([*headings, *[text for name in formats[1:] for text in (f"{name}: bound", "measured", "ratio")]], rows)
 
 
-def operands(made: dict) -> str:
+def operands(made: Document) -> str:
     """Terms of the formats that only operands have."""
     rows = [
         [f"`{row['knob']}`", row["format"], error(row["bound"]), error(row["measured"]), ratio(row["ratio"])]
@@ -78,7 +74,7 @@ def operands(made: dict) -> str:
     return table(["knob", "format", "bound", "measured", "ratio"], rows)
 
 
-def recipes(made: dict) -> str:
+def recipes(made: Document) -> str:
     rows = [
         [row["recipe"], error(row["measured"]), error(row["predicted"]), f"{row['predicted'] / row['measured']:.2f}"]
         for row in made["recipes"]
@@ -86,7 +82,7 @@ def recipes(made: dict) -> str:
     return table(["recipe", "measured", "sum of terms", "ratio"], rows)
 
 
-def choices(made: dict) -> str:
+def choices(made: Document) -> str:
     rows = []
     for row in made["choices"]:
         step = row["stopped_by"][0] if row["stopped_by"] else None
@@ -102,6 +98,4 @@ def precision() -> str:
     return "\n\n".join([overall(), *(section(name) for name in PROBLEMS)])
 
 
-def rendered(page: str) -> str:
-    """The page with its tables made anew."""
-    return tables.rendered(page, {"precision": precision})
+WRITERS: dict[str, Callable[[], str]] = {"precision": precision}

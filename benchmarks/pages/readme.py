@@ -1,18 +1,12 @@
 """Write the three figures of README.md from the files in benchmarks/results, and draw the picture above them."""
 
-from benchmarks.pages import tables
-from benchmarks.pages.figures import BLUE, GREY, ORANGE
-from benchmarks.pages.plots import bars
+from collections.abc import Callable
+
+from benchmarks.pages.common import link, load, table
 from benchmarks.pages.summary import SEEDS, over_seeds, paper_speeds, times, worst_gap
-from benchmarks.pages.tables import ROOT, link, load, table
+from benchmarks.pages.svg import BLUE, GREY, ORANGE, bars
 
-PAGE = ROOT / "README.md"
 RATES = ("20mbit", "100mbit", "1gbit", "unlimited")
-
-
-def rendered(page: str) -> str:
-    """The page with its table made anew."""
-    return tables.rendered(page, {"three figures": three_figures})
 
 
 def three_figures() -> str:
@@ -30,7 +24,7 @@ def three_figures() -> str:
     return table(["what", "measured"], rows)
 
 
-def exchange_speed() -> str:
+def _exchange_speed() -> str:
     """Speed of averaging a gradient on links from 20 Mbit/s to loopback, relative to a float32 all-reduce."""
     groups = []
     for rate in RATES:
@@ -40,3 +34,11 @@ def exchange_speed() -> str:
         groups.append((link(made["options"]["rate"]), [1.0, speeds["bf16 all_reduce"], ours]))
     names = [("float32", GREY), ("bfloat16", ORANGE), ("laconic, 4 bits", BLUE)]
     return bars("Average of a gradient over 4 ranks", "speed, × float32 all-reduce", groups, names)
+
+
+def figures() -> dict[str, str]:
+    """The picture's file, and the drawing."""
+    return {"exchange-speed.svg": _exchange_speed()}
+
+
+WRITERS: dict[str, Callable[[], str]] = {"three figures": three_figures}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import mean
 
-from benchmarks.pages.tables import load, table
+from benchmarks.pages.common import load, table
 
 PROBLEMS = ("epsilon", "susy", "higgs", "synth", "poisson-synth")
 SEEDS = ("papers-nuqsgd-resnet20", "papers-nuqsgd-resnet20-seed1", "papers-nuqsgd-resnet20-seed2")
@@ -32,7 +32,7 @@ def digits(x: float) -> str:
 
 def goal(file: str, begin: str) -> float:
     (found,) = (g for g in load(file)["goals"] if g["name"].startswith(begin))
-    return found["value"]["median"]
+    return float(found["value"]["median"])
 
 
 def times(file: str, *begins: str) -> str:

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.glm.device import GRAPHED, DeviceOptions, DeviceRow
-from benchmarks.glm.device_data import DEVICE_SHAPES, device_problem
+from benchmarks.glm.device import DEVICE_SHAPES, GRAPHED, PRESENTATION, DeviceOptions, DeviceRow, device_problem
 from benchmarks.glm.device_rivals import EagerSGD
-from benchmarks.goals.glm_device import device_losses, device_outcomes
+from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread
+from laconic.bench.suite import row_fields
 from laconic.glm import Constant, Penalty, Sampling, Settings, solve
+from laconic.report.blocks import Words
 
 SETTLED = Spread(1e-6, 1e-6, 1e-6)
 OURS = DeviceRow(
@@ -35,16 +36,22 @@ def test_a_rival_takes_the_solver_s_steps(name):
 
 def test_goals_are_judged_by_the_fastest_and_the_worst_loss():
     slow = replace(OURS, contender="ca_sgd C s=8", solver="ca_sgd", s=8, seconds=Spread(3e-6, 3e-6, 3e-6))
-    found = {outcome.name: outcome for outcome in device_outcomes([replace(slow, loss_gap=0.01), OURS])}
-    assert found["higgs: µs an iteration, sgd C"].verdict == "floor"
-    assert found["higgs: graphed fp32 SGD ÷ sgd C"].verdict == "aim"
-    assert found["higgs: loss of recipe C above graphed fp32 SGD, worst, %"].verdict == "missed"
+    goals = goals_of_rows("glm-device", [replace(slow, loss_gap=0.01), OURS])["goals"]
+    found = {goal["name"]: goal["verdict"] for goal in goals}
+    assert found["higgs: µs an iteration, sgd C"] == "floor"
+    assert found["higgs: graphed fp32 SGD ÷ sgd C"] == "aim"
+    assert found["higgs: loss of recipe C above graphed fp32 SGD, worst, %"] == "missed"
+
+
+def losses(rows):
+    (section,) = PRESENTATION.sections({"rows": [row_fields(row) for row in rows]})
+    return " ".join(line for block in section.blocks if isinstance(block, Words) for line in block.lines)
 
 
 def test_where_ours_is_slower_is_said():
     rival = replace(OURS, contender=GRAPHED, solver="torch", over_graphed=1.0, over_graphed_bf16=0.5)
-    assert device_losses([OURS, rival]) == []
-    assert "0.8 of its speed" in device_losses([replace(OURS, over_graphed=0.8)])[0]
+    assert "nowhere" in losses([OURS, rival])
+    assert "0.8 of its speed" in losses([replace(OURS, over_graphed=0.8)])
 
 
 @pytest.mark.parametrize(
@@ -52,15 +59,16 @@ def test_where_ours_is_slower_is_said():
     [
         (["--device", "tpu"], "--device must be a CUDA GPU, such as cuda; got 'tpu'"),
         (["--device", "cuda", "--problem", "mnist"], "unknown problem 'mnist'"),
-        (["--device", "cuda", "--data", "a9a"], "for synthetic problems; leave --data out"),
+        (["--scale", "2"], "at most 1; got 2"),
+        (["--recipe", "E"], "unknown --recipe E"),
     ],
 )
 def test_mistakes_are_one_line(arguments, said, capsys):
-    assert main(["glm", "--quiet", *arguments]) == 2
+    assert main(["glm-device", "--quiet", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU here")
 def test_without_a_gpu():
-    with pytest.raises(ValueError, match="there is no CUDA GPU here; leave --device out"):
-        DeviceOptions(["susy"])
+    with pytest.raises(ValueError, match="there is no CUDA GPU here; `laconic bench glm`"):
+        DeviceOptions(problem=["susy"])

@@ -1,20 +1,22 @@
 """The race to an objective beside scikit-learn. No test asserts a time."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from laconic.bench.glm.lane import objective
 
-from benchmarks.glm import files, rivals
-from benchmarks.glm.objective import TrainingRows, covtype_like
+from benchmarks.glm import libsvm_speed as files
+from benchmarks.glm import sklearn_rivals as rivals
+from benchmarks.glm.sklearn_rivals import TrainingRows, covtype_like
 from benchmarks.glm.time_to import time_to_rows
 from laconic.bench.checks import WrongResult
-from laconic.bench.glm.runs import Contender
+from laconic.bench.glm.runs import objective
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve
+from laconic.measure.solvers import Contender
 
 
 def training_rows(family, m=400):
@@ -103,33 +105,28 @@ def test_readers_that_differ_are_found(tmp_path, monkeypatch):
         files.check_same(path)
 
 
-RACE = ["glm", "--time-to", "--rows", "600", "--repeats", "1", "--file-size", "20000"]
+RACE = ["glm-time-to", "--rows", "600", "--repeats", "1", "--file-size", "20000"]
 
 
-def test_tables(printed):
-    out = printed(RACE)
-    for word in ("Where we lose", "Goals", "fp32"):
-        assert word in out
-
-
-def test_the_race_as_json(published):
-    made = published(RACE)
+def test_a_run_writes_and_prints_the_same_rows(tmp_path, printed):
+    target = tmp_path / "race.json"
+    out = printed([*RACE, "--output", str(target)])
+    made = json.loads(target.read_text())
     assert made["suite"] == "glm-time-to"
     assert [row["contender"] for row in made["rows"]][:2] == ["laconic fp32", "laconic C"]
     assert made["file"]["mb_per_second"] > 0
+    for word in ("Where we lose", "Goals", "times scikit-learn's speed", *(row["contender"] for row in made["rows"])):
+        assert word in out
 
 
 WRONG = {
-    "neither": ([], "give --time-to or --device"),
-    "rows without a race": (["--device", "cuda", "--rows", "100"], "--rows is for --time-to"),
-    "s in the race": (["--time-to", "--s", "8"], "--s has no part in --time-to"),
-    "recipes in the race": (["--time-to", "--recipe", "C"], "--recipe has no part in --time-to"),
-    "a device in the race": (["--time-to", "--device", "cuda"], "--device has no part in --time-to"),
-    "rows of a file in the race": (["--time-to", "--data", "a9a", "--rows", "9"], "--rows is for --time-to without"),
-    "a file's target on a device": (["--device", "cuda", "--target", "y"], "--target is for files, and --device"),
+    "rows of a file": (["--data", "a9a", "--rows", "9"], "--rows is for synthetic rows; leave it out beside --data"),
+    "a target without a file": (["--target", "y"], "--target is for files; give one with --data"),
+    "no rounds": (["--repeats", "0"], "at least 1"),
+    "no such file": (["--data", "/nowhere/a9a"], "/nowhere/a9a"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
-    complains(["glm", *arguments], said)
+    complains(["glm-time-to", *arguments], said)

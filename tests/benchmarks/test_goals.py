@@ -1,67 +1,107 @@
-"""Goals: which of them a run speaks to, and the verdicts."""
+"""Goals and claims follow from the rows of a document, those of the committed results too."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.glm.files import FileRow
-from benchmarks.glm.time_to import TimeRow
-from benchmarks.goals.codec import GOALS, PACK, outcomes
-from benchmarks.goals.glm import glm_outcomes, race_losses, time_outcomes
-from benchmarks.goals.network import network_outcomes
-from laconic.bench import Options, Spread, steps
+from benchmarks.__main__ import main
+from benchmarks.glm.libsvm_speed import FileRow
+from benchmarks.glm.time_to import PRESENTATION, TimeRow
+from benchmarks.goals import CODEC, GOALS, PACK, goals_of, goals_of_rows
+from benchmarks.papers import ca_sgd_claims, nuqsgd_claims
+from laconic.bench import Spread
 from laconic.bench.codec import Row
 from laconic.bench.ddp import DDPRow
 from laconic.bench.exchange import ExchangeRow
 from laconic.bench.glm.suite import GLMRow
+from laconic.bench.suite import row_fields
+from laconic.report.blocks import Words
 
 ONE = Spread(1.0, 1.0, 1.0)
+RESULTS = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("*.json"))
+PAPERS = [path for path in RESULTS if path.stem.startswith("papers")]
+JUDGED = [path for path in RESULTS if json.loads(path.read_text())["suite"] in GOALS]
 
 
-def test_every_goal_has_an_outcome():
-    options = Options(size=1000, bucket_size=64, repeats=1, schemes=["nuqsgd", "qsgdinf"])
-    rows = [row for step in steps(options) for row in step.run()]
-    assert [o.name for o in outcomes(rows)] == [goal.name for goal in GOALS]
+@pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.stem)
+def test_goals_of_results_are_those_that_they_were_written_with(path):
+    document = json.loads(path.read_text())
+    found = goals_of(document)["goals"]
+    assert [goal["name"] for goal in found] == [goal["name"] for goal in document["goals"]]
+    for goal, written in zip(found, document["goals"], strict=True):
+        assert (goal["floor"], goal["aim"], goal["verdict"]) == (written["floor"], written["aim"], written["verdict"])
+        assert goal["value"] == pytest.approx(written["value"], rel=1e-12)
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_claims_of_results_are_those_that_they_were_written_with(path):
+    document = json.loads(path.read_text())
+    papers = {"papers-ca-sgd": ca_sgd_claims, "papers-nuqsgd": nuqsgd_claims}
+    assert [asdict(claim) for claim in papers[document["suite"]].claims(document)] == document["published"]
+
+
+def test_every_goal_of_codec_has_an_outcome_in_the_results():
+    document = json.loads(next(path for path in RESULTS if path.stem == "codec").read_text())
+    assert [goal["name"] for goal in goals_of(document)["goals"]] == [name for name, *_ in CODEC]
+
+
+def verdicts(suite, *rows, **more):
+    return [goal["verdict"] for goal in goals_of_rows(suite, rows, **more)["goals"]]
+
+
+def floors(suite, *rows):
+    return [(goal["floor"], goal["verdict"]) for goal in goals_of_rows(suite, rows)["goals"]]
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(0.4, "missed"), (0.5, "floor"), (0.99, "floor"), (1.0, "aim")])
 def test_verdicts(value, verdict):
     ratio = Spread(value, value, value)
     row = Row("normal", 1, "nuqsgd-4", "", "kernel", PACK, 1, ratio, ratio_to_copy=ratio)
-    assert [o.verdict for o in outcomes([row])] == [verdict]
+    assert verdicts("codec", row) == [verdict]
 
 
 def test_goals_are_those_of_the_rate():
     one = Spread(4.0, 3.9, 4.1)
     row = ExchangeRow("nuqsgd-4 scatter_reduce", "", "", 1, 4, "1000mbit", one, one, one, 1, 0.0, None, 0, 0, 0)
-    assert [(o.floor, o.verdict) for o in network_outcomes([row])] == [(3.5, "floor"), (1.9, "aim")]
-    assert [o.verdict for o in network_outcomes([replace(row, rate=None)])] == ["aim"]
-    assert network_outcomes([replace(row, rate="5mbit")]) == []
-    assert network_outcomes([]) == []
+    assert floors("exchange", row) == [(3.5, "floor"), (1.9, "aim")]
+    assert verdicts("exchange", replace(row, rate=None)) == ["aim"]
+    assert verdicts("exchange", replace(row, rate="5mbit")) == []
+    assert verdicts("exchange") == []
     ddp = DDPRow("nuqsgd-4", "", 1, 4, "1gbit", 9, one, one, one, loss=1.03, loss_over_fp32=1.03)
-    assert [o.verdict for o in network_outcomes([ddp])] == ["aim", "aim", "missed"]
+    assert verdicts("ddp", ddp) == ["aim", "aim", "missed"]
 
 
-def test_goals():
+def test_goals_of_models_are_those_of_their_problem():
     fast = Spread(7.0, 6.5, 7.5)
     row = GLMRow(
         "susy", "bernoulli", 100, 18, "ca_sgd C s=4", "ca_sgd", "C", 4, 8, 4, None, 48, ONE, fast, fast, 0.1, 0.0, 0.25,
         112.0, 0.5, 0.002, 0.001,
     )  # fmt: skip
-    assert [(o.floor, o.verdict) for o in glm_outcomes([row])] == [(5.1, "floor"), (0.5, "floor")]
+    assert floors("glm", row) == [(5.1, "floor"), (0.5, "floor")]
     epsilon = replace(row, problem="epsilon", speedup_over_fp32=Spread(16, 15, 17), loss_gap=0.01)
-    assert [(o.floor, o.verdict) for o in glm_outcomes([epsilon])] == [(6.8, "aim"), (0.5, "missed")]
-    assert [o.floor for o in glm_outcomes([replace(row, rate="1gbit")])] == [0.5]
-    assert glm_outcomes([replace(row, recipe="D")]) == []
+    assert floors("glm", epsilon) == [(6.8, "aim"), (0.5, "missed")]
+    assert [floor for floor, _ in floors("glm", replace(row, rate="1gbit"))] == [0.5]
+    assert verdicts("glm", replace(row, recipe="D")) == []
 
 
 def test_goals_of_the_race():
     row = TimeRow("x", "bernoulli", 1, 1, "SGDClassifier", "optimal", ONE, Spread(0.5, 0.5, 0.5), 1.0, 1.0)
-    file = FileRow(10**6, 1, ONE, ONE, Spread(6, 5, 7), 200 * 10**6)
-    assert [o.verdict for o in time_outcomes([row], file)] == ["missed", "aim", "aim"]
-    assert [o.verdict for o in time_outcomes([replace(row, over_ours=Spread(4, 4, 4))], None)] == ["floor"]
+    file = row_fields(FileRow(10**6, 1, ONE, ONE, Spread(6, 5, 7), 200 * 10**6))
+    assert verdicts("glm-time-to", row, file=file) == ["missed", "aim", "aim"]
+    assert verdicts("glm-time-to", replace(row, over_ours=Spread(4, 4, 4))) == ["floor"]
     lost = replace(row, contender="laconic C", config=None, seconds=None, over_ours=None, objective=None)
-    assert race_losses([row, lost]) == [
-        "SGDClassifier is faster than ours.",
-        "laconic C does not come within 1 % of the optimum.",
-    ]
+    (section,) = PRESENTATION.sections({"rows": [row_fields(one) for one in (row, lost)]})
+    said = [line for block in section.blocks if isinstance(block, Words) for line in block.lines]
+    assert "SGDClassifier is faster than ours." in said
+    assert "laconic C does not come within 1 % of the optimum." in said
+
+
+def test_the_command_judges_documents(capsys):
+    assert main(["goals", *(str(path) for path in JUDGED if path.stem in ("plan", "codec"))]) == 0
+    out = capsys.readouterr().out
+    assert "regret, median" in out
+    assert "rans encode" in out
+    assert main(["goals", str(JUDGED[0]), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[JUDGED[0].stem]["goals"]

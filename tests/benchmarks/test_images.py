@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.papers.nuqsgd.image_files import read_images, synthetic_images
 from benchmarks.papers.nuqsgd.image_folder import ImageFolder, require_pillow
+from benchmarks.papers.nuqsgd.images import read_images, synthetic_images
 from laconic.data import BadTable, MalformedFile
 
 RNG = np.random.default_rng(0)
@@ -208,7 +208,7 @@ def test_wrong_folders_are_told(write, said, tmp_path):
 
 def test_without_pillow_the_way_to_get_it_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(BadTable, match=r"pip install 'laconic\[images\]'"):
+    with pytest.raises(BadTable, match=r"pip install 'laconic\[benchmarks\]'"):
         require_pillow()
 
 

@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from benchmarks.papers.nuqsgd.image_files import synthetic_images
-from benchmarks.papers.nuqsgd.networks import LARGE, NETWORKS, network
-from benchmarks.papers.nuqsgd.pictures import InMemory, cropped, open_pictures, rows_of
-from benchmarks.papers.nuqsgd.resnet_cifar import Block, CifarResNet
-from benchmarks.papers.nuqsgd.resnet_imagenet import ImageNetResNet
+from benchmarks.papers.nuqsgd.batches import InMemory, cropped, open_batches, rows_of
+from benchmarks.papers.nuqsgd.images import synthetic_images
+from benchmarks.papers.nuqsgd.networks import LARGE, NETWORKS, Block, CifarResNet, ImageNetResNet, network
 
 N_PARAMETERS = {
     "resnet-20": 269_722,
@@ -113,14 +111,14 @@ def test_batches_repeat_and_an_epoch_has_every_row_once():
     assert not torch.equal(rows_of(50, 0, 12, seed=4), rows[0])
 
 
-def test_images_are_normalised_and_judged_as_they_are():
-    pictures = InMemory(synthetic_images(64, 16), CPU)
-    x, y = next(pictures.judged("train", 64))
+def test_images_are_normalised_and_evaluated_as_they_are():
+    batches = InMemory(synthetic_images(64, 16), CPU)
+    x, y = next(batches.evaluation("train", 64))
     assert x.mean((0, 2, 3)).abs().max() < 1e-3
     assert x.std((0, 2, 3)) == pytest.approx([1.0] * 3, abs=1e-3)
-    assert len(next(pictures.judged("test", 5))[1]) == 5
-    batch = pictures.batch(torch.arange(8), torch.Generator().manual_seed(0))
-    again = pictures.batch(torch.arange(8), torch.Generator().manual_seed(0))
+    assert len(next(batches.evaluation("test", 5))[1]) == 5
+    batch = batches.batch(torch.arange(8), torch.Generator().manual_seed(0))
+    again = batches.batch(torch.arange(8), torch.Generator().manual_seed(0))
     assert torch.equal(batch[0], again[0])
     assert torch.equal(batch[1], y[:8])
     assert not torch.equal(batch[0], x[:8])
@@ -133,13 +131,13 @@ def test_imagenet_is_a_folder_of_folders(tmp_path):
             (tmp_path / part / name).mkdir(parents=True)
             for i in range(n):
                 Image.new("RGB", (30, 40), colour).save(tmp_path / part / name / f"{i}.jpeg")
-    pictures = open_pictures("imagenet", str(tmp_path), CPU)
-    assert (pictures.n_train, pictures.n_classes, pictures.shape) == (6, 2, (3, 224, 224))
-    x, y = pictures.batch(torch.tensor([0, 5]), torch.Generator())
+    batches = open_batches("imagenet", str(tmp_path), CPU)
+    assert (batches.n_train, batches.n_classes, batches.shape) == (6, 2, (3, 224, 224))
+    x, y = batches.batch(torch.tensor([0, 5]), torch.Generator())
     assert x.shape == (2, 3, 224, 224)
     assert y.tolist() == [0, 1]
     assert x[0].mean() < 0 < x[1].mean()
-    assert [y.tolist() for _, y in pictures.judged("test", 2)] == [[0, 1]]
-    assert open_pictures("imagenet", str(tmp_path), CPU, most=2).n_train == 2
+    assert [y.tolist() for _, y in batches.evaluation("test", 2)] == [[0, 1]]
+    assert open_batches("imagenet", str(tmp_path), CPU, most=2).n_train == 2
     with pytest.raises(ValueError, match="give the folder that has train/ and val/"):
-        open_pictures("imagenet", None, CPU)
+        open_batches("imagenet", None, CPU)

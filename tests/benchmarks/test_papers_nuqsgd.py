@@ -7,18 +7,20 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from benchmarks.papers.nuqsgd import probe
-from benchmarks.papers.nuqsgd.goals import nuqsgd_claims, nuqsgd_losses, nuqsgd_outcomes
+from benchmarks.goals import goals_of_rows
+from benchmarks.papers import nuqsgd_claims
+from benchmarks.papers.nuqsgd import gradients
 from benchmarks.papers.nuqsgd.methods import METHODS, methods
 from benchmarks.papers.nuqsgd.networks import network
 from benchmarks.papers.nuqsgd.options import NUQSGDOptions
-from benchmarks.papers.nuqsgd.seen import finite
-from benchmarks.papers.nuqsgd.simulate import Schedule
 from benchmarks.papers.nuqsgd.suite import nuqsgd_rows
-from laconic.bench import Environment, document
+from benchmarks.papers.nuqsgd.training import Schedule, finite
+from laconic.bench import document
 from laconic.bench.checks import WrongResult
 from laconic.bench.protocol import Spread
+from laconic.bench.suite import row_fields
 from laconic.errors import LaconicError
+from laconic.measure.environment import Environment
 from laconic.quantizers import NUQSGD, QSGD, Identity, QSGDInf, Sign
 from laconic.training import SimulatedWorkers
 from laconic.training.groups import Policy, make_groups
@@ -75,7 +77,7 @@ def test_variances_are_under_their_bounds_and_in_the_papers_order(rows):
 
 def test_coders_give_bits_above_the_entropy_and_fixed_width_what_is_sent(rows):
     for row in rows[1:]:
-        assert list(row.bits_by_coder) == list(probe.CODERS)
+        assert list(row.bits_by_coder) == list(gradients.CODERS)
         assert row.bits_by_coder["rans"] > row.entropy > 0
         assert row.bits_by_coder["fixed"] == row.bits_per_coordinate
         assert row.bits == (1 if row.method == "ef-sign" else 4)
@@ -96,7 +98,7 @@ def test_ranks_give_what_simulated_workers_give(rows, threads):
 
 
 def test_rows_can_be_published(rows):
-    said = {"options": NUQSGDOptions(**TINY).published(), "published": [asdict(c) for c in nuqsgd_claims(rows)]}
+    said = {"options": NUQSGDOptions(**TINY).published(), "published": [asdict(c) for c in claims(rows)]}
     made = json.loads(json.dumps(document("papers-nuqsgd", rows, Environment.here(), **said), allow_nan=False))
     assert made["rows"][1]["curve"][-1]["variance"] > 0
     assert all(claim["source"] and claim["what"] for claim in made["published"])
@@ -116,7 +118,7 @@ def test_looking_at_a_gradient_changes_nothing():
     groups = make_groups(net.named_parameters(), Policy())
     before = {name: value.clone() for name, value in net.state_dict().items()}
     x, y = torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
-    parts = probe.gradient(net, groups, x, y)
+    parts = gradients.gradient(net, groups, x, y)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())
     torch.nn.functional.cross_entropy(net(x), y).backward()
@@ -151,7 +153,7 @@ EXACT = {
 
 @pytest.mark.parametrize(("quantizer", "v", "expected"), EXACT.values(), ids=EXACT)
 def test_the_normalised_variance_where_it_is_known(quantizer, v, expected):
-    assert probe.normalised_variance([v, v], quantizer) == pytest.approx(expected)
+    assert gradients.normalised_variance([v, v], quantizer) == pytest.approx(expected)
 
 
 def test_the_normalised_variance_is_the_mean_of_many_roundings():
@@ -159,7 +161,7 @@ def test_the_normalised_variance_is_the_mean_of_many_roundings():
     v = torch.tensor([3.0, 1.0])
     r = v / v.norm()
     known = float((r * (1 - r)).sum())
-    found = probe.normalised_variance([v], QSGD(bits=2, bucket_size=2), draws=2000)
+    found = gradients.normalised_variance([v], QSGD(bits=2, bucket_size=2), draws=2000)
     assert found == pytest.approx(known, rel=0.15)  # six standard deviations of the mean
 
 
@@ -175,14 +177,26 @@ def test_the_rate_rises_and_falls_and_points_include_both_ends():
     rates = [schedule.rate(t) for t in range(40)]
     assert rates[:3] == [0.05, 0.1, 0.1]
     assert (rates[19], rates[20], rates[30]) == (0.1, 0.01, 0.001)
-    assert schedule.looked_at == [0, 10, 20, 30, 40]
-    assert Schedule(iterations=2, points=9).looked_at == [0, 1, 2]
+    assert schedule.log_iterations == [0, 10, 20, 30, 40]
+    assert Schedule(iterations=2, points=9).log_iterations == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("iterations", "epochs", "expected"), [(None, 2.0, 8), (None, 0.01, 1), (5, 2.0, 5)])
 def test_epochs_become_iterations(iterations, epochs, expected):
     options = NUQSGDOptions(workers=2, batch_size=5, iterations=iterations, epochs=epochs)
     assert options.schedule(49).iterations == expected
+
+
+def claims(rows):
+    return nuqsgd_claims.claims({"rows": [row_fields(row) for row in rows]})
+
+
+def losses(rows):
+    return nuqsgd_claims.losses({"rows": [row_fields(row) for row in rows]})
+
+
+def goals(rows):
+    return goals_of_rows("papers-nuqsgd", rows)["goals"]
 
 
 def changed(rows, **by_method):
@@ -197,12 +211,12 @@ def test_goals_and_claims_follow_the_rows(rows):
         qsgd={"accuracy": 0.88, "loss": 0.2, "variance_at_fp32": 4.0},
         qsgdinf={"accuracy": 0.917, "loss": 0.1, "variance_at_fp32": 0.1},
     )
-    verdicts = {o.name: (round(o.value.median, 6), o.verdict) for o in nuqsgd_outcomes(made)}
+    verdicts = {o["name"]: (round(o["value"]["median"], 6), o["verdict"]) for o in goals(made)}
     assert list(verdicts.values()) == [(20.0, "aim"), (2.0, "missed"), (2.0, "aim"), (0.5, "floor"), (0.2, "aim")]
-    claims = nuqsgd_claims(made)
-    assert [claim.holds for claim in claims] == [True, False, True, True, True, True, None]
-    assert claims[3].measured == pytest.approx(3.5)
-    said = " ".join(nuqsgd_losses(made))
+    found = claims(made)
+    assert [claim.holds for claim in found] == [True, False, True, True, True, True, None]
+    assert found[3].measured == pytest.approx(3.5)
+    said = " ".join(losses(made))
     assert "NUQSGD's is 2 times qsgdinf-4's" in said
     assert "qsgdinf-4: test accuracy 0.2 points above" in said
     assert "fp32: an iteration" not in said
@@ -210,18 +224,18 @@ def test_goals_and_claims_follow_the_rows(rows):
 
 def test_slow_and_diverged_methods_are_named(rows):
     slow = Spread(0.8, 0.8, 0.8)
-    said = nuqsgd_losses(changed(rows, nuqsgd={"speedup_over_fp32": slow, "loss": None, "accuracy": 0.1}))
+    said = losses(changed(rows, nuqsgd={"speedup_over_fp32": slow, "loss": None, "accuracy": 0.1}))
     assert "nuqsgd-4: training has diverged." in said
     assert any(sentence.startswith("nuqsgd-4: an iteration takes 25 % longer") for sentence in said)
     alone = [row for row in rows if row.method in ("fp32", "ef-sign")]
-    assert nuqsgd_outcomes(alone) == []
-    assert [claim.measured for claim in nuqsgd_claims(alone)[:-1]] == [None] * 6
+    assert goals(alone) == []
+    assert [claim.measured for claim in claims(alone)[:-1]] == [None] * 6
 
 
 WRONG = {
     "data set": ({"dataset": "mnist"}, "unknown data set 'mnist'"),
-    "no folder": ({"dataset": "cifar10"}, "give their folder with --data"),
-    "folder of nothing": ({"data": "/sets"}, "say which set is in --data"),
+    "no folder": ({"dataset": "cifar10"}, "give their folder with data=..."),
+    "folder of nothing": ({"data": "/sets"}, "say which set is in data with dataset"),
     "model": ({"model": "vgg"}, "unknown model 'vgg'"),
     "method": ({"methods": ["topk"]}, "unknown method 'topk'"),
     "bits": ({"bits": 9}, "bits must be a whole number from 2 to 8"),

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.papers.ca_sgd.data import given_problems
-from benchmarks.papers.ca_sgd.suite import CASGDOptions, ca_sgd_rows
+from benchmarks.papers.ca_sgd import CASGDOptions, ca_sgd_rows, given_problems
 from benchmarks.papers.nuqsgd.options import NUQSGDOptions
 from benchmarks.papers.nuqsgd.suite import nuqsgd_rows
 

@@ -1,13 +1,14 @@
 """docs/performance.md shows every result of the suite `glm` that there is."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from benchmarks.glm.time_to import TimeRow
-from benchmarks.goals.glm import glm_outcomes
-from benchmarks.pages import performance as maker
-from laconic.bench import Environment, Spread, document
+from benchmarks.goals import goals_of_rows
+from benchmarks.pages import common, performance
+from laconic.bench import Spread, document
 from laconic.bench.glm.suite import GLMRow
+from laconic.measure.environment import Environment
 
 ONE = Spread(1.0, 1.0, 1.0)
 ROW = GLMRow(
@@ -17,16 +18,16 @@ ROW = GLMRow(
 
 
 def test_the_page_has_a_section_once_there_are_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(maker, "RESULTS", tmp_path)
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
     empty = "<!-- glm -->\n<!-- end -->\n"
-    assert maker.rendered(empty) == empty
+    assert common.filled(empty, performance.WRITERS) == empty
     here = Environment.here()
     here = replace(here, commit=here.commit or "0" * 40)
-    goals = [asdict(o) for o in glm_outcomes([ROW])]
-    (tmp_path / "glm.json").write_text(json.dumps(document("glm", [ROW], here, goals=goals)))
+    goals = goals_of_rows("glm", [ROW])
+    (tmp_path / "glm.json").write_text(json.dumps(document("glm", [ROW], here, **goals)))
     raced = TimeRow("x", "bernoulli", 1, 1, "SGDClassifier", "optimal", ONE, ONE, 1.0, 1.0)
     (tmp_path / "glm-time-to.json").write_text(json.dumps(document("glm-time-to", [raced], here, goals=[])))
-    page = maker.rendered(empty)
+    page = common.filled(empty, performance.WRITERS)
     for words in ("## Generalised linear models", "### poisson-synth", "ca_sgd C s=4", "### x: to within 1 %"):
         assert words in page
-    assert maker.rendered(page) == page
+    assert common.filled(page, performance.WRITERS) == page

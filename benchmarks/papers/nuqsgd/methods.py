@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from laconic.bench.options import require_known
+from laconic.bench.suite import check_names
 from laconic.codec import Codec
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 
@@ -37,7 +37,7 @@ def methods(names: Sequence[str], bits: int, bucket_size: int) -> list[Method]:
     >>> [method.label for method in methods(["qsgd"], 4, 8192)]
     ['fp32', 'qsgd-4']
     """
-    require_known(names, METHODS, "method")
+    check_names(names, METHODS, "method")
     made: Mapping[str, Quantizer] = {
         FULL: Identity("fp32"),
         "nuqsgd": NUQSGD(bits=bits, bucket_size=bucket_size),

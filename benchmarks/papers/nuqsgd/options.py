@@ -5,13 +5,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.nuqsgd.image_files import DATASETS, SYNTHETIC
+from benchmarks.papers.checks import check_at_least, check_device, check_network
+from benchmarks.papers.nuqsgd.batches import IMAGENET
+from benchmarks.papers.nuqsgd.images import DATASETS, SYNTHETIC
 from benchmarks.papers.nuqsgd.methods import METHODS, Method, methods
 from benchmarks.papers.nuqsgd.networks import NETWORKS
-from benchmarks.papers.nuqsgd.pictures import IMAGENET
-from benchmarks.papers.nuqsgd.simulate import Schedule
-from laconic.bench.options import require_at_least, require_device, require_known, require_network
+from benchmarks.papers.nuqsgd.training import Schedule
+from laconic.bench.suite import check_names
 from laconic.data import BadTable
+from laconic.errors import InvalidOption, Option
 
 EXCHANGES = ("all_gather", "scatter_reduce", "auto")
 
@@ -29,7 +31,7 @@ class NUQSGDOptions:
     batch_size     images of one worker's mini-batch
     iterations     of every method; None for `epochs`
     epochs         passes over the training set
-    points         times that everything is looked at
+    points         points of a curve, the start and the end included
     device         "cpu", "cuda"
     ranks          real processes over torch.distributed instead of simulated workers; None for simulated ones
     exchange       of the quantised methods on ranks; all_gather is Algorithm 1
@@ -54,24 +56,26 @@ class NUQSGDOptions:
     exchange: str = "all_gather"
 
     def __post_init__(self) -> None:
-        require_known([self.dataset], (*DATASETS, IMAGENET), "data set")
+        check_names([self.dataset], (*DATASETS, IMAGENET), "data set")
         if self.data is None and self.dataset != SYNTHETIC:
-            raise ValueError(f"{self.dataset} is read from files; give their folder with --data DIR")
+            raise InvalidOption(f"{self.dataset} is read from files; give their folder with ", Option("data", ...))
         if self.data is not None and self.dataset == SYNTHETIC:
-            raise ValueError("synthetic images have no files; say which set is in --data with --dataset")
-        require_known([self.model], NETWORKS, "model")
-        require_known([self.exchange], EXCHANGES, "exchange")
-        require_at_least(1, self, "workers", "iterations", "images")
-        require_at_least(2, self, "batch_size", "points")
+            raise InvalidOption(
+                "synthetic images have no files; say which set is in ", Option("data"), " with ", Option("dataset", ...)
+            )
+        check_names([self.model], NETWORKS, "model")
+        check_names([self.exchange], EXCHANGES, "exchange")
+        check_at_least(1, self, "workers", "iterations", "images")
+        check_at_least(2, self, "batch_size", "points")
         for name in ("epochs", "learning_rate"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name):g}")
+                raise InvalidOption(Option(name), f" must be above 0, got {getattr(self, name):g}")
         if not 0 <= self.seed < 2**31:
-            raise ValueError(f"seed must be an integer from 0 to 2**31 - 1, got {self.seed}")
+            raise InvalidOption(Option("seed"), f" must be an integer from 0 to 2**31 - 1, got {self.seed}")
         self.chosen()
         if self.ranks is not None:
-            require_network(self.ranks, None)
-        require_device(self.device, instead="run on the CPU")
+            check_network(self.ranks, None)
+        check_device(self.device, instead="run on the CPU")
 
     def chosen(self) -> list[Method]:
         """The methods that take part."""
@@ -79,7 +83,7 @@ class NUQSGDOptions:
 
     @property
     def n_workers(self) -> int:
-        """Mini-batches an iteration."""
+        """Mini-batches per iteration."""
         return self.workers if self.ranks is None else self.ranks
 
     @property
@@ -98,7 +102,8 @@ class NUQSGDOptions:
         if size > n_train:
             raise BadTable(
                 f"{self.n_workers} mini-batches of {self.batch_size} are more than the {n_train} training images; "
-                "give a smaller --batch-size"
+                "give a smaller ",
+                Option("batch_size"),
             )
         iterations = self.iterations or max(1, round(self.epochs * (n_train // size)))
         return Schedule(self.n_workers, self.batch_size, iterations, self.points, self.learning_rate, seed=self.seed)

@@ -1,1 +1,0 @@
-"""Training with neighbours in a graph only, beside all-reduce."""

@@ -1,1 +1,0 @@
-"""Targets of the suites, and whether a run reaches them."""

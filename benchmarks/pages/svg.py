@@ -1,0 +1,148 @@
+"""Small SVG figures: curves and bars, and the shapes they are made of, of a grey that shows on dark and light pages."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b7dd8", "#d9822b", "#2e9e6b", "#a05cc0", "#74808c"
+STYLE = "font-family: system-ui, sans-serif; font-size: 14px"
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 320, 56, 14, 46
+LEGEND_LINE, LEGEND_TOP = 18, 42
+FEWEST_TICKS = 3
+BAND = "#74808c66"
+
+
+def svg(width: int, height: int, title: str, *parts: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{title}" '
+        f'style="{STYLE}; max-width: {width}px; width: 100%" fill="{GREY}">\n'
+        f"<title>{title}</title>\n" + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def text(x: float, y: float, words: str, anchor: str = "start", extra: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" {extra}>{words}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, colour: str = GREY, width: float = 1) -> str:
+    return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"/>'
+
+
+def box(x: float, y: float, w: float, h: float, colour: str, opacity: float = 0.25) -> str:
+    shape = f'x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}"'
+    return f'<rect {shape} fill="{colour}" fill-opacity="{opacity:g}" stroke="{colour}"/>'
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A name, a colour, and points (x, y)."""
+
+    name: str
+    colour: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From `low` at pixel `begin` to `high` at pixel `end`, linear or logarithmic."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        low, high, value = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return self.begin + (self.end - self.begin) * (value - low) / ((high - low) or 1.0)
+
+    def ticks(self) -> list[float]:
+        if self.low == self.high:
+            return [self.low]
+        if not self.log:
+            step = nice((self.high - self.low) / 5)
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            return [i * step for i in range(first, last + 1)]
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for steps in ((1,), (1, 3), (1, 2, 5)):
+            found = [m * 10.0**i for i in powers for m in steps if self.low <= m * 10.0**i <= self.high]
+            if len(found) >= FEWEST_TICKS:
+                break
+        return found
+
+
+def nice(step: float) -> float:
+    """The next of 1, 2, 2.5, 5, 10 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= step * 0.999)
+
+
+def curves(
+    title: str, x_name: str, y_name: str, shown: Sequence[Curve], x_log: bool = False, y_log: bool = False
+) -> str:
+    """One curve over another, the legend above them; what a logarithmic axis has no place for is left out."""
+    if y_log:
+        shown = [replace(curve, points=[(x, y) for x, y in curve.points if y > 0]) for curve in shown]
+    xs = [x for curve in shown for x, _ in curve.points]
+    ys = [y for curve in shown for _, y in curve.points]
+    legend, top = _legend([(curve.name, curve.colour) for curve in shown])
+    across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, x_log)
+    margin = 0.03 * (max(ys) - min(ys))
+    low, high = (min(ys) / 1.2, max(ys) * 1.2) if y_log else (min(ys) - margin, max(ys) + margin)
+    up = Axis(low, high, HEIGHT - BOTTOM, top, y_log)
+    parts = [*_frame(title, y_name), *legend]
+    parts += [_tick_up(y, up) for y in up.ticks()]
+    parts += [text(across.at(x), HEIGHT - BOTTOM + 18, f"{x:g}", "middle") for x in across.ticks()]
+    parts.append(text(WIDTH - RIGHT, HEIGHT - 8, x_name, "end"))
+    for curve in shown:
+        path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in curve.points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{curve.colour}" stroke-width="2"/>')
+    return svg(WIDTH, HEIGHT, escape(title), *parts)
+
+
+def bars(
+    title: str,
+    y_name: str,
+    groups: Sequence[tuple[str, Sequence[float]]],
+    names: Sequence[tuple[str, str]],
+    band: tuple[float, float, str] | None = None,
+) -> str:
+    """Groups of bars side by side; names are (name, colour) of a group's bars, band a range to compare with."""
+    legend, top = _legend([*names, (band[2], BAND)] if band else names)
+    high = max([y for _, ys in groups for y in ys] + ([band[1]] if band else []))
+    up = Axis(0.0, 1.05 * high, HEIGHT - BOTTOM, top)
+    parts = [*_frame(title, y_name), *legend, *(_tick_up(y, up) for y in up.ticks())]
+    if band:
+        y, height = up.at(band[1]), up.at(band[0]) - up.at(band[1])
+        parts.append(
+            f'<rect x="{LEFT}" y="{y:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{height:.1f}" fill="{BAND}"/>'
+        )
+    slot = (WIDTH - LEFT - RIGHT) / len(groups)
+    for i, (name, ys) in enumerate(groups):
+        width = 0.8 * slot / len(ys)
+        for j, y in enumerate(ys):
+            x, height = LEFT + slot * (i + 0.1) + width * j, up.at(0) - up.at(y)
+            shape = f'x="{x:.1f}" y="{up.at(y):.1f}" width="{width - 2:.1f}" height="{height:.1f}"'
+            parts.append(f'<rect {shape} fill="{names[j][1]}" fill-opacity="0.85"/>')
+        parts.append(text(LEFT + slot * (i + 0.5), HEIGHT - BOTTOM + 18, name, "middle", 'font-size="12"'))
+    return svg(WIDTH, HEIGHT, escape(title), *parts)
+
+
+def _frame(title: str, y_name: str) -> list[str]:
+    return [text(4, 16, escape(title), extra='font-weight="600"'), text(4, 34, escape(y_name), extra='font-size="12"')]
+
+
+def _legend(names: Sequence[tuple[str, str]]) -> tuple[list[str], float]:
+    """The names in lines of three, and where the plot may begin."""
+    parts, width = [], WIDTH / 3
+    for i, (name, colour) in enumerate(names):
+        x, y = 4 + width * (i % 3), LEGEND_TOP + LEGEND_LINE * (i // 3 + 0.5)
+        parts += [line(x, y, x + 18, y, colour, 3), text(x + 24, y + 4, escape(name), extra='font-size="12"')]
+    return parts, LEGEND_TOP + LEGEND_LINE * math.ceil(len(names) / 3) + 12
+
+
+def _tick_up(y: float, up: Axis) -> str:
+    at = up.at(y)
+    grid = f'<line x1="{LEFT}" y1="{at:.1f}" x2="{WIDTH - RIGHT}" y2="{at:.1f}" stroke="{GREY}" stroke-opacity="0.3"/>'
+    return grid + text(LEFT - 6, at + 4, f"{y:g}", "end")

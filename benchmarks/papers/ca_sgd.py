@@ -1,0 +1,333 @@
+"""The suite `papers-ca-sgd`: loss curves and speed of SGD and of CA-SGD in each precision, on the paper's problems.
+
+Rows are the LIBSVM originals where they are given, and synthetic ones of the same shape otherwise.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.papers.ca_sgd_claims import SYNTHETIC, losses
+from benchmarks.papers.checks import check_at_least, check_device, check_network
+from benchmarks.papers.claims import PUBLISHED
+from laconic.bench.glm.data import Given, published
+from laconic.bench.glm.runs import (
+    FP32,
+    GLMRun,
+    add_losses,
+    check_contenders,
+    compare_with_sgd,
+    on_problems,
+    rounds_of,
+    run_round,
+)
+from laconic.bench.glm.suite import check_iterates, results_by_rank
+from laconic.bench.protocol import Spread, speedup
+from laconic.bench.ranks import noise, slowest
+from laconic.bench.suite import Progress, check_names, no_progress
+from laconic.data import SHAPES, BadTable
+from laconic.data.read import format_of
+from laconic.exchange import Communicator
+from laconic.glm import Problem
+from laconic.glm.job.source import Source
+from laconic.measure.solvers import Contender
+from laconic.report import Axis, Column, LineChart, Presentation, Table, Text, speedups, text
+from laconic.report.documents import shape
+from laconic.report.values import Row, text_in
+
+RANK_FUNCTION = "benchmarks.papers.ca_sgd:ca_sgd_on_rank"
+PROBLEMS = tuple(SHAPES)
+ORIGINALS = {"epsilon": ("epsilon_normalized", "epsilon"), "susy": ("susy",), "higgs": ("higgs",)}
+"""Names of the files, in small letters, without suffixes. synth and Poisson-synth were made up in the paper, too."""
+SCALED = ("susy", "higgs")
+"""Whose columns are brought to mean 0 and variance 1: the originals are not, and epsilon's are."""
+
+
+@dataclass(frozen=True, slots=True)
+class CASGDOptions:
+    """What to run.
+
+    problems    see `given_problems`
+    recipes     precision of CA-SGD
+    s           iterations that share a message
+    batch_size  rows of a batch
+    iterations  between two points of a curve, a multiple of every s
+    points      of a curve, the start included
+    ranks       processes of one thread; one GPU instead, where `device` is one
+    rate        of every rank's link, such as "1gbit"; None for loopback
+    device      "cpu", or "cuda" for one process on one GPU
+    """
+
+    problems: Sequence[Given]
+    recipes: Sequence[str] = ("fp32", "C", "D")
+    s: Sequence[int] = (32, 128)
+    batch_size: int = 8
+    iterations: int = 256
+    points: int = 9
+    ranks: int = 4
+    rate: str | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_at_least(1, self, "batch_size", "iterations")
+        check_at_least(3, self, "points")
+        check_contenders(self.recipes, self.s, self.iterations)
+        check_device(self.device, instead="run on ranks of the CPU")
+        if self.device == "cpu":
+            check_network(self.ranks, self.rate)
+
+    @property
+    def contenders(self) -> list[Contender]:
+        """SGD in float32, then CA-SGD."""
+        return [Contender("sgd", "fp32"), *(Contender("ca_sgd", name, s) for name in self.recipes for s in self.s)]
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        a_problem = self.points if self.device == "cpu" else 2 + len(self.contenders)
+        return len(self.problems) * (1 + a_problem)
+
+    def published(self) -> dict[str, Any]:
+        """The options as JSON values, files by their names without the folder."""
+        return published(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CASGDRow:
+    """One contender on one problem.
+
+    source             the file, or "synthetic"
+    seconds            of an iteration: the slowest rank's
+    speedup_over_fp32  of the baseline's seconds over its own, point by point
+    speedup_over_eager on a GPU, over SGD with one torch operation after another; None elsewhere
+    messages           sums over ranks, per iteration
+    bytes_sent         by a rank, per iteration
+    loss               half the mean deviance over all rows, penalty included, at the end
+    loss_gap           that over the baseline's, minus 1
+    largest_gap        the same at the point of the curve where it is largest
+    difference         ‖x − x'‖ / ‖x'‖ from the baseline's weights, at the first point; None on a GPU
+    curve              the loss point by point
+    """
+
+    problem: str
+    contender: str
+    baseline: bool
+    source: str
+    family: str
+    n_rows: int
+    n_features: int
+    solver: str
+    recipe: str
+    s: int
+    batch_size: int
+    ranks: int
+    rate: str | None
+    device: str
+    n_iterations: int
+    seconds: Spread
+    speedup_over_fp32: Spread
+    speedup_over_eager: float | None
+    messages: float
+    bytes_sent: float
+    loss: float | None
+    loss_gap: float | None
+    largest_gap: float | None
+    difference: float | None
+    curve: Sequence[Mapping[str, Any]]
+
+
+def ca_sgd_rows(options: CASGDOptions, progress: Progress = no_progress) -> list[CASGDRow] | None:
+    """Run the suite and check every result; None on the ranks of torchrun other than the first."""
+    if options.device != "cpu":
+        from benchmarks.papers.ca_sgd_device import device_rows
+
+        return device_rows(options, progress)
+    results = results_by_rank(RANK_FUNCTION, options, progress, points=options.points)
+    if results is None:
+        return None
+    return [row for given in options.problems for row in _rows(given, options, results)]
+
+
+def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, Any]]) -> list[CASGDRow]:
+    about = results[0][given.name]
+    runs = {c.label: [result[given.name]["runs"][c.label] for result in results] for c in options.contenders}
+    rounds = {label: slowest(ranks) for label, ranks in runs.items()}
+    base = runs[FP32][0]["losses"]
+
+    def row(contender: Contender) -> CASGDRow:
+        ranks, seconds = runs[contender.label], rounds[contender.label]
+        sent = max(run["bytes_sent"] for run in ranks)
+        return CASGDRow(
+            problem=given.name,
+            contender=contender.label,
+            baseline=contender.label == FP32,
+            source=source_of(given),
+            family=about["family"],
+            n_rows=about["n_rows"],
+            n_features=about["n_features"],
+            solver=contender.solver,
+            recipe=contender.recipe,
+            s=contender.s,
+            batch_size=options.batch_size,
+            ranks=len(results),
+            rate=options.rate,
+            device="cpu",
+            n_iterations=options.iterations * (options.points - 1),
+            seconds=Spread.of(seconds[1:]),
+            speedup_over_fp32=speedup(rounds[FP32][1:], seconds[1:]),
+            speedup_over_eager=None,
+            messages=ranks[0]["messages"],
+            bytes_sent=sent,
+            difference=check_iterates(contender, ranks),
+            curve=curve(options.iterations, ranks[0]["losses"], seconds, sent),
+            **gaps(ranks[0]["losses"], base),
+        )
+
+    return [row(contender) for contender in options.contenders]
+
+
+def curve(
+    iterations: int, losses: Sequence[float], seconds: Sequence[float], n_bytes: float
+) -> list[dict[str, float | int | None]]:
+    """Points as they are published: losses (p,) at the start and after each round of seconds (p − 1,) an iteration.
+
+    >>> curve(10, [1.0, 0.5], [0.1], 8.0)[1]
+    {'iteration': 10, 'seconds': 1.0, 'bytes': 80.0, 'loss': 0.5}
+    """
+    return [
+        {
+            "iteration": i * iterations,
+            "seconds": iterations * sum(seconds[:i]),
+            "bytes": i * iterations * n_bytes,
+            "loss": loss if math.isfinite(loss) else None,
+        }
+        for i, loss in enumerate(losses)
+    ]
+
+
+def gaps(losses: Sequence[float], base: Sequence[float]) -> dict[str, float | None]:
+    """Loss at the end, its relative gap to the baseline's, and the largest gap on the way.
+
+    >>> gaps([1.0, 0.6, 0.5], [1.0, 0.5, 0.5])
+    {'loss': 0.5, 'loss_gap': 0.0, 'largest_gap': 0.2}
+    """
+    if not all(math.isfinite(loss) for loss in losses):
+        return {"loss": None, "loss_gap": None, "largest_gap": None}
+    found = [round(loss / theirs - 1, 9) for loss, theirs in zip(losses, base, strict=True)]
+    return {"loss": losses[-1], "loss_gap": found[-1], "largest_gap": max(found, key=abs)}
+
+
+def ca_sgd_on_rank(
+    progress: Progress,
+    *,
+    problems: Sequence[Mapping[str, Any]],
+    contenders: Sequence[Mapping[str, Any]],
+    batch_size: int,
+    iterations: int,
+    points: int,
+) -> dict[str, Any]:
+    """All contenders on each problem, the same batches, round by round in turn; their losses at every point."""
+
+    def train(runs: dict[str, GLMRun], problem: Problem, comm: Communicator, progress: Progress) -> None:
+        progress("the start")
+        add_losses(runs, problem, comm)
+        for turn, rows in enumerate(rounds_of(problem.n_rows, points - 1, iterations * batch_size), start=1):
+            progress(f"point {turn} of {points - 1}")
+            run_round(runs, rows, comm)
+            if turn == 1:
+                compare_with_sgd(runs, comm.rank)
+            add_losses(runs, problem, comm)
+
+    return on_problems(progress, problems, contenders, batch_size, train)
+
+
+def given_problems(names: Sequence[str], scale: float, folder: Path | None) -> list[Given]:
+    """Problems by name, or all of them; from files where the folder has them.
+
+    >>> [given.name for given in given_problems(["all"], 0.1, None)]
+    ['epsilon', 'susy', 'higgs', 'synth', 'poisson-synth']
+    """
+    chosen = PROBLEMS if list(names) == ["all"] else tuple(dict.fromkeys(names))
+    check_names(chosen, PROBLEMS, "problem")
+    if folder is not None and not folder.is_dir():
+        raise BadTable(f"there is no folder {folder}; --data is for one with {_wanted()}")
+    found = {name: None if folder is None else original(name, folder) for name in chosen}
+    if folder is not None and not any(found.values()):
+        raise BadTable(f"{folder} has none of {_wanted()}; leave --data out to run on synthetic rows")
+    return [_given(name, path, scale) for name, path in found.items()]
+
+
+def original(name: str, folder: Path) -> Path | None:
+    """The file of a problem: a store before LIBSVM, if there are both."""
+    stems = ORIGINALS.get(name, ())
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name.lower().split(".")[0] in stems]
+    usable = [path for path in files if format_of(path) in ("store", "libsvm")]
+    return min(usable, key=lambda path: format_of(path) != "store", default=None)
+
+
+def source_of(given: Given) -> str:
+    """Which rows these are, for tables and documents: a file's name, or "synthetic"."""
+    return SYNTHETIC if given.source is None else Path(given.source.path).name
+
+
+def _given(name: str, path: Path | None, scale: float) -> Given:
+    if path is None:
+        return Given(name, scale)
+    text = format_of(path) == "libsvm"
+    source = Source(str(path), n_features=SHAPES[name].n_features if text else None, dense=text)
+    return Given(name, source=source, family="logistic", standardize=name in SCALED)
+
+
+def _wanted() -> str:
+    return ", ".join(f"{stems[0]}[.bz2|.xz|.safetensors]" for stems in ORIGINALS.values())
+
+
+def about(rows: Sequence[CASGDRow]) -> str:
+    first = rows[0]
+    files = sorted({row.source for row in rows if row.source != SYNTHETIC})
+    made = sorted({row.problem for row in rows if row.source == SYNTHETIC})
+    where = f"{first.ranks} ranks of one thread" if first.device == "cpu" else "one GPU, one process"
+    link = f" over links of {first.rate}" if first.rate else ""
+    said = [f"{where}{link}; batches of {first.batch_size}, {first.n_iterations} iterations on the same batches."]
+    if files:
+        said.append(f"Rows of {', '.join(files)}.")
+    if made:
+        said.append(f"Synthetic rows of the published shapes: {', '.join(made)}.")
+    return " ".join(said)
+
+
+def _problem(rows: list[Row]) -> str:
+    """The title of a problem's table."""
+    first = rows[0]
+    return f"{text_in(first, 'problem')}: {shape(first)}, {text_in(first, 'family')}; rows: {text_in(first, 'source')}"
+
+
+PRESENTATION = Presentation(
+    lambda document: text_in(document, "title") or "CA-SGD: published and measured",
+    [
+        Text(noise),
+        *PUBLISHED,
+        Table(
+            _problem,
+            [
+                text("contender", "contender"),
+                Column("µs", "seconds", "µs"),
+                Column("× fp32", "speedup_over_fp32"),
+                Column("× eager", "speedup_over_eager"),
+                Column("messages", "messages"),
+                Column("loss", "loss", digits=5),
+                Column("gap", "loss_gap", "%"),
+                Column("largest gap", "largest_gap", "%"),
+            ],
+            "µs per iteration. × fp32: speed over SGD in float32 in the same round. gap: of the loss above that of SGD "
+            "in float32, at the end and where it is largest on the way.",
+            by="problem",
+        ),
+        Text(losses),
+        LineChart(Axis("loss", "training loss"), by="problem"),
+        speedups("float32", group="problem"),
+    ],
+    lambda document: text_in(document, "about"),
+)

@@ -1,1 +1,0 @@
-"""Mixed-precision CA-SGD on the problems of its paper."""

@@ -1,0 +1,129 @@
+"""The CA-SGD paper's figures beside those of a document of the suite `papers-ca-sgd`."""
+
+from collections.abc import Iterator, Sequence
+
+from benchmarks.goals import GAP, OURS, SPEED_AIM, SPEED_FLOORS, Outcome, fastest, outcome, spread
+from benchmarks.papers.claims import CA_SGD, Claim, where_we_lose
+from laconic.report.values import Row, names_in, number_in, rows_in, text_in
+
+SYNTHETIC = "synthetic"
+PUBLISHED_SPEED, PUBLISHED_GAP, PUBLISHED_D = "5.1 to 6.8", "within 0.5", "up to 6.8"
+LEAST_SPEED = 5.1
+SPEED = "speedup_over_fp32"
+READING = "what D lowers beyond C is our reading: the Gram matrix's wire and the update's operands"
+
+
+def outcomes(document: Row) -> Iterator[Outcome]:
+    """Of each problem: recipe C's speed at its best s, and its loss at its worst."""
+    for problem, base, ours in _problems(document):
+        best, worst = fastest(ours), _worst_gap(ours)
+        if value := spread(best, SPEED):
+            name = f"{problem}: {base['contender']} ÷ {best['contender']}"
+            yield outcome(name, value, SPEED_FLOORS[problem], SPEED_AIM)
+        if worst is not None:
+            yield outcome(f"{problem}: loss of recipe C above SGD's in fp32, worst s, %", worst, *GAP)
+
+
+def claims(document: Row) -> list[Claim]:
+    """The summary's figures, problem by problem, and what it says of recipe D."""
+    found = []
+    for problem, base, ours in _problems(document):
+        note, best, worst = _note(base), fastest(ours), _worst_gap(ours)
+        speed = round(_speed([best]), 2)
+        found += [
+            Claim(
+                f"{problem}: speed of recipe C over FP32 SGD", PUBLISHED_SPEED, speed, CA_SGD, "×",
+                speed >= LEAST_SPEED, problem, f"{note}; {best['contender']}",
+            ),
+            Claim(
+                f"{problem}: loss of recipe C from FP32 SGD's", PUBLISHED_GAP,
+                None if worst is None else round(worst, 4), CA_SGD, "%",
+                worst is not None and worst <= GAP[0], problem, f"{note}; the worst s",
+            ),
+        ]  # fmt: skip
+    return found + _about_d(rows_in(document))
+
+
+def losses(document: Row) -> list[str]:
+    """A sentence on every contender that is slower than SGD, slower than the paper's, or off its loss."""
+    return where_we_lose(
+        [line for problem in names_in(rows_in(document), "problem") for line in _lost(document, problem)]
+    )
+
+
+def _lost(document: Row, problem: str) -> Iterator[str]:
+    rows = [row for row in rows_in(document) if text_in(row, "problem") == problem]
+    every = [row for row in rows if row.get("solver") == "ca_sgd"]
+    at_c, full = _of(every, OURS), _of(every, "fp32")
+    base = next((text_in(row, "contender") for row in rows if row.get("baseline") is True), "SGD")
+    slow = [text_in(row, "contender") for row in every if _speed([row]) < 1]
+    if slow:
+        yield f"{problem}: slower than {base}: {', '.join(slow)}."
+    worse = [f"{row['contender']} ({_percent(row)})" for row in every if _is_off(row)]
+    if worse:
+        yield f"{problem}: the loss is off FP32 SGD's by more than {GAP[0]} %: {', '.join(worse)}."
+    if at_c and _speed(at_c) < LEAST_SPEED:
+        yield f"{problem}: recipe C is {_speed(at_c):.2g} times as fast as FP32 SGD; the paper's is {LEAST_SPEED}."
+    if at_c and full and _speed(full) > _speed(at_c):
+        speeds = f"{_speed(at_c):.3g} against {_speed(full):.3g} times SGD"
+        yield f"{problem}: recipe C is slower than CA-SGD in float32, {speeds}."
+
+
+def _problems(document: Row) -> Iterator[tuple[str, Row, list[Row]]]:
+    """Each problem with its baseline and its rows of CA-SGD in recipe C, where there are any."""
+    for problem in names_in(rows_in(document), "problem"):
+        rows = [row for row in rows_in(document) if text_in(row, "problem") == problem]
+        ours = _of([row for row in rows if row.get("solver") == "ca_sgd"], OURS)
+        if ours:
+            yield problem, next(row for row in rows if row.get("baseline") is True), ours
+
+
+def _about_d(rows: Sequence[Row]) -> list[Claim]:
+    ours = [row for row in rows if row.get("solver") == "ca_sgd"]
+    lower, at_c = _of(ours, "D"), _of(ours, OURS)
+    if not lower or not at_c:
+        return []
+    best = fastest(lower)
+    gap, gap_c = _worst_gap(lower), _worst_gap(at_c)
+    ratio = None if gap is None or not gap_c else round(gap / gap_c, 2)
+    return [
+        Claim(
+            "speed of recipe D over FP32 SGD, the best problem", PUBLISHED_D, round(_speed(lower), 2), CA_SGD, "×",
+            None, None, f"{best['problem']}; {READING}",
+        ),
+        Claim(
+            "loss gap of recipe D ÷ that of C, worst problems", "above 1", ratio, CA_SGD, "×",
+            None if ratio is None else ratio > 1, None, READING,
+        ),
+    ]  # fmt: skip
+
+
+def _note(row: Row) -> str:
+    where = f"{row['ranks']} ranks of the CPU" if row["device"] == "cpu" else "one GPU, where nothing is sent"
+    n, source = row["n_rows"], row["source"]
+    rows = f"{n:,} synthetic rows" if source == SYNTHETIC else f"{n:,} rows of {source}"
+    return f"{rows}, {where}; there A100s of Perlmutter"
+
+
+def _of(rows: Sequence[Row], recipe: str) -> list[Row]:
+    return [row for row in rows if row.get("recipe") == recipe]
+
+
+def _speed(rows: Sequence[Row]) -> float:
+    return number_in(fastest(rows), SPEED) or 0.0
+
+
+def _worst_gap(rows: Sequence[Row]) -> float | None:
+    """In per cent, whichever sign; None where a run has diverged."""
+    gaps = [number_in(row, "loss_gap") for row in rows]
+    return None if any(gap is None for gap in gaps) else 100 * max(abs(gap or 0.0) for gap in gaps)
+
+
+def _is_off(row: Row) -> bool:
+    gap = number_in(row, "loss_gap")
+    return gap is None or 100 * abs(gap) > GAP[0]
+
+
+def _percent(row: Row) -> str:
+    gap = number_in(row, "loss_gap")
+    return "diverged" if gap is None else f"{100 * gap:.2g} %"

@@ -1,0 +1,35 @@
+"""Checks of the papers' options, which are told before any work."""
+
+from typing import Any
+
+import torch
+
+from laconic.bench.network import MAX_HOSTS, bits_per_second
+from laconic.errors import InvalidOption, Option
+
+
+def check_at_least(least: int, options: Any, *names: str) -> None:
+    """Raise `InvalidOption` if one of these options is given and smaller."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise InvalidOption(Option(name), f" must be at least {least}, got {value}")
+
+
+def check_network(ranks: int, rate: str | None) -> None:
+    """Raise `InvalidOption` if there can be no such network."""
+    if not 2 <= ranks <= MAX_HOSTS:
+        raise InvalidOption(Option("ranks"), f" must be from 2 to {MAX_HOSTS}, got {ranks}")
+    if rate is not None:
+        bits_per_second(rate)
+
+
+def check_device(device: str, instead: str) -> None:
+    """Raise `InvalidOption` if this is neither "cpu" nor a GPU that is there.
+
+    instead  what happens if no device is given
+    """
+    if device.split(":")[0] not in ("cpu", "cuda"):
+        raise InvalidOption(Option("device"), f" must be cpu or cuda, got {device!r}")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise InvalidOption("there is no CUDA GPU here; leave out ", Option("device"), f" to {instead}")

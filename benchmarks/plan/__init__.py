@@ -1,1 +1,0 @@
-"""Predictions of `laconic plan` beside measurements."""

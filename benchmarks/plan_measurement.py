@@ -1,0 +1,98 @@
+"""What each rank does in the suite `plan`: calibrate, then run every option of every problem, in turn."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from laconic.bench.ranks import barrier
+from laconic.bench.suite import Progress
+from laconic.exchange import Communicator, Pipeline
+from laconic.measure.calibrate import calibrate
+from laconic.measure.solvers import Contender, Noise, SolverRun
+from laconic.planner import GlmOption, NetworkOption
+from laconic.planner.calibrate import exchange_call
+from laconic.planner.timing import Stopwatch
+
+NOISE_VALUES = 2**23
+MOST_ROWS, LEAST_ROWS = 2**15, 2**10
+
+
+@dataclass(slots=True)
+class _Runner:
+    """One option: what to call, how many iterations that is, how often a round calls it, and its seconds."""
+
+    run: Callable[[], object]
+    iterations: int
+    calls: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+
+def plan_on_rank(
+    progress: Progress,
+    *,
+    machine: Mapping[str, Any],
+    glm: Sequence[Mapping[str, Any]],
+    network: Sequence[Mapping[str, Any]],
+    rounds: int,
+    round_seconds: float,
+) -> dict[str, Any]:
+    """The calibration, and for each problem the seconds of each option's rounds, the slowest rank's.
+
+    glm      {"n": columns, "b": batch size, "options": [{"solver", "recipe", "s"}]}
+    network  {"n": values, "options": [{"codec", "exchange"}]}
+    """
+    comm = Communicator.open()
+    clock = Stopwatch(comm, torch.device("cpu"))
+    progress("calibration")
+    found = calibrate(comm, machine)
+    measured = []
+    for problem in glm:
+        progress(f"{problem['n']} columns, batches of {problem['b']}")
+        measured.append(_measure(clock, _glm_runners(comm, problem), rounds, round_seconds))
+    pipeline = Pipeline(comm)
+    for problem in network:
+        progress(f"{problem['n']} gradients")
+        measured.append(_measure(clock, _network_runners(pipeline, clock, problem), rounds, round_seconds))
+    pipeline.close()
+    comm.close()
+    return {"calibration": found.to_json(), "measured": measured}
+
+
+def _measure(clock: Stopwatch, runners: Mapping[str, _Runner], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Seconds of an iteration in each round; options take turns, so that a busy minute hits all of them."""
+    for runner in runners.values():
+        runner.run()
+        first = clock.slowest([_time(clock, runner)])[0]
+        runner.calls = max(1, min(200, round(seconds / max(first * runner.iterations, 1e-9))))
+    for _ in range(rounds):
+        for runner in runners.values():
+            barrier(clock.comm)
+            runner.seconds.append(_time(clock, runner))
+    return {name: clock.slowest(runner.seconds) for name, runner in runners.items()}
+
+
+def _time(clock: Stopwatch, runner: _Runner) -> float:
+    start = time.perf_counter()
+    for _ in range(runner.calls):
+        runner.run()
+    return (time.perf_counter() - start) / (runner.calls * runner.iterations)
+
+
+def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _Runner]:
+    n_p = max(1, problem["n"] // comm.size)
+    noise = Noise.of(max(LEAST_ROWS, min(MOST_ROWS, NOISE_VALUES // n_p)), n_p)
+    runners = {}
+    for values in problem["options"]:
+        option = GlmOption(**values)
+        run = SolverRun.of(Contender(option.solver, option.recipe, option.s), noise, problem["b"], comm)
+        runners[option.label] = _Runner(run.run, run.iterations)
+    return runners
+
+
+def _network_runners(pipeline: Pipeline, clock: Stopwatch, problem: Mapping[str, Any]) -> dict[str, _Runner]:
+    options = [NetworkOption(**values) for values in problem["options"]]
+    calls = {option.label: exchange_call(pipeline, option, problem["n"], clock.device) for option in options}
+    return {label: _Runner(call, 1) for label, call in calls.items()}

@@ -1,0 +1,34 @@
+"""What the suites for GPUs print, from rows made by hand: no GPU is needed to print a table."""
+
+import pytest
+
+from benchmarks.glm.device import DeviceRow
+from benchmarks.goals import goals_of_rows
+from benchmarks.kernels import PACK, KernelRow
+from laconic.bench import Spread, document
+from laconic.measure.environment import GPUEnvironment
+from laconic.report import show, terminal
+
+HERE = GPUEnvironment("NVIDIA H200", "13.0", "3.12.3", "2.11.0", "3.6.0", "1.0", "a" * 40, "2026-01-01T00:00:00+00:00")
+HALF = Spread(0.5, 0.4, 0.6)
+KERNEL = KernelRow("nuqsgd-4", "", PACK, 0, "float32", 8, HALF, 36, 1.0, HALF, HALF)
+FIT = DeviceRow(
+    "higgs", "bernoulli", 100, 28, 32, "sgd C", "sgd", "C", 1, "fused", 8, HALF, 100.0, 90.0, 0.9, 25.0, None, 1e-4,
+    0.5, 0.002,
+)  # fmt: skip
+SUITES = {
+    "kernels": (KERNEL, ["quantize + pack", "0.500", "✗ missed"]),
+    "glm-device": (
+        FIT,
+        ["higgs: 100 × 28, bernoulli", "0.200 %", "Where we lose", "slower than SGD in a CUDA graph"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("suite", "row", "words"), [(suite, *more) for suite, more in SUITES.items()], ids=SUITES)
+def test_tables(suite, row, words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    show(terminal(suite, document(suite, [row], HERE, **goals_of_rows(suite, [row]))))
+    out = capsys.readouterr().out
+    for word in ["gpu: NVIDIA H200; cuda: 13.0; python: 3.12.3", *words, "Goals"]:
+        assert word in out
