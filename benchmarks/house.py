@@ -9,8 +9,8 @@ Lines and files are those of `src/laconic/**/*.py`. The two counts that need a r
 *Files to touch* for a new member of a kind: the member's own files (for a suite, its test and every file of `bench`,
 `cli` and `report` that has its name in its path), and every file that lists all members of the kind by hand, so that
 a new one has to be added there. Comments and docstrings do not list. Searched are `src/`, the reference pages of the
-documentation and the tables of members in `tests/`. Benchmarks and the demo choose what they show: they are searched for
-suites only.
+documentation and the tables of members in `tests/`. Benchmarks and the demo choose what they show: they are searched
+for suites only.
 
 *Functions × files*: the distinct Python functions of laconic (lambdas, generators and comprehensions included), and
 their files, that run while `laconic fit rows.csv` turns 200 rows into a model. It fits twice and counts the second

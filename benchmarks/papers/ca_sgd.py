@@ -31,7 +31,7 @@ from laconic.data import SHAPES, BadTable
 from laconic.data.read import format_of
 from laconic.exchange import Communicator
 from laconic.glm import Problem
-from laconic.glm.job.source import Source
+from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
 from laconic.report import Axis, Column, LineChart, Presentation, Table, Text, speedups, text
 from laconic.report.documents import shape
