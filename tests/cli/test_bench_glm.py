@@ -60,7 +60,7 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
 
 
 def test_demo_fits_a_model(capsys, monkeypatch):
-    monkeypatch.setattr("laconic.cli.demo_parts.ddp_rows", lambda options, tell: [])
+    monkeypatch.setattr("laconic.bench.demo_run.ddp_rows", lambda options, tell: [])
     assert main(["demo", "--streams", "1", "--ranks", "2", "--json"]) == 0
     fitted = {row["contender"]: row for row in json.loads(capsys.readouterr().out)["glm"]}
     assert fitted["sgd fp32"]["messages"] == 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from laconic.cli import fit_options as o
-from laconic.cli.convert_progress import rows_progress
 from laconic.cli.errors import BadInput
+from laconic.cli.progress import rows_progress
 
 if TYPE_CHECKING:
     from laconic.data import RowStream, Table

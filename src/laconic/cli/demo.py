@@ -31,47 +31,40 @@ def demo(
     steps: Annotated[int, typer.Option(parser=whole_number(), help="Steps of training.")] = 40,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE.html", help=f"Where the page goes; {PAGE}, and none with --json."),
+        typer.Option("--report", metavar="FILE.html", help=f"Where the page goes: {PAGE}, or none with --json."),
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Every scheme on a real gradient: what it loses, what it sends, how fast. Then some of them in training.
+    """Compress a real gradient with every scheme, then train with some: error, bytes and speed.
 
     Trains a small network on scikit-learn's digits for a moment and compresses its gradient; trains another with some
     of the schemes; then four local ranks train a small convolutional network with fp32, bf16 and 4-bit gradients, and
-    fit a logistic regression with a message every iteration, then every 32. Ends with a page of charts, as `laconic
-    report` makes them. About a minute; the first run also compiles the kernels.
+    fit a logistic regression with a message every iteration, then every 32. Writes a page of charts, as `laconic
+    report` does. Takes about a minute; the first run also compiles the kernels.
     """
-    from laconic.cli.demo_parts import Parts
+    from laconic.bench.demo_run import Demo
+    from laconic.report import Run, show, terminal
+    from laconic.report import report as make_page
 
     if report and no_report:
         raise BadInput("--report says where the page goes, --no-report that there is none; give one of them")
     page = None if no_report else report or (None if as_json else PAGE)
     with ExitStack() as stack:
         with bad_input():
-            parts = Parts.of(bucket_size, streams, seed, ranks, steps)
+            parts = Demo.of(bucket_size, streams, seed, ranks, steps)
             first = os.environ.get("RANK", "0") == "0"
             file = stack.enter_context(atomic_write(page)) if page and first else None
         with progress(parts.n_parts, quiet=quiet) as begin:
-            found = parts.run(begin)
-        if found is None:
+            document = parts.run(begin)
+        if document is None:
             return
-        document = found.document()
         if file:
-            file.write(_page(document))
+            file.write(make_page(TITLE, [Run("demo", "demo", document)])[0])
     if as_json:
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    from laconic.report import show, terminal
-
     show(terminal("demo", document))
     if page:
         typer.echo(f"\nCharts of all this: {page.resolve()}")
-
-
-def _page(document: dict[str, object]) -> str:
-    from laconic.report import Run, report
-
-    return report(TITLE, [Run("demo", "demo", document)])[0]
