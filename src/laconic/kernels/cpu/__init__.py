@@ -1,6 +1,7 @@
 """Numba kernels: compiled at first use, kept on disk, threaded over buckets and blocks."""
 
-import laconic.kernels.cpu.folder  # noqa: F401 (first: kernels need it)
+import laconic.kernels.cpu.threads  # noqa: F401 (first: kernels need its check)
+from laconic.kernels.cpu.blocks import histogram
 from laconic.kernels.cpu.elias import elias_decode, elias_encode
 from laconic.kernels.cpu.fused import (
     dequantize,
@@ -12,8 +13,7 @@ from laconic.kernels.cpu.fused import (
     unpack,
     unpack_dequantize,
 )
-from laconic.kernels.cpu.histogram import histogram
-from laconic.kernels.cpu.huffman import huffman_decode, huffman_encode
+from laconic.kernels.cpu.prefix import huffman_decode, huffman_encode
 from laconic.kernels.cpu.rans import rans_decode, rans_encode
 
 __all__ = [

@@ -1,11 +1,18 @@
-"""Bit patterns of float32 inside Numba kernels."""
+"""Bit patterns of float32, and random bits, inside Numba kernels.
+
+The random numbers are those of `laconic.kernels.stream`; `reference/random.py` is their specification.
+"""
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-u32 = np.uint32
+from laconic.kernels import stream
+
+u32, u64 = np.uint32, np.uint64
+GOLDEN, MIX_1, MIX_2 = u64(stream.GOLDEN), u64(stream.MIX_1), u64(stream.MIX_2)
+HASH_1, HASH_2 = u32(stream.HASH_1), u32(stream.HASH_2)
 
 
 @intrinsic
@@ -44,3 +51,21 @@ def _widen(x):
 def canonical_nan(x):
     """Every NaN becomes the same NaN, so that it is the same on the wire."""
     return np.float32(np.nan) if x != x else np.float32(x)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def bucket_key(key, bucket):
+    """The 64-bit key of a bucket; its halves are k0 (low) and k1 (high)."""
+    z = key + u64(bucket + 1) * GOLDEN
+    z = (z ^ (z >> u64(30))) * MIX_1
+    z = (z ^ (z >> u64(27))) * MIX_2
+    return z ^ (z >> u64(31))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def hash32(offset, k0, k1):
+    """32 random bits for an offset; every operation is cut back to 32 bits, or Numba would widen it to 64."""
+    x = u32(offset + k0)
+    x = u32(u32(x ^ u32(x >> u32(16))) * HASH_1)
+    x = u32(u32(u32(x ^ u32(x >> u32(15))) ^ k1) * HASH_2)
+    return u32(x ^ u32(x >> u32(15)))

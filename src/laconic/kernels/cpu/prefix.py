@@ -1,4 +1,4 @@
-"""A static prefix code over bytes: what dense Elias and Huffman streams have in common.
+"""A static prefix code over bytes, which dense Elias and Huffman streams are.
 
 A code is an array `codes` (uint32, 256): codeword << 8 | length, and 0 for a symbol without a codeword. No codeword is
 longer than 15 bits.
@@ -12,6 +12,7 @@ from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu.bitstream import MAX_SYMBOLS, flush, is_end, log2, peek, put, take_many
 from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks
 from laconic.kernels.layout import BLOCK_SIZE
+from laconic.kernels.reference.huffman import canonical_codes
 
 u8, u32, u64 = np.uint8, np.uint32, np.uint64
 
@@ -55,6 +56,16 @@ def decode(blocks: Blocks, n: int, tables: tuple[Array, Array]) -> tuple[torch.T
         _decode_range(first, last, words, starts, single, many, symbols, good)
 
     return decode_blocks(blocks, n, kernel)
+
+
+def huffman_encode(symbols: torch.Tensor, lengths: torch.Tensor) -> Blocks:
+    """Symbols (n,) uint8 to blocks, by code `lengths` (uint8, 2**bits); every symbol that occurs has a length."""
+    return encode(symbols, code_array(canonical_codes(lengths)))
+
+
+def huffman_decode(blocks: Blocks, n: int, lengths: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
+    return decode(blocks, n, decode_tables(code_array(canonical_codes(lengths))))
 
 
 @njit(nogil=True, cache=True)

@@ -7,9 +7,8 @@ pass through a tile of 32-bit words on their way from and to bytes, for a loop t
 import numpy as np
 from numba import njit
 
-from laconic.kernels.cpu.bits import bits_float, float_bits, widen
+from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, widen
 from laconic.kernels.cpu.packing import copy, fill
-from laconic.kernels.cpu.random import bucket_key, hash32
 from laconic.kernels.grid import Rounding
 
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32

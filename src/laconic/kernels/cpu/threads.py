@@ -1,8 +1,11 @@
-"""One small pool of threads for kernels that release the GIL.
+"""One small pool of threads for kernels that release the GIL, and the folder that Numba keeps compiled kernels in.
 
 Numba's own `parallel=True` brings a second thread runtime that is not safe under concurrent callers (autograd runs
 communication hooks on its own threads) nor after a fork (data loaders). Plain threads over `nogil` kernels are, and
 they follow `torch.set_num_threads`, so a rank told to use one thread uses one.
+
+Numba tries NUMBA_CACHE_DIR, the folder of the source and the user's cache. In a container whose file system may only be
+read it finds none, and refuses to make the kernels at all: hence this module is imported before the first kernel.
 """
 
 import os
@@ -10,6 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from numba import njit
+
+from laconic.errors import BackendUnavailable
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 
@@ -44,3 +50,21 @@ def run(kernel: Callable[[int, int], object], n_items: int, n_values: int) -> No
     kernel(*ranges[0])
     for future in futures:
         future.result()
+
+
+def require_folder() -> None:
+    """Raises `BackendUnavailable` if Numba finds no folder, and says what to set."""
+    try:
+        njit(cache=True)(_kernel)
+    except RuntimeError as error:
+        raise BackendUnavailable(
+            "Numba finds no folder to keep compiled kernels in, for neither this package's nor the user's cache can be "
+            "written to; set NUMBA_CACHE_DIR to one that can"
+        ) from error
+
+
+def _kernel(x):
+    return x
+
+
+require_folder()

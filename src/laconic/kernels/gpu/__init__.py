@@ -10,10 +10,9 @@ On tensors of the CPU these kernels run under `TRITON_INTERPRET=1` only, slowly,
 from laconic.kernels.gpu.decode import unpack_dequantize
 from laconic.kernels.gpu.encode import quantize_pack, quantize_pack_feedback
 from laconic.kernels.gpu.norms import norms
-from laconic.kernels.gpu.scaling import scale
-from laconic.kernels.gpu.steps import dequantize, pack, quantize, unpack
+from laconic.kernels.gpu.steps import dequantize, pack, quantize, scale, unpack
+from laconic.kernels.reference.bitstream import histogram
 from laconic.kernels.reference.elias import elias_decode, elias_encode
-from laconic.kernels.reference.histogram import histogram
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.rans import rans_decode, rans_encode
 

@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 
 from laconic.kernels.gpu.norms import load
-from laconic.kernels.gpu.random import bucket_key
-from laconic.kernels.gpu.rounding import INFINITY, draw, reciprocal, symbol, unit, value
+from laconic.kernels.gpu.rounding import INFINITY, bucket_key, draw, reciprocal, symbol, unit, value
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Rounding to a grid and back inside Triton kernels; `reference/rounding.py` is the specification.
+"""Random bits, rounding to a grid and back inside Triton kernels; `reference/{random,rounding}.py` specify them.
 
 Every float operation is one IEEE operation of the specification, so kernels that call these are launched with
 `enable_fp_fusion=False`: a multiply-add in one rounding would be another number.
@@ -10,13 +10,34 @@ word of symbols at once.
 import triton
 import triton.language as tl
 
+from laconic.kernels import stream
 from laconic.kernels.gpu.ptx import carry, saturate
-from laconic.kernels.gpu.random import hash32
 from laconic.kernels.grid import Rounding
 
 POWER, UNIFORM = tl.constexpr(int(Rounding.POWER)), tl.constexpr(int(Rounding.UNIFORM))
 TABLE, SIGN = tl.constexpr(int(Rounding.TABLE)), tl.constexpr(int(Rounding.SIGN))
 INFINITY = tl.constexpr(float("inf"))
+GOLDEN, MIX_1, MIX_2 = tl.constexpr(stream.GOLDEN), tl.constexpr(stream.MIX_1), tl.constexpr(stream.MIX_2)
+HASH_1, HASH_2 = tl.constexpr(stream.HASH_1), tl.constexpr(stream.HASH_2)
+
+
+@triton.jit
+def bucket_key(key, bucket):
+    """Halves (k0, k1) of a bucket's key, uint32: once a program."""
+    z = key.to(tl.uint64) + (bucket + 1).to(tl.uint64) * GOLDEN
+    z = (z ^ (z >> 30)) * MIX_1
+    z = (z ^ (z >> 27)) * MIX_2
+    z = z ^ (z >> 31)
+    return (z & 0xFFFFFFFF).to(tl.uint32), (z >> 32).to(tl.uint32)
+
+
+@triton.jit
+def hash32(offset, k0, k1):
+    """32 random bits (uint32) for each offset (uint32): 1 add, 3 shifts, 3 logical operations, 2 multiplications."""
+    x = offset + k0
+    x = (x ^ (x >> 16)) * HASH_1
+    x = (x ^ (x >> 15) ^ k1) * HASH_2
+    return x ^ (x >> 15)
 
 
 @triton.jit

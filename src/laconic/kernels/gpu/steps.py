@@ -1,4 +1,4 @@
-"""One step a kernel, for buckets of any length: round, pack, remember what was not sent; unpack, values.
+"""One step per kernel, for buckets of any length: round, pack, remember what was not sent; unpack, values; scale.
 
 Several programs may share a bucket, a tile each in turn: `buckets.py`.
 """
@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from laconic.kernels.gpu.buckets import own_bucket, pack_bucket, remember_bucket, round_tile, rule_of, unpack_tile
-from laconic.kernels.gpu.launch import levels_on, on, scheme, signed, tiles
+from laconic.kernels.gpu.launch import FLAGS, TUNING, levels_on, on, scheme, signed, tiles
 from laconic.kernels.gpu.norms import load
 from laconic.kernels.gpu.rounding import unit, value
 from laconic.kernels.grid import Grid, Rounding
@@ -150,3 +150,24 @@ def unpack(data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Ten
         with on(out.device):
             _unpack_kernel[(n_programs,)](data.contiguous(), out, n, BUCKET_BYTES=bucket_bytes, BITS=bits, **sizes)
     return out
+
+
+@triton.jit(do_not_specialize=["n", "weight"])
+def _scale_kernel(values_ptr, out_ptr, n, weight, ACCUMULATE: tl.constexpr, TILE: tl.constexpr):
+    """Bytes a value: 4 or 2 read, 4 written, 4 more read to accumulate; 2 operations."""
+    i = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    x = tl.load(values_ptr + i, mask=i < n, other=0.0).to(tl.float32) * weight
+    if ACCUMULATE:
+        x += tl.load(out_ptr + i, mask=i < n, other=0.0)
+    tl.store(out_ptr + i, x, mask=i < n)
+
+
+def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    """out = weight * values, or out += weight * values, each operation rounded to float32."""
+    n, tile = out.numel(), TUNING["tile"]
+    if n:
+        with on(out.device):
+            _scale_kernel[(-(-n // tile),)](
+                values.contiguous(), out, n, float(weight),
+                ACCUMULATE=accumulate, TILE=tile, num_warps=TUNING["tile_warps"], **FLAGS,
+            )  # fmt: skip

@@ -1,8 +1,8 @@
 """Plain torch, mirroring the equations: slow, on any device, and the specification of every other backend."""
 
+from laconic.kernels.reference.bitstream import histogram
 from laconic.kernels.reference.elias import elias_decode, elias_encode
 from laconic.kernels.reference.fused import quantize_pack, scale, unpack_dequantize
-from laconic.kernels.reference.histogram import histogram
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.norms import norms
 from laconic.kernels.reference.packing import pack, unpack

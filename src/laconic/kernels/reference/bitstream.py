@@ -109,3 +109,15 @@ def block_starts(blocks: Blocks, n: int) -> tuple[list[int], int]:
 
 def _to_int32(words: Iterable[int]) -> torch.Tensor:
     return torch.tensor(list(words), dtype=torch.int64, device="cpu").to(torch.int32)
+
+
+def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
+    """Counts of the 2**bits symbols (int64). A symbol outside the alphabet is an error.
+
+    >>> histogram(torch.tensor([0, 3, 3], dtype=torch.uint8), 2).tolist()
+    [1, 0, 0, 2]
+    """
+    counts = torch.bincount(symbols.long(), minlength=2**bits)
+    if counts.numel() > 2**bits:
+        raise ValueError(f"expected symbols of {bits} bits, below {2**bits}; got {counts.numel() - 1}")
+    return counts

@@ -1,4 +1,4 @@
-"""One float32 norm a bucket, summed in float64.
+"""Buckets of a flat tensor, and one float32 norm per bucket, summed in float64.
 
 A bucket that holds a non-finite value, or whose norm passes the range of float32, gets a non-finite norm. NaN is
 always the same NaN, so that it is the same on the wire.
@@ -8,7 +8,20 @@ import torch
 
 from laconic.kernels.grid import Norm
 from laconic.kernels.layout import n_buckets
-from laconic.kernels.reference.buckets import to_buckets
+
+
+def to_buckets(v: torch.Tensor, bucket_size: int) -> torch.Tensor:
+    """(n,) to (n_buckets, width), the short last bucket filled with zeros; width = min(bucket_size, n)."""
+    width = max(1, min(bucket_size, v.numel()))
+    rows = n_buckets(v.numel(), bucket_size)
+    padded = torch.zeros(rows * width, dtype=v.dtype, device=v.device)
+    padded[: v.numel()] = v
+    return padded.view(rows, width)
+
+
+def from_buckets(x: torch.Tensor, n: int) -> torch.Tensor:
+    """The inverse of `to_buckets`."""
+    return x.reshape(-1)[:n]
 
 
 def norms(v: torch.Tensor, bucket_size: int, norm: Norm) -> torch.Tensor:

@@ -20,7 +20,7 @@ decodes to non-finite values and no other bucket does.
 import torch
 
 from laconic.kernels.grid import Grid, Rounding
-from laconic.kernels.reference.buckets import from_buckets, to_buckets
+from laconic.kernels.reference.norms import from_buckets, to_buckets
 from laconic.kernels.reference.random import random_bits
 
 ONE_23 = 2**23
