@@ -12,12 +12,12 @@ import traceback
 import numpy as np
 
 
-def run(script, device, parts=1):
-    """The outcome of every check of a device's table by its name, by as many processes."""
+def run(script, device, parts=1, names=()):
+    """The outcome of every check of a device's table by its name, or of some of them, by as many processes."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1" if device == "cpu" else "0"}
     processes = [
         subprocess.Popen(
-            [sys.executable, str(script), device, str(part), str(parts)],
+            [sys.executable, str(script), device, str(part), str(parts), *names],
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
@@ -48,10 +48,12 @@ def once_a_launch():
 
 def main(tables):
     """Run a part of a device's table, as the command line says; one line a check."""
-    device, part, parts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    device, part, parts, names = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), set(sys.argv[4:])
     if device == "cpu":
         once_a_launch()
     for name, (check, *arguments) in list(tables[device]().items())[part::parts]:
+        if names and name not in names:
+            continue
         try:
             with np.errstate(all="ignore"):
                 check(device, *arguments)
