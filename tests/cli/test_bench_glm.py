@@ -57,12 +57,3 @@ WRONG = {
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
     complains(["bench", "glm", *arguments], said)
-
-
-def test_demo_fits_a_model(capsys, monkeypatch):
-    monkeypatch.setattr("laconic.bench.demo_run.ddp_rows", lambda options, tell: [])
-    assert main(["demo", "--streams", "1", "--ranks", "2", "--json"]) == 0
-    fitted = {row["contender"]: row for row in json.loads(capsys.readouterr().out)["glm"]}
-    assert fitted["sgd fp32"]["messages"] == 1
-    assert fitted["ca_sgd C s=32"]["messages"] == 1 / 32
-    assert abs(fitted["ca_sgd C s=32"]["loss_gap"]) < 0.005

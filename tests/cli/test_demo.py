@@ -93,9 +93,14 @@ def test_tables_fit_the_terminal(columns, printed, ran):
     assert "At 4 bits NUQSGD" in out
 
 
-def test_ranks_train_a_network(capsys):
+def test_ranks_train_a_network_and_fit_a_model(capsys):
     assert main(["demo", "--streams", "1", "--ranks", "2", "--steps", "2", "--json"]) == 0
-    trained = [row for row in json.loads(capsys.readouterr().out)["rows"] if "loss" in row]
+    document = json.loads(capsys.readouterr().out)
+    trained = [row for row in document["rows"] if "loss" in row]
     assert [row["contender"] for row in trained] == ["DDP fp32", "DDP bf16 hook", "nuqsgd-4"]
     assert all(row["ranks"] == 2 and row["n_steps"] == 5 and row["loss"] < 2.4 for row in trained)
     assert trained[2]["bytes_sent"] < 0.2 * 4 * trained[2]["n"]
+    fitted = {row["contender"]: row for row in document["glm"]}
+    assert fitted["sgd fp32"]["messages"] == 1
+    assert fitted["ca_sgd C s=32"]["messages"] == 1 / 32
+    assert abs(fitted["ca_sgd C s=32"]["loss_gap"]) < 0.005
