@@ -8,7 +8,7 @@ from models import batch, sgd, train, weights, wrap
 
 from forking import forked
 
-LIMIT = timedelta(seconds=20)
+LIMIT = timedelta(seconds=120)
 
 
 def mortal(rank, store, pipe):

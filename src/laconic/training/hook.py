@@ -87,7 +87,7 @@ def _agree(state: HookState) -> None:
 def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
     compressor = state.compressor
     for parameter, shown in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        name, gradient = state.names[id(parameter)], _in_place_order(shown, parameter)
+        name, gradient = state.names[id(parameter)], _in_parameter_layout(shown, parameter)
         group = compressor.groups[state.group_of[name]]
         if _is_flat_group(group, gradient):
             state.values[group.index] = gradient.view(-1)
@@ -101,8 +101,8 @@ def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore
         state.handles.append(compressor.start(group, state.values[group.index]))
 
 
-def _in_place_order(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """The gradient with each value in its place: buckets hold dense ones in the parameter's strides, and show rows.
+def _in_parameter_layout(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient in the parameter's shape: buckets hold it in the parameter's strides, and show it as contiguous.
 
     So what is quantised together, and a saved memory, do not depend on the memory format.
     """
