@@ -107,7 +107,7 @@ def test_a_dead_rank_is_one_clear_error(monkeypatch):
     assert "\n" not in str(failed.value)
 
 
-@pytest.mark.parametrize(("name", "said"), [("tpu", "unknown device 'tpu'"), ("", "unknown device")])
+@pytest.mark.parametrize(("name", "said"), [("tpu", "unknown device='tpu'"), ("", "unknown device")])
 def test_unknown_devices(name, said):
     with pytest.raises(ValueError, match=said):
         find_device(name)

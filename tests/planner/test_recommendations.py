@@ -154,8 +154,8 @@ def damaged(**values):
         (lambda: plan(NETWORK, replace(DEFAULT, codecs={})), "no rates of fp32, only of: none"),
         (lambda: Cluster(0, Link(0, 0), Link(0, 0), Link(0, 0)), "cluster: n_ranks .* at least 1; got 0"),
         (lambda: Link(float("nan"), 0.0), "alpha_seconds"),
-        (lambda: replace(DEFAULT, algorithm="star"), "unknown all-reduce 'star'"),
-        (lambda: replace(DEFAULT, n_ranks=1).what_if(64), "calibrate with --ranks 2"),
+        (lambda: replace(DEFAULT, algorithm="star"), "unknown algorithm='star'"),
+        (lambda: replace(DEFAULT, n_ranks=1).what_if(64), "calibrate with ranks=2"),
         (lambda: DEFAULT.what_if(bits_per_second=0.0), "above 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Measure links and codecs of a process group: all ranks call this together, and all get the same numbers."""
+"""Measure links and codecs of a process group. All ranks call this at once, and all get the same numbers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +7,7 @@ from statistics import median
 
 import torch
 
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import AllReduce, Pipeline, ScatterReduce, average_in_pieces, by_name
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
@@ -40,7 +41,7 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Measurements:
-    """What has been measured so far, by name."""
+    """Rates measured so far, with spread and error of their timings, by name."""
 
     links: dict[str, Link] = field(default_factory=dict)
     codecs: dict[str, CodecRates] = field(default_factory=dict)
@@ -64,27 +65,30 @@ class Measurements:
     def uncertainty(self) -> float:
         """The larger of two medians: half of what timings of messages spread by, and what checks are off by."""
         spreads = [self.noise[name] / 2 for name in LINKS if name in self.noise]
-        checks = [abs(self.residuals[way.label]) for way in CHECKED if way.label in self.residuals]
+        checks = [abs(self.residuals[option.label]) for option in CHECKED if option.label in self.residuals]
         return max(median(x) if x else 0.0 for x in (spreads, checks))
 
 
 def find_device(name: str) -> torch.device:
-    """A device by name; `ValueError` for one that is not known or not here.
+    """A device by name; raises `InvalidOption` if it is unknown or not here.
 
     >>> find_device("cpu")
     device(type='cpu')
     """
     if name not in DEVICES:
-        raise ValueError(f"unknown device {name!r}; choose one of {', '.join(DEVICES)}")
+        raise InvalidOption("unknown ", Option("device", name), f"; choose one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("there is no CUDA device here; use --device cpu, or plan from a calibration made elsewhere")
+        cpu = Option("device", "cpu")
+        raise InvalidOption("there is no CUDA device here; use ", cpu, ", or plan from a calibration made elsewhere")
     return torch.device(name)
 
 
 def measure(clock: Stopwatch, *, quick: bool = False, progress: Progress = lambda label: None) -> Measurements:
-    """Links, codecs, links again, then whole exchanges. Quick: fewer sizes and codecs, for a start that must be short.
+    """Measure links, codecs, links again, then whole exchanges.
 
-    Links are looked at twice, seconds apart: a moment in which others use the machine must not be taken for it.
+    quick  fewer sizes and codecs, for a start that must be short
+
+    Links are measured twice, seconds apart, so that a moment in which others use the machine does not decide.
     """
     found, sizes = Measurements(), QUICK_LINK_SIZES if quick else LINK_SIZES
     samples = {name: sample_link(clock, name, sizes) for name in announced(LINKS, progress, "link")}
@@ -105,14 +109,14 @@ def measure(clock: Stopwatch, *, quick: bool = False, progress: Progress = lambd
 
 
 def announced(names: Sequence[str], progress: Progress, what: str) -> Iterator[str]:
-    """Each name, after it was told."""
+    """Each name, after progress was reported."""
     for name in names:
         progress(f"{what}: {name}")
         yield name
 
 
 def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
-    """Make real exchanges take as long as predicted, then see how far others are off.
+    """Adjust the rates until predictions of some real exchanges are right, then check others.
 
     1. The latency of messages between pairs is what an exchange of few values shows, if that is more: it has threads to
     wake that messages by themselves have not. 2. Each codec's rates are scaled, for beside the threads of an exchange
@@ -125,31 +129,33 @@ def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
     found.links["all_to_all"] = replace(link, alpha_seconds=link.alpha_seconds + more)
     for name, rates in list(found.codecs.items()):
         if name not in PLAIN:
-            way = NetworkOption(name, ScatterReduce.name)
-            seconds, predicted = _try(pipeline, clock, found, way, QUICK_EXCHANGED if quick else EXCHANGED)
+            option = NetworkOption(name, ScatterReduce.name)
+            seconds, predicted = _try(pipeline, clock, found, option, QUICK_EXCHANGED if quick else EXCHANGED)
             factor = (seconds - predicted.wire_seconds) / predicted.work_seconds
             found.codecs[name] = scaled(rates, min(max(factor, LEAST_FACTOR), MOST_FACTOR))
-    for way in () if quick else CHECKED:
-        _try(pipeline, clock, found, way, CHECKED_VALUES)
+    for option in () if quick else CHECKED:
+        _try(pipeline, clock, found, option, CHECKED_VALUES)
     pipeline.close()
 
 
-def _try(pipeline: Pipeline, clock: Stopwatch, found: Measurements, way: NetworkOption, n: int) -> tuple[float, Cost]:
+def _try(
+    pipeline: Pipeline, clock: Stopwatch, found: Measurements, option: NetworkOption, n: int
+) -> tuple[float, Cost]:
     """Seconds of a real exchange of n values, and what they were predicted to be."""
-    timing = clock.time(exchange_call(pipeline, way, n, clock.device), rounds=3)
-    predicted = cost(NetworkJob(n), way, found.cluster(clock.comm.size))
-    found.note(way.label, [timing], (predicted.seconds / timing.median - 1,))
+    timing = clock.time(exchange_call(pipeline, option, n, clock.device), rounds=3)
+    predicted = cost(NetworkJob(n), option, found.cluster(clock.comm.size))
+    found.note(option.label, [timing], (predicted.seconds / timing.median - 1,))
     return timing.median, predicted
 
 
-def exchange_call(pipeline: Pipeline, way: NetworkOption, n: int, device: torch.device) -> Callable[[], object]:
+def exchange_call(pipeline: Pipeline, option: NetworkOption, n: int, device: torch.device) -> Callable[[], object]:
     """One exchange of n values: all-reduce as everybody has it, codecs as under DistributedDataParallel."""
     comm = pipeline.comm
     v = torch.randn(n, generator=torch.Generator().manual_seed(comm.rank)).to(device)
-    out, codec = torch.empty_like(v), make_codec(way.codec)
-    if way.exchange != AllReduce.name:
-        return partial(average_in_pieces, pipeline, by_name(way.exchange, codec, comm.size), v, codec, out=out)
-    wire = torch.empty_like(v, dtype=PLAIN[way.codec])
+    out, codec = torch.empty_like(v), make_codec(option.codec)
+    if option.exchange != AllReduce.name:
+        return partial(average_in_pieces, pipeline, by_name(option.exchange, codec, comm.size), v, codec, out=out)
+    wire = torch.empty_like(v, dtype=PLAIN[option.codec])
 
     def reduce() -> None:
         wire.copy_(v).div_(comm.size)

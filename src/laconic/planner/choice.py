@@ -11,6 +11,8 @@ from laconic.planner.terms import Cost
 Job = glm.GlmJob | network.NetworkJob
 AnyOption = glm.GlmOption | network.NetworkOption
 
+GLM_BASELINES = (glm.GlmOption("sgd", "fp32"), glm.GlmOption("sgd", "C"))
+NETWORK_BASELINES = (network.NETWORK_OPTIONS[0], network.NETWORK_OPTIONS[1])
 SAME, MOST_SAME = 1.03, 1.15
 """Options within 3 % of the fastest count as fast, for predictions are no better, and of those the plainest is taken;
 for another precision up to 15 %, where the calibration cannot tell less apart."""
@@ -46,20 +48,17 @@ class Choice:
 def choices(job: Job, cluster: Cluster, s: int | None = None) -> list[Choice]:
     """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
     if isinstance(job, glm.GlmJob):
-        ways = glm.options(job, cluster, s)
-        ways = [*ways, *(way for way in baselines(job) if isinstance(way, glm.GlmOption) and way not in ways)]
-        memory = [glm.counts(job, way, cluster.n_ranks).memory_bytes for way in ways]
-        return [Choice(w, glm.cost(job, w, cluster), m) for w, m in zip(ways, memory, strict=True)]
-    plain = network.options(job, cluster)
-    plain += [way for way in baselines(job) if isinstance(way, network.NetworkOption) and way not in plain]
-    return [Choice(w, network.cost(job, w, cluster), network.memory_bytes(job, w, cluster)) for w in plain]
+        fits = glm.options(job, cluster, s)
+        fits += [option for option in GLM_BASELINES if option not in fits]
+        return [Choice(o, glm.cost(job, o, cluster), glm.counts(job, o, cluster.n_ranks).memory_bytes) for o in fits]
+    averages = network.options(job, cluster)
+    averages += [option for option in NETWORK_BASELINES if option not in averages]
+    return [Choice(o, network.cost(job, o, cluster), network.memory_bytes(job, o, cluster)) for o in averages]
 
 
 def baselines(job: Job) -> tuple[AnyOption, AnyOption]:
-    """What everybody has: float32, and bfloat16."""
-    if isinstance(job, glm.GlmJob):
-        return glm.GlmOption("sgd", "fp32"), glm.GlmOption("sgd", "C")
-    return network.NETWORK_OPTIONS[0], network.NETWORK_OPTIONS[1]
+    """The usual choices without laconic, in float32 and in bfloat16."""
+    return GLM_BASELINES if isinstance(job, glm.GlmJob) else NETWORK_BASELINES
 
 
 def margin(cluster: Cluster) -> float:

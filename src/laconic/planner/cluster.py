@@ -1,4 +1,4 @@
-"""What predictions are made from: links, and rates of a machine. Numbers only; no torch."""
+"""A cluster as predictions see it: links, and rates of the machines. Numbers only; no torch."""
 
 import math
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from laconic.checks import check_int
+from laconic.errors import InvalidOption, Option
 from laconic.planner.terms import duration, rate
 
 ALGORITHMS = ("ring", "tree", "best")
@@ -86,11 +87,11 @@ class CodecRates:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Ranks, what joins them and how fast each works.
+    """Ranks, their links, and how fast each works.
 
     n_ranks       P
     all_reduce    a step of the process group's all-reduce in float32
-    narrow        the same in bfloat16, whose sums cost more a byte on CPUs
+    narrow        the same in bfloat16, whose sums cost more per byte on CPUs
     all_to_all    messages between pairs, by which codes travel
     solvers       by "solver recipe", such as "ca_sgd C"
     codecs        by name, such as "nuqsgd-4"
@@ -115,7 +116,8 @@ class Cluster:
     def __post_init__(self) -> None:
         check_int("n_ranks", self.n_ranks, 1, owner="cluster")
         if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"unknown all-reduce {self.algorithm!r}; choose one of {', '.join(ALGORITHMS)}")
+            known = f"; choose one of {', '.join(ALGORITHMS)}"
+            raise InvalidOption("unknown ", Option("algorithm", self.algorithm), known)
         for name in ("sync_seconds", "uncertainty", *(("memory_bytes",) if self.memory_bytes is not None else ())):
             _check(f"{name} of a cluster", getattr(self, name))
 
@@ -126,9 +128,9 @@ class Cluster:
         alpha_seconds: float | None = None,
         algorithm: str | None = None,
     ) -> "Cluster":
-        """The same machines, elsewhere: another number of ranks, links of exactly this rate and latency.
+        """The same machines with another number of ranks, or links of exactly this rate and latency.
 
-        A latency that is given stands for all waiting, so that `sync_seconds` is then 0.
+        A given latency stands for all waiting: `sync_seconds` is then 0.
 
         >>> here = Cluster(4, Link(1e-3, 1e-9), Link(1e-3, 1e-9), Link(1e-3, 1e-9))
         >>> here.what_if(64, 25e9, 20e-6).all_reduce
@@ -137,9 +139,8 @@ class Cluster:
         if bits_per_second is not None and not bits_per_second > 0:
             raise ValueError(f"a link's rate must be above 0 bit/s, got {bits_per_second}")
         if n_ranks is not None and n_ranks > 1 and self.n_ranks == 1:
-            raise ValueError(
-                f"rates taken on 1 rank say nothing of {n_ranks}: SGD runs other code there; calibrate with --ranks 2"
-            )
+            why = f"rates taken on 1 rank say nothing of {n_ranks}: SGD runs other code there; calibrate with "
+            raise InvalidOption(why, Option("ranks", 2))
 
         def moved(link: Link) -> Link:
             beta = link.seconds_per_byte if bits_per_second is None else 8 / bits_per_second
