@@ -32,7 +32,7 @@ LARGE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A way to train, by plain values: AllReduce, or a decentralised member with its codec and its graph.
+    """AllReduce, or a decentralised optimizer with its codec and its graph, by plain values.
 
     member    "all_reduce" (DDP, or laconic's scatter_reduce where there is a scheme), "dpsgd", "dcd", "ecd", or one
               of `VARIANTS`

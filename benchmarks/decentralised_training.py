@@ -99,7 +99,7 @@ def _graph(one: Contender, n_nodes: int, trial: Trial, problem: NetworkProblem) 
 
 
 def _all_reduce(one: Contender, n_nodes: int, trial: Trial, problem: NetworkProblem) -> dict[str, Any]:
-    """As what it is without rounding: a step on the mean of all gradients."""
+    """AllReduce without rounding: a step on the mean of all gradients."""
     net = problem.new_network()
     optimizer, n = problem.new_optimizer(net.parameters()), _n_parameters(net)
     losses = [problem.loss(net) for _ in _train([net] * n_nodes, optimizer, trial, problem, weight=1 / n_nodes)]

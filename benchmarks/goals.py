@@ -303,5 +303,5 @@ def goals_of(document: Row) -> dict[str, Any]:
 
 
 def goals_of_rows(suite: str, rows: Sequence[Any], **more: Any) -> dict[str, Any]:
-    """The same of a run's rows, before there is a document, and whatever else that will say."""
+    """The same for a run's rows, before there is a document; `more` are further fields of it."""
     return {**more, **goals_of({"suite": suite, **more, "rows": [row_fields(row) for row in rows]})}

@@ -28,7 +28,7 @@ def configurations(grid: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def say(text: str) -> None:
+def show(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -43,7 +43,7 @@ def line(found: KernelRow, what: str) -> str:
 
 
 def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) -> None:
-    """One line a configuration, of every kernel it concerns; the best is said last."""
+    """Print one line per configuration of every kernel it concerns, and the best one last."""
     before = dict(TUNING)
     with suite.arrays(options) as (v, out):
         yardstick = suite.fastest_copy(v, out, options.repeats)
@@ -58,15 +58,15 @@ def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) 
                     contender.check()
                     timed = compare_graphs(TimedGraph(contender.call), yardstick, options.repeats)
                 except Exception as error:  # noqa: BLE001 (one that does not compile must not end the sweep)
-                    say(f"{contender.label} {contender.operation} {changed}: {type(error).__name__}: {error}"[:300])
+                    show(f"{contender.label} {contender.operation} {changed}: {type(error).__name__}: {error}"[:300])
                     continue
                 finally:
                     TUNING.update(before)
                 found = KernelRow.of(contender, timed, v.numel())
-                say(line(found, str(changed)))
+                show(line(found, str(changed)))
                 if best is None or found.ratio_to_copy.median > best[0]:
                     best = (found.ratio_to_copy.median, changed)
-            say(f"best: {contender.label} {contender.operation} {contender.n_payloads} {best}")
+            show(f"best: {contender.label} {contender.operation} {contender.n_payloads} {best}")
 
 
 def main() -> None:

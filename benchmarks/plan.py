@@ -100,7 +100,7 @@ class PlanRow:
     problem      what is to be done
     predicted    seconds of an iteration, or of an exchange
     measured     the same
-    recommended  whether the planner says to take it
+    recommended  whether the planner recommends it
     compressed   whether it sends less than the baselines
     """
 

@@ -26,8 +26,8 @@ class FileRow:
     read_seconds       of `laconic.data.read_libsvm`
     sklearn_seconds    of `sklearn.datasets.load_svmlight_file`, run just before in every round
     ratio_to_sklearn   speed over that, round by round
-    peak_bytes         most memory that `laconic.data.convert` held at once, beyond what importing laconic takes; None
-                       where the system does not tell
+    peak_bytes         peak memory of `laconic.data.convert` beyond that of importing laconic; None where it
+                       cannot be measured
     """
 
     n_bytes: int

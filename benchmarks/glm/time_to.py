@@ -39,7 +39,7 @@ WITHIN = 0.01
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8)
 ITERATIONS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
 SCHEDULES = (("adaptive", 8), ("cosine", 1), ("cosine", 2), ("cosine", 3), ("cosine", 5))
-"""Ours, with the epochs that they are told to run."""
+"""Schedules of ours, each with its number of epochs."""
 RECIPES = ("fp32", "C")
 WARMUP_ROWS = 2000
 
@@ -120,7 +120,7 @@ class TimeToOptions:
 
     @property
     def file(self) -> Given | None:
-        """The file, if one was given. Raises `InvalidOption` if something is said about a file that was not."""
+        """The file, if one was given. Raises `InvalidOption` if there are options about a file but no file."""
         asked = {name: getattr(self, name) for name in ("data", *OF_FILES)}
         return GLMOptions(**asked).problems[0] if any(asked.values()) else None
 

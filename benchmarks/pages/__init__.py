@@ -1,6 +1,6 @@
 """Pages of the documentation, written from benchmarks/results: what stands between markers, and figures.
 
-A module of this package writes the sections of one page; its WRITERS say which marker each of them stands at.
+A module of this package writes the sections of one page; its WRITERS map the name of a marker to what writes there.
 """
 
 from importlib import import_module

@@ -52,7 +52,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | None) -> str:
-    """Three digits; four next to 1, where the third says nothing."""
+    """Three digits; four next to 1, where the third would be 0."""
     if x is None:
         return "–"
     return f"{x:.4g}" if abs(x - 1) < 0.01 else f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"

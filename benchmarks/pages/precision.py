@@ -19,11 +19,11 @@ def ratio(value: float | None) -> str:
 def section(name: str) -> str:
     made, hopper = (load(f"analyze-{name}{kind}") for kind in ("", "-hopper"))
     ratios = [row["ratio"] for row in made["rows"] if row["ratio"] is not None]
-    held = "every bound holds" if all(row["holds"] for row in made["rows"]) else "a bound does not hold"
+    bounds = "every bound holds" if all(row["holds"] for row in made["rows"]) else "a bound does not hold"
     return "\n\n".join(
         [
             f"### {made['options']['data']}, {made['family']}",
-            f"{made['n_rows']:,} rows × {made['n_features']:,} columns, steps of {made['eta0']:.3g}; {held}; "
+            f"{made['n_rows']:,} rows × {made['n_features']:,} columns, steps of {made['eta0']:.3g}; {bounds}; "
             f"bound ÷ measured is {median(ratios):.3g} in the median. Most sensitive first, in bf16: {ranking(made)}.",
             terms(made),
             recipes(made),

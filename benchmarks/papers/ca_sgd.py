@@ -191,7 +191,7 @@ def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, An
 def curve(
     iterations: int, losses: Sequence[float], seconds: Sequence[float], n_bytes: float
 ) -> list[dict[str, float | int | None]]:
-    """Points as they are published: losses (p,) at the start and after each round of seconds (p − 1,) an iteration.
+    """Points as they are published: losses (p,) at the start and after each round; seconds (p − 1,) per iteration.
 
     >>> curve(10, [1.0, 0.5], [0.1], 8.0)[1]
     {'iteration': 10, 'seconds': 1.0, 'bytes': 80.0, 'loss': 0.5}

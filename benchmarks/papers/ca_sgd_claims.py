@@ -25,7 +25,7 @@ def outcomes(document: Row) -> Iterator[Outcome]:
 
 
 def claims(document: Row) -> list[Claim]:
-    """The summary's figures, problem by problem, and what it says of recipe D."""
+    """The summary's figures, problem by problem, and those of recipe D."""
     found = []
     for problem, base, ours in _problems(document):
         note, best, worst = _note(base), fastest(ours), _worst_gap(ours)

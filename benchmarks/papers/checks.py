@@ -1,4 +1,4 @@
-"""Checks of the papers' options, which are told before any work."""
+"""Checks of the papers' options, made before any work."""
 
 from typing import Any
 

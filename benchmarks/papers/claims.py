@@ -70,5 +70,5 @@ PUBLISHED = (
 
 
 def where_we_lose(sentences: list[str]) -> list[str]:
-    """Sentences on what speaks against us, under a heading that says so if there are none."""
+    """A heading, then sentences on where laconic does worse; the heading says so if there are none."""
     return ["Where we lose:" + ("" if sentences else " nowhere in this run."), *sentences]

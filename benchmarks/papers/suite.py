@@ -151,7 +151,8 @@ SUITE = Suite(
     """Run the two papers' experiments again, and print their figures beside ours.
 
     ca-sgd: loss and speed of SGD and CA-SGD in each precision. nuqsgd: residual networks whose gradients are quantised
-    in each way: variance, loss, accuracy, bits. Small enough for a laptop by default; docs/papers.md says what differs.
+    by each method: variance, loss, accuracy, bits. Small enough for a laptop by default; docs/papers.md lists what
+    differs.
     """,
     more=_more,
     document=lambda options: f"papers-{options.suite}",

@@ -16,11 +16,11 @@ from laconic.kernels import Stream
 PADDING = 4
 """Black pixels around a small image before a part of its size is cut out."""
 EVALUATED = 1000
-"""Images that go through a network together when it is evaluated."""
+"""Images per forward pass of an evaluation."""
 N_FOR_SCALE = 10_000
 IMAGENET = "imagenet"
 IMAGENET_SCALE = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and standard deviation of ImageNet's colours, as everyone uses them."""
+"""Mean and standard deviation of ImageNet's colours, as is usual."""
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -58,7 +58,7 @@ class ImageBatches(ABC):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a row says of the images."""
+        """Fields of a row about the images."""
         return {"source": self.source, "n_train": self.n_train}
 
     @abstractmethod

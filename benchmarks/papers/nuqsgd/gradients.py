@@ -18,7 +18,7 @@ DRAWS = 4
 MOST_CODED = 2**18
 """Values that go through every coder; on a GPU those of variable length are slow."""
 SEED = 2**40
-"""Of the roundings that are looked at: other numbers than those of the training."""
+"""Seed of the roundings that are measured: other random numbers than those of the training."""
 
 
 def gradient(net: nn.Module, groups: Sequence[Group], x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
@@ -66,7 +66,7 @@ def sampled(parts: Sequence[torch.Tensor], bucket_size: int, most: int = MOST_CO
 
 
 def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, float]:
-    """Bits a coordinate of the payloads under each coder, norms and headers included; of some buckets, if many."""
+    """Bits per coordinate of the payloads under each coder, norms and headers included; of some buckets, if many."""
     parts = sampled(parts, quantizer.bucket_size)
     n = sum(v.numel() for v in parts)
     found = {}
@@ -77,7 +77,7 @@ def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[s
 
 
 def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
-    """Bits a coordinate that no code of single symbols goes below, norms not counted."""
+    """Bits per coordinate that no code of single symbols goes below, norms not counted."""
     q = quantizer.core
     symbols = torch.cat([q.quantize(v, Stream(SEED, tensor=i)).symbols for i, v in enumerate(parts)])
     return empirical_entropy(symbols, q.bits)

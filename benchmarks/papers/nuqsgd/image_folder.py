@@ -1,4 +1,4 @@
-"""Folders of image files, one a class, as ImageNet is kept; decoded when they are asked for."""
+"""Folders of image files, one per class, as in ImageNet; images are decoded when they are needed."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -89,7 +89,7 @@ def synthetic_images(
     n_classes: int = 10,
     seed: int = 0,
 ) -> ImageSet:
-    """A smooth pattern a class, under noise: a network learns them in a few dozen steps.
+    """One smooth pattern per class, under noise: a network learns them in a few dozen steps.
 
     >>> images = synthetic_images(64, 16)
     >>> images.shape, len(images.train), images.train.x.dtype

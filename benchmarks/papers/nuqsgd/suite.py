@@ -1,4 +1,4 @@
-"""The suite `papers-nuqsgd`: residual networks trained by k workers, whose gradients are quantised in five ways."""
+"""The suite `papers-nuqsgd`: residual networks trained by k workers, whose gradients are quantised by five methods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,7 +36,7 @@ class NUQSGDRow:
     seconds              of an iteration: of all workers where they are simulated, of the slowest rank otherwise
     speedup_over_fp32    of full precision's seconds over its own, iteration by iteration
     seconds_per_epoch    the median times the iterations of an epoch
-    bytes_sent           an iteration: one worker's message where they are simulated, what a rank sends otherwise
+    bytes_sent           per iteration: one worker's message where they are simulated, what a rank sends otherwise
     bits_per_coordinate  of the compressed part at fixed width, norms and headers included
     bits_by_coder        the same under each coder, on the gradients of the full-precision run
     entropy              of the symbols there
@@ -78,7 +78,7 @@ class NUQSGDRow:
 
 
 def rows_from(options: NUQSGDOptions, images: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[NUQSGDRow]:
-    """A row a method, from the result of each."""
+    """One row per method, from its result."""
     full = found[0]
     rows = [_row(options, images, m, one, full) for m, one in zip(options.chosen(), found, strict=True)]
     if full["curve"][-1]["loss"] is None:

@@ -30,7 +30,7 @@ def shape(row: Row, times: str = " × ", end: str = "") -> str:
 def _fits(document: Row) -> list[Row]:
     """A document for each data set and family."""
     rows = [{"name": "fit", **row, "on": _on(row)} for row in rows_in(document)]
-    return [{"rows": [row for row in rows if row["on"] == on]} for on in names_in(rows, "on")]
+    return [{"rows": [row for row in rows if text_in(row, "on") == on]} for on in names_in(rows, "on")]
 
 
 def _on(row: Row) -> str:
