@@ -8,7 +8,7 @@ from laconic import CASGDClassifier
 from laconic.exchange import Communicator
 from laconic.glm import Precision, begin, recipe, solve
 from laconic.glm.analysis import take_sample
-from laconic.glm.analysis.auto import auto_precision
+from laconic.glm.analysis.choice import auto_precision
 from laconic.glm.analysis.iteration import outer_iteration
 
 CUTS = [0, 3, N]

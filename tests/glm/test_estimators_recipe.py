@@ -6,7 +6,7 @@ import pytest
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.glm import Precision, recipe
 from laconic.glm import resolve as chooser
-from laconic.glm.analysis import auto
+from laconic.glm.analysis import choice
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((600, 8))
@@ -94,7 +94,7 @@ def test_large_matrices_on_ranks_are_looked_at(monkeypatch):
             return lambda: None
 
     monkeypatch.setattr(
-        auto, "auto_precision", lambda *given, strict: seen.append(given[2]) or chooser.ChosenRecipe(None, "")
+        choice, "auto_precision", lambda *given, strict: seen.append(given[2]) or chooser.ChosenRecipe(None, "")
     )
     import torch
 
@@ -104,5 +104,5 @@ def test_large_matrices_on_ranks_are_looked_at(monkeypatch):
     assert "too small" in chooser.find_recipe("auto", problem, Settings(), Ranks()).explained
     monkeypatch.setattr(chooser, "WORTH_IT", 40)
     chooser.find_recipe("auto", problem, Settings(), Ranks())
-    assert seen == [auto.TOLERANCE]
+    assert seen == [choice.TOLERANCE]
     assert "one process" in chooser.find_recipe("auto", problem, Settings(solver="sgd"), Ranks()).explained

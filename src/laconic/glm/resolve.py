@@ -177,7 +177,7 @@ def find_recipe(asked: "str | Precision", problem: Problem, settings: Settings, 
     ranks and X is so large that it can matter: then, as with a tolerance of one's own ("auto:1e-3"), the cheapest
     recipe whose measured error meets the tolerance (by default a hundredth of a step) is used.
     """
-    from laconic.glm.analysis import auto
+    from laconic.glm.analysis import choice
 
     own = settings.precision
     name = own.short_name()
@@ -188,7 +188,7 @@ def find_recipe(asked: "str | Precision", problem: Problem, settings: Settings, 
     tolerance = tolerance_of(asked)
     if tolerance is not None:
         try:
-            return auto.auto_precision(problem, settings, tolerance, comm, strict=True)
+            return choice.auto_precision(problem, settings, tolerance, comm, strict=True)
         except ValueError as error:
             raise InvalidOption(Option("recipe", asked), f": {error}") from error
     if own.data == "fp64":
@@ -197,7 +197,7 @@ def find_recipe(asked: "str | Precision", problem: Problem, settings: Settings, 
         return ChosenRecipe(own, f"{name}: X has no more, and in one process shorter formats save no messages")
     if problem.columns.m * _mean_columns(problem, comm) < WORTH_IT:
         return ChosenRecipe(own, f"{name}: X is too small for shorter formats to save time")
-    return auto.auto_precision(problem, settings, auto.TOLERANCE, comm, strict=False)
+    return choice.auto_precision(problem, settings, choice.TOLERANCE, comm, strict=False)
 
 
 def with_recipe(problem: Problem, settings: Settings, chosen: ChosenRecipe) -> tuple[Problem, Settings]:

@@ -1,16 +1,27 @@
-"""The cheapest recipe that meets a tolerance, and why it is not cheaper."""
+"""The choice of a recipe: the cheapest that meets a tolerance, for an analysis or for a fit that is about to begin."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+import torch
+
 from laconic.errors import InvalidOption, Option
-from laconic.glm.analysis.analyse import Analysis
-from laconic.glm.analysis.devices import BYTES, Device, cost
-from laconic.glm.precision import KNOBS, RECIPES, Precision
+from laconic.exchange import Communicator
+from laconic.exchange.agreement import gather_json
+from laconic.glm.analysis.analyse import Analysis, analyse
+from laconic.glm.analysis.devices import BYTES, DEVICES, Device, cost
+from laconic.glm.analysis.sample import Sample, take_sample
+from laconic.glm.precision import KNOBS, RECIPES, ChosenRecipe, Precision
+from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather
+from laconic.glm.solvers import Diverged, Settings, begin, solve
 from laconic.kernels.formats import FORMATS
 
+TOLERANCE = 1e-2
+"""Of a step. Which rows a batch has changes the step by about its own size, a hundred times as much."""
 JOINT = ("data", "gram_operand", "gram_accumulate")
 """Chosen together: an accumulator is not shorter than its operands, and operands of rounded data are free."""
 
@@ -168,3 +179,56 @@ def _predicted(analysis: Analysis, chosen: _Partial, knob: str, name: str) -> fl
         return analysis.predicted(Precision(**{**chosen.formats, knob: name}))
     except ValueError:
         return None
+
+
+def auto_precision(
+    problem: Problem, settings: Settings, tolerance: float, comm: Communicator, *, strict: bool
+) -> ChosenRecipe:
+    """The cheapest recipe that meets a tolerance on this problem; every rank calls this, and gets the same.
+
+    strict  whether to raise ValueError, on every rank, if the tolerance cannot be met or the problem not analysed;
+            otherwise the recipe stays as it is
+
+    1. Run a sixteenth of an epoch with these settings.
+    2. Take the outer iterations at its start and at its end, with the columns of all ranks.
+    3. Measure every knob's error on these; rank 0 chooses, and sends its choice to the others.
+    """
+    usual, own = replace(settings, solver="ca_sgd"), settings.precision
+    state = begin(problem, usual)
+    taken = [take_sample(problem, usual, state, 1)]
+    try:
+        solve(problem, usual, comm=comm, state=state, callbacks=[lambda progress: True])
+    except Diverged as error:
+        return ChosenRecipe(own, f"{own.short_name()}: no recipe was looked for, since {error}")
+    taken.append(take_sample(problem, usual, state, 1))
+    whole = [_of_all_ranks(sample, comm) for sample in taken]
+    formats, explained = gather_json(comm, _choose_on_cpu(whole, tolerance) if comm.rank == 0 else None)[0]
+    if formats:
+        return ChosenRecipe(Precision(**formats), explained)
+    if strict:
+        raise ValueError(explained)
+    return ChosenRecipe(own, f"{own.short_name()}: {explained}")
+
+
+def _choose_on_cpu(samples: list[Sample], tolerance: float) -> tuple[dict[str, str], str]:
+    """The nine formats, none where no recipe can be chosen, and why."""
+    device = DEVICES["cpu"]
+    try:
+        choice = choose(analyse(samples, device, bounded=False), device, tolerance)
+    except ValueError as error:
+        return {}, str(error)
+    return _formats(choice.precision), choice.explain()
+
+
+def _of_all_ranks(sample: Sample, comm: Communicator) -> Sample:
+    """The sample with the columns of all ranks, cut as they are."""
+    if comm.size == 1:
+        return sample
+    k, n_outputs = sample.Y.shape[0], sample.x.shape[0]
+    blocks = [part.view(-1, k).T for part in gather(comm, sample.Y.T.contiguous())]
+    own, idle = (
+        torch.cat([part.view(n_outputs, -1) for part in gather(comm, values.contiguous())], 1)
+        for values in (sample.x, sample.idle)
+    )
+    cuts = tuple(np.cumsum([0, *(block.shape[1] for block in blocks)]).tolist())
+    return replace(sample, Y=torch.cat(blocks, 1).contiguous(), x=own, idle=idle, column_cuts=cuts)
