@@ -75,22 +75,19 @@ def yielding_threads() -> Iterator[None]:
     Where a core is free this changes nothing, nor where the system has no such threads (`SCHED_BATCH` of Linux, which
     a thread inherits from the one that starts it).
     """
-    changed = _set_scheduler("SCHED_BATCH") if _is_ordinary() else False
+    ordinary = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
+    changed = ordinary and _set_scheduler(os.SCHED_BATCH)
     try:
         yield
     finally:
         if changed:
-            _set_scheduler("SCHED_OTHER")
+            _set_scheduler(os.SCHED_OTHER)
 
 
-def _is_ordinary() -> bool:
-    return hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
-
-
-def _set_scheduler(name: str) -> bool:
-    """Of the calling thread; whether it could be set, for some sandboxes do not allow it."""
+def _set_scheduler(policy: int) -> bool:
+    """Set the policy of the calling thread; whether it could be set, for some sandboxes do not allow it."""
     try:
-        os.sched_setscheduler(0, getattr(os, name), os.sched_param(0))
+        os.sched_setscheduler(0, policy, os.sched_param(0))
     except OSError:
         return False
     return True

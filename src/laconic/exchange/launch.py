@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch.distributed as dist
 
@@ -157,16 +157,17 @@ class _Rank:
                 env={**os.environ, **threads, "GLOO_SOCKET_IFNAME": host.interface},
                 start_new_session=True,  # Ctrl-C is ours to handle: we end the ranks
             )
+        self.stdin, self.stdout = cast(IO[str], self.process.stdin), cast(IO[str], self.process.stdout)
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
         try:
-            _pipe(self.process.stdin).write(json.dumps(asdict(job)) + "\n")
-            _pipe(self.process.stdin).flush()
+            self.stdin.write(json.dumps(asdict(job)) + "\n")
+            self.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended; the listener tells
 
     def _listen(self) -> None:
-        for line in _pipe(self.process.stdout):
+        for line in self.stdout:
             self.events.put((self.rank, json.loads(line)))
         self.events.put((self.rank, {"ended": self.process.wait()}))
 
@@ -176,12 +177,6 @@ class _Rank:
         return RankFailed(
             f"rank {self.rank} ended with exit status {code} and no result" + (f":\n{output}" if output else "")
         )
-
-
-def _pipe(stream: IO[str] | None) -> IO[str]:
-    if stream is None:
-        raise RuntimeError("the process was started without pipes")
-    return stream
 
 
 def _outcomes(ranks: Sequence[_Rank], events: _Events, timeout: float, progress: Progress) -> dict[int, dict[str, Any]]:
@@ -234,6 +229,5 @@ def _end(ranks: Sequence[_Rank]) -> None:
             rank.process.kill()
             rank.process.wait()
         rank.listener.join()
-        for stream in (rank.process.stdin, rank.process.stdout):
-            if stream is not None:
-                stream.close()
+        rank.stdin.close()
+        rank.stdout.close()

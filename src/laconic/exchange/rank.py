@@ -4,7 +4,6 @@ What it writes on standard output, one JSON object per line: {"progress": text} 
 {"result": value}, or {"error": parts} if the function raised a `LaconicError`, whose parts the starter raises again.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pkgutil import resolve_name
 from typing import IO, Any
 
 import torch
@@ -40,21 +40,10 @@ class Job:
     timeout_seconds: float
 
 
-def find_function(function: str) -> Callable[..., Any]:
-    """The function that "module:name" names.
-
-    >>> find_function("math:sqrt")(4.0)
-    2.0
-    """
-    module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
-
-
 def outcome(function: str, arguments: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Call a function: {"result": value}, or {"error": parts} if it raised a `LaconicError`."""
     try:
-        return {"result": find_function(function)(progress, **arguments)}
+        return {"result": resolve_name(function)(progress, **arguments)}
     except LaconicError as error:
         return {"error": error.to_json()}
 
