@@ -10,7 +10,7 @@ import torch
 from laconic import coders as coders_by
 from laconic.bench.checks import check_error, check_symbols, relative_error
 from laconic.bench.gradient import digits_gradient
-from laconic.bench.protocol import Comparison, Spread, compare, measure, one_thread
+from laconic.bench.protocol import Spread, compare, measure, one_thread
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.bench.survey import NAMES, Scheme, empirical_entropy, schemes
 from laconic.codec import Codec
@@ -104,16 +104,19 @@ class Row:
     error: float | None = None
 
     @classmethod
-    def timed(cls, comparison: Comparison, *, n: int, value_bytes: int, **fields: Any) -> "Row":
-        """A row with its speeds worked out from a comparison with `copy_`; the other fields as given."""
-        per_second = n / comparison.seconds.median
+    def timed(cls, options: CodecOptions, call: Call, v: torch.Tensor, out: torch.Tensor, **fields: Any) -> "Row":
+        """A row of a call, timed beside a copy of v (n,) to `out`; the other fields as given."""
+        found = compare(call, lambda: out.copy_(v), repeats=options.repeats)
+        per_second = v.numel() / found.seconds.median
         return cls(
-            n=n,
-            seconds=comparison.seconds,
+            problem=options.problem,
+            n=v.numel(),
+            n_threads=torch.get_num_threads(),
+            seconds=found.seconds,
             values_per_second=per_second,
-            gb_per_second=per_second * value_bytes / 1e9,
-            copy_seconds=comparison.baseline,
-            ratio_to_copy=comparison.ratio,
+            gb_per_second=per_second * v.element_size() / 1e9,
+            copy_seconds=found.baseline,
+            ratio_to_copy=found.ratio,
             **fields,
         )
 
@@ -156,22 +159,13 @@ def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> 
         ("cast bf16", "encode"): lambda: half.copy_(v),
         ("cast bf16", "decode + add"): lambda: scratch.add_(half),
     }
-    common: dict[str, Any] = {"problem": options.problem, "via": "torch", "n_threads": torch.get_num_threads()}
     nothing = measure(lambda: None, repeats=options.repeats)
-    rows = [Row(n=v.numel(), contender="do nothing", config="", operation="nothing", seconds=nothing, **common)]
+    n_threads = torch.get_num_threads()
+    rows = [Row(options.problem, v.numel(), "do nothing", "lambda: None", "torch", "nothing", n_threads, nothing)]
     for (contender, operation), call in calls.items():
-        rows.append(
-            Row.timed(
-                compare(call, lambda: scratch.copy_(v), repeats=options.repeats),
-                n=v.numel(),
-                value_bytes=4,
-                contender=contender,
-                config="preallocated",
-                operation=operation,
-                bits_per_coordinate=16.0 if "bf16" in contender else 32.0,
-                **common,
-            )
-        )
+        bits = 16.0 if "bf16" in contender else 32.0
+        about = {"contender": contender, "config": "preallocated", "via": "torch", "operation": operation}
+        rows.append(Row.timed(options, call, v, scratch, bits_per_coordinate=bits, **about))
     return rows
 
 
@@ -181,15 +175,14 @@ def scheme_rows(scheme: Scheme, options: CodecOptions, v: torch.Tensor, scratch:
     calls = {**through_codec(scheme, v, scratch), **bare(scheme, v, scratch)}
     return [
         Row.timed(
-            compare(call, lambda: scratch.copy_(v), repeats=options.repeats),
-            n=v.numel(),
-            value_bytes=4,
-            problem=options.problem,
+            options,
+            call,
+            v,
+            scratch,
             contender=scheme.label,
             config=repr(scheme.quantizer),
             via=via,
             operation=operation,
-            n_threads=torch.get_num_threads(),
             bits_per_coordinate=bits,
             error=error,
         )
@@ -260,15 +253,14 @@ def coder_rows(quantizer: Bucketed, coder: Coder, options: CodecOptions, v: torc
     with one_thread():
         return [
             Row.timed(
-                compare(call, lambda: target.copy_(symbols), repeats=options.repeats),
-                n=v.numel(),
-                value_bytes=1,
-                problem=options.problem,
+                options,
+                call,
+                symbols,
+                target,
                 contender=label,
                 config=f"{coder!r} on {quantizer!r}",
                 via="coder",
                 operation=operation,
-                n_threads=1,
                 bits_per_coordinate=8 * data.numel() / v.numel(),
                 entropy=empirical_entropy(symbols, quantizer.bits),
             )

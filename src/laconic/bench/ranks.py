@@ -1,14 +1,14 @@
 """Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from laconic.bench.checks import WrongResult
 from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
-from laconic.bench.suite import option
+from laconic.bench.suite import Progress, option
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
@@ -58,7 +58,7 @@ def on_ranks(
     arguments: Mapping[str, Any],
     ranks: int,
     rate: str | None,
-    tell: Callable[[str], None],
+    progress: Progress,
     rates: Mapping[int, str] | None = None,
 ) -> list[Any] | None:
     """What `function` returned on each rank; None on the ranks of torchrun other than the first.
@@ -72,7 +72,7 @@ def on_ranks(
         results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
     else:
         with emulated_network(ranks, rate, rates=rates) as hosts:
-            results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=tell)
+            results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=progress)
     return results
 
 

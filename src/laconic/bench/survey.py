@@ -47,7 +47,7 @@ def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> list[Scheme]:
 
 
 def empirical_entropy(symbols: torch.Tensor, bits: int) -> float:
-    """Σ −f log₂ f over the shares f of the symbols that occur, in bits a symbol.
+    """Σ −f log₂ f over the shares f of the symbols that occur, in bits per symbol.
 
     >>> empirical_entropy(torch.tensor([0, 1, 2, 3], dtype=torch.uint8), bits=2)
     2.0
@@ -63,8 +63,8 @@ class Finding:
 
     variance        E‖Q(v) − v‖² / ‖v‖², a mean over streams of random numbers
     bound           what it is proved to stay under
-    entropy         of the symbols, in bits a coordinate; None where they are whole floats
-    coded_bits      bits a coordinate of the coded symbols, by coder
+    entropy         of the symbols, in bits per coordinate; None where they are whole floats
+    coded_bits      bits per coordinate of the coded symbols, by coder
     total_bits      the smallest of these with its norms and header
     encode_seconds  of `Codec.encode` at fixed width
     decode_seconds  of `Codec.decode_add`
@@ -129,7 +129,7 @@ def mean_error(scheme: Scheme, v: torch.Tensor, n_streams: int) -> float:
 
 
 def coded_bits(scheme: Scheme, v: torch.Tensor) -> tuple[dict[str, float], float]:
-    """Bits a coordinate of the symbols for each coder that takes them, and of norms and header."""
+    """Bits per coordinate of the symbols for each coder that takes them, and of norms and header."""
     q, kernels = scheme.quantizer.core, select("auto", v.device)
     shape, symbols = Shape(v.numel(), q.bits, q.bucket_size), q.quantize(v).symbols
     able = [coder for coder in CODERS if q.bits <= coder.max_bits]
@@ -186,7 +186,7 @@ def _sizes(row: Finding) -> str:
     name, coded = min(row.coded_bits.items(), key=lambda item: item[1])
     against = f", {100 * (coded / row.entropy - 1):.1f} % above the entropy" if row.entropy else ""
     return (
-        f"{name} codes 4-bit NUQSGD in {coded:.2f} bits a coordinate{against}; "
+        f"{name} codes 4-bit NUQSGD in {coded:.2f} bits per coordinate{against}; "
         f"with norms and header the gradient is {32 / row.total_bits:.1f} times smaller than in fp32."
     )
 

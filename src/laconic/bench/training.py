@@ -124,7 +124,7 @@ class Trial:
     """What to train on, and for how long.
 
     problem       by name, with the `width` of its hidden layers
-    batch_size    samples a rank and step
+    batch_size    samples per rank and step
     steps         that count
     warmup_steps  before them, in which kernels are compiled
     """

@@ -21,7 +21,6 @@ from laconic.report.registry import presentations, register, registered, section
 from laconic.report.reported import report
 from laconic.report.run import NotARun, Run, read_run, read_runs
 from laconic.report.svg import Bar, bars, text_bar
-from laconic.report.table import number, table
 from laconic.report.terminal import show, terminal
 from laconic.report.values import Row
 
@@ -43,7 +42,6 @@ __all__ = [
     "Text",
     "bars",
     "markdown",
-    "number",
     "presentations",
     "read_run",
     "read_runs",
@@ -53,7 +51,6 @@ __all__ = [
     "sections",
     "show",
     "speedups",
-    "table",
     "terminal",
     "text",
     "text_bar",

@@ -26,14 +26,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Runs:
     """The runs of some paths, and what else lay in a folder: (file, why it is none)."""
 
     runs: list[Run]
     passed_over: list[tuple[str, str]]
 
 
-def read_runs(paths: Sequence[Path]) -> Found:
+def read_runs(paths: Sequence[Path]) -> Runs:
     """Every run of these files and folders. A file must be one; of a folder the JSON files that are."""
     runs: list[Run] = []
     passed_over: list[tuple[str, str]] = []
@@ -49,7 +49,7 @@ def read_runs(paths: Sequence[Path]) -> Found:
                 passed_over.append((str(file), str(error)))
         if len(runs) == before:
             raise NotARun(f"{path}: no .json file in this folder is a run; expected {EXPECTED}")
-    return Found(runs, passed_over)
+    return Runs(runs, passed_over)
 
 
 def read_run(path: Path) -> Run:
