@@ -34,7 +34,7 @@ def n_processes():
 
 
 def once_a_launch():
-    """Triton's interpreter patches `tl` again at every call of a device function of ours; once a launch is enough."""
+    """Triton's interpreter patches `tl` again at every call of a device function of ours; once per launch is enough."""
     from triton.runtime.interpreter import InterpretedFunction
 
     usual = InterpretedFunction.__call__
@@ -47,7 +47,7 @@ def once_a_launch():
 
 
 def main(tables):
-    """Run a part of a device's table, as the command line says; one line a check."""
+    """Run a part of a device's table, as the command line says; one line per check."""
     device, part, parts, names = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), set(sys.argv[4:])
     if device == "cpu":
         once_a_launch()

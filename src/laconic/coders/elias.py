@@ -25,7 +25,7 @@ class Elias(BlockCoder):
         sparse    omega(zeros before + 1), sign, omega(level)          for every non-zero symbol; first their number
 
     `auto` takes the shorter for the symbols at hand, dense if they tie. For independent symbols, zero with probability
-    z and otherwise of one level, the bits a symbol are
+    z and otherwise of one level, the bits per symbol are
 
         z                       0      0.25   0.5    0.75   0.9    0.99
         dense,  level 1 or 2    4.00   3.25   2.50   1.75   1.30   1.03
@@ -37,7 +37,7 @@ class Elias(BlockCoder):
 
     The table is one 32-bit word: 0 sparse, 1 dense. Size: a symbol takes no more than its longest codeword does, dense;
     sparse, a zero takes 2 bits at most, as omega(r + 1) has at most 1 + 2 r bits, and a non-zero one bit more than its
-    longest sign and magnitude; and the number of non-zeros takes at most 28 bits a block.
+    longest sign and magnitude; and the number of non-zeros takes at most 28 bits per block.
 
     >>> from laconic.kernels import select
     >>> symbols, backend = torch.zeros(1000, dtype=torch.uint8), select("reference", torch.device("cpu"))

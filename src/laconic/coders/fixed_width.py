@@ -1,4 +1,4 @@
-"""Fixed width: `bits` bits a symbol, whatever the symbols are."""
+"""Fixed width: `bits` bits per symbol, whatever the symbols are."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -17,9 +17,9 @@ Item = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Huffman(BlockCoder):
-    """A whole number of bits a symbol: the best prefix code of at most 12 bits for these symbols (Huffman 1952).
+    """A whole number of bits per symbol: the best prefix code of at most 12 bits for these symbols (Huffman 1952).
 
-        entropy <= bits a symbol < entropy + 1
+        entropy <= bits per symbol < entropy + 1
 
     The table is the code length of each of the 2**bits symbols, one byte each. Size: `bits` bits for every symbol is
     itself a code of at most 12 bits and the best one is no longer, so the blocks never hold more than n * bits bits.

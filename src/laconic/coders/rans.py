@@ -16,14 +16,14 @@ from laconic.kernels.reference.rans import N_STATES, TOTAL, valid_frequencies
 
 @dataclass(frozen=True, slots=True)
 class RANS(BlockCoder):
-    """Fractions of a bit a symbol: within a few tenths of a percent of the entropy (Duda 2013).
+    """Fractions of a bit per symbol: within a few tenths of a percent of the entropy (Duda 2013).
 
         bits of symbol s = log2(2**14 / f_s),    f_s about 2**14 * (share of s among the symbols)
 
     The table is the frequency f_s of each of the 2**bits symbols, uint16, summing to 2**14. Size: equal frequencies
-    would cost `bits` bits a symbol and the f_s are the best there are, so the symbols cost n * bits bits at most. A
+    would cost `bits` bits per symbol and the f_s are the best there are, so the symbols cost n * bits bits at most. A
     coding step multiplies a state x >= 4 f by at most (2**14 / f)(1 + f / x), so rounding adds at most log2(5 / 4) <
-    0.322 bits a symbol; and each block starts with its 8 states of 32 bits.
+    0.322 bits per symbol; and each block starts with its 8 states of 32 bits.
 
     >>> from laconic.kernels import select
     >>> symbols, backend = torch.zeros(1000, dtype=torch.uint8), select("reference", torch.device("cpu"))

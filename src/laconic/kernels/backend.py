@@ -27,7 +27,7 @@ class Backend(Protocol):
     __name__: str
 
     def norms(self, v: torch.Tensor, bucket_size: int, norm: Norm) -> torch.Tensor:
-        """One float32 norm a bucket."""
+        """One float32 norm per bucket."""
 
     def quantize(self, v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
         """Round |v| / norm to the grid, stochastically; symbol = sign bit, then level."""
@@ -36,7 +36,7 @@ class Backend(Protocol):
         """Symbols back to float32 values."""
 
     def pack(self, symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
-        """`bits` bits a symbol, bucket by bucket."""
+        """`bits` bits per symbol, bucket by bucket."""
 
     def unpack(self, data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Tensor:
         """The inverse of `pack`."""

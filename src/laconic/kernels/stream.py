@@ -1,8 +1,8 @@
 """Counter-based randomness: no generator, no hidden state, the same bits on every backend.
 
-    key       = absorb(seed, rank, step, tensor)                    64 bits, once a tensor
-    (k0, k1)  = halves of mix64(key + (bucket + 1) * GOLDEN)        once a bucket
-    u         = hash32(offset; k0, k1)                              once a value, offset = index inside the bucket
+    key       = absorb(seed, rank, step, tensor)                    64 bits, once per tensor
+    (k0, k1)  = halves of mix64(key + (bucket + 1) * GOLDEN)        once per bucket
+    u         = hash32(offset; k0, k1)                              once per value, offset = index inside the bucket
 
 `mix64` is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
 `hash32` is two rounds of xor-shift and multiply on 32 bits with one half of the key before each round, so that two

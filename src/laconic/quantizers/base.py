@@ -19,7 +19,7 @@ MAX_BUCKET_SIZE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """What is left of a tensor: a symbol a value and a norm a bucket.
+    """What is left of a tensor: one symbol per value and one norm per bucket.
 
     symbols  (n,) uint8; int16 or int32 for `Identity`
     norms    (n_buckets,) float32; empty for `Identity`
@@ -108,7 +108,7 @@ class Quantizer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Bucketed(Quantizer):
-    """A scheme with one norm a bucket and a grid of levels: all that differs is here to be filled in."""
+    """A scheme with one norm per bucket and a grid of levels; a member fills in which."""
 
     bits: int = 4
     bucket_size: int = 8192

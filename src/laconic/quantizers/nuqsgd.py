@@ -16,7 +16,7 @@ SMALLEST_NORMAL = 2.0**-126
 class NUQSGD(Bucketed):
     """Nonuniform quantisation: |v_i| / ‖v‖₂ is rounded, without bias, to 0, p^m, …, p², p, 1 with m = 2^(bits−1) − 2.
 
-    Levels crowd where gradients do, near zero: at 4 to 6 bits and thousands of values a bucket the variance is far
+    Levels crowd where gradients do, near zero: at 4 to 6 bits and thousands of values per bucket the variance is far
     below that of `QSGD`. At 2 bits the two have the same levels; at 8, with p = 1/2, gaps near 1 are wider than QSGD's.
 
     bits         2 to 8: one for the sign, the rest for the level

@@ -1,4 +1,4 @@
-"""Sign: one bit a value."""
+"""Sign: one bit per value."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,7 +19,7 @@ class Sign(Bucketed):
 
     Karimireddy, Rebjock, Stich and Jaggi 2019, "Error feedback fixes SignSGD and other gradient compression schemes",
     ICML.
-    Differences from the paper: one scale a bucket instead of one a layer; the sign of zero is plus.
+    Differences from the paper: one scale per bucket instead of one per layer; the sign of zero is plus.
     """
 
     bits: int = 1

@@ -75,7 +75,7 @@ def _encode_range(first, last, symbols, columns, scratch, sizes):
 
 @njit(nogil=True, cache=True)
 def _push(x, p, symbol, columns, units):
-    """One step of the encoder: state x; units[p:] is written. At most one unit a symbol."""
+    """One step of the encoder: state x; units[p:] is written. At most one unit per symbol."""
     s = u64(symbol)
     units[u64(p - u64(1))] = u16(x)
     full = u64(x >= columns[s])

@@ -1,4 +1,4 @@
-"""Triton kernels: compiled at first use, one program a bucket, no host synchronisation.
+"""Triton kernels: compiled at first use, one program per bucket, no host synchronisation.
 
 Fixed-width symbols only. The variable-length coders (Elias, Huffman, rANS) and their histogram are those of
 `kernels.reference`, on whatever device the symbols are, and slow; docs/performance.md says how fast a coder would have

@@ -1,7 +1,7 @@
 """A bucket of any length, a tile at a time: the short last one of a tensor, and those no program can hold.
 
 `reference/packing.py` states the layout. Lengths here are known at run time only, so a byte's symbols are gathered one
-by one, and a width of several components rounds each value once a component. A program takes every PARTS-th tile of
+by one, and a width of several components rounds each value once per component. A program takes every PARTS-th tile of
 TILE values, from tile `part` on.
 """
 

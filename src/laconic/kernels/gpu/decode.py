@@ -102,12 +102,12 @@ def _unpack_dequantize_kernel(
 ):  # fmt: skip
     """out = weight * sum of the payloads' values, or out += the same; PARTS programs a held bucket.
 
-    Bytes a value: P bits / 8 read, 4 written, 4 more read to accumulate. At 4 bits and a bandwidth B the floor is
+    Bytes per value: P bits / 8 read, 4 written, 4 more read to accumulate. At 4 bits and a bandwidth B the floor is
     (4 + P / 2) n / B seconds: 0.28, 0.37 and 0.50 ms for 2^28 values at 4.3 TB/s and P = 1, 4, 8.
 
-    Operations a value and payload at 2 and 4 bits, and UNIFORM at 8: 5 (`words._halves`, and the sum), 4 where product
-    and sum are one (`words.add_row`), and 1 that is a thread's own. An H200 can issue 7 in the time of each of eight
-    payloads of 4 bits, and 5 of 2 bits.
+    Operations per value and payload at 2 and 4 bits, and UNIFORM at 8: 5 (`words._halves`, and the sum), 4 where
+    product and sum are one (`words.add_row`), and 1 that is a thread's own. An H200 can issue 7 in the time of each of
+    eight payloads of 4 bits, and 5 of 2 bits.
     """
     bucket = (tl.program_id(0) // PARTS).to(tl.int64)
     part = tl.program_id(0) % PARTS

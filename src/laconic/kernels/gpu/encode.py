@@ -82,13 +82,13 @@ def _quantize_pack_kernel(
     NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One program a bucket, which it reads once: norm, symbols, bytes. The last bucket, often short, comes first.
+    """One program per bucket, which it reads once: norm, symbols, bytes. The last bucket, often short, comes first.
 
-    Bytes a value: 4 (float32) or 2 (bfloat16, float16) read, bits / 8 written, 4 / BUCKET of norm; with feedback 4 more
-    read and 4 written. At 4 bits, float32 and a bandwidth B the floor is 4.5 n / B seconds: 0.28 ms for 2^28 values
-    at 4.3 TB/s.
+    Bytes per value: 4 (float32) or 2 (bfloat16, float16) read, bits / 8 written, 4 / BUCKET of norm; with feedback 4
+    more read and 4 written. At 4 bits, float32 and a bandwidth B the floor is 4.5 n / B seconds: 0.28 ms for 2^28
+    values at 4.3 TB/s.
 
-    Operations a value, POWER, as compiled for an H200: load 1/4; norm 2 (conversion to float64, multiply-add); random
+    Operations per value, POWER, as compiled for an H200: load 1/4; norm 2 (conversion to float64, multiply-add); random
     bits 9; |v| / norm 2, the second of which clamps; smallest level and sum 2; carry, which is also the shift into the
     word, 3; sign 1; some 4 more that are a thread's own, at 32 values a thread. In all 24 of the 33 that the machine
     can issue in that time. UNIFORM has a clamp and a conversion to integer in the place of smallest level and sum.

@@ -1,4 +1,4 @@
-"""One float32 norm a bucket, summed in float64; `reference/norms.py` is the specification.
+"""One float32 norm per bucket, summed in float64; `reference/norms.py` is the specification.
 
 The order of the sum is not that of the reference. In float64 this moves the rounded norm in about one bucket of 10^7,
 by one unit in its last place: law 5 compares symbols given the same norms.
@@ -103,7 +103,7 @@ def _norms_kernel(
 ):
     """Reads each value once and writes next to nothing: the floor is n values at the bandwidth of memory.
 
-    An operation or three a value: one conversion to float64 and one multiply-add.
+    An operation or three per value: one conversion to float64 and one multiply-add.
     """
     bucket = tl.program_id(0) // PARTS
     first = bucket.to(tl.int64) * BUCKET

@@ -23,7 +23,7 @@ HASH_1, HASH_2 = tl.constexpr(stream.HASH_1), tl.constexpr(stream.HASH_2)
 
 @triton.jit
 def bucket_key(key, bucket):
-    """Halves (k0, k1) of a bucket's key, uint32: once a program."""
+    """Halves (k0, k1) of a bucket's key, uint32: once per program."""
     z = key.to(tl.uint64) + (bucket + 1).to(tl.uint64) * GOLDEN
     z = (z ^ (z >> 30)) * MIX_1
     z = (z ^ (z >> 27)) * MIX_2

@@ -22,8 +22,8 @@ def _pack_kernel(
 ):  # fmt: skip
     """Round and pack buckets that no program can hold, given their norms; with SYMBOLS, pack only.
 
-    Bytes a value: 4 read (again, after the norms) and bits / 8 written. A width of several components rounds each value
-    once a component.
+    Bytes per value: 4 read (again, after the norms) and bits / 8 written. A width of several components rounds each
+    value once per component.
     """
     bucket, first, length, part = own_bucket(n, BUCKET, PARTS)
     norm = 1.0 if SYMBOLS else tl.load(norms_ptr + bucket)
@@ -51,7 +51,7 @@ def _quantize_kernel(
     v_ptr, norms_ptr, symbols_ptr, levels_ptr, n, key, BUCKET, PARTS,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Symbols, a byte each, given any norms. Bytes a value: 4 read, 1 written."""
+    """Symbols, a byte each, given any norms. Bytes per value: 4 read, 1 written."""
     bucket, first, length, part = own_bucket(n, BUCKET, PARTS)
     rule = rule_of(tl.load(norms_ptr + bucket), key, bucket, levels_ptr)
     for start in range(part * TILE, length, PARTS * TILE):
@@ -66,7 +66,7 @@ def _dequantize_kernel(
     symbols_ptr, norms_ptr, levels_ptr, out_ptr, n, BUCKET, PARTS,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Values of symbols. Bytes a value: 1 read, 4 written."""
+    """Values of symbols. Bytes per value: 1 read, 4 written."""
     bucket, first, length, part = own_bucket(n, BUCKET, PARTS)
     step = unit(tl.load(norms_ptr + bucket), ROUNDING, BITS)
     for start in range(part * TILE, length, PARTS * TILE):
@@ -77,7 +77,7 @@ def _dequantize_kernel(
 
 @triton.jit(do_not_specialize=["n"])
 def _unpack_kernel(data_ptr, symbols_ptr, n, BUCKET, BUCKET_BYTES, PARTS, BITS: tl.constexpr, TILE: tl.constexpr):
-    """Symbols of packed bytes. Bytes a value: bits / 8 read, 1 written."""
+    """Symbols of packed bytes. Bytes per value: bits / 8 read, 1 written."""
     bucket, first, length, part = own_bucket(n, BUCKET, PARTS)
     for start in range(part * TILE, length, PARTS * TILE):
         i = start + tl.arange(0, TILE)
@@ -154,7 +154,7 @@ def unpack(data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Ten
 
 @triton.jit(do_not_specialize=["n", "weight"])
 def _scale_kernel(values_ptr, out_ptr, n, weight, ACCUMULATE: tl.constexpr, TILE: tl.constexpr):
-    """Bytes a value: 4 or 2 read, 4 written, 4 more read to accumulate; 2 operations."""
+    """Bytes per value: 4 or 2 read, 4 written, 4 more read to accumulate; 2 operations."""
     i = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     x = tl.load(values_ptr + i, mask=i < n, other=0.0).to(tl.float32) * weight
     if ACCUMULATE:

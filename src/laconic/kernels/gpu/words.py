@@ -116,7 +116,7 @@ def _factors(word, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.cons
     """The levels, signed and a power of two off, of the symbols at bits POSITION and POSITION + 16 of each word.
 
     Both at once become float16 bit patterns, the level in the exponent for POWER, as a subnormal for UNIFORM. Every
-    step is exact. Operations a value: 1 shift, 1 logical, 1 conversion.
+    step is exact. Operations per value: 1 shift, 1 logical, 1 conversion.
     """
     target: tl.constexpr = 10 if ROUNDING == POWER else 0
     levels: tl.constexpr = (((1 << (BITS - 1)) - 1) << target) * 0x00010001
@@ -129,8 +129,8 @@ def _factors(word, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.cons
 def _halves(word, unit, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr):
     """The values (+ or -) level * unit of the symbols at bits POSITION and POSITION + 16 of each word.
 
-    Only the last product rounds. Operations a value: 3 (`_factors`) and 1 product (SAFE: `unit` holds the power of two
-    already) or 2.
+    Only the last product rounds. Operations per value: 3 (`_factors`) and 1 product (SAFE: `unit` holds the power of
+    two already) or 2.
     """
     low, high = _factors(word, POSITION, ROUNDING, BITS)
     if not SAFE:

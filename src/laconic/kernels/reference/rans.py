@@ -20,7 +20,7 @@ The decoder accepts a block only if all states come back to 2**16, all words are
 Why 14 bits: with one slot the least a symbol can have, 12 bits waste code space on the tails of 8-bit symbols (0.17 %
 on Gaussian values quantised uniformly in buckets of 8192, 0.36 % on Laplacian ones); 14 bits lose 0.02 % and 0.04 %,
 and the decoder's 16 KiB table of symbols still lies in the first-level cache. Why 8 states: enough independent work to
-hide the latency of a step, and about 20 bytes a block, a tenth of a percent.
+hide the latency of a step, and about 20 bytes per block, a tenth of a percent.
 """
 
 import torch
