@@ -13,9 +13,9 @@ from forking import forked
 from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange.launch import Host, start_ranks
-from laconic.glm import checkpoint, files
+from laconic.glm import checkpoint
 from laconic.glm.fit_file import fit_file
-from laconic.glm.model import Model
+from laconic.glm.model import Model, load_tensors, save_tensors
 
 from .fits import Stop, changed, small_job, write_problem
 
@@ -264,7 +264,7 @@ def test_tensors_that_do_not_belong_are_told_apart(problem, tmp_path):
     fit_file(job)
     folder = tmp_path / "kept"
     [name] = checkpoint.latest(folder).files
-    tensors, metadata = files.load_tensors(folder / name, "a checkpoint")
+    tensors, metadata = load_tensors(folder / name, "a checkpoint")
     for wrong, about in (
         (tensors, {"checkpoint": "1"}),
         ({"x": tensors["x"]}, metadata),
@@ -272,7 +272,7 @@ def test_tensors_that_do_not_belong_are_told_apart(problem, tmp_path):
         (tensors | {"x": tensors["x"].float()}, metadata),
         (tensors | {"x": torch.zeros(7)}, metadata),
     ):
-        files.save_tensors(folder / name, wrong, about)
+        save_tensors(folder / name, wrong, about)
         with pytest.raises(CorruptPayload):
             fit_file(changed(job, resume=True))
     (folder / name).unlink()

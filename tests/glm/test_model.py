@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload
-from laconic.glm import files
-from laconic.glm.model import FAMILIES, Model
+from laconic.glm.families import FAMILIES
+from laconic.glm.model import Model, load_tensors
 
 
 def a_model(family: str, dtype=torch.float32) -> Model:
@@ -88,7 +88,7 @@ def test_a_full_disk_leaves_the_old_model(tmp_path, monkeypatch):
 def damaged(path):
     model = a_model("logistic")
     model.save(path)
-    tensors, metadata = files.load_tensors(path, "a model")
+    tensors, metadata = load_tensors(path, "a model")
     about = json.loads(metadata["model"])
     nan = tensors["coef"].clone()
     nan[0, 1] = float("nan")
@@ -102,7 +102,7 @@ def damaged(path):
         "no JSON": (tensors, {**metadata, "model": "{"}),
         "deep JSON": (tensors, {**metadata, "model": "[" * 100_000}),
         "a list": (tensors, {**metadata, "model": "[]"}),
-        "unknown family": (tensors, described(family="gamma")),
+        "unknown family": (tensors, described(family="hinge")),
         "family no name": (tensors, described(family=3)),
         "three classes": (tensors, described(classes=["a", "b", "c"])),
         "no classes": (tensors, described(classes=None)),

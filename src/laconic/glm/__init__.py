@@ -3,12 +3,10 @@
 from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColumns
 from laconic.glm.families import Bernoulli, Family, Gamma, Gaussian, Multinomial, Poisson, Tweedie
 from laconic.glm.model import Model
-from laconic.glm.penalty import Penalty
 from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
-from laconic.glm.problem import Problem
+from laconic.glm.problem import Penalty, Problem
 from laconic.glm.resolve import auto_eta0, auto_s
-from laconic.glm.sampling import Sampling
-from laconic.glm.schedule import Adaptive, Constant, Cosine, InverseScaling, Schedule, schedule
+from laconic.glm.schedule import Adaptive, Constant, Cosine, InverseScaling, Sampling, Schedule, schedule
 from laconic.glm.solvers import Callback, Diverged, Outcome, Progress, Settings, Solution, State, begin, solve
 
 __all__ = [

@@ -23,7 +23,7 @@ import torch
 from laconic.atomic_write import not_written
 from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange import Communicator
-from laconic.glm.files import load_tensors, save_tensors, write_whole
+from laconic.glm.model import load_tensors, save_tensors, write_whole
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import on_any, user_errors
 from laconic.glm.solvers import Progress, Settings, State

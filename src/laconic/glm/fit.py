@@ -11,7 +11,6 @@ import torch
 from laconic.data import BadTable
 from laconic.errors import Option
 from laconic.exchange import Accounting, Communicator
-from laconic.glm.attempts import as_before, solve_with_smaller_steps
 from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
 from laconic.glm.columns import Columns
 from laconic.glm.data import Data, Label, as_columns, mean_one, type_of
@@ -19,7 +18,15 @@ from laconic.glm.options import AUTO, FitOptions
 from laconic.glm.precision import ChosenRecipe, Precision
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_columns, user_errors
-from laconic.glm.resolve import find_recipe, placed, precision_for, settings_for, with_recipe
+from laconic.glm.resolve import (
+    as_before,
+    find_recipe,
+    placed,
+    precision_for,
+    settings_for,
+    solve_with_smaller_steps,
+    with_recipe,
+)
 from laconic.glm.scaling import Scaling
 from laconic.glm.solvers import Callback, Outcome, Settings, Solution, State, begin, solve
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from laconic.atomic_write import atomic_write
 from laconic.errors import CorruptPayload
+from laconic.extras import require
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 from laconic.glm.families import Family, family_named
-from laconic.glm.files import load_tensors, save_tensors
-from laconic.glm.scores import most_likely
+from laconic.glm.scores import by_output, most_likely
 
 FORMAT = "1"
 Label = str | int | float
@@ -78,7 +79,7 @@ class Model:
         if columns.n != self.n_features:
             raise ValueError(f"X has {columns.n} columns and the model {self.n_features}")
         z = columns.margins(self.coef) + self.intercept
-        return z if offset is None else z + offset.to(z.dtype).reshape(len(z), -1)
+        return z if offset is None else z + by_output(offset.to(z.dtype))
 
     def predict(self, X: Any, offset: torch.Tensor | None = None) -> np.ndarray:
         """Labels (m,) of a classifier, expected values (m,) of the others."""
@@ -161,3 +162,36 @@ def _names(found: Any, what: str, kinds: tuple[type, ...]) -> tuple[Any, ...] | 
     if not isinstance(found, list) or not all(isinstance(name, kinds) for name in found):
         raise TypeError(f"its {what} are no list of names")
     return tuple(found)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, or leave what was there and raise `NotWritten`."""
+    with atomic_write(path, "wb", n_bytes=len(data)) as file:
+        file.write(data)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+    """One safetensors file."""
+    require("safetensors.torch", for_="saving a model", extra="glm")
+    from safetensors.torch import save
+
+    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_whole(path, save(own, dict(metadata)))
+
+
+def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file; `CorruptPayload` where it is none.
+
+    what  the file should be, for the message: "a model"
+    """
+    require("safetensors", for_="loading a model", extra="glm")
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise CorruptPayload(f"there is no file {path}")
+    try:
+        opened: Any = safe_open(path, framework="pt")
+        with opened as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CorruptPayload(f"{path} is not {what}: {error}") from error

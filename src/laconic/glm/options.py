@@ -10,8 +10,7 @@ from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
 from laconic.glm.families import FAMILIES, Family, family_named
 from laconic.glm.precision import RECIPES, Precision
-from laconic.glm.sampling import ORDERS
-from laconic.glm.schedule import SCHEDULES
+from laconic.glm.schedule import ORDERS, SCHEDULES
 from laconic.glm.solvers.settings import GRADIENTS, SOLVERS
 
 AUTO = "auto"

@@ -1,6 +1,8 @@
 """Choices that are ours to make, "auto": solver, s, step size, recipe and device. One place for all fits."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -10,15 +12,15 @@ from laconic.errors import BackendUnavailable, InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColumns
 from laconic.glm.options import AUTO, FitOptions, is_auto, tolerance_of
-from laconic.glm.penalty import Penalty
 from laconic.glm.precision import ChosenRecipe, Precision, recipe
-from laconic.glm.problem import Problem
-from laconic.glm.sampling import Sampling
-from laconic.glm.schedule import Schedule, schedule
+from laconic.glm.problem import Penalty, Problem
+from laconic.glm.schedule import Sampling, Schedule, schedule
+from laconic.glm.solvers import Diverged
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.wire import Wire
 from laconic.planner import DEFAULT, GlmJob, best_s
 
+T = TypeVar("T")
 SAMPLED_BATCHES = 16
 LARGEST_SAMPLE = 128
 """Rows looked at of a larger batch; fewer rows make the estimate larger, so the step smaller."""
@@ -29,6 +31,8 @@ LARGEST_BATCH = 2**12
 """Values of a batch up to which SGD in one launch is the faster way on a GPU."""
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
+ATTEMPTS, SMALLER_STEP = 7, 0.25
+"""How often to begin again after the loss diverged, and by how much the step shrinks each time."""
 WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
 SHARE = 0.7
@@ -267,3 +271,35 @@ def _placed_columns(columns: Columns, device: str) -> Columns:
         if columns.X.numel() * columns.X.element_size() > SHARE * free:
             return PinnedColumns(columns.X, wanted)
     return DenseColumns(columns.X.to(wanted))
+
+
+def solve_with_smaller_steps(settings: Settings, run: Callable[[Settings], T], *, chosen: bool) -> tuple[T, Settings]:
+    """What `run` finds from the start, with the settings that it took: where the loss diverges, a quarter of the step.
+
+    Every rank sees the same loss, so all of them begin again.
+
+    chosen  whether the step size was ours to choose; one of the user's own that diverges is told
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return run(settings), settings
+        except Diverged:
+            if not chosen:
+                raise
+            settings = _smaller(settings)
+    return run(settings), settings
+
+
+def as_before(settings: Settings, eta0: object) -> Settings:
+    """The settings with the step size that a former run had come to; as they are, if that is none of ours."""
+    tried = settings
+    for _ in range(ATTEMPTS):
+        tried = _smaller(tried)
+        if tried.schedule.eta0 == eta0:
+            return tried
+    return settings
+
+
+def _smaller(settings: Settings) -> Settings:
+    schedule = settings.schedule
+    return replace(settings, schedule=replace(schedule, eta0=schedule.eta0 * SMALLER_STEP))

@@ -60,7 +60,7 @@ class Scores:
         self.judged.append(self.family.deviance(z, y))
         self.targets.append(y)
         if offset is not None:
-            self.offsets.append(offset.double().cpu().reshape(len(y), -1))
+            self.offsets.append(by_output(offset.double().cpu()))
 
     @property
     def loss(self) -> float:
@@ -98,6 +98,11 @@ class Scores:
         return float((w * torch.cat(column))[used].sum()) / total if total else 0.0
 
 
+def by_output(offset: torch.Tensor) -> torch.Tensor:
+    """Offsets (m,) or (m, C) as they are added to margins: (m, 1) or (m, C)."""
+    return offset[:, None] if offset.dim() == 1 else offset
+
+
 def most_likely(z: torch.Tensor) -> torch.Tensor:
     """Numbers of classes (m,) from margins: the second of two where its margin is positive, or the largest."""
     return (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
@@ -115,6 +120,6 @@ def training_scores(problem: Problem, weights: torch.Tensor | None, state: State
         z = problem.columns.margins(state.coef, np.arange(rows.start, rows.stop))
         z = wire.all_reduce(z) + state.intercept
         offset = None if problem.offset is None else problem.offset[rows]
-        z = z if offset is None else z + offset.to(z.dtype).reshape(len(z), -1)
+        z = z if offset is None else z + by_output(offset.to(z.dtype))
         scores.add(z, problem.y[rows], None if weights is None else weights[rows], offset)
     return scores

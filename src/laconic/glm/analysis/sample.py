@@ -9,11 +9,11 @@ import scipy.sparse
 import torch
 
 from laconic.data.partition import column_cuts
-from laconic.glm.attempts import solve_with_smaller_steps
 from laconic.glm.columns import Columns, DenseColumns, DenseRows, Rows, SparseColumns, SparseRows
 from laconic.glm.families import Family
 from laconic.glm.precision import recipe
 from laconic.glm.problem import Problem
+from laconic.glm.resolve import solve_with_smaller_steps
 from laconic.glm.solvers import Progress, Settings, State, begin, solve
 from laconic.glm.solvers.segment import segment
 

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -42,7 +42,7 @@ from laconic.glm.options import FitOptions, check_choice, check_flag, is_auto
 from laconic.glm.precision import ChosenRecipe
 from laconic.glm.problem import Problem
 from laconic.glm.resolve import precision_for
-from laconic.glm.scores import Scores
+from laconic.glm.scores import Scores, by_output
 from laconic.glm.solvers import Callback, Outcome, Progress, Settings, State, begin
 from laconic.glm.source import rows_for
 
@@ -65,14 +65,8 @@ class Targets:
     classes: tuple[Label, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """Rows and the model's margins of them, offset included; y as the family takes it."""
-
-    z: torch.Tensor
-    y: torch.Tensor
-    weights: torch.Tensor | None
-    offset: torch.Tensor | None
+Judged = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""Margins with their offset, y as the family takes it, weights, and the offset."""
 
 
 class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -243,57 +237,52 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _margins(self, X: Any, offset: Any = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C), of rows as the user has them or of a file, where X lies."""
-        return torch.cat([answered.z for answered in self._answers((X, None, None, offset), target=False)])
+        return self._rows((X, None, None, offset), target=False)[0]
 
-    def _judge(self, data: Given) -> float:
-        """The family's score, in which the command line agrees to the last digit."""
+    def _score(self, data: Given) -> float:
+        """The family's score, on which the command line agrees to the last digit."""
         scores = Scores(self._family())
-        for answered in self._answers(data):
-            scores.add(answered.z, answered.y, answered.weights, answered.offset)
+        scores.add(*self._rows(data))
         return scores.score
 
-    def _answers(self, data: Given, *, target: bool = True) -> Iterator[Answered]:
-        """Margins of rows in memory, or of a file's blocks of rows."""
-        X, y, sample_weight, offset = data
-        model = self._model()
+    def _rows(self, data: Given, *, target: bool = True) -> Judged:
+        """Margins of some rows, and what to judge them by: as given, or as a file has it."""
+        (X, y, sample_weight, offset), labels, model = data, None, self._model()
         if is_path(X):
-            yield from self._answers_of_file(model, data, target=target)
-            return
-        refuse_names(y=y, sample_weight=sample_weight, offset=offset)
-        X = check_matrix(self, X, reset=False)
-        wide = torch.float64 if type_of(X) == torch.float64 else torch.float32
-        device = X.device if isinstance(X, torch.Tensor) else torch.device("cpu")
-        model = replace(model, coef=model.coef.to(device, wide), intercept=model.intercept.to(device, wide))
-        m, (given, weights) = X.shape[0], (check_offset(offset, X.shape[0]), check_weights(sample_weight, X.shape[0]))
-        check_width(given, len(model.coef))
-        shift = None if given is None else torch.from_numpy(given).to(device)
-        encoded = self._encode(y, None, m) if target else torch.zeros(m)
-        yield Answered(model.margins(X, shift), encoded, None if weights is None else torch.from_numpy(weights), shift)
+            z, (y, sample_weight, offset), labels = self._file_rows(model, data, target=target)
+        else:
+            refuse_names(y=y, sample_weight=sample_weight, offset=offset)
+            X = check_matrix(self, X, reset=False)
+            wide = torch.float64 if type_of(X) == torch.float64 else torch.float32
+            where = X.device if isinstance(X, torch.Tensor) else "cpu"
+            z = replace(model, coef=model.coef.to(where, wide), intercept=model.intercept.to(where, wide)).margins(X)
+        weights, shift = check_weights(sample_weight, len(z)), check_offset(offset, len(z))
+        check_width(shift, z.shape[1])
+        added = None if shift is None else torch.from_numpy(shift).to(z.device)
+        z = z if added is None else z + by_output(added.to(z.dtype))
+        encoded = self._encode(y, labels, len(z)) if target else torch.zeros(len(z))
+        return z, encoded, None if weights is None else torch.from_numpy(weights), added
 
-    def _answers_of_file(self, model: Model, data: Given, *, target: bool) -> Iterator[Answered]:
-        """Block by block; y and offset that are not given are the columns that `fit` took, weights what is named."""
+    def _file_rows(
+        self, model: Model, data: Given, *, target: bool
+    ) -> tuple[torch.Tensor, tuple[Any, Any, Any], tuple[str, ...] | None]:
+        """Margins of a file's rows without their offset; y, weights and offset; what codes in y stand for.
+
+        y and offset that are not given are the columns that `fit` took; weights are only what is named.
+        """
         path, y, sample_weight, offset = data
-        source = source_of(path, y, sample_weight, offset)
+        source, named = source_of(path, y, sample_weight, offset), y is None or is_name(y)
         if target and y is None:
             source = replace(source, target=self._inputs.get("target"))
-        given = y is not None and not is_name(y)
-        rows, blocks = rows_for(model, source, target=False if given or not target else None)
-        weights = None if is_name(sample_weight) else check_weights(sample_weight, rows.n_rows)
-        shift = None if is_name(offset) else check_offset(offset, rows.n_rows)
-        check_width(shift, len(model.coef))
-        whole = self._encode(y, None, rows.n_rows) if given and target else None
-        first = 0
-        yield Answered(torch.zeros(0, len(model.coef), dtype=model.coef.dtype), torch.zeros(0), None, None)
-        for block in blocks:
-            part = slice(first, first + block.n_rows)
-            first += block.n_rows
-            o = block.offset if shift is None else torch.from_numpy(shift[part])
-            own = block.sample_weight if is_name(sample_weight) else None
-            w = own if weights is None else torch.from_numpy(weights[part])
-            encoded = torch.zeros(block.n_rows) if not target else None
-            if encoded is None:
-                encoded = self._encode(block.y, rows.classes, block.n_rows) if whole is None else whole[part]
-            yield Answered(model.margins(block.X, o), encoded, w, o)
+        rows, blocks = rows_for(model, source, target=None if target and named else False)
+        parts = [(model.margins(block.X), block.y, block.sample_weight, block.offset) for block in blocks]
+        parts = parts or [(model.coef.new_zeros(0, len(model.coef)), torch.zeros(0), None, None)]
+        whole: list[Any] = [None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True)]
+        z, file_y, weights, shift = whole
+        y = file_y if named else y
+        sample_weight = weights if is_name(sample_weight) else sample_weight
+        offset = shift if offset is None or is_name(offset) else offset
+        return z, (y, sample_weight, offset), rows.classes if named else None
 
 
 def like(X: Any, result: torch.Tensor) -> Any:

@@ -134,7 +134,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
         """Share of rows, by weight, whose label is predicted; of a file, names of columns will do as in `fit`."""
-        return self._judge((X, y, sample_weight, offset))
+        return self._score((X, y, sample_weight, offset))
 
     def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
         check_classification_targets(y)
@@ -156,7 +156,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         return np.where(self.classes_[index] == y, index, -1).astype(np.int64)
 
     def _encode(self, y: Any, labels: tuple[str, ...] | None, n_rows: int) -> torch.Tensor:
-        if labels is not None or (isinstance(y, torch.Tensor) and self.classes_.dtype.kind in "iuf"):
+        if labels is not None:
             return codes(y, labels, tuple(self.classes_.tolist()), strict=False)
         return torch.from_numpy(self._index(check_target(self, y, n_rows, numeric=False)))
 

@@ -98,7 +98,7 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         It is 1 for a perfect model and 0 for one that knows the intercept and the offset only. Of a file, names of
         columns will do as in `fit`.
         """
-        return self._judge((X, y, sample_weight, offset))
+        return self._score((X, y, sample_weight, offset))
 
     def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
         return Targets(y, self._family(), weights)

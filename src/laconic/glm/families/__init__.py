@@ -6,11 +6,9 @@ from typing import Any
 from laconic.errors import InvalidOption, Option
 from laconic.glm.families.base import Family
 from laconic.glm.families.bernoulli import Bernoulli
-from laconic.glm.families.gamma import Gamma
 from laconic.glm.families.gaussian import Gaussian
 from laconic.glm.families.multinomial import Multinomial
-from laconic.glm.families.poisson import Poisson
-from laconic.glm.families.tweedie import Tweedie
+from laconic.glm.families.power import Gamma, Poisson, Tweedie
 
 ALL: tuple[type[Family], ...] = (
     Bernoulli,

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 
 from laconic.errors import InvalidOption, Option
-from laconic.glm.penalty import Penalty
 from laconic.glm.precision import Precision
-from laconic.glm.sampling import Sampling
-from laconic.glm.schedule import Constant, Schedule
+from laconic.glm.problem import Penalty
+from laconic.glm.schedule import Constant, Sampling, Schedule
 
 SOLVERS = ("sgd", "ca_sgd")
 GRADIENTS = ("mean", "sum")

@@ -1,0 +1,141 @@
+"""Counts and amounts with mean eᶻ, whose variance goes with a power of the mean: Poisson, gamma, Tweedie."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from laconic.errors import InvalidOption, Option
+from laconic.glm.families.base import Family, exp_tail
+from laconic.kernels.glm import LinkCode
+
+SMALLEST_MEAN = 1e-12
+"""Where a fit begins whose targets are all 0: from far below, counts would not bring it back."""
+
+
+class PowerFamily(Family):
+    """φ' = e^((2−p) z) − y e^((1−p) z): half the Tweedie deviance of y from eᶻ, as scikit-learn minimises it.
+
+    Neither the loss nor its curvature has a bound; beyond the exponent's range it is infinite, never NaN.
+
+    power  p, from 1 (counts) to 2 (gamma)
+    """
+
+    power: float
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        up, down = self._terms(z, y)
+        return up - down
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z[:, 0])
+
+    def check(self, y: torch.Tensor) -> None:
+        self.require_finite(y)
+        self.require(y >= 0, y, "must not be negative")
+
+    def curvature(self, y: torch.Tensor) -> float:
+        """That of the largest target: at the null model, or where the mean is as large as it."""
+        if not len(y) or not float(y.max()) > 0:
+            return 1.0
+        p, largest, mean = self.power, float(y.max()), float(y.double().mean())
+        at_null = (2 - p) * mean ** (2 - p) + (p - 1) * largest * mean ** (1 - p)
+        return float(max(largest ** (2 - p), at_null))
+
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        return torch.where(mean > 0, mean, SMALLEST_MEAN).log()
+
+    def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
+        up, down = self._terms(torch.zeros_like(y)[:, None] if offset is None else offset, y)
+        return self.start(((weights * down[:, 0]).sum() / (weights * up[:, 0]).sum()).reshape(1))
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        up, down = self._terms(z, y)
+        return ((2 - self.power) * up + (self.power - 1) * down)[:, :, None]
+
+    def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        up, down = self._terms(z, y)
+        return up * torch.expm1((2 - self.power) * h) + down * torch.expm1((self.power - 1) * h)
+
+    def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        up, down = self._terms(z, y)
+        return up * exp_tail((2 - self.power) * h) + down * exp_tail((self.power - 1) * h)
+
+    def _terms(self, z: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """e^((2−p) z) and y e^((1−p) z), (m, 1) each; the second is 0 for y = 0, wherever z lies."""
+        down = torch.where(y[:, None] > 0, y[:, None] * torch.exp((1 - self.power) * z), 0.0)
+        return torch.exp((2 - self.power) * z), down.to(z.dtype)
+
+
+class Poisson(PowerFamily):
+    """φ = eᶻ − y z, for counts y ≥ 0; with an offset log(exposure), eᶻ is the rate times the exposure.
+
+    >>> Poisson().loss(torch.tensor([[-1e4], [1e4]]), torch.tensor([0.0, 1.0]))
+    tensor([0., inf])
+    """
+
+    name = option = loss_option = "poisson"
+    kernel_code = LinkCode.POISSON
+    power = 1.0
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z[:, 0]) - y * z[:, 0]
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z) - y[:, None]
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 2 * (torch.xlogy(y, y) - y + self.loss(z, y))
+
+
+class Gamma(PowerFamily):
+    """φ = z + y e⁻ᶻ, for amounts y > 0.
+
+    >>> Gamma().derivative(torch.zeros(2, 1), torch.tensor([1.0, 3.0]))
+    tensor([[ 0.],
+            [-2.]])
+    """
+
+    name = option = loss_option = "gamma"
+    power = 2.0
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return z[:, 0] + y * torch.exp(-z[:, 0])
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 2 * (self.loss(z, y) - 1 - y.log())
+
+    def check(self, y: torch.Tensor) -> None:
+        self.require_finite(y)
+        self.require(y > 0, y, "must be positive")
+
+
+class Tweedie(PowerFamily):
+    """φ = e^((2−p) z) / (2 − p) + y e^((1−p) z) / (p − 1), 1 < p < 2, for amounts y ≥ 0 that are often nothing.
+
+    >>> Tweedie(1.5).loss(torch.zeros(2, 1), torch.tensor([0.0, 1.0]))
+    tensor([2., 4.])
+    """
+
+    name = option = loss_option = "tweedie"
+
+    def __init__(self, power: float = 1.5) -> None:
+        if isinstance(power, bool) or not isinstance(power, (int, float)) or not 1 < power < 2:
+            raise InvalidOption(Option("tweedie_power"), f" must lie between 1 and 2; got {power!r}")
+        self.power = float(power)
+
+    @classmethod
+    def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
+        return cls((options or {}).get("tweedie_power", 1.5))
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {"tweedie_power": self.power}
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        up, down = self._terms(z, y)
+        return (up / (2 - self.power) + down / (self.power - 1))[:, 0]
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        p = self.power
+        return 2 * (self.loss(z, y) - y ** (2 - p) / ((p - 1) * (2 - p)))
