@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def convert(
-    data: Annotated[Path, typer.Argument(help="LIBSVM (also .gz, .bz2, .xz), CSV, Parquet, .npy, .npz, or a store.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="LIBSVM (also .gz, .bz2, .xz), CSV, Parquet, .npy, .npz, or a store.")
+    ],
     output: Annotated[Path, typer.Argument(metavar="STORE", help="Where the store goes: FILE.safetensors.")],
     dtype: Annotated[str, typer.Option(help="bf16, fp32, or for a dense matrix fp64.")] = "bf16",
     target: o.Target = None,
@@ -35,7 +37,7 @@ def convert(
 ) -> None:
     """Write a file as a store: safetensors that later commands map into memory instead of reading.
 
-    Rows are read and written a block at a time; the store is there whole or not at all.
+    Rows are read and written a block at a time. If anything fails, there is no store rather than half of one.
     """
     from laconic.atomic_write import check_writable
     from laconic.data import describe, write_store

@@ -22,13 +22,13 @@ Exposure = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of exposures; their logarithm is the offset.")
 ]
 OneHot = Annotated[
-    str | None, typer.Option(metavar="NAME,...", help="Columns to turn into one column a category (CSV, Parquet).")
+    str | None, typer.Option(metavar="NAME,...", help="Columns to turn into one column per category (CSV, Parquet).")
 ]
 Drop = Annotated[str | None, typer.Option(metavar="NAME,...", help="Columns to leave out (CSV, Parquet).")]
 Dense = Annotated[bool, typer.Option("--dense", help="Take a LIBSVM file as a dense matrix.")]
 NFeatures = Annotated[
     int | None,
-    typer.Option(parser=whole_number(), help="Columns in all, where a LIBSVM file does not use the last ones."),
+    typer.Option(parser=whole_number(), help="Columns of the matrix, if a LIBSVM file does not use the last ones."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a report as JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]

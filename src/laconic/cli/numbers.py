@@ -92,9 +92,6 @@ def duration(text: str | float) -> float:
     return float(f"{float(match[1]) * _TIMES[match[2]]:.12g}")
 
 
-link_rate.__name__, duration.__name__ = "RATE", "TIME"
-
-
 def _value(text: str | int) -> int | None:
     """None for what is no number."""
     match = re.fullmatch(r"(-?\d{1,19})(?:(?:\*\*|\^)(\d{1,2}))?", str(text).strip(), re.ASCII)

@@ -44,10 +44,12 @@ def plan(
     ] = None,
     parameters: Annotated[int | None, typer.Option(parser=whole_number(), help="Parameters of a network.")] = None,
     backward: Annotated[
-        float | None, typer.Option(parser=duration, help="Time of its backward pass, such as 80ms; by default 0.")
+        float | None,
+        typer.Option(parser=duration, metavar="TIME", help="Its backward pass, such as 80ms; by default 0."),
     ] = None,
     other: Annotated[
-        float | None, typer.Option(parser=duration, help="Time of the rest of a step: forward, update; by default 0.")
+        float | None,
+        typer.Option(parser=duration, metavar="TIME", help="The rest of a step: forward, update; by default 0."),
     ] = None,
     ranks: Annotated[
         int | None,
@@ -61,18 +63,24 @@ def plan(
         str | None, typer.Option(metavar="FILE|typical", help="Do not measure: use this file, or typical rates.")
     ] = None,
     given: Annotated[
-        Path | None, typer.Option("--from", metavar="PLAN.json", help="Do not measure: what if this plan's were …")
+        Path | None,
+        typer.Option("--from", metavar="PLAN.json", help="Do not measure: take job and rates of this plan."),
     ] = None,
     link: Annotated[
-        float | None, typer.Option(parser=link_rate, help="… on links of this rate, such as 25gbit.")
+        float | None,
+        typer.Option(parser=link_rate, metavar="RATE", help="Plan for links of this rate, such as 25gbit."),
     ] = None,
-    latency: Annotated[float | None, typer.Option(parser=duration, help="… and this latency, such as 20us.")] = None,
+    latency: Annotated[
+        float | None,
+        typer.Option(parser=duration, metavar="TIME", help="Plan for links of this latency, such as 20us."),
+    ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(help="… whose all-reduce is a ring, a tree, or the best of both.")
+        str | None, typer.Option(help="Plan for this all-reduce: ring, tree, or best of both.")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print every term of the arithmetic.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every term of the prediction.")] = False,
     chart: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Draw time against s and the link: .html, or .svg.")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Draw time against s and against the link's rate: .html or .svg."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="Write the plan.")] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the calibration.")] = None,

@@ -27,7 +27,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary of the page as JSON.")] = False,
 ) -> None:
-    """Put runs on one page of charts and tables that needs no network and no other file."""
+    """Put runs on one HTML page of charts and tables, which needs no network and no other file."""
     import laconic.bench  # noqa: F401 (registers the presentations of its suites)
     from laconic.report import read_runs
     from laconic.report import report as make
@@ -51,6 +51,6 @@ def report(
 
 
 def write(output: Path, page: str) -> None:
-    """The page whole or not at all, in the place of whatever was there."""
+    """Write the page in full, or leave what was there."""
     with bad_input(), atomic_write(output) as file:
         file.write(page)
