@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from benchmarks import SUITES
-from laconic.cli.command import with_lists
 from laconic.cli.main import main as run
 from laconic.cli.report import report
 
@@ -35,7 +34,7 @@ class Suites(TyperGroup):
         if SUITES[cmd_name].startswith("laconic."):
             suite = replace(suite, more=lambda options, rows: goals_of_rows(suite.name, rows))
         alone = typer.Typer(add_completion=False)
-        alone.command(name=cmd_name)(with_lists(command(suite)))
+        alone.command(name=cmd_name)(command(suite))
         return typer.main.get_command(alone)
 
 

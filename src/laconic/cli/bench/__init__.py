@@ -5,7 +5,6 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from laconic.cli.command import with_lists
 from laconic.cli.errors import BadInput
 
 MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {
@@ -41,7 +40,7 @@ class Suites(TyperGroup):
         if cmd_name not in SUITES:
             return None
         alone = typer.Typer(add_completion=False)
-        alone.command(name=cmd_name)(with_lists(command(load(SUITES[cmd_name]))))
+        alone.command(name=cmd_name)(command(load(SUITES[cmd_name])))
         return typer.main.get_command(alone)
 
 

@@ -3,7 +3,7 @@
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, Field, fields
 from functools import partial
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from laconic.atomic_write import atomic_write
+from laconic.cli.command import with_lists
 from laconic.cli.errors import BadInput, bad_input, spell
 from laconic.cli.fit_options import names
 from laconic.cli.numbers import whole_number
@@ -51,7 +52,7 @@ def command(suite: "Suite") -> Callable[..., None]:
             for name, (kind, default) in parameters.items()
         ]
     )
-    return run
+    return with_lists(run)
 
 
 def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
@@ -116,9 +117,3 @@ def _spelt(suite: "Suite") -> Iterator[None]:
         yield
     except LaconicError as error:
         raise BadInput(error.message(partial(spell, names=flags))) from error
-
-
-def add(app: typer.Typer, suites: Sequence["Suite"]) -> None:
-    """Give an app a command for each suite."""
-    for suite in suites:
-        app.command(name=suite.name)(command(suite))
