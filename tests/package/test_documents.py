@@ -36,3 +36,10 @@ def test_relative_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+def test_every_path_that_contributing_names_is_there():
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)*/?)`", (ROOT / "CONTRIBUTING.md").read_text())
+    paths = [name for name in named if re.search(r"/|\.(py|md|cff|toml)$", name) and "NAME" not in name]
+    assert len(paths) > 60
+    assert [p for p in paths if not any((root / p).exists() for root in (ROOT, ROOT / "src" / "laconic"))] == []
