@@ -139,7 +139,7 @@ def test_impossible_tolerances(tolerance, said):
 
 
 def test_an_unknown_device():
-    with pytest.raises(ValueError, match="unknown device 'tpu'; choose one of cpu, cuda-ampere, cuda-hopper"):
+    with pytest.raises(ValueError, match="unknown device='tpu'; choose one of cpu, cuda-ampere, cuda-hopper"):
         device_named("tpu")
 
 

@@ -143,8 +143,8 @@ def test_a_bad_problem_is_refused(changes, message):
 
 
 BAD_SETTINGS = [
-    ({"solver": "adam"}, "unknown solver 'adam'; choose one of sgd, ca_sgd"),
-    ({"gradient": "median"}, "unknown gradient 'median'; choose one of mean, sum"),
+    ({"solver": "adam"}, "unknown solver='adam'; choose one of sgd, ca_sgd"),
+    ({"gradient": "median"}, "unknown gradient='median'; choose one of mean, sum"),
     ({"s": 0}, "s must be at least 1, got 0"),
     ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
     ({"n_iter_no_change": 0}, "n_iter_no_change must be at least 1, got 0"),

@@ -75,7 +75,7 @@ def settings(solver, s, b, **changes):
     )
 
 
-class Unheard(Communicator):
+class Silent(Communicator):
     """Two ranks, one without columns: sums stay what they are, yet every message is prepared and taken apart."""
 
     def all_reduce(self, v, *, phase=0):
@@ -109,10 +109,10 @@ def fused(given, how, device, comm=None):
     return state, loss / given.n_rows
 
 
-def talking(device, rank):
-    """With messages, together or ahead of time, the same iterates."""
+def reduces(device, rank):
+    """With messages, one per block or the Gram matrix ahead, the same iterates."""
     given, how = problem("bernoulli", 53, 40), settings("ca_sgd", 4, 5)
-    (alone, _), (found, _) = (fused(given, how, device, comm) for comm in (None, Unheard(rank, 2)))
+    (alone, _), (found, _) = (fused(given, how, device, comm) for comm in (None, Silent(rank, 2)))
     assert relative(found.coef.cpu(), alone.coef.cpu().double()) < 1e-6
 
 
@@ -173,8 +173,8 @@ def interpreted():
     add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, precision="C")
     cases["blocks, unknown link codes"] = (refused, "ca_sgd")
     cases["iterations, unknown link codes"] = (refused, "sgd")
-    cases["both in one message"] = (talking, 0)
-    cases["the Gram matrix ahead of time"] = (talking, 1)
+    cases["both in one message"] = (reduces, 0)
+    cases["the Gram matrix ahead of time"] = (reduces, 1)
     add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)
     add("with replacement", "gaussian", (33, 3), "ca_sgd", 2, 4, order="replacement")
     return cases
@@ -240,11 +240,11 @@ def through_nccl(device):
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("nccl", f"file://{folder}/store", world_size=1, rank=0)
         given, how = on_device(problem("bernoulli", 20_003, 100), device), settings("ca_sgd", 8, 32)
-        talking = solve(given, how, comm=Communicator(0, 2, (Channel(dist.group.WORLD, 0, 2, is_gloo=False),)))
+        reduced = solve(given, how, comm=Communicator(0, 2, (Channel(dist.group.WORLD, 0, 2, is_gloo=False),)))
         dist.destroy_process_group()
     alone = solve(given, how)
-    assert talking.messages > 2 * 20_003 // 32 // 8
-    assert relative(talking.state.coef, alone.state.coef.double()) < 1e-5
+    assert reduced.messages > 2 * 20_003 // 32 // 8
+    assert relative(reduced.state.coef, alone.state.coef.double()) < 1e-5
 
 
 def estimators(device, n):

@@ -178,7 +178,7 @@ def bound(maps: Propagation, knob: Disturbance) -> float:
     """A bound on ‖δx'‖ / ‖x' − x‖: step through the batches with bounds in place of numbers.
 
     For batch j: e = |I − K M D| ζ + |K M| (ρ + q) + ‖Y_k‖ a, over the batches before, bounds how far its margins have
-    moved; with it the knob says what it adds, ζ_j and ρ_j, and the family what its curvature adds, q_j. What a knob
+    moved; from it follow what the knob adds, ζ_j and ρ_j, and what the family's curvature adds, q_j. What a knob
     leaves in the weights themselves, a, grows from batch to batch by no more than ‖I − η H_j‖. Each line depends on
     earlier batches alone, so the bounds hold by induction, whatever their size.
     """

@@ -1,8 +1,9 @@
-"""Which formats a machine has for which knob, and what they cost there."""
+"""Devices: which formats each has for which knob, and what a number costs in each format."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from laconic.errors import InvalidOption, Option
 from laconic.glm.analysis.sample import Sample
 from laconic.glm.precision import KNOBS
 
@@ -15,7 +16,7 @@ MOVED = ("data", "margin", "gram_operand", "gram_wire")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where which format pays.
+    """A kind of machine, by the formats that save something on it.
 
     operands      formats of the Gram product's and the update's operands, most precise first
     accumulators  of the Gram product
@@ -28,7 +29,7 @@ class Device:
     arithmetic: tuple[str, ...]
 
     def formats(self, knob: str) -> tuple[str, ...]:
-        """What a knob can be set to, besides fp64, so that something is gained."""
+        """The formats of a knob that save something on this device, fp32 first; fp64 is always possible."""
         if knob == "gram_accumulate":
             return self.accumulators
         if knob == "gram_operand":
@@ -38,7 +39,7 @@ class Device:
         return STORED if knob in MOVED else self.arithmetic
 
     def analysed(self, knob: str) -> tuple[str, ...]:
-        """What a knob's term is worked out for: the same, and the formats that every knob is compared in."""
+        """The formats for which a knob's term is computed: these, and those in which all knobs are compared."""
         return tuple(dict.fromkeys((*STORED, *self.formats(knob))))
 
 
@@ -50,18 +51,18 @@ DEVICES = {
         Device("cuda-hopper", ("fp32", "tf32", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2"), ("fp32", "fp16"), STORED),
     )
 }
-"""A CPU computes in float32: shorter formats save memory and messages there, and arithmetic in them saves nothing."""
+"""A CPU computes in float32: shorter formats save memory and messages there, but no arithmetic."""
 
 
 def device_named(name: str) -> Device:
-    """A device by name; `ValueError` lists them."""
+    """A device by name; raises InvalidOption for an unknown one."""
     if name not in DEVICES:
-        raise ValueError(f"unknown device {name!r}; choose one of {', '.join(DEVICES)}")
+        raise InvalidOption("unknown ", Option("device", name), f"; choose one of {', '.join(DEVICES)}")
     return DEVICES[name]
 
 
 def counts(sample: Sample) -> dict[str, int]:
-    """How many numbers each knob touches in one outer iteration: what its bytes are multiplied by."""
+    """How many numbers each knob touches in one outer iteration: what a format's bytes are multiplied by."""
     (k, n), n_outputs = sample.Y.shape, sample.x.shape[0]
     triangle = int((sample.cuts[1:] - sample.cuts[:-1]) @ sample.cuts[:-1])
     return {
@@ -78,5 +79,5 @@ def counts(sample: Sample) -> dict[str, int]:
 
 
 def cost(chosen: Mapping[str, str], touched: Mapping[str, int]) -> float:
-    """Bytes of an outer iteration, counting every knob's numbers once: an order of recipes, not a time."""
+    """Bytes of an outer iteration, counting every knob's numbers once: to compare recipes, not to predict a time."""
     return sum(BYTES[chosen[knob]] * touched[knob] for knob in KNOBS)

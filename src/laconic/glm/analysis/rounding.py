@@ -1,4 +1,4 @@
-"""How far rounding to a format moves a number: half a unit in its last place, with subnormal numbers and overflow."""
+"""Bounds on rounding errors: half a unit in the last place, with subnormal numbers and overflow."""
 
 import torch
 
@@ -43,7 +43,7 @@ def _half(size: torch.Tensor, fmt: Format) -> torch.Tensor:
 
 
 def known(a: torch.Tensor, fmt: Format) -> torch.Tensor:
-    """The same for numbers that are known: nothing where a number is one of the format already.
+    """A bound on |fl(a) − a| for known numbers: 0 where a is a number of the format already.
 
     >>> known(torch.tensor([0.5, 0.1], dtype=torch.float64), FORMATS["bf16"]).tolist()[0]
     0.0

@@ -1,4 +1,4 @@
-"""Consecutive batches of one epoch, ready to be stepped through."""
+"""Segments of an epoch: the batches between two callbacks, with their step sizes."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from laconic.glm.solvers.state import State
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Batches of an epoch from where the state stands.
+    """Consecutive batches of an epoch, from the state's next one on.
 
     rows   (k,) rows of the matrix, one batch after another
     cuts   (n + 1,) where each batch begins in `rows`, and where the last ends

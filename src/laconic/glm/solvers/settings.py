@@ -45,11 +45,10 @@ class Settings:
     n_iter_no_change: int = 5
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise InvalidOption("unknown ", Option("solver"), f" {self.solver!r}; choose one of {', '.join(SOLVERS)}")
-        if self.gradient not in GRADIENTS:
-            choices = ", ".join(GRADIENTS)
-            raise InvalidOption("unknown ", Option("gradient"), f" {self.gradient!r}; choose one of {choices}")
+        for name, choices in (("solver", SOLVERS), ("gradient", GRADIENTS)):
+            if getattr(self, name) not in choices:
+                what = Option(name, getattr(self, name))
+                raise InvalidOption("unknown ", what, f"; choose one of {', '.join(choices)}")
         for name in ("s", "max_iter", "n_iter_no_change"):
             if getattr(self, name) < 1:
                 raise InvalidOption(Option(name), f" must be at least 1, got {getattr(self, name)}")

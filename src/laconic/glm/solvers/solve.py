@@ -19,9 +19,9 @@ from laconic.glm.solvers.wire import Wire
 from laconic.kernels import Stream
 
 SEGMENTS = 16
-"""An epoch is cut into about this many segments, after each of which callbacks are called."""
+"""Segments per epoch, about; callbacks are called after each."""
 LEAST_ON_DEVICE = 8192
-"""Iterations of a segment on a GPU, which is waited for after each, if the epoch has so many."""
+"""The least iterations per segment on a GPU, since the host waits for it after each segment."""
 
 Advance = Callable[[Segment], float]
 """Steps through a segment, changing the state's weights; returns Σ w φ."""

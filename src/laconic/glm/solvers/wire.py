@@ -1,6 +1,6 @@
 """Sums over ranks: the AllReduces of margins and Gram matrices, and when a GPU sends them.
 
-`Wire` sums and counts. `Reduction` says when, for the fused solver on a GPU: not at all on one rank (`Local`), in one
+`Wire` sums and counts. `Reduction` decides when, for the fused solver on a GPU: never on one rank (`Local`), in one
 AllReduce per block (`Joint`), or the Gram matrix one block ahead (`Prefetched`).
 """
 
