@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from laconic._version import __version__
 from laconic.codec import Codec, Payload, codec
-from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman
+from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman, TableRANS
 from laconic.errors import BackendUnavailable, CorruptPayload, Disagreement, ExchangeFailed, LaconicError
 from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Torus
 from laconic.kernels import Stream
@@ -68,6 +68,7 @@ __all__ = [
     "SimulatedWorkers",
     "Star",
     "Stream",
+    "TableRANS",
     "Torus",
     "__version__",
     "codec",

@@ -16,6 +16,8 @@ from laconic.coders import CODERS
 
 ALL = {f"{scheme} {coder}": codec(scheme, coder, bucket_size=64) for scheme in ("nuqsgd", "sign") for coder in CODERS}
 ALL["bf16"] = codec("bf16")
+ALL["dithered"] = codec("dithered", error=0.1)
+ALL["dithered, escapes"] = codec("dithered", error=1e-5)
 ALL["nuqsgd fixed, checksum"] = codec("nuqsgd", bucket_size=64, checksum=True)
 ALL["nuqsgd rans, checksum"] = codec("nuqsgd", "rans", bucket_size=64, checksum=True)
 V = torch.randn(1000, generator=torch.Generator().manual_seed(0))

@@ -16,6 +16,7 @@ CODECS = {
     "qsgdinf-8": laconic.QSGDInf(bits=8, bucket_size=256),
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
     "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), laconic.RANS()),
+    "dithered": laconic.Dithered(error=0.3),
     "ef-nuqsgd-elias": Codec(ErrorFeedback(NUQSGD(bits=4, bucket_size=256)), laconic.Elias()),
 }
 

@@ -22,6 +22,7 @@ MEMBERS = {
     "dcd": (DCDPSGD, {"codec": FINE}),
     "dcd-rans": (DCDPSGD, {"codec": Codec(FINE, RANS())}),
     "ecd": (ECDPSGD, {"codec": FINE}),
+    "dcd-dithered": (DCDPSGD, {"codec": laconic.Dithered(error=0.05)}),
     "ecd-elias": (ECDPSGD, {"codec": Codec(FINE, laconic.Elias())}),
     "ecd-paper": (ECDPSGD, {"codec": FINE, "reference": "zero"}),
     "ecd-atc": (ECDPSGD, {"codec": FINE, "order": "adapt_then_combine"}),

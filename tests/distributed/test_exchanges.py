@@ -16,12 +16,13 @@ CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "ef-sign", "ef-nuqsgd"]
 MEMBERS = [("all_reduce", "fp32", "fixed"), ("all_reduce", "bf16", "fixed"), ("nothing", "fp32", "fixed")]
 MEMBERS += [(exchange, codec, "fixed") for exchange in ("all_gather", "scatter_reduce") for codec in CODECS]
 MEMBERS += [(exchange, "nuqsgd", coder) for exchange in ("all_gather", "scatter_reduce") for coder in ("rans", "elias")]
+MEMBERS += [(exchange, "dithered", None) for exchange in ("all_gather", "scatter_reduce")]
 MEMBERS += [("auto", "nuqsgd", "fixed")]
 SIZES = [0, 1, 5, 300, 3001]
 
 
-def member(exchange: str, scheme: str, coder: str) -> tuple:
-    options = {} if scheme in ("fp32", "bf16") else {"bucket_size": 64}
+def member(exchange: str, scheme: str, coder: str | None) -> tuple:
+    options = {} if scheme in ("fp32", "bf16", "dithered") else {"bucket_size": 64}
     codec = laconic.codec(scheme, coder, **options)
     return by_name(exchange, codec, size=4), codec
 

@@ -12,6 +12,7 @@ from laconic import NUQSGD, Codec, ErrorFeedback, Sign
 CODECS = {
     "nuqsgd": NUQSGD(bits=4, bucket_size=256),
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
+    "ef-dithered": ErrorFeedback(laconic.Dithered(error=0.3)),
     "ef-nuqsgd-rans": Codec(ErrorFeedback(NUQSGD(bits=2, bucket_size=256)), laconic.RANS()),
 }
 
@@ -55,6 +56,7 @@ def interrupted(group, codec, exchange):
         ("nuqsgd", "all_gather"),
         ("ef-sign", "scatter_reduce"),
         ("ef-nuqsgd-rans", "all_gather"),
+        ("ef-dithered", "scatter_reduce"),
         pytest.param("nuqsgd", "scatter_reduce", marks=pytest.mark.exhaustive),
         pytest.param("ef-sign", "all_gather", marks=pytest.mark.exhaustive),
         pytest.param("ef-nuqsgd-rans", "scatter_reduce", marks=pytest.mark.exhaustive),

@@ -5,12 +5,13 @@ import torch
 from models import batch, network, sgd, weights, wrap
 
 import laconic
-from laconic import NUQSGD, RANS, Codec, ErrorFeedback, Policy, Sign
+from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Policy, Sign
 from laconic.training.ddp import compressor_of
 
 CODECS = {
     "nuqsgd": NUQSGD(bits=4, bucket_size=256),
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
+    "dithered": Dithered(bits=1.5),
     "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), RANS()),
 }
 POLICIES = {

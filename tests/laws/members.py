@@ -61,7 +61,7 @@ def with_bucket(quantizer, bucket_size: int):
     """The same quantizer with another bucket size; `Identity` has none."""
     if isinstance(quantizer, ErrorFeedback):
         return ErrorFeedback(with_bucket(quantizer.inner, bucket_size))
-    return quantizer if isinstance(quantizer, Identity) else replace(quantizer, bucket_size=bucket_size)
+    return replace(quantizer, bucket_size=bucket_size) if isinstance(quantizer, Bucketed) else quantizer
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

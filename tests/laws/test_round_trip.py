@@ -47,7 +47,7 @@ def test_a_payload_holds_everything(quantizer):
         codec = Codec(with_bucket(quantizer, bucket_size))
         v = inputs(n)["normal"]
         payload = codec.encode(v, memory=codec.new_memory(v))
-        assert payload.n_bytes == codec.max_bytes(n)
+        assert payload.n_bytes == codec.max_bytes(n) if codec.fixed_size else payload.n_bytes <= codec.max_bytes(n)
         assert payload.header.n == n
         sent = type(payload).from_bytes(payload.to_bytes())
         assert same_bits(codec.decode(sent), codec.decode(payload)), (n, bucket_size)

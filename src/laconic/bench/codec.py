@@ -14,7 +14,7 @@ from laconic.bench.protocol import Spread, compare, measure, one_thread
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.bench.survey import NAMES, Scheme, empirical_entropy, schemes
 from laconic.codec import Codec
-from laconic.coders import Coder, FixedWidth, Shape
+from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf
@@ -239,7 +239,7 @@ def coder_cases(bucket_size: int, only: Sequence[str]) -> list[tuple[Bucketed, s
     return [(quantizer, coder) for quantizer, coder in cases if coder in only]
 
 
-def coder_rows(quantizer: Bucketed, coder: Coder, options: CodecOptions, v: torch.Tensor) -> list[Row]:
+def coder_rows(quantizer: Bucketed, coder: SymbolCoder, options: CodecOptions, v: torch.Tensor) -> list[Row]:
     """Symbols of v (n,) to bytes and back by a lossless coder, on one core."""
     label = f"{coder.name} on {quantizer.name}-{quantizer.bits}"
     symbols = quantizer.quantize(v, STREAM).symbols

@@ -9,14 +9,14 @@ from laconic.bench.checks import relative_error
 from laconic.bench.protocol import Spread, measure
 from laconic.bench.suite import check_names
 from laconic.codec import Codec
-from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman, Shape
+from laconic.coders import RANS, Elias, FixedWidth, Huffman, Shape, SymbolCoder
 from laconic.kernels import Stream, select
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 
 BITS = (2, 4, 8)
 NAMES = ("fp32", "bf16", "qsgd", "nuqsgd", "qsgdinf", "sign", "ef-sign")
 ABOUT_EQUAL = 1.15
-CODERS: tuple[Coder, ...] = (FixedWidth(), Elias(), Huffman(), RANS())
+CODERS: tuple[SymbolCoder, ...] = (FixedWidth(), Elias(), Huffman(), RANS())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Three ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
+"""Four ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
 
 Fused      one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
 Raw        values in float32 or bfloat16, as they are
+Tabled     dithered values, rounded and entropy-coded by one kernel
 Stepwise   anything else: quantize, then code; decode, then dequantize
 """
 
@@ -9,15 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import torch
 
 from laconic.codec.layout import Layout
 from laconic.codec.payload import Payload
-from laconic.coders import FixedWidth
-from laconic.kernels import Backend, Stream
+from laconic.coders import FixedWidth, SymbolCoder, TableRANS
+from laconic.kernels import Backend, DitherBackend, Stream
 from laconic.kernels import select as _select
-from laconic.quantizers import Bucketed, ErrorFeedback, Identity, Quantized, Quantizer
+from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer
 
 select = lru_cache(maxsize=64)(_select)
 """The backend by name and device; asked for with every payload, and finding a module takes a while."""
@@ -30,7 +32,11 @@ def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
         return Fused(quantizer, layout, backend, core)
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Identity):
         return Raw(quantizer, layout, backend, core)
-    return Stepwise(quantizer, layout, backend, core)
+    if isinstance(layout.coder, TableRANS) and isinstance(core, Dithered):
+        return Tabled(quantizer, layout, backend, core, layout.coder)
+    if isinstance(layout.coder, SymbolCoder) and not isinstance(core, Dithered):
+        return Stepwise(quantizer, layout, backend, core, layout.coder)
+    raise ValueError(f"{core} is coded by TableRANS(), and by no other coder; got {layout.coder}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +151,48 @@ class Raw(Body):
 
 
 @dataclass(frozen=True, slots=True)
+class Tabled(Body):
+    """One kernel rounds and codes, one decodes, subtracts the dither and adds. On a GPU, both run on the host."""
+
+    core: Dithered
+    coder: TableRANS
+
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+        layout, n = self.layout, v.numel()
+        given = v if self._here(v.device) else v.cpu()
+        kernels = cast(DitherBackend, self._kernels(given.device))
+        steps, shape = self.core.steps(given, self.backend)
+        made = self.coder.encode_values(given, steps, self.core.bucket_size, stream.key, shape, kernels)
+        data = layout.new_with_key(n, given.device, made.numel(), stream.key)
+        norms, coded = layout.split(data, n)
+        norms.copy_(steps)
+        coded.copy_(made)
+        return data.to(v.device)
+
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        here = self._here(out.device)
+        given, target = (data, out) if here else (data.cpu(), out.cpu())
+        steps, coded = self.layout.split(given, out.numel())
+        key, kernels = Payload(given).header.stream_key, cast(DitherBackend, self._kernels(given.device))
+        self.coder.decode_values(coded, steps, self.core.bucket_size, key, target, weight, accumulate, kernels)
+        if not here:
+            out.copy_(target)
+
+    def _here(self, device: torch.device) -> bool:
+        """Whether the backend has these kernels for tensors on `device`."""
+        return hasattr(self._kernels(device), "dither_encode")
+
+
+@dataclass(frozen=True, slots=True)
 class Stepwise(Body):
     """The quantizer's own methods, then the coder's."""
+
+    coder: SymbolCoder
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
         layout, n = self.layout, v.numel()
         quantized = self.core.quantize(v, stream, backend=self.backend)
-        made = layout.coder.encode(quantized.symbols, layout.shape(n), self._kernels(v.device))
+        made = self.coder.encode(quantized.symbols, layout.shape(n), self._kernels(v.device))
         data = layout.new(n, v.device, out, made.numel())
         norms, coded = layout.split(data, n)
         norms.copy_(quantized.norms)
@@ -161,7 +202,7 @@ class Stepwise(Body):
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
         layout, n = self.layout, out.numel()
         norms, coded = layout.split(data, n)
-        symbols = layout.coder.decode(coded, layout.shape(n), self._kernels(data.device))
+        symbols = self.coder.decode(coded, layout.shape(n), self._kernels(data.device))
         values = self.core.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
         if accumulate:
             out.add_(values)

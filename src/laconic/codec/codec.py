@@ -11,9 +11,9 @@ from laconic.checks import check_int
 from laconic.codec.bodies import Body, body_for
 from laconic.codec.layout import MAX_VALUES, Layout
 from laconic.codec.payload import Payload
-from laconic.coders import Coder, FixedWidth
+from laconic.coders import Coder, FixedWidth, SymbolCoder, TableRANS
 from laconic.kernels import BACKENDS, Stream
-from laconic.quantizers import Quantizer
+from laconic.quantizers import Dithered, Quantizer
 from laconic.quantizers.base import flat
 
 
@@ -21,8 +21,9 @@ from laconic.quantizers.base import flat
 class Codec:
     """One quantizer and one coder.
 
-    quantizer  what is lost: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Identity`
-    coder      how the symbols become bytes: `FixedWidth` (default), `Elias`, `Huffman`, `RANS`
+    quantizer  what is lost: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Dithered`, `Identity`
+    coder      how the symbols become bytes: `FixedWidth` (default), `Elias`, `Huffman`, `RANS`;
+               for `Dithered`, `TableRANS`
     backend    "auto", or a kernel backend by name, which then never falls back
     checksum   whether payloads carry a CRC-32 of their body, and only such are decoded: for files, and for links that
                do not check what they carry. The host computes it, so it waits for payloads on a GPU and copies them.
@@ -38,7 +39,7 @@ class Codec:
     """
 
     quantizer: Quantizer
-    coder: Coder = field(default_factory=FixedWidth)
+    coder: Coder = field(default=None)  # type: ignore[assignment]
     backend: str = "auto"
     checksum: bool = False
     layout: Layout = field(init=False, compare=False, repr=False)
@@ -47,14 +48,17 @@ class Codec:
     def __post_init__(self) -> None:
         if not isinstance(self.quantizer, Quantizer):
             raise TypeError(f"quantizer must be one such as NUQSGD(bits=4), got {self.quantizer!r}")
+        core = self.quantizer.core
+        given: object = self.coder
+        if given is None:
+            object.__setattr__(self, "coder", TableRANS() if isinstance(core, Dithered) else FixedWidth())
         if not isinstance(self.coder, Coder):
             raise TypeError(f"coder must be one such as FixedWidth() or RANS(), got {self.coder!r}")
-        if self.quantizer.bits > self.coder.max_bits:
+        if isinstance(self.coder, SymbolCoder) and core.symbol_bits > self.coder.max_bits:
             raise ValueError(
-                f"{self.quantizer} makes symbols of {self.quantizer.bits} bits, "
+                f"{self.quantizer} makes symbols of {core.symbol_bits} bits, "
                 f"{self.coder.name} codes at most {self.coder.max_bits}; use FixedWidth()"
             )
-        core = self.quantizer.core
         for part in (core, self.coder):
             check_int("wire_id", part.wire_id, 0, 255, owner=part.name)
         if self.backend not in BACKENDS:
@@ -156,13 +160,16 @@ def _require_row(out: torch.Tensor) -> None:
         raise ValueError("out must not require grad, for decoding has no gradient; pass out.detach()")
 
 
-def codec(scheme: str, coder: str = "fixed", *, backend: str = "auto", checksum: bool = False, **options: Any) -> Codec:
+def codec(
+    scheme: str, coder: str | None = None, *, backend: str = "auto", checksum: bool = False, **options: Any
+) -> Codec:
     """A codec by the names of its scheme and coder; options (`bits`, `bucket_size`, `p`) go to the scheme.
 
     >>> codec("nuqsgd", "rans", bits=4).quantizer
     NUQSGD(bits=4, bucket_size=8192, p=0.5)
     """
-    return Codec(quantizers.by_name(scheme, **options), coders.by_name(coder), backend, checksum)
+    chosen: Any = None if coder is None else coders.by_name(coder)
+    return Codec(quantizers.by_name(scheme, **options), chosen, backend, checksum)
 
 
 def codec_for(what: Codec | Quantizer | str) -> Codec:

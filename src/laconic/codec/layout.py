@@ -61,7 +61,7 @@ class Layout:
 
     def shape(self, n: int) -> Shape:
         """What the coder must know of n values' symbols."""
-        return Shape(n, self.quantizer.bits, self.quantizer.bucket_size)
+        return Shape(n, self.quantizer.symbol_bits, self.quantizer.bucket_size)
 
     def first_coded(self, n: int) -> int:
         """Where the norms of n values end and the coded symbols begin."""
@@ -74,11 +74,11 @@ class Layout:
         n = check_int("n", n, 0, MAX_VALUES)
         return self.first_coded(n) + self.coder.max_bytes(self.shape(n))
 
-    def header(self, n: int, coded_bytes: int) -> Header:
+    def header(self, n: int, coded_bytes: int, key: int = 0) -> Header:
         """The header of n values in so many bytes of coded symbols."""
         quantizer, flags = self.quantizer, CHECKSUM * self.checksum
-        ids = quantizer.wire_id, quantizer.bits, self.coder.wire_id, quantizer.bucket_size
-        return Header(*ids, n, coded_bytes, self._fingerprint, flags)
+        ids = quantizer.wire_id, quantizer.symbol_bits, self.coder.wire_id, quantizer.bucket_size
+        return Header(*ids, n, coded_bytes, self._fingerprint, flags, key)
 
     def frame(self, n: int, coded_bytes: int | None = None) -> Frame:
         """The frame of n values in so many bytes of coded symbols; coders of fixed size know how many."""
@@ -93,6 +93,13 @@ class Layout:
                 self._frames.clear()
             self._frames[n] = made
         return made
+
+    def new_with_key(self, n: int, device: torch.device, coded_bytes: int, key: int) -> torch.Tensor:
+        """A payload's bytes with a header that holds the key of random numbers; new memory."""
+        header = bytearray(self.header(n, coded_bytes, key).to_bytes())
+        out = torch.empty(self.first_coded(n) + coded_bytes, dtype=torch.uint8, device=device)
+        out[:HEADER_BYTES] = torch.frombuffer(header, dtype=torch.uint8).to(device)
+        return out
 
     def new(
         self, n: int, device: torch.device, out: torch.Tensor | None = None, coded_bytes: int | None = None
@@ -140,7 +147,8 @@ class Layout:
         """A payload may have a checksum that nobody asked for, and lack none that somebody did."""
         if self.checksum and not header.flags & CHECKSUM:
             raise CorruptPayload("payload has no checksum, this codec expects one; encode with checksum=True")
-        expected = self.header(header.n if n is None else n, header.coded_bytes)
+        key = header.stream_key if self.quantizer.draws_again else 0
+        expected = self.header(header.n if n is None else n, header.coded_bytes, key)
         for name in ("quantizer", "bits", "coder", "bucket_size", "n", "fingerprint", "stream_key", "step_size"):
             got, want = getattr(header, name), getattr(expected, name)
             if repr(got) != repr(want):  # which tells -0.0 from 0.0

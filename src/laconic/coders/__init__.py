@@ -1,18 +1,19 @@
 """Coders: lossless maps between symbols and bytes."""
 
-from laconic.coders.base import Coder, Shape
+from laconic.coders.base import Coder, Shape, SymbolCoder
 from laconic.coders.elias import Elias
 from laconic.coders.fixed_width import FixedWidth
 from laconic.coders.huffman import Huffman
 from laconic.coders.rans import RANS
+from laconic.coders.tables import TableRANS
 
-__all__ = ["CODERS", "RANS", "Coder", "Elias", "FixedWidth", "Huffman", "Shape", "by_name"]
+__all__ = ["CODERS", "RANS", "Coder", "Elias", "FixedWidth", "Huffman", "Shape", "SymbolCoder", "TableRANS", "by_name"]
 
-CODERS: dict[str, type[Coder]] = {coder.name: coder for coder in (FixedWidth, Elias, Huffman, RANS)}
+CODERS: dict[str, type[SymbolCoder]] = {coder.name: coder for coder in (FixedWidth, Elias, Huffman, RANS)}
 """By the names that command lines and configurations use."""
 
 
-def by_name(name: str) -> Coder:
+def by_name(name: str) -> SymbolCoder:
     """The coder called `name`, with its default options.
 
     >>> by_name("rans")

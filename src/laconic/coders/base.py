@@ -28,7 +28,7 @@ class Shape:
 
 
 class Coder(ABC):
-    """Lossless map between symbols and bytes: `decode(encode(symbols)) == symbols`.
+    """A lossless code, and the sizes it takes.
 
     Every decoder treats its input as hostile: it raises `CorruptPayload`, and never reads out of bounds or loops.
     """
@@ -36,7 +36,6 @@ class Coder(ABC):
     name: ClassVar[str]
     wire_id: ClassVar[int]
     fixed_size: ClassVar[bool]
-    max_bits: ClassVar[int] = 8
 
     @abstractmethod
     def max_bytes(self, shape: Shape) -> int:
@@ -45,6 +44,12 @@ class Coder(ABC):
     def min_bytes(self, shape: Shape) -> int:
         """Fewest bytes `encode` can return, by which the size of a payload bounds the values it can claim to hold."""
         return self.max_bytes(shape) if self.fixed_size else 0
+
+
+class SymbolCoder(Coder):
+    """A code of symbols, whatever quantizer made them: `decode(encode(symbols)) == symbols`."""
+
+    max_bits: ClassVar[int] = 8
 
     @abstractmethod
     def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:

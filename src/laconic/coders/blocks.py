@@ -12,13 +12,13 @@ from typing import ClassVar
 
 import torch
 
-from laconic.coders.base import WORD_BYTES, Coder, Shape, aligned
+from laconic.coders.base import WORD_BYTES, Shape, SymbolCoder, aligned
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks
 from laconic.kernels.layout import n_blocks
 
 
-class BlockCoder(Coder):
+class BlockCoder(SymbolCoder):
     """A coder of variable size: one table for all symbols, and blocks of symbols that are coded on their own."""
 
     fixed_size: ClassVar[bool] = False

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from laconic.coders.base import Coder, Shape, aligned
+from laconic.coders.base import Shape, SymbolCoder, aligned
 from laconic.kernels import Backend
 from laconic.kernels.layout import packed_bytes
 
@@ -13,7 +13,7 @@ _WORDS = {16: torch.int16, 32: torch.int32}
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWidth(Coder):
+class FixedWidth(SymbolCoder):
     """Each symbol in `bits` bits, so the size is known in advance and one collective does.
 
         size in bytes = packed_bytes(n, bits, bucket_size)      1 to 8 bits, packed bucket by bucket

@@ -56,7 +56,7 @@ class ScatterReduce(Exchange):
             )
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
-        cuts = chunk_cuts(task.v.numel(), task.codec.quantizer.bucket_size, comm.size)
+        cuts = chunk_cuts(task.v.numel(), task.codec.quantizer.cut_size, comm.size)
         under_way = _UnderWay(task, comm, self.second_codec(task.codec), cuts)
         codes = under_way.send_chunks()
         yield
@@ -65,7 +65,7 @@ class ScatterReduce(Exchange):
         return Exchanged(under_way.collect(averages), under_way.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
-        cuts = chunk_cuts(n, codec.quantizer.bucket_size, size)
+        cuts = chunk_cuts(n, codec.quantizer.cut_size, size)
         sizes = [last - first for first, last in pairwise(cuts)]
         second = self.second_codec(codec)
         return (size - 1) * codec.max_bytes(max(sizes)) + sum(second.max_bytes(m) for m in sizes[1:])

@@ -243,7 +243,7 @@ def average_in_pieces(
     v = v.reshape(-1)
     average = torch.empty(v.numel(), dtype=torch.float32, device=v.device) if out is None else out
     handles = []
-    for first, last in pieces(v.numel(), piece_values, codec.quantizer.bucket_size * pipeline.comm.size):
+    for first, last in pieces(v.numel(), piece_values, codec.quantizer.cut_size * pipeline.comm.size):
         part = memory[first:last] if memory is not None and memory.numel() else memory
         at = stream.at(tensor=f"{stream.tensor}+{first}")
         task = Task(v[first:last], codec, at, part, measure_error, average[first:last])

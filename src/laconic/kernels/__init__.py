@@ -1,7 +1,18 @@
 """Kernels: arrays in, arrays out. `reference` is the specification; `cpu` and `gpu` must agree with it bit for bit."""
 
-from laconic.kernels.backend import BACKENDS, Backend, Blocks, FeedbackBackend, select
+from laconic.kernels.backend import BACKENDS, Backend, Blocks, DitherBackend, FeedbackBackend, select
 from laconic.kernels.grid import Grid, Norm, Rounding
 from laconic.kernels.stream import Stream
 
-__all__ = ["BACKENDS", "Backend", "Blocks", "FeedbackBackend", "Grid", "Norm", "Rounding", "Stream", "select"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Blocks",
+    "DitherBackend",
+    "FeedbackBackend",
+    "Grid",
+    "Norm",
+    "Rounding",
+    "Stream",
+    "select",
+]

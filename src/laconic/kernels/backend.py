@@ -93,6 +93,29 @@ class Backend(Protocol):
         """Symbols and the index of the first corrupt block, or -1."""
 
 
+class DitherBackend(Backend, Protocol):
+    """A backend that also rounds with subtractive dither and codes in one pass; `kernels.dither` explains the code."""
+
+    def cell_moments(self, v: torch.Tensor) -> torch.Tensor:
+        """(2, n_cells) float64: Σ|x| and Σx² of each cell of 512 values."""
+
+    def dither_encode(self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
+        """Values (n,) to blocks; value i has the step steps[i // step_size], step_size a whole number of cells."""
+
+    def dither_decode(
+        self,
+        blocks: Blocks,
+        steps: torch.Tensor,
+        step_size: int,
+        key: int,
+        shape: int,
+        out: torch.Tensor,
+        weight: float,
+        accumulate: bool,
+    ) -> int:
+        """out = weight * values, or out += the same; returns the first corrupt block or -1."""
+
+
 @runtime_checkable
 class FeedbackBackend(Protocol):
     """A backend that also rounds, packs and updates an error memory in one pass over memory."""

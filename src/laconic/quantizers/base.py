@@ -21,18 +21,21 @@ MAX_BUCKET_SIZE = 2**31 - 1
 class Quantized:
     """What is left of a tensor: one symbol per value and one norm per bucket.
 
-    symbols  (n,) uint8; int16 or int32 for `Identity`
-    norms    (n_buckets,) float32; empty for `Identity`
+    symbols  (n,) uint8; int16 or int32 for `Identity`, int32 for `Dithered`
+    norms    (n_buckets,) float32; empty for `Identity`, steps for `Dithered`
+    key      of the random numbers that `dequantize` draws again; 0 where it draws none
     """
 
     symbols: torch.Tensor
     norms: torch.Tensor
+    key: int = 0
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Quantized):
             return NotImplemented
         pairs = ((self.symbols, other.symbols), (self.norms.view(torch.int32), other.norms.view(torch.int32)))
-        return all(a.device == b.device and torch.equal(a, b) for a, b in pairs)  # bit by bit: NaN is NaN
+        same = all(a.device == b.device and torch.equal(a, b) for a, b in pairs)  # bit by bit: NaN is NaN
+        return same and self.key == other.key
 
     def __hash__(self) -> int:
         return hash((self.symbols.numel(), self.norms.numel()))
@@ -50,6 +53,8 @@ class Quantizer(ABC):
 
     name: ClassVar[str]
     wire_id: ClassVar[int]
+    draws_again: ClassVar[bool] = False
+    """Whether decoding draws the encoder's random numbers again, so that a payload carries their key."""
     bits: int
     bucket_size: int
 
@@ -78,6 +83,16 @@ class Quantizer(ABC):
     def examples(cls) -> "list[Quantizer]":
         """The configurations that every law is tested over."""
         return [cls()]
+
+    @property
+    def cut_size(self) -> int:
+        """Where a tensor that is sent in parts may be cut: at multiples of so many values."""
+        return self.bucket_size
+
+    @property
+    def symbol_bits(self) -> int:
+        """Width of a symbol on the wire; 0 where symbols have none of their own."""
+        return self.bits
 
     @property
     def fingerprint(self) -> int:

@@ -57,6 +57,10 @@ class ErrorFeedback(Quantizer):
         return self.inner.bucket_size
 
     @property
+    def cut_size(self) -> int:
+        return self.inner.cut_size
+
+    @property
     def core(self) -> Quantizer:
         return self.inner.core
 

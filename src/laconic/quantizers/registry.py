@@ -6,15 +6,16 @@ from functools import partial
 from typing import Any
 
 from laconic.quantizers.base import Quantizer
+from laconic.quantizers.dithered import Dithered
 from laconic.quantizers.error_feedback import ErrorFeedback
 from laconic.quantizers.identity import Identity
 from laconic.quantizers.nuqsgd import NUQSGD
 from laconic.quantizers.qsgd import QSGD, QSGDInf
 from laconic.quantizers.sign import Sign
 
-__all__ = ["NUQSGD", "QSGD", "ErrorFeedback", "Identity", "QSGDInf", "Sign"]
+__all__ = ["NUQSGD", "QSGD", "Dithered", "ErrorFeedback", "Identity", "QSGDInf", "Sign"]
 
-SCHEMES: tuple[type[Quantizer], ...] = (Identity, NUQSGD, QSGD, QSGDInf, Sign)
+SCHEMES: tuple[type[Quantizer], ...] = (Identity, NUQSGD, QSGD, QSGDInf, Sign, Dithered)
 """All that make symbols, by their number on the wire."""
 BY_NAME: dict[str, Callable[..., Quantizer]] = {
     **{dtype: partial(Identity, dtype) for dtype in ("fp32", "bf16")},

@@ -2,6 +2,7 @@
 
 import laconic.kernels.cpu.threads  # noqa: F401 (first: kernels need its check)
 from laconic.kernels.cpu.blocks import histogram
+from laconic.kernels.cpu.dither import cell_moments, dither_decode, dither_encode
 from laconic.kernels.cpu.elias import elias_decode, elias_encode
 from laconic.kernels.cpu.fused import (
     dequantize,
@@ -17,7 +18,10 @@ from laconic.kernels.cpu.prefix import huffman_decode, huffman_encode
 from laconic.kernels.cpu.rans import rans_decode, rans_encode
 
 __all__ = [
+    "cell_moments",
     "dequantize",
+    "dither_decode",
+    "dither_encode",
     "elias_decode",
     "elias_encode",
     "histogram",

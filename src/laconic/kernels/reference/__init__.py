@@ -1,6 +1,7 @@
 """Plain torch, mirroring the equations: slow, on any device, and the specification of every other backend."""
 
 from laconic.kernels.reference.bitstream import histogram
+from laconic.kernels.reference.dither import cell_moments, dither_decode, dither_encode
 from laconic.kernels.reference.elias import elias_decode, elias_encode
 from laconic.kernels.reference.fused import quantize_pack, scale, unpack_dequantize
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
@@ -10,7 +11,10 @@ from laconic.kernels.reference.rans import rans_decode, rans_encode
 from laconic.kernels.reference.rounding import dequantize, quantize
 
 __all__ = [
+    "cell_moments",
     "dequantize",
+    "dither_decode",
+    "dither_encode",
     "elias_decode",
     "elias_encode",
     "histogram",

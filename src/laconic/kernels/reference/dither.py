@@ -1,0 +1,257 @@
+"""Subtractive dither and its code in plain torch and Python: the specification.
+
+Values are cut into blocks of 65,536 and these into cells of 512 (`kernels.dither` explains cells, scales, digits and
+laws). A block is coded by itself with 16 rANS states x, all 2**16 at first, as in `reference/rans.py` but with
+frequencies that sum to 2**12 and a law of its own for every symbol. The decoder takes, cell by cell,
+
+    1. the cell's scale less that of the cell before (0 before the first), modulo 36: from state (cell mod 16)
+    2. the bytes of digits: byte j from state j mod 16, by the law of the scale and of that state's class. Byte 16 g + s
+       holds the digits of values 16 (D g + d) + s of the cell, d = 0 … D − 1 = 8/w − 1, the first in the lowest bits
+    3. one tail symbol for every escaped value, in the order of the values: the e-th from state e mod 16
+
+and the encoder goes the same way backwards. Past the end of the values, the last cell is filled up with zeros.
+
+    words of a block    16 final states, the 16-bit units two per word, and the raw values from the last to the first
+
+A block is accepted only if all states come back to 2**16 and all words are used.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from laconic.kernels.backend import Blocks
+from laconic.kernels.dither import (
+    CELL,
+    FIXED_LIMIT,
+    FIXED_POINT,
+    LOWEST_STATE,
+    N_CLASSES,
+    N_SCALES,
+    N_STATES,
+    N_STRATA,
+    PRECISION,
+    RAW,
+    RAW_ABOVE,
+    TAIL_LIMIT,
+    TOTAL,
+    Laws,
+    laws,
+    scale_of,
+)
+from laconic.kernels.layout import BLOCK_SIZE
+from laconic.kernels.reference.bitstream import _to_int32, block_starts
+from laconic.kernels.reference.random import bucket_keys, hash32
+from laconic.kernels.reference.rounding import range_guard
+
+BEYOND = 2**20
+"""In the place of κ, for a value that is sent raw."""
+Symbol = tuple[int, int, int, int]
+"""State, start and frequency of its law's symbol, and the symbol."""
+
+
+def cell_moments(v: torch.Tensor) -> torch.Tensor:
+    """(2, n_cells) float64: Σ|x| and Σx² of each cell."""
+    x = torch.nn.functional.pad(v.double(), (0, -v.numel() % CELL)).view(-1, CELL)
+    return torch.stack([x.abs().sum(1), x.square().sum(1)])
+
+
+def dither_bits(key: int, n: int, device: torch.device) -> torch.Tensor:
+    """(n,) int64: the 24 random bits q of each value, its stratum in the highest four."""
+    i = torch.arange(n, device=device)
+    block, offset = i // BLOCK_SIZE, i % BLOCK_SIZE
+    k0, k1 = (half[block] for half in bucket_keys(key, int(-(-n // BLOCK_SIZE)), device))
+    rotation = hash32(BLOCK_SIZE + offset // CELL, k0, k1)
+    return (offset + rotation) % N_STRATA << 20 | hash32(offset, k0, k1) >> 12
+
+
+def dither_offset(q: torch.Tensor) -> torch.Tensor:
+    """u = (2 q + 1 − 2²⁴) / 2²⁵, float32."""
+    return (2 * q + 1 - 2**24).float() * 2.0**-25
+
+
+def scaled(v: torch.Tensor, steps: torch.Tensor, step_size: int) -> torch.Tensor:
+    """t = x/Δ (n,) float32, and 0 where the step is zero or not finite."""
+    usable, guard = (steps > 0) & steps.isfinite(), range_guard(steps)
+    inverse = torch.where(usable, 1 / (steps * guard), 0.0)
+    index = torch.arange(v.numel(), device=v.device) // step_size
+    return (torch.where(usable[index], v.float(), 0.0) * guard[index]) * inverse[index]
+
+
+def dither_quantize(
+    v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """κ (n,) int64 of each value, BEYOND for those to be sent raw, and the magnitude (n_cells,) int64 of each cell.
+
+    k = round(t + u), halves to even, with t = (x g) · (1 / (Δ g)) in float32. The guard g, 1 or 2**±64, keeps 1 / (Δ g)
+    within float32 (`rounding.range_guard`).
+    """
+    n, t = v.numel(), scaled(v, steps, step_size)
+    q = dither_bits(key, n, v.device)
+    k = torch.where(t.abs() <= RAW_ABOVE, (t + dither_offset(q)).round(), float(BEYOND)).long()
+    fixed = (t.abs().clamp(max=FIXED_LIMIT) * FIXED_POINT).long()
+    cells = torch.nn.functional.pad(fixed, (0, -n % CELL)).view(-1, CELL).sum(1)
+    return torch.where((q >= 2**23) | (k == BEYOND), k, -k), cells
+
+
+def dither_dequantize(kappa: torch.Tensor, scales: torch.Tensor, step_size: int, key: int) -> torch.Tensor:
+    """(k − u) · scale (n,), float32; a scale is Δ times the weight."""
+    q = dither_bits(key, kappa.numel(), kappa.device)
+    k = torch.where(q >= 2**23, kappa, -kappa).float()
+    return (k - dither_offset(q)) * scales[torch.arange(kappa.numel(), device=kappa.device) // step_size]
+
+
+def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
+    """Values (n,) to blocks.
+
+    steps      (n_steps,) float32: value i has the step Δ = steps[i // step_size]
+    step_size  a whole number of cells
+    """
+    kappa, magnitudes = dither_quantize(v, steps, step_size, key)
+    strata = dither_bits(key, v.numel(), v.device) >> 20
+    parts = []
+    for first in range(0, v.numel(), BLOCK_SIZE):
+        part = slice(first, first + BLOCK_SIZE)
+        cells = magnitudes[first // CELL : (first + BLOCK_SIZE) // CELL]
+        parts.append(_encode_block(v[part].float(), kappa[part], strata[part], cells.tolist(), laws(shape)))
+    sizes = torch.tensor([len(part) for part in parts], dtype=torch.int32, device="cpu")
+    return sizes.to(v.device), _to_int32(word for part in parts for word in part).to(v.device)
+
+
+def dither_decode(
+    blocks: Blocks,
+    steps: torch.Tensor,
+    step_size: int,
+    key: int,
+    shape: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+) -> int:
+    """out = weight * values, or out += the same; returns the first corrupt block or -1, and `out` is undefined then."""
+    n = out.numel()
+    starts, bad = block_starts(blocks, n)
+    if bad >= 0:
+        return bad
+    strata = (dither_bits(key, n, torch.device("cpu")) >> 20).tolist()
+    kappa: list[int] = []
+    raw: dict[int, float] = {}
+    for block, (start, stop) in enumerate(pairwise(starts)):
+        first = block * BLOCK_SIZE
+        words = [word % 2**32 for word in blocks[1][start:stop].tolist()]
+        found = _decode_block(words, strata[first : first + BLOCK_SIZE], laws(shape))
+        if found is None:
+            return block
+        kappa += found[0]
+        raw |= {first + i: value for i, value in found[1].items()}
+    values = dither_dequantize(torch.tensor(kappa, device=out.device), steps * weight, step_size, key)
+    for i, value in raw.items():
+        values[i] = float(np.float32(value) * np.float32(weight))
+    out.copy_(out + values if accumulate else values)
+    return -1
+
+
+def _class_of(stratum: int) -> int:
+    return stratum - N_CLASSES if stratum >= N_CLASSES else N_CLASSES - 1 - stratum
+
+
+def _encode_block(
+    v: torch.Tensor, kappa: torch.Tensor, strata: torch.Tensor, magnitudes: list[int], tables: Laws
+) -> list[int]:
+    pad = -v.numel() % CELL
+    values, symbols = v.tolist() + [0.0] * pad, kappa.tolist() + [0] * pad
+    plan: list[Symbol] = []
+    raw: list[float] = []
+    before = 0
+    for cell, magnitude in enumerate(magnitudes):
+        part, scale = slice(cell * CELL, (cell + 1) * CELL), scale_of(magnitude)
+        plan.append(_symbol(cell % N_STATES, tables.scales, (scale - before) % N_SCALES))
+        first = int(strata[cell * CELL])
+        classes = [_class_of((first + s) % N_STRATA) for s in range(N_STATES)]
+        escaped = _plan_digits(symbols[part], scale, classes, tables, plan)
+        for e, i in enumerate(escaped):
+            inside = abs(symbols[part][i]) <= TAIL_LIMIT
+            tail = symbols[part][i] + TAIL_LIMIT if inside else RAW
+            plan.append(_symbol(e % N_STATES, tables.tails[scale], tail))
+            raw += [] if inside else [values[part][i]]
+        before = scale
+    states, units = [LOWEST_STATE] * N_STATES, []
+    for state, start, frequency, _ in reversed(plan):
+        x = states[state]
+        if x >= frequency << (32 - PRECISION):
+            units.append(x % 2**16)
+            x >>= 16
+        states[state] = x // frequency * TOTAL + x % frequency + start
+    units.reverse()
+    units += [0] * (len(units) % 2)
+    floats: list[int] = np.array(raw[::-1], np.float32).view(np.uint32).tolist()
+    return states + [low | high << 16 for low, high in zip(units[::2], units[1::2], strict=True)] + floats
+
+
+def _plan_digits(kappa: list[int], scale: int, classes: list[int], tables: Laws, plan: list[Symbol]) -> list[int]:
+    """Add the bytes of a cell's digits to the plan; returns which values are escaped."""
+    width = int(tables.widths[scale])
+    limit, escape, per_byte = 2 ** (width - 1) - 1, 2**width - 1, 8 // width
+    digits = [k + limit if abs(k) <= limit else escape for k in kappa]
+    for j in range(CELL // per_byte):
+        positions = [(j // N_STATES * per_byte + d) * N_STATES + j % N_STATES for d in range(per_byte)]
+        byte = sum(digits[i] << (width * d) for d, i in enumerate(positions))
+        law = tables.bytes_[scale, classes[j % N_STATES]]
+        if law[byte] == 0:
+            byte = 255
+            for i in positions:
+                digits[i] = escape
+        plan.append(_symbol(j % N_STATES, law, byte))
+    return [i for i, digit in enumerate(digits) if digit == escape]
+
+
+def _symbol(state: int, law: np.ndarray, symbol: int) -> Symbol:
+    return state, int(law[:symbol].sum()), int(law[symbol]), symbol
+
+
+def _decode_block(words: list[int], strata: list[int], tables: Laws) -> tuple[list[int], dict[int, float]] | None:
+    """κ of each value, and the raw values by position; None if the block is corrupt."""
+    states, n_cells = words[:N_STATES], -(-len(strata) // CELL)
+    if len(states) < N_STATES or min(states) < LOWEST_STATE:
+        return None
+    units = [half for word in words[N_STATES:] for half in (word % 2**16, word >> 16)]
+    used = 0
+
+    def pop(state: int, law: np.ndarray) -> int:
+        nonlocal used
+        x = states[state]
+        slot, ends = x % TOTAL, np.cumsum(law, dtype=np.int64)
+        symbol = int(np.searchsorted(ends, slot, side="right"))
+        x = int(law[symbol]) * (x // TOTAL) + slot - int(ends[symbol] - law[symbol])
+        if x < LOWEST_STATE:
+            x = x << 16 | (units[used] if used < len(units) else 0)
+            used += 1
+        states[state] = x
+        return symbol
+
+    kappa: list[int] = []
+    raw_at: list[int] = []
+    scale = 0
+    for cell in range(n_cells):
+        scale = (scale + pop(cell % N_STATES, tables.scales)) % N_SCALES
+        width = int(tables.widths[scale])
+        limit, escape, per_byte = 2 ** (width - 1) - 1, 2**width - 1, 8 // width
+        first = strata[cell * CELL]
+        digits = [0] * CELL
+        for j in range(CELL // per_byte):
+            s = j % N_STATES
+            byte = pop(s, tables.bytes_[scale, _class_of((first + s) % N_STRATA)])
+            for d in range(per_byte):
+                digits[(j // N_STATES * per_byte + d) * N_STATES + s] = byte >> (width * d) & escape
+        for e, i in enumerate(i for i in range(CELL) if digits[i] == escape):
+            tail = pop(e % N_STATES, tables.tails[scale])
+            raw_at += [cell * CELL + i] if tail == RAW else []
+            digits[i] = tail - TAIL_LIMIT + limit
+        kappa += [digit - limit for digit in digits]
+    rest = len(units) - 2 * len(raw_at) - used
+    if rest not in (0, 1) or (rest and units[used]) or states != [LOWEST_STATE] * N_STATES:
+        return None
+    floats = np.array(words[::-1][: len(raw_at)], np.uint32).view(np.float32).tolist()
+    n = len(strata)
+    return kappa[:n], {i: value for i, value in zip(raw_at, floats, strict=True) if i < n}
