@@ -5,14 +5,14 @@ Rows are the LIBSVM originals where they are given, and synthetic ones of the sa
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.ca_sgd_claims import SYNTHETIC, losses
 from benchmarks.papers.checks import check_at_least, check_device, check_network
 from benchmarks.papers.claims import PUBLISHED
-from laconic.bench.glm.data import Given, published
+from laconic.bench.glm.data import Given
 from laconic.bench.glm.runs import (
     FP32,
     GLMRun,
@@ -91,7 +91,11 @@ class CASGDOptions:
 
     def published(self) -> dict[str, Any]:
         """The options as JSON values, files by their names without the folder."""
-        return published(self)
+        values = asdict(self)
+        for given in values["problems"]:
+            if given["source"] is not None:
+                given["source"]["path"] = Path(given["source"]["path"]).name
+        return values
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import written
+from benchmarks import pages
+from benchmarks.__main__ import main
+from benchmarks.pages import common, written
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +28,16 @@ def test_every_result_stands_on_a_page():
 def test_a_page_names_results_that_are_there(path):
     for name in re.findall(r"benchmarks/results/([\w.-]+\.json)", path.read_text()):
         assert json.loads((ROOT / "benchmarks" / "results" / name).read_text())["rows"]
+
+
+def test_a_stale_page_is_reported_and_written(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("old")
+    monkeypatch.setattr(pages, "written", lambda: {page: "new"})
+    monkeypatch.setattr(common, "ROOT", tmp_path)
+    assert main(["pages", "--check"]) == 1
+    assert capsys.readouterr().out == "out of date: page.md\n"
+    assert page.read_text() == "old"
+    assert main(["pages"]) == 0
+    assert page.read_text() == "new"
+    assert main(["pages", "--check"]) == 0

@@ -1,8 +1,7 @@
 """Rows for the suite `glm`: a synthetic problem of a published shape, or a file."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -56,15 +55,6 @@ class Given:
         """The inverse of `dataclasses.asdict`."""
         source = values["source"]
         return cls(**{**values, "source": None if source is None else Source(**source)})
-
-
-def published(options: Any) -> dict[str, Any]:
-    """A suite's options as JSON values, files by their names without the folder."""
-    values = asdict(options)
-    for given in values["problems"]:
-        if given["source"] is not None:
-            given["source"]["path"] = Path(given["source"]["path"]).name
-    return values
 
 
 def load(given: Given, comm: Communicator) -> tuple[Problem, int]:
