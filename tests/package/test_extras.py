@@ -106,6 +106,10 @@ def test_each_feature_says_what_it_lacks(package, call, why, extra, hide):
 COMMANDS = {
     "pyarrow": (["convert", "rows.csv", "x.safetensors", "--target", "y"], "reading CSV needs pyarrow"),
     "safetensors": (["predict", "m.safetensors", "rows.svm"], "loading a model needs safetensors"),
+    "safetensors.torch": (
+        ["fit", "rows.csv", "--target", "y", "-o", "n.safetensors"],
+        "saving a model needs safetensors",
+    ),
 }
 
 

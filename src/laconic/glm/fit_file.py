@@ -10,6 +10,7 @@ from typing import Any
 from laconic.atomic_write import check_writable
 from laconic.data import BadTable
 from laconic.exchange import Communicator
+from laconic.extras import require
 from laconic.glm.data import Data, codes
 from laconic.glm.fit import Checkpointing, Fit, prepare, resolve, run
 from laconic.glm.model import Model
@@ -72,6 +73,7 @@ def fit_file(
     comm, began, options = Communicator.over(), time.perf_counter(), job.options
     with user_errors(comm):
         check_writable(Path(job.output))
+        require("safetensors.torch", for_="saving a model", extra="glm")
         require_gpu(options.device)
         table = load(job.data, comm, text_format(options.recipe))
         names, inputs = table.feature_names, inputs_of(job.data, table)
