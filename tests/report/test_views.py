@@ -113,7 +113,7 @@ def test_an_unknown_suite_is_shown_as_it_is():
 
 
 def test_the_machine_and_the_versions_are_named_once():
-    section = sections_of(Run("file", "ddp", DOCUMENTS["ddp"]))[0]
+    section = sections_of(Run("file", "kernels", DOCUMENTS["kernels"]))[0]
     assert dict(section.blocks[0].facts) == {
         "cpu": "some CPU",
         "n cores": "2",
