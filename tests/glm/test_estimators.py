@@ -27,6 +27,8 @@ CHECKED = [
     CASGDClassifier(),
     CASGDRegressor(),
     CASGDRegressor("poisson"),
+    CASGDRegressor("gamma", max_iter=20),
+    CASGDRegressor("tweedie", max_iter=20),
     CASGDClassifier(solver="ca_sgd", s=4),
 ]
 

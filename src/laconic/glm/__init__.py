@@ -1,7 +1,8 @@
 """Generalised linear models over blocks of columns, trained with few messages and few bits."""
 
 from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColumns
-from laconic.glm.families import Bernoulli, Family, Gamma, Gaussian, Multinomial, Poisson, Tweedie
+from laconic.glm.families import Family, registry
+from laconic.glm.families.registry import *  # noqa: F403 (each is listed there, and only there)
 from laconic.glm.model import Model
 from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
 from laconic.glm.problem import Penalty, Problem
@@ -13,7 +14,6 @@ __all__ = [
     "KNOBS",
     "RECIPES",
     "Adaptive",
-    "Bernoulli",
     "Callback",
     "Columns",
     "Constant",
@@ -21,15 +21,11 @@ __all__ = [
     "DenseColumns",
     "Diverged",
     "Family",
-    "Gamma",
-    "Gaussian",
     "InverseScaling",
     "Model",
-    "Multinomial",
     "Outcome",
     "Penalty",
     "PinnedColumns",
-    "Poisson",
     "Precision",
     "Problem",
     "Progress",
@@ -39,7 +35,6 @@ __all__ = [
     "Solution",
     "SparseColumns",
     "State",
-    "Tweedie",
     "auto_eta0",
     "auto_s",
     "begin",
@@ -47,3 +42,4 @@ __all__ = [
     "schedule",
     "solve",
 ]
+__all__ += registry.__all__

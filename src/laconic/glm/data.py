@@ -10,10 +10,10 @@ from laconic.data import BadTable, Table
 from laconic.errors import InvalidOption, Option
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 from laconic.glm.families import FAMILIES, Family
+from laconic.glm.model import Label
 from laconic.glm.options import FitOptions
 from laconic.kernels.formats import FORMATS, format_named
 
-Label = str | int | float
 CHUNK = 1 << 16
 """Targets looked at together, so that no copy of all of them is made."""
 MANY = 1000

@@ -13,7 +13,8 @@ from laconic.errors import Option
 from laconic.exchange import Accounting, Communicator
 from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
 from laconic.glm.columns import Columns
-from laconic.glm.data import Data, Label, as_columns, mean_one, type_of
+from laconic.glm.data import Data, as_columns, mean_one, type_of
+from laconic.glm.model import Label
 from laconic.glm.options import AUTO, FitOptions
 from laconic.glm.precision import ChosenRecipe, Precision
 from laconic.glm.problem import Problem

@@ -137,7 +137,7 @@ def auto_eta0(problem: Problem, settings: Settings, comm: Communicator) -> float
     root = w.reshape(n_batches, b).sqrt()
     steepest = float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max())
     scale = 1.0 / b if settings.gradient == "mean" else settings.sampling.batch_size / b
-    curvature = problem.family.curvature(problem.y[index][w > 0]) * scale * steepest + settings.penalty.l2
+    curvature = problem.family.curvature(problem.y[index][w > 0], w[w > 0]) * scale * steepest + settings.penalty.l2
     eta0 = (1 - settings.momentum) / curvature if curvature > 0 else 1.0
     carrier = settings.precision.carrier
     if not torch.tensor(eta0, dtype=carrier):

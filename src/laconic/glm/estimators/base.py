@@ -18,7 +18,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import raise_on_all_ranks, require_same
 from laconic.exchange.launch import default_communicator
-from laconic.glm.data import Data, Label, type_of
+from laconic.glm.data import Data, type_of
 from laconic.glm.estimators.inputs import (
     Given,
     Inputs,
@@ -37,7 +37,7 @@ from laconic.glm.estimators.inputs import (
 from laconic.glm.estimators.saved import Saved
 from laconic.glm.families import Family
 from laconic.glm.fit import Earlier, Fit, prepare, resolve, run
-from laconic.glm.model import Model
+from laconic.glm.model import Label, Model
 from laconic.glm.options import FitOptions, check_choice, check_flag, is_auto
 from laconic.glm.precision import ChosenRecipe
 from laconic.glm.problem import Problem

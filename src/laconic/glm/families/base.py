@@ -16,7 +16,7 @@ class Family(ABC):
     """φ(z, y) for a margin z and a target y, per row, and what is true of it.
 
     Margins have shape (m, C), one column per output; targets have shape (m,). A new family is one subclass in one file
-    and one line in `families/__init__.py`. What is not abstract has a correct slow default.
+    listed in `families/registry.py`. What is not abstract has a correct slow default.
 
     name         in messages and results
     option       what `laconic fit --family` and model files call it
@@ -64,9 +64,9 @@ class Family(ABC):
         """Raise `ValueError` naming the first target outside the family's domain."""
 
     @abstractmethod
-    def curvature(self, y: torch.Tensor) -> float:
+    def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         """A bound on ∂²φ/∂z² (its largest eigenvalue), or where there is none its size where it matters: for counts,
-        where the mean is as large as the largest target."""
+        where the mean is as large as the largest target. A weight counts as a repetition does."""
 
     @abstractmethod
     def start(self, mean: torch.Tensor) -> torch.Tensor:

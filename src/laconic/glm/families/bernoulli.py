@@ -39,7 +39,7 @@ class Bernoulli(Family):
         self.require_finite(y)
         self.require((y == 0) | (y == 1), y, "must be 0 or 1")
 
-    def curvature(self, y: torch.Tensor) -> float:
+    def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         return 0.25
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ class Gaussian(Family):
     def check(self, y: torch.Tensor) -> None:
         self.require_finite(y)
 
-    def curvature(self, y: torch.Tensor) -> float:
+    def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         return 1.0
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:

@@ -54,7 +54,7 @@ class Multinomial(Family):
         good = (y == y.round()) & (y >= 0) & (y < self.n_classes)
         self.require(good, y, f"must be class numbers from 0 to {self.n_classes - 1}")
 
-    def curvature(self, y: torch.Tensor) -> float:
+    def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         return 0.5
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:

@@ -34,11 +34,12 @@ class PowerFamily(Family):
         self.require_finite(y)
         self.require(y >= 0, y, "must not be negative")
 
-    def curvature(self, y: torch.Tensor) -> float:
+    def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         """That of the largest target: at the null model, or where the mean is as large as it."""
         if not len(y) or not float(y.max()) > 0:
             return 1.0
-        p, largest, mean = self.power, float(y.max()), float(y.double().mean())
+        w = torch.ones_like(y, dtype=torch.float64) if weights is None else weights.double()
+        p, largest, mean = self.power, float(y.max()), float(self.target_mean(y.double(), w))
         at_null = (2 - p) * mean ** (2 - p) + (p - 1) * largest * mean ** (1 - p)
         return float(max(largest ** (2 - p), at_null))
 
