@@ -152,9 +152,6 @@ class GramEntries(Disturbance):
         second = self.entries[J, : len(p)] @ (self.path.decay(j).abs()[:, None] * moved)
         return self.B[J] @ gained.T + (self.Y[J] + self.B[J]) @ left.T + second
 
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.sample.Y,)
-
 
 class GramAccumulate(Disturbance):
     """Each rank's accumulator, rounded after every few columns (once, of a sparse matrix).
