@@ -162,11 +162,8 @@ def kernel_rows(options: KernelOptions, progress: Progress = no_progress) -> lis
             progress(f"{contender.label} {contender.operation}")
             contender.call()
             contender.check()
-            rows.append(
-                KernelRow.of(
-                    contender, compare_graphs(TimedGraph(contender.call), yardstick, options.repeats), v.numel()
-                )
-            )
+            times = compare_graphs(TimedGraph(contender.call), yardstick, options.repeats)
+            rows.append(KernelRow.of(contender, times, v.numel()))
     return rows
 
 

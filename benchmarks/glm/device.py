@@ -55,7 +55,7 @@ class DeviceOptions:
     recipes: Sequence[str] = option(
         ("fp32", "C", "D"), "Precision of ours; fp32,C,D.", flag="--recipe", metavar="NAME,..."
     )
-    epoch: bool = option(True, "Run an epoch of ours and of graphed SGD, and compare the losses.", hidden=True)
+    skip_epoch: bool = option(False, "Do not run a whole epoch of ours and of graphed SGD to compare their losses.")
 
     def __post_init__(self) -> None:
         check_names(self.problems, tuple(DEVICE_SHAPES), "problem")
@@ -84,8 +84,8 @@ class DeviceOptions:
     def published(self) -> dict[str, Any]:
         """The options as JSON values."""
         values = asdict(self)
-        del values["problem"]
-        return {"problems": self.problems, **values}
+        del values["problem"], values["skip_epoch"]
+        return {"problems": self.problems, **values, "epoch": not self.skip_epoch}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class _Bench:
             n = max(1, n // 32)
         n = min(self.n_epoch, n)
         seconds = self._time(rival, n)
-        run_epoch = self.options.epoch and self._runs_epoch(rival.label, contender)
+        run_epoch = not self.options.skip_epoch and self._runs_epoch(rival.label, contender)
         loss = self._epoch_loss(make()) if run_epoch else None
         return _Measured(contender, rival.label, getattr(rival, "ran", rival.label), n, seconds, difference, loss)
 

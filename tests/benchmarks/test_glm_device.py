@@ -11,6 +11,7 @@ from benchmarks.glm.device_rivals import EagerSGD
 from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
+from laconic.cli.bench import command
 from laconic.glm import Constant, Penalty, Sampling, Settings, solve
 from laconic.report.blocks import Words
 
@@ -72,3 +73,12 @@ def test_mistakes_are_one_line(arguments, said, capsys):
 def test_without_a_gpu():
     with pytest.raises(ValueError, match="there is no CUDA GPU here; `laconic bench glm`"):
         DeviceOptions(problem=["susy"])
+
+
+def test_the_command_runs_an_epoch_unless_told_otherwise(monkeypatch):
+    """Losses are compared after an epoch: a flag that is not given must not turn that off."""
+    asked = []
+    monkeypatch.setattr(command, "run_suite", lambda suite, given, **more: asked.append(given))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert main(["glm-device"]) == main(["glm-device", "--skip-epoch"]) == 0
+    assert [DeviceOptions(**given).published()["epoch"] for given in asked] == [True, False]
