@@ -17,7 +17,7 @@ from laconic.bench.glm.suite import an_iteration, problems
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.data import SHAPES
-from laconic.data.synthetic import Shape
+from laconic.data.synthetic import ProblemShape
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, Problem, Sampling, Settings, auto_eta0, begin
@@ -36,7 +36,7 @@ CHECKED = 512
 LARGEST_DIFFERENCE = {"fp32": 1e-5, "bf16": 2e-2}
 """Of the weights from those of SGD in float64, by what the data are stored in."""
 WIDE = "wide"
-DEVICE_SHAPES = {**SHAPES, WIDE: Shape(100_000, 32_768, "logistic", 2.0, 0.0)}
+DEVICE_SHAPES = {**SHAPES, WIDE: ProblemShape(100_000, 32_768, "logistic", 2.0, 0.0)}
 """Those of `data.SHAPES`, and one with rows of 64 KB."""
 CHUNK_VALUES = 2**26
 
@@ -333,7 +333,7 @@ def device_problem(name: str, scale: float, device: torch.device, seed: int = 0)
     return Problem(DenseColumns(X), family_named(shape.family), _targets(shape, z, generator))
 
 
-def _targets(shape: Shape, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _targets(shape: ProblemShape, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if shape.family == "linear":
         return z + shape.noise * torch.randn(len(z), generator=generator, device=z.device)
     if shape.family == "poisson":

@@ -107,7 +107,7 @@ def test_a_stream_that_lies_about_its_size(kind, change, tmp_path):
     if kind == "sparse":
         lies.append(replace(rows_of(TABLES[kind]), n_nonzero=stream.n_nonzero + change))
     for lie in lies:
-        with pytest.raises(BadTable, match=r"the stream (said|brought)"):
+        with pytest.raises(BadTable, match=r"the stream (announced|brought)"):
             write_store(tmp_path / "a.safetensors", lie)
     assert os.listdir(tmp_path) == []
 

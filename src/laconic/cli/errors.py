@@ -17,7 +17,7 @@ class BadInput(LaconicError):
 
 @contextmanager
 def bad_input() -> Iterator[None]:
-    """Turn errors into `BadInput`. Put it only around code that looks at what the user gave."""
+    """Turn errors into `BadInput`. Use it only around code that checks what the user gave."""
     try:
         yield
     except LaconicError:

@@ -14,10 +14,10 @@ from laconic.cli.errors import spell
 from laconic.errors import LaconicError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
-"""The base of every complaint about a command line; Typer gives it no public name."""
+"""The base of all errors about a command line; Typer gives it no public name."""
 
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended: 128 and the signal's number, as shells have it."""
+"""The exit code after Ctrl-C: 128 plus the signal's number, as in shells."""
 
 app = typer.Typer(
     name="laconic",
@@ -60,7 +60,7 @@ def laconic(
 def main(arguments: Sequence[str] | None = None, command: typer.Typer = app, name: str = "laconic") -> int:
     """Run a command line, by default `laconic`; the exit code.
 
-    Whatever is not the user's to mend is raised, with its traceback.
+    Errors that the user cannot correct are raised, with their traceback.
     """
     for stream in (sys.stdout, sys.stderr):  # where its encoding lacks a sign, such as µ, a code stands for that
         if isinstance(stream, TextIOWrapper):
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None, command: typer.Typer = app, nam
         return _complain(name, error.message(spell), INTERRUPTED if isinstance(error, Interrupted) else 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    if code == INTERRUPTED:  # as Typer, too, says of Ctrl-C, and no command of ours of anything else
+    if code == INTERRUPTED:  # which Typer, too, returns after Ctrl-C
         return _complain(name, "interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 

@@ -44,8 +44,8 @@ def report(
         typer.echo(json.dumps({"output": str(output), **summary, "passed_over": passed_over}, indent=2))
     else:
         counts = {"run": len(found.runs), "chart": summary["charts"], "table": summary["tables"]}
-        said = ", ".join(f"{n} {what}{'s' if n != 1 else ''}" for what, n in counts.items())
-        typer.echo(f"{output}: {said}")
+        contents = ", ".join(f"{n} {what}{'s' if n != 1 else ''}" for what, n in counts.items())
+        typer.echo(f"{output}: {contents}")
     if show:
         webbrowser.open(output.resolve().as_uri())
 

@@ -11,7 +11,7 @@ from laconic.data.read import Description, convert, describe, read, stream
 from laconic.data.rows import RowStream, collect, rows_of
 from laconic.data.store import open_store
 from laconic.data.store_writer import write_store
-from laconic.data.synthetic import SHAPES, Problem, load_digits, make
+from laconic.data.synthetic import SHAPES, SyntheticProblem, load_digits, make
 from laconic.data.table import Table, as_target, check_finite
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "BadTable",
     "Description",
     "MalformedFile",
-    "Problem",
     "RowStream",
     "Scan",
+    "SyntheticProblem",
     "Table",
     "as_target",
     "check_finite",

@@ -99,8 +99,8 @@ def _kinds(path: Path, schema: Schema) -> dict[str, Any]:
 def _batches(path: Path, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
     import pyarrow as pa
 
-    said = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
-    expected = {name: said[kinds[name]] for name in names if kinds[name] in said}
+    words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
+    expected = {name: words[kinds[name]] for name in names if kinds[name] in words}
     with open_bytes(path) as file, _malformed(path, expected):
         yield from _reader(file, {name: kinds[name] for name in names}, names)
 
@@ -127,7 +127,7 @@ def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
 
 @contextmanager
 def _malformed(path: Path, expected: Mapping[str, str]) -> Iterator[None]:
-    """Arrow's complaint, said with line and column: the file is gone through once more to find them."""
+    """Turn Arrow's errors into `MalformedFile` with line and column, for which the file is read once more."""
     import pyarrow as pa
 
     try:

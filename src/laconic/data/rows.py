@@ -124,7 +124,7 @@ def check_count(n_rows: int, expected: int, what: str = "rows") -> None:
     """Raise `BadTable` if a stream brings another number of rows, or non-zero values, than it announced."""
     if n_rows != expected:
         more = "more" if n_rows > expected else f"only {n_rows}"
-        raise BadTable(f"the stream said {expected} {what} and brought {more}; was the file written to meanwhile?")
+        raise BadTable(f"the stream announced {expected} {what} and brought {more}; was the file written to meanwhile?")
 
 
 def to_dense(X: Matrix, dtype: torch.dtype) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.partition import take_columns
-from laconic.data.store_header import VERSION, Header, Section, header_bytes
+from laconic.data.store_header import VERSION, StoredTensor, StoreHeader, header_bytes
 from laconic.data.table import Table, as_floats, as_target, as_weights, column_block, no_target
 from laconic.errors import CorruptPayload
 from laconic.extras import require
@@ -41,10 +41,10 @@ def open_store(path: AnyPath, columns: tuple[int, int] | None = None) -> Table:
         raise CorruptPayload(f"{path}: {error}") from error
 
 
-def read_header(file: Any, file_bytes: int) -> Header:
+def read_header(file: Any, file_bytes: int) -> StoreHeader:
     """The header of an open store, checked as far as it can be without its tensors."""
     start = file.read(8)
-    header = Header.from_bytes(start + file.read(header_bytes(start, file_bytes) - 8), file_bytes)
+    header = StoreHeader.from_bytes(start + file.read(header_bytes(start, file_bytes) - 8), file_bytes)
     if header.metadata.get("laconic_store") != VERSION:
         found = header.metadata.get("laconic_store")
         raise CorruptPayload(
@@ -54,7 +54,7 @@ def read_header(file: Any, file_bytes: int) -> Header:
     return header
 
 
-def n_features(header: Header) -> int:
+def n_features(header: StoreHeader) -> int:
     """Columns of X."""
     text = header.metadata.get("n_features", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
@@ -62,13 +62,13 @@ def n_features(header: Header) -> int:
     return int(text)
 
 
-def n_rows(header: Header) -> int:
+def n_rows(header: StoreHeader) -> int:
     """Rows of X."""
     sections = header.sections
     return sections["X"].shape[0] if "X" in sections else max(0, sections["indptr"].shape[0] - 1)
 
 
-def names(header: Header, key: str) -> tuple[str, ...] | None:
+def names(header: StoreHeader, key: str) -> tuple[str, ...] | None:
     """A list of text in the metadata, or None."""
     if key not in header.metadata:
         return None
@@ -81,7 +81,7 @@ def names(header: Header, key: str) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _check_shapes(header: Header) -> None:
+def _check_shapes(header: StoreHeader) -> None:
     sections, floats = header.sections, (torch.float32, torch.bfloat16, torch.float64)
     n, kinds = n_features(header), {name: section.dtype for name, section in sections.items()}
     matrix = set(sections) - set(_ROWS)
@@ -99,7 +99,7 @@ def _check_shapes(header: Header) -> None:
         raise CorruptPayload("the types and shapes of its tensors do not fit together")
 
 
-def _table(header: Header, mapped: mmap.mmap, columns: tuple[int, int] | None) -> Table:
+def _table(header: StoreHeader, mapped: mmap.mmap, columns: tuple[int, int] | None) -> Table:
     n, m, tensors = n_features(header), n_rows(header), {}
     for name, section in header.sections.items():
         tensors[name] = _tensor(mapped, section)
@@ -119,7 +119,7 @@ def _table(header: Header, mapped: mmap.mmap, columns: tuple[int, int] | None) -
     return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"), zero_based)
 
 
-def _tensor(mapped: mmap.mmap, section: Section) -> torch.Tensor:
+def _tensor(mapped: mmap.mmap, section: StoredTensor) -> torch.Tensor:
     if not section.n_bytes:
         return torch.empty(section.shape, dtype=section.dtype)
     if section.start % section.dtype.itemsize:

@@ -38,7 +38,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class StoredTensor:
     """One tensor of the file: its dtype and shape, and the byte of the file where it starts."""
 
     dtype: torch.dtype
@@ -52,24 +52,24 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class StoreHeader:
     """Where each tensor lies, and the metadata.
 
-    >>> header, data = Header.lay_out({"X": (torch.float32, (2, 3))}, {"n_features": "3"})
+    >>> header, data = StoreHeader.lay_out({"X": (torch.float32, (2, 3))}, {"n_features": "3"})
     >>> header.sections["X"].start == len(data), header.n_bytes - len(data)
     (True, 24)
-    >>> Header.from_bytes(data, header.n_bytes) == header
+    >>> StoreHeader.from_bytes(data, header.n_bytes) == header
     True
     """
 
-    sections: Mapping[str, Section]
+    sections: Mapping[str, StoredTensor]
     metadata: Mapping[str, str] = field(default_factory=dict)
     n_bytes: int = 0
 
     @classmethod
     def lay_out(
         cls, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]
-    ) -> "tuple[Header, bytes]":
+    ) -> "tuple[StoreHeader, bytes]":
         """The header of a file with these tensors in this order, and its bytes."""
         entries: dict[str, Any] = {"__metadata__": {"laconic_store": VERSION, **metadata}}
         end = 0
@@ -84,7 +84,7 @@ class Header:
         return cls.from_bytes(data, len(data) + end), data
 
     @classmethod
-    def from_bytes(cls, data: bytes, file_bytes: int) -> "Header":
+    def from_bytes(cls, data: bytes, file_bytes: int) -> "StoreHeader":
         """The header at the start of a file of `file_bytes`; everything in it is checked, or `CorruptPayload`."""
         length = header_bytes(data, file_bytes)
         text = bytes(data[_LENGTH.size : length])
@@ -119,7 +119,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _section(name: str, entry: Any, start: int) -> Section:
+def _section(name: str, entry: Any, start: int) -> StoredTensor:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise CorruptPayload(f"its header does not describe tensor {name!r} by dtype, shape and data_offsets")
     shape, offsets = entry["shape"], entry["data_offsets"]
@@ -127,11 +127,11 @@ def _section(name: str, entry: Any, start: int) -> Section:
         raise CorruptPayload(f"tensor {name!r} has dtype {entry['dtype']!r}; a store has {', '.join(TYPES)}")
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2 or len(shape) > 2:
         raise CorruptPayload(f"tensor {name!r} has shape {shape!r} and data_offsets {offsets!r}")
-    section = Section(TYPES[entry["dtype"]], tuple(shape), start + offsets[0])
-    held = offsets[1] - offsets[0]
-    if section.n_bytes != held:
+    section = StoredTensor(TYPES[entry["dtype"]], tuple(shape), start + offsets[0])
+    n_bytes = offsets[1] - offsets[0]
+    if section.n_bytes != n_bytes:
         raise CorruptPayload(
-            f"tensor {name!r} of shape {shape} needs {section.n_bytes} bytes, its data_offsets hold {held}"
+            f"tensor {name!r} of shape {shape} needs {section.n_bytes} bytes, its data_offsets hold {n_bytes}"
         )
     return section
 
@@ -140,7 +140,7 @@ def _are_counts(numbers: Any) -> bool:
     return isinstance(numbers, list) and all(type(n) is int and 0 <= n < 2**62 for n in numbers)
 
 
-def _check_cover(sections: Mapping[str, Section], start: int, file_bytes: int) -> None:
+def _check_cover(sections: Mapping[str, StoredTensor], start: int, file_bytes: int) -> None:
     """The tensors must cover the file from its header to its end: no gap, no overlap, nothing outside."""
     end = start
     for name, section in sorted(sections.items(), key=lambda item: (item[1].start, item[1].n_bytes)):

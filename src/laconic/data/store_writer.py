@@ -12,7 +12,7 @@ from laconic.atomic_write import atomic_write
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.rows import RowStream, check_count, rows_of
-from laconic.data.store_header import Header
+from laconic.data.store_header import StoreHeader
 from laconic.data.table import Table, check_finite, to_dtype
 
 
@@ -42,7 +42,7 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
         raise BadTable(f"a store holds all {stream.n_features} columns, not columns {stream.columns}")
     if stream.n_nonzero is not None and kind == torch.float64:
         raise BadTable("a sparse store holds fp32 or bf16, not fp64")
-    header, start = Header.lay_out(_tensors(stream, kind), _metadata(stream))
+    header, start = StoreHeader.lay_out(_tensors(stream, kind), _metadata(stream))
     with atomic_write(path, "wb", n_bytes=header.n_bytes) as file:
         _reserve(file.fileno(), header.n_bytes)
         _put(file.fileno(), start, 0)
@@ -74,7 +74,7 @@ def _metadata(stream: RowStream) -> dict[str, str]:
 class _Rows:
     """Where the next row goes in each tensor."""
 
-    def __init__(self, handle: int, header: Header) -> None:
+    def __init__(self, handle: int, header: StoreHeader) -> None:
         self.handle, self.sections = handle, header.sections
         self.ends = {name: section.start for name, section in header.sections.items()}
 
@@ -102,7 +102,7 @@ class _Rows:
         section = self.sections[name]
         data = values.to(section.dtype).contiguous().flatten().view(torch.uint8).numpy()
         if self.ends[name] + len(data) > section.start + section.n_bytes:
-            raise BadTable(f"the stream brought more rows or values than it said ({name} is full)")
+            raise BadTable(f"the stream brought more rows or values than it announced ({name} is full)")
         _put(self.handle, data.data, self.ends[name])
         self.ends[name] += len(data)
 

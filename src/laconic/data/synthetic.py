@@ -25,8 +25,8 @@ _VALUES, _LABELS, _COEFFICIENTS = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What a problem looks like.
+class ProblemShape:
+    """Size and distribution of a synthetic problem.
 
     family   "logistic" (y is 0 or 1), "linear" or "poisson" (log link)
     spread   standard deviation of the margins
@@ -42,24 +42,24 @@ class Shape:
 
 
 SHAPES = {
-    "epsilon": Shape(400_000, 2000, "logistic", 2.0, 0.0),
-    "susy": Shape(5_000_000, 18, "logistic", 2.0, -0.2),
-    "higgs": Shape(11_000_000, 28, "logistic", 1.0, 0.1),
-    "synth": Shape(100_000, 1000, "linear", 1.0, 0.5, noise=0.1),
-    "poisson-synth": Shape(100_000, 1000, "poisson", 0.5, 0.5),
+    "epsilon": ProblemShape(400_000, 2000, "logistic", 2.0, 0.0),
+    "susy": ProblemShape(5_000_000, 18, "logistic", 2.0, -0.2),
+    "higgs": ProblemShape(11_000_000, 28, "logistic", 1.0, 0.1),
+    "synth": ProblemShape(100_000, 1000, "linear", 1.0, 0.5, noise=0.1),
+    "poisson-synth": ProblemShape(100_000, 1000, "poisson", 0.5, 0.5),
 }
 """Rows and columns of epsilon, SUSY and HIGGS are those of the real sets. The paper's summary gives none for synth and
 Poisson-synth; 100,000 by 1000 is our choice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class SyntheticProblem:
     """A table and what made it.
 
     table      this rank's block of columns
     coef       (n_features,) float64, of the whole problem
     intercept  added to every margin
-    family     as in `Shape`
+    family     as in `ProblemShape`
     """
 
     table: Table
@@ -76,7 +76,7 @@ def make(
     n_features: int | None = None,
     columns: tuple[int, int] | None = None,
     dtype: "str | torch.dtype" = "fp32",
-) -> Problem:
+) -> SyntheticProblem:
     """A problem of `SHAPES`, or the first part of one.
 
         X_ij ~ N(0, 1 / n),   coef_j ~ N(0, spread²),   margin_i = X_i · coef + intercept ~ N(intercept, spread²)
@@ -87,7 +87,7 @@ def make(
     scale       keeps this part of the rows: the first ones, so a smaller scale is a beginning of a larger
     n_features  another number of columns (and so another problem)
     columns     (first, last): make only these columns of X; y is the same whatever they are. All columns are gone
-                through to draw y, and a block of 4096 rows is all that is held of them.
+                through to draw y, 4096 rows at a time.
 
     >>> problem = make("epsilon", scale=1e-3, n_features=20, columns=(5, 15))
     >>> problem.table.X.shape, problem.coef.shape, problem.family
@@ -98,7 +98,7 @@ def make(
     shape, n = _shape(name, n_features)
     table = collect(stream(name, scale, seed, n_features=n, columns=columns, dtype=dtype))
     coef = torch.from_numpy(_coefficients(_key(name, n, seed), n, shape.spread))
-    return Problem(table, coef, shape.intercept, shape.family)
+    return SyntheticProblem(table, coef, shape.intercept, shape.family)
 
 
 def stream(
@@ -120,7 +120,7 @@ def stream(
     return RowStream(blocks, n_rows, n, block, None, kind, source=f"{name}, scale {scale:g}, seed {seed}")
 
 
-def _shape(name: str, n_features: int | None) -> tuple[Shape, int]:
+def _shape(name: str, n_features: int | None) -> tuple[ProblemShape, int]:
     if name not in SHAPES:
         raise ValueError(f"unknown problem {name!r}; choose one of {', '.join(SHAPES)}")
     n = SHAPES[name].n_features if n_features is None else n_features
@@ -142,7 +142,7 @@ def _coefficients(key: list[int], n: int, spread: float) -> np.ndarray:
 
 
 def _blocks(
-    shape: Shape, n: int, key: list[int], n_rows: int, columns: tuple[int, int], dtype: torch.dtype
+    shape: ProblemShape, n: int, key: list[int], n_rows: int, columns: tuple[int, int], dtype: torch.dtype
 ) -> Iterator[Table]:
     coef = _coefficients(key, n, shape.spread)
     (first, last), unit = columns, np.float32(n**-0.5)
@@ -160,7 +160,7 @@ def _blocks(
         yield Table(X, torch.from_numpy(y[:size]), columns=columns, n_features=n)
 
 
-def _labels(shape: Shape, margins: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _labels(shape: ProblemShape, margins: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """y in float64, drawn at these margins: one draw a row, in order."""
     if shape.family == "logistic":
         y = generator.random(len(margins)) < 1 / (1 + np.exp(-margins))

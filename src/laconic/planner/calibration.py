@@ -55,7 +55,7 @@ class Calibration:
         return cls(Cluster.from_json(values.get("cluster", {})), **known)
 
     def save(self, path: Path) -> None:
-        """Beside its place first, then renamed: there is never half a file."""
+        """Write it to a file, in full or not at all."""
         with atomic_write(path) as file:
             file.write(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
@@ -68,14 +68,14 @@ class Calibration:
             raise ValueError(f"{path}: {error}") from error
 
     def lines(self) -> list[str]:
-        """How well it was measured, for people."""
+        """How well it was measured, in sentences."""
         spread, off = sorted(self.noise.values()), sorted(map(abs, self.residuals.values()))
         middle = [100 * x[len(x) // 2] if x else 0.0 for x in (spread, off)]
-        said = f"calibrated in {self.seconds:.1f} s; timings spread by {middle[0]:.0f} %, median over what was timed"
+        first = f"calibrated in {self.seconds:.1f} s; timings spread by {middle[0]:.0f} %, median over what was timed"
         if spread and middle[0] > NOISY:
             worst = max(self.noise, key=lambda name: self.noise[name])
-            said += f" ({worst} most): the machine is busy, mistrust this"
-        lines = [said, f"the formulas are off by {middle[1]:.0f} % from those timings, median of the worst of each"]
+            first += f" ({worst} most): the machine is busy, mistrust this"
+        lines = [first, f"the formulas are off by {middle[1]:.0f} % from those timings, median of the worst of each"]
         if 100 * self.cluster.uncertainty > NOISY:
             lines.append("messages took very different times: others use the machine or the link; measure again")
         return lines

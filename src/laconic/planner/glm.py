@@ -82,7 +82,7 @@ class GlmJob:
 
 @dataclass(frozen=True, slots=True)
 class GlmOption:
-    """A way to fit it.
+    """A option to fit it.
 
     overlap  whether the next Gram matrix is made and summed while this block's recurrence runs; our solver does not yet
     """
@@ -176,11 +176,11 @@ def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[
     """
     allowed = recipes or tuple(name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap)
     blocks = [s] if s else [2**i for i in range(9) if 2**i <= job.batches]
-    ways = [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
-    ways += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
-    fitting = [way for way in ways if fits(job, way, cluster)]
+    candidates = [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
+    candidates += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
+    fitting = [option for option in candidates if fits(job, option, cluster)]
     if not fitting:
-        least = min(counts(job, way, cluster.n_ranks).memory_bytes for way in ways)
+        least = min(counts(job, option, cluster.n_ranks).memory_bytes for option in candidates)
         raise Impossible(
             f"a rank would need {least / 1e9:.3g} GB and has {(cluster.memory_bytes or 0) / 1e9:.3g} GB: "
             "a batch of this problem does not fit; use more ranks, a smaller batch or a smaller s"

@@ -107,9 +107,11 @@ def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> fl
 def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
     """What there is to choose from, where its codec was measured, memory suffices and there is enough to compress."""
     enough = job.n_parameters >= FEWEST_VALUES
-    known = [way for way in NETWORK_OPTIONS if way.codec in cluster.codecs and (enough or not way.compressed)]
+    known = [
+        option for option in NETWORK_OPTIONS if option.codec in cluster.codecs and (enough or not option.compressed)
+    ]
     limit = float("inf") if cluster.memory_bytes is None else cluster.memory_bytes
-    fitting = [way for way in known if memory_bytes(job, way, cluster) <= limit]
+    fitting = [option for option in known if memory_bytes(job, option, cluster) <= limit]
     if known and not fitting:
         raise Impossible(
             f"{job.n_parameters} parameters with their gradients do not fit into the {limit / 1e9:.3g} GB of a rank"

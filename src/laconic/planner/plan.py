@@ -93,10 +93,10 @@ class Plan:
         """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
         shown = [("recommended", self.recommended), ("baseline", self.fp32), ("baseline", self.bf16)]
         parts = [self.verdict(), self.crossing(), ""]
-        seen: set[str] = set()
+        printed: set[str] = set()
         for name, choice in shown:
-            if choice.option.label not in seen:
-                seen.add(choice.option.label)
+            if choice.option.label not in printed:
+                printed.add(choice.option.label)
                 parts += [f"{name}: {choice.option.label}", *(f"  {line}" for line in choice.cost.lines()), ""]
         order = sorted(self.choices, key=lambda choice: choice.seconds)
         parts.append("all options, by predicted time")
@@ -176,7 +176,7 @@ def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = 256)
     Of those within 3 % of the fastest the smallest, which rounds least.
     """
     blocks = [2**i for i in range(most.bit_length()) if 2**i <= min(most, job.batches)]
-    found = [c.Choice(way, glm_cost(job, way, cluster), 0.0) for way in _ways(recipe, blocks)]
+    found = [c.Choice(option, glm_cost(job, option, cluster), 0.0) for option in _ways(recipe, blocks)]
     fastest = min(choice.seconds for choice in found)
     chosen = next(choice for choice in found if choice.seconds <= c.SAME * fastest).option
     return chosen.s if isinstance(chosen, GlmOption) else 1
@@ -206,8 +206,11 @@ def against_s(made: Plan) -> Curves:
         choice.option.rates_name for choice in made.choices if isinstance(choice.option, GlmOption)
     ):
         solver, recipe = name.split(" ")
-        ways = [GlmOption(solver, recipe, s if solver == "ca_sgd" else 1) for s in blocks]
-        found[name] = ([float(s) for s in blocks], [glm_cost(job, way, made.cluster).seconds for way in ways])
+        candidates = [GlmOption(solver, recipe, s if solver == "ca_sgd" else 1) for s in blocks]
+        found[name] = (
+            [float(s) for s in blocks],
+            [glm_cost(job, option, made.cluster).seconds for option in candidates],
+        )
     return found
 
 

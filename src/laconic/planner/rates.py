@@ -9,7 +9,7 @@ from laconic.codec import Codec, codec
 from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates, Link
 from laconic.planner.collectives import all_reduce, all_to_all
-from laconic.planner.timing import Fit, Stopwatch, Timing, fit_rates
+from laconic.planner.timing import FittedRates, Stopwatch, Timing, fit_rates
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
 QUICK_LINK_SIZES = (64, 2**17, 2**21)
@@ -42,10 +42,10 @@ def merge(one: Samples, other: Samples) -> Samples:
     return {size: one[size] + other[size] for size in one if size in other}
 
 
-def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, Fit]:
+def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, FittedRates]:
     """α and β of a message between two ranks, by the formula of the collective; nothing for one rank."""
     if not samples:
-        return NOTHING, Fit((), ())
+        return NOTHING, FittedRates((), ())
     terms = {
         size: all_to_all("", size, UNIT, n_ranks) if name == "all_to_all" else all_reduce(size, UNIT, n_ranks)
         for size in samples

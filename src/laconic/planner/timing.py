@@ -109,14 +109,14 @@ TOLERATED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittedRates:
     """coefficients (k,), and for each sample how far the fit is from it, relatively: predicted ÷ measured − 1."""
 
     coefficients: tuple[float, ...]
     residuals: tuple[float, ...]
 
 
-def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> Fit:
+def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> FittedRates:
     """Rates from timings, by robust least squares of relative errors, none of them negative.
 
         min over x ≥ 0 of Σ ρ(a_i·x / t_i − 1),   ρ of Huber;   features (n, k), seconds (n,)
@@ -135,7 +135,7 @@ def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
         x = nonnegative_least_squares(scaled / largest * root[:, None], root) / largest
         errors = np.abs(scaled @ x - 1)
         weights = np.minimum(1.0, TOLERATED / np.maximum(errors, 1e-12))
-    return Fit(tuple(float(f"{value:.6g}") for value in x), tuple(float(value) for value in scaled @ x - 1))
+    return FittedRates(tuple(float(f"{value:.6g}") for value in x), tuple(float(value) for value in scaled @ x - 1))
 
 
 def nonnegative_least_squares(A: np.ndarray, b: np.ndarray) -> np.ndarray:
