@@ -15,7 +15,7 @@ from laconic.glm.options import FitOptions
 from laconic.kernels.formats import FORMATS, format_named
 
 CHUNK = 1 << 16
-"""Targets looked at together, so that no copy of all of them is made."""
+"""Targets per chunk, so that no copy of all of them is made."""
 MANY = 1000
 """More classes than anyone means."""
 

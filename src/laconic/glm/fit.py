@@ -181,25 +181,11 @@ def run(
     checkpointing: Checkpointing | None = None,
     start: Callable[[Problem, Settings], State] = begin,
 ) -> Fit:
-    """Solve on the ranks of `comm`; all call this.
+    """Solve on the ranks of `comm`; all call this. Where the loss diverges, begin again with smaller steps.
 
     start  where to begin; a checkpoint, where there is one, comes first
     """
     data, settings = resolved.data, resolved.settings
-    solution, settings = _solve(options, data, settings, comm, callbacks, checkpointing, start)
-    return Fit(data, settings, resolved.recipe, solution)
-
-
-def _solve(
-    options: FitOptions,
-    data: Prepared,
-    settings: Settings,
-    comm: Communicator,
-    callbacks: Sequence[Callback],
-    checkpointing: Checkpointing | None,
-    start: Callable[[Problem, Settings], State],
-) -> tuple[Solution, Settings]:
-    """The solution and the settings that led to it, whose step size may be smaller than asked for; see `attempts`."""
     restored: list[State] = []
     if checkpointing is not None:
         state, settings = _begin(options, data, settings, comm, checkpointing)
@@ -209,7 +195,7 @@ def _solve(
         if checkpointing is None:
             state = start(data.problem, settings)
             return solve(data.problem, settings, comm=comm, state=state, callbacks=callbacks)
-        state = restored.pop() if restored else begin(data.problem, settings)  # the first attempt may go on
+        state = restored.pop() if restored else begin(data.problem, settings)  # only the first continues
         if settings.tol is not None and state.stalls >= settings.n_iter_no_change:
             return Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
         now = _fingerprint(options, data, settings, comm)
@@ -218,7 +204,8 @@ def _solve(
         keeper.save(solution.state)
         return solution
 
-    return solve_with_smaller_steps(settings, attempt, chosen=options.eta0 == AUTO)
+    solution, settings = solve_with_smaller_steps(settings, attempt, chosen=options.eta0 == AUTO)
+    return Fit(data, settings, resolved.recipe, solution)
 
 
 def _begin(

@@ -49,7 +49,7 @@ class FileFit:
 
     @property
     def checkpointing(self) -> Checkpointing | None:
-        """How `fit` is told."""
+        """As `run` takes it; None for no checkpoints."""
         if self.checkpoint is None:
             return None
         return Checkpointing(Path(self.checkpoint), self.checkpoint_every, self.resume)
@@ -136,7 +136,7 @@ def _settings(options: FitOptions, settings: Settings) -> dict[str, Any]:
 
 
 def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Communicator) -> dict[str, Any]:
-    """What there is to tell of a fit, as JSON values."""
+    """The report of a fit, as JSON values."""
     state, solution, chosen = fitted.state, fitted.solution, fitted.recipe
     return {
         "data": job.data.path,

@@ -25,7 +25,7 @@ def _option(default: Any, help_: str) -> Any:
 class FitOptions:
     """Hyperparameters of a fit, as users name them; raises `InvalidOption` for a value that makes no sense.
 
-    `help_of` tells what each one does. `laconic fit` and the estimators take their defaults from here. What is "auto"
+    `help_of` describes each one. `laconic fit` and the estimators take their defaults from here. What is "auto"
     is resolved on the data, in `glm.resolve`. With device None a fit computes where X lies, for a file on the CPU.
 
     The command line has neither early stopping, whose split by classes is scikit-learn's, nor what only changes SGD's
@@ -198,4 +198,4 @@ def _check_device(device: Any) -> None:
 
 
 DEFAULTS = FitOptions()
-"""What users get who say nothing, at the command line and in Python."""
+"""What users get by default, at the command line and in Python."""

@@ -93,7 +93,7 @@ def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *,
     In one process on a GPU, where iterations share launches: as many as make up a block of 512 rows.
 
     The rates are constants (`planner.DEFAULT`), not measured: s must be the same on all ranks, and after a restart.
-    `laconic plan` measures, and tells the s to give instead.
+    `laconic plan` measures, and recommends an s.
 
     >>> auto_s(32, 1), auto_s(32, 4), auto_s(8, 4), auto_s(4096, 4)
     (1, 16, 64, 1)
@@ -278,7 +278,7 @@ def solve_with_smaller_steps(settings: Settings, run: Callable[[Settings], T], *
 
     Every rank sees the same loss, so all of them begin again.
 
-    chosen  whether the step size was ours to choose; one of the user's own that diverges is told
+    chosen  whether the step size was ours to choose; with one of the user's own, `Diverged` is raised
     """
     for _ in range(ATTEMPTS):
         try:

@@ -158,7 +158,7 @@ def rows_for(model: Model, source: Source, *, target: "str | bool | None" = None
     or exposure are those of the fit, unless others are given, where the file has such a column.
     """
     source = _source_for(model, source)
-    asked = target if source.format in (*NAMED, "npy") else None  # the others have no say in where y is
+    asked = target if source.format in (*NAMED, "npy") else None  # the others have their own place for y
     dtype = "fp64" if model.coef.dtype == torch.float64 else "fp32"
     rows = stream(source.path, **source.options(asked), dtype=dtype)
     return rows, _ordered(model, source, rows)

@@ -186,14 +186,14 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self, X: Any, columns: tuple[int, int], whole: Inputs, options: FitOptions, *, going_on: bool, one_epoch: bool
     ) -> Data:
         targets = self._targets(whole.y, whole.sample_weight, going_on=going_on)
-        y, train, held = torch.from_numpy(targets.y), None, None
+        y, train, validation = torch.from_numpy(targets.y), None, None
         check_width(whole.offset, targets.family.n_outputs(y))
         if options.early_stopping and not one_epoch:
-            train, held = _split(targets, options)
+            train, validation = _split(targets, options)
         weights = None if targets.weights is None else torch.from_numpy(targets.weights)
         offset = None if whole.offset is None else torch.from_numpy(whole.offset)
         n = whole.n_features
-        return Data(X, y, targets.family, weights, offset, targets.classes, columns, n, train, held)
+        return Data(X, y, targets.family, weights, offset, targets.classes, columns, n, train, validation)
 
     def _earlier(self, saved: Saved, options: FitOptions) -> Earlier:
         """What to go on from; a recipe that was found is kept."""
@@ -313,7 +313,7 @@ def _split(targets: Targets, options: FitOptions) -> tuple[np.ndarray, np.ndarra
 def _printer(max_iter: int) -> Callback:
     """Prints the row of `history` at the end of every epoch."""
 
-    def tell(progress: Progress) -> None:
+    def print_epoch(progress: Progress) -> None:
         if progress.fraction < 1:
             return
         row = progress.state.history[-1]
@@ -323,4 +323,4 @@ def _printer(max_iter: int) -> Callback:
         parts += [f"eta {row['eta']:.3g}", f"{row['seconds']:.1f} s"]
         print(f"epoch {progress.epoch + 1} of {max_iter}: " + ", ".join(parts), flush=True)  # noqa: T201
 
-    return tell
+    return print_epoch
