@@ -4,6 +4,8 @@ import socket
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from laconic import __version__
 from laconic.measure import Environment
 from laconic.measure import environment as module
@@ -38,3 +40,12 @@ def test_changes_in_the_sources_are_told(monkeypatch):
     answers = {"rev-parse --show-toplevel": str(top), "rev-parse HEAD": "a" * 40}
     monkeypatch.setattr(module, "_git", lambda folder, *arguments: answers.get(" ".join(arguments), " M src/x.py"))
     assert module.commit() == "a" * 40 + "+dirty"
+
+
+@pytest.mark.parametrize(("changed", "dirty"), [("benchmarks/plan.py", True), ("benchmarks/results/plan.json", False)])
+def test_what_measures_counts_as_a_source_and_its_results_do_not(changed, dirty, tmp_path):
+    module._git(tmp_path, "init", "-q")
+    path = tmp_path / changed
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    assert bool(module._git(tmp_path, "status", "--porcelain", "--", *module.MEASURED)) == dirty

@@ -14,7 +14,7 @@ import torch
 import laconic
 from laconic._version import __version__
 
-MEASURED = ("src", "pyproject.toml")
+MEASURED = ("src", "pyproject.toml", ":(glob)benchmarks/**/*.py")
 """What of a checkout can change a measurement."""
 
 
