@@ -31,15 +31,8 @@ class Kind:
 MODEL = Kind(
     "model",
     "glm",
-    {
-        "rows": "n_rows",
-        "features": "n_features",
-        "density": "density",
-        "family": "family",
-        "outputs": "n_outputs",
-        "batch_size": "batch_size",
-        "loss_gap": "loss_gap",
-    },
+    {"rows": "n_rows", "features": "n_features", "outputs": "n_outputs"}
+    | {name: name for name in ("density", "family", "batch_size", "loss_gap")},
     ("rows", "features"),
 )
 NETWORK = Kind(
@@ -60,7 +53,6 @@ def job_for(asked: Mapping[str, Any], old: "Plan | None") -> "tuple[GlmJob | Net
 
     if asked["family"] not in (None, *FAMILIES):
         raise BadInput("unknown ", Option("family", asked["family"]), f"; choose one of {', '.join(FAMILIES)}")
-
     kind = _kind(asked, old)
     given = {field: asked[name] for name, field in kind.fields.items() if asked[name] is not None}
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.errors import BadInput, bad_input
+from laconic.cli.errors import BadInput
 
 TITLE = "laconic report"
 
@@ -36,7 +36,8 @@ def report(
         raise BadInput(f"cannot write {output}: the page is HTML, and runs are JSON; give -o FILE.html")
     found = read_runs(runs)
     page, summary = make(title, found.runs)
-    write(output, page)
+    with atomic_write(output) as file:
+        file.write(page)
     for _, why in found.passed_over:
         typer.echo(f"laconic: passed over: {' '.join(why.split())}", err=True)
     if as_json:
@@ -48,9 +49,3 @@ def report(
         typer.echo(f"{output}: {contents}")
     if show:
         webbrowser.open(output.resolve().as_uri())
-
-
-def write(output: Path, page: str) -> None:
-    """Write the page in full, or leave what was there."""
-    with bad_input(), atomic_write(output) as file:
-        file.write(page)
