@@ -1,7 +1,7 @@
 """The body of a variable-length coder: its table, then the size of each block, then the blocks.
 
     table           each coder's own, filled up with zeros to a multiple of 4 bytes
-    block_words     uint32 x n_blocks, n_blocks = ceil(n / 65536): words of each block
+    block_words     uint32 x n_blocks: words of each block, which has 65,536 symbols, or bytes of them
     words           uint32, the blocks one after another
 
 Little-endian throughout. No symbols, no bytes: n = 0 is coded as the empty body, and only that decodes to it.
@@ -27,6 +27,10 @@ class BlockCoder(SymbolCoder):
     def _table_bytes(self, bits: int) -> int:
         """Size of the table."""
 
+    def _n_coded(self, shape: Shape) -> int:
+        """How many symbols the blocks hold: those given, or fewer where several are coded as one."""
+        return shape.n
+
     @abstractmethod
     def _max_bits(self, shape: Shape) -> int:
         """Most bits that the blocks of `shape.n` > 0 symbols hold, before each fills up its last word."""
@@ -44,13 +48,14 @@ class BlockCoder(SymbolCoder):
         self._require_bits(shape)
         if shape.n == 0:
             return 0
-        count = n_blocks(shape.n)
+        count = n_blocks(self._n_coded(shape))
         n_words = (self._max_bits(shape) + 31 * count) // 32
         return _whole_words(self._table_bytes(shape.bits)) + WORD_BYTES * (count + n_words)
 
     def min_bytes(self, shape: Shape) -> int:
         """The table, and for each block its size and one word."""
-        return _whole_words(self._table_bytes(shape.bits)) + 2 * WORD_BYTES * n_blocks(shape.n) if shape.n else 0
+        count = n_blocks(self._n_coded(shape))
+        return _whole_words(self._table_bytes(shape.bits)) + 2 * WORD_BYTES * count if shape.n else 0
 
     def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
         """Symbols (n,) uint8 to the body (uint8), on the same device."""
@@ -70,10 +75,10 @@ class BlockCoder(SymbolCoder):
         if shape.n == 0:
             self._require_size(data, 0)
             return torch.empty_like(data)
-        table, blocks = parse(data, shape.n, self._table_bytes(shape.bits), self.name)
+        table, blocks = parse(data, self._n_coded(shape), self._table_bytes(shape.bits), self.name)
         symbols, bad = self._decode(table, blocks, shape, backend)
         if bad >= 0:
-            raise CorruptPayload(f"{self.name}: block {bad} of {n_blocks(shape.n)} is corrupt")
+            raise CorruptPayload(f"{self.name}: block {bad} of {n_blocks(self._n_coded(shape))} is corrupt")
         return symbols
 
     def _require_bits(self, shape: Shape) -> None:

@@ -51,8 +51,13 @@ def _encoder_columns(frequencies: torch.Tensor) -> Array:
     There is a row for every byte, so that no look-up leaves the table whatever the symbols are.
     """
     columns = np.zeros((4, 256), u64)
-    for symbol, (f, start) in enumerate(table(frequencies)):
-        columns[:, symbol] = f << (32 - PRECISION), (2 ** (32 + PRECISION) - 1) // max(f, 1), TOTAL - f, start
+    f, start = np.array(table(frequencies), u64).T
+    columns[:, : f.size] = (
+        f << u64(32 - PRECISION),
+        u64(2 ** (32 + PRECISION) - 1) // np.maximum(f, 1),
+        TOTAL - f,
+        start,
+    )
     return columns.ravel()
 
 

@@ -23,6 +23,8 @@ and the decoder's 16 KiB table of symbols still lies in the first-level cache. W
 hide the latency of a step, and about 20 bytes per block, a tenth of a percent.
 """
 
+from itertools import accumulate
+
 import torch
 
 from laconic.errors import CorruptPayload
@@ -46,7 +48,7 @@ def table(frequencies: torch.Tensor) -> list[tuple[int, int]]:
     if not valid_frequencies(frequencies):
         raise ValueError(f"expected frequencies from 0 that sum to {TOTAL}, got a sum of {int(frequencies.sum())}")
     f = frequencies.tolist()
-    return [(f[s], sum(f[:s])) for s in range(len(f))]
+    return list(zip(f, accumulate(f, initial=0), strict=False))
 
 
 def rans_encode(symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
