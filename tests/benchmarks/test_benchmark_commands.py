@@ -1,5 +1,8 @@
-"""The commands that README and docs show are commands of `python -m benchmarks`; a report knows its suites."""
+"""What docs and docstrings show of `python -m benchmarks` is what happens; a report knows its suites."""
 
+import doctest
+import importlib
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -7,12 +10,14 @@ from pathlib import Path
 import pytest
 import typer
 
+import benchmarks
 from benchmarks import PRESENTATIONS, SUITES
 from benchmarks.__main__ import app, main
 from laconic.bench.suite import load
 from laconic.report import presentations
 
 ROOT = Path(__file__).parents[2]
+MODULES = [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.") if not m.ispkg]
 
 
 def shown():
@@ -50,3 +55,8 @@ def test_a_report_knows_these_suites(tmp_path):
     target = tmp_path / "report.html"
     assert main(["report", str(ROOT / "benchmarks" / "results" / "plan.json"), "-o", str(target)]) == 0
     assert "Predictions and what was measured" in target.read_text()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
