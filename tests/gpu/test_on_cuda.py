@@ -7,12 +7,13 @@ import torch
 from agreement import compiled, gpu, gpu_payload
 from running import n_processes, run
 
-from laconic import NUQSGD, RANS, Codec, ErrorFeedback, Payload, Sign, Stream
+from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Sign, Stream
 from laconic.kernels import select
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
     pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),  # said once per process
 ]
 
 
@@ -24,6 +25,14 @@ def outcomes():
 @pytest.mark.parametrize("name", compiled())
 def test_kernels_agree_with_the_reference(name, outcomes):
     assert outcomes.get(name, "its process ended before it") == "ok"
+
+
+def test_dithered_values_are_coded_on_the_host():
+    v, codec, stream = torch.randn(70_000), Codec(Dithered(error=0.1)), Stream(step=3)
+    there, here = codec.encode(v.cuda(), stream), codec.encode(v, stream)
+    assert torch.equal(there.data.cpu(), here.data)
+    total = codec.decode_add(there, torch.ones(70_000, device="cuda"), weight=0.5)
+    assert torch.equal(total.cpu(), codec.decode_add(here, torch.ones(70_000), weight=0.5))
 
 
 def test_auto_is_triton_on_a_gpu():
