@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -20,6 +20,19 @@ import pytest
 
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.training", "warm"])
+
+
+class Fork(CONTEXT.Process):
+    """A process of the server, which finds `warm` by PYTHONPATH: before Python 3.13 it does not look at sys.path."""
+
+    def start(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+            forkserver.ensure_running()
+        super().start()
+
+
+CONTEXT.Process = Fork
 
 
 @contextmanager

@@ -6,7 +6,11 @@ import torch
 import laconic
 
 _gradient = torch.ones(64)
-for _quantizer, _coder in (("nuqsgd", "fixed"), ("nuqsgd", "rans"), ("qsgdinf", "fixed")):
-    _codec = laconic.codec(_quantizer, _coder)
+for _codec in (
+    laconic.codec("nuqsgd"),
+    laconic.codec("nuqsgd", "rans"),
+    laconic.codec("qsgdinf"),
+    laconic.codec("dithered", error=0.1),
+):
     _codec.decode_add(_codec.encode(_gradient, laconic.Stream()), torch.zeros(64))
 laconic.CASGDClassifier(max_iter=1, tol=None).fit(np.eye(2), [0, 1])
