@@ -169,7 +169,8 @@ def step_for_bits(moments: torch.Tensor, bits: float, shape: int) -> torch.Tenso
     ratios = np.exp2(np.arange(-9.0, 10.0, 0.25))
     expected = laws(shape).bits
     log_means = np.log2(np.maximum(means.cpu().numpy(), rms * 2.0**-40) / rms)
-    places = 2 * (log_means[None] - np.log2(ratios)[:, None]) + ZERO_SCALE
-    spent = np.interp(places, np.arange(N_SCALES), expected).mean(1) + SIDE_BITS
-    log_ratio = np.interp(-bits, -spent, np.log2(ratios))
+    sixteenths, counts = np.unique(np.rint(16 * log_means), return_counts=True)
+    places = 2 * (sixteenths[None] / 16 - np.log2(ratios)[:, None]) + ZERO_SCALE
+    spent = np.interp(places, np.arange(N_SCALES), expected) @ (counts / counts.sum()) + SIDE_BITS
+    log_ratio = round(64 * float(np.interp(-bits, -spent, np.log2(ratios)))) / 64  # the same whoever takes logarithms
     return moments.new_tensor(rms * 2.0**log_ratio)
