@@ -26,7 +26,7 @@ class Suites(TyperGroup):
         """The command of a suite, whose documents have goals."""
         from benchmarks.goals import goals_of_rows
         from laconic.bench.suite import load
-        from laconic.cli.bench.command import command
+        from laconic.cli.bench import command
 
         if cmd_name not in SUITES:
             return super().get_command(ctx, cmd_name)

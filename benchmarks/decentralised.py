@@ -9,9 +9,8 @@ from typing import Any
 from benchmarks.decentralised_contenders import CODECS, KINDS, Contender
 from benchmarks.decentralised_training import simulate
 from benchmarks.goals import goals_of_rows
-from laconic.bench.checks import WrongResult
 from laconic.bench.network import bits_per_second
-from laconic.bench.protocol import Spread, speedup
+from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, perceptron_width

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.goals import goals_of_rows
-from laconic.bench.checks import WrongResult
-from laconic.bench.protocol import Comparison, Spread
+from laconic.bench.protocol import Comparison, Spread, WrongResult
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.bench.survey import Scheme, schemes
 from laconic.errors import InvalidOption, Option
@@ -198,12 +197,12 @@ def copies(v: torch.Tensor, out: torch.Tensor) -> Iterator[Contender]:
         ("copy_ bf16", "bfloat16", 4 * n): (other, half),
         ("cast bf16", "float32", 6 * n): (other, v),
     }
-    same = partial(require_same, out, v, "kernel copy fp32")
+    same = partial(check_equal, out, v, "kernel copy fp32")
     yield Contender("kernel copy fp32", "one Triton kernel", COPY, 0, "float32", 8 * n, kernel_copy(v, out), same)
     for (label, dtype, n_bytes), (target, source) in runs.items():
         call = partial(target.copy_, source)
         yield Contender(
-            label, "preallocated", COPY, 0, dtype, n_bytes, call, partial(require_same, target, source, label)
+            label, "preallocated", COPY, 0, dtype, n_bytes, call, partial(check_equal, target, source, label)
         )
 
 
@@ -264,10 +263,10 @@ def check_sum(label: str, q: Bucketed, data: torch.Tensor, norms: torch.Tensor, 
     ours = torch.empty(n)
     some = norms[:, : n_buckets(n, q.bucket_size)].to(device)
     reference.unpack_dequantize(rows, some, q.grid, q.bucket_size, ours, 1 / len(data), False)
-    require_same(out[:n].to(device), ours, label)
+    check_equal(out[:n].to(device), ours, label)
 
 
-def require_same(ours: torch.Tensor, theirs: torch.Tensor, label: str) -> None:
+def check_equal(ours: torch.Tensor, theirs: torch.Tensor, label: str) -> None:
     """Value by value."""
     if not torch.equal(ours, theirs.to(ours.dtype)):
         raise WrongResult(f"{label}: the values differ from the reference")

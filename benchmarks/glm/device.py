@@ -10,11 +10,10 @@ import torch
 
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
 from benchmarks.goals import goals_of_rows
-from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Copies
 from laconic.bench.glm.runs import SEED, check_contenders, first_rows, objective
 from laconic.bench.glm.suite import an_iteration, problems
-from laconic.bench.protocol import Spread
+from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.data import SHAPES
 from laconic.data.synthetic import ProblemShape

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.glm import sklearn_rivals as rivals
-from laconic.bench.checks import WrongResult
-from laconic.bench.protocol import Spread, compare
+from laconic.bench.protocol import Spread, WrongResult, compare
 from laconic.bench.suite import Progress, no_progress
 from laconic.data import convert, read_libsvm
 from laconic.exchange.launch import Host, start_ranks

@@ -19,10 +19,9 @@ from benchmarks.glm import sklearn_rivals as rivals
 from benchmarks.glm.libsvm_speed import FileRow
 from benchmarks.glm.sklearn_rivals import COVTYPE_ROWS, Point, TrainingRows, covtype_like
 from benchmarks.goals import goals_of_rows
-from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Given, load
 from laconic.bench.glm.suite import OF_FILES, GLMOptions, problems
-from laconic.bench.protocol import Spread
+from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option, row_fields
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
@@ -31,8 +30,7 @@ from laconic.glm import Progress as FitProgress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.measure.solvers import ALPHA
 from laconic.report import BarChart, Column, Presentation, Table, Text, text
-from laconic.report.units import shown
-from laconic.report.values import Row, number_in, rows_in, text_in
+from laconic.report.values import Row, number_in, rows_in, shown, text_in
 
 WITHIN = 0.01
 """Of the optimum, relatively."""

@@ -81,7 +81,7 @@ def origin(*names: str) -> str:
 
 def _origin(name: str) -> str:
     here = load(name)["rows"][0]["environment"]
-    if "gpu" in here:
+    if here.get("gpu"):
         machine = f"{here['gpu']}, CUDA {here['cuda']}, torch {here['torch']}, Triton {here['triton']}"
     else:
         machine = f"{here['cpu']}, {here['n_cores']} cores, torch {here['torch']}, Numba {here['numba']}"

@@ -10,10 +10,9 @@ import torch
 from benchmarks.glm.device import Ours, device_problem, loss_of
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, Rival
 from benchmarks.papers.ca_sgd import CASGDOptions, CASGDRow, curve, gaps, source_of
-from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Copies, Given, load
 from laconic.bench.glm.runs import SEED, rounds_of
-from laconic.bench.protocol import Spread, speedup
+from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.suite import Progress
 from laconic.data import BadTable
 from laconic.exchange import Communicator

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from laconic.report import Cell, Column, Table, text
-from laconic.report.units import shown
-from laconic.report.values import Row, finite, plain, text_in
+from laconic.report.values import Row, finite, plain, shown, text_in
 
 CA_SGD = 'summary of "Mixed-Precision Communication-Avoiding SGD for Generalized Linear Models on GPUs"'
 NUQSGD = "Ramezani-Kebrya et al. 2021, NUQSGD, JMLR 22(114)"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from laconic import Codec, Stream
-from laconic.bench.checks import WrongResult, check_error, check_symbols, expected_error
+from laconic.bench.protocol import WrongResult, check_error, check_symbols, expected_error
 from laconic.bench.survey import empirical_entropy, schemes
 
 SCHEMES = schemes(bucket_size=512)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from laconic.bench import NAMES, schemes
 from laconic.bench.codec import CODERS, CodecOptions, codec_rows
+from laconic.bench.survey import NAMES, schemes
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,10 @@ import math
 
 import pytest
 
-from laconic.bench import Spread
-from laconic.bench.checks import WrongResult
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.ddp import contenders as ddp_contenders
 from laconic.bench.exchange import CONTENDERS, ExchangeOptions, contenders, error_bound, exchange_rows
+from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.ranks import check_replicas
 from laconic.bench.training import batch_rows
 from laconic.codec import codec

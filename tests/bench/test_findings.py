@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from laconic.bench import findings, schemes, survey
+from laconic.bench.survey import findings, schemes, survey
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from laconic.bench import Spread, document
-from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Given, load, stored
 from laconic.bench.glm.runs import contenders
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, losses
-from laconic.bench.suite import row_fields
+from laconic.bench.protocol import Spread, WrongResult
+from laconic.bench.suite import document, row_fields
 from laconic.data import BadTable
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from laconic.bench import Spread, compare, measure, one_thread
+from laconic.bench.protocol import Spread, compare, measure, one_thread
 
 
 def test_spread_is_ordered():

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.decentralised import DecentralisedOptions, decentralised_rows
 from benchmarks.goals import goals_of_rows
-from laconic.bench import document
 from laconic.bench.protocol import Spread
+from laconic.bench.suite import document
 from laconic.measure.environment import Environment
 from laconic.report import show, terminal
 

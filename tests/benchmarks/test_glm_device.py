@@ -11,7 +11,7 @@ from benchmarks.glm.device_rivals import EagerSGD
 from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
-from laconic.cli.bench import command
+from laconic.cli import bench as command
 from laconic.glm import Constant, Penalty, Sampling, Settings, solve
 from laconic.report.blocks import Words
 

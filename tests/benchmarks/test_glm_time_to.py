@@ -11,8 +11,8 @@ from benchmarks.glm import libsvm_speed as files
 from benchmarks.glm import sklearn_rivals as rivals
 from benchmarks.glm.sklearn_rivals import TrainingRows, covtype_like
 from benchmarks.glm.time_to import time_to_rows
-from laconic.bench.checks import WrongResult
 from laconic.bench.glm.runs import objective
+from laconic.bench.protocol import WrongResult
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve

@@ -11,11 +11,11 @@ from benchmarks.glm.libsvm_speed import FileRow
 from benchmarks.glm.time_to import PRESENTATION, TimeRow
 from benchmarks.goals import CODEC, GOALS, PACK, goals_of, goals_of_rows
 from benchmarks.papers import ca_sgd_claims, nuqsgd_claims
-from laconic.bench import Spread
 from laconic.bench.codec import Row
 from laconic.bench.ddp import DDPRow
 from laconic.bench.exchange import ExchangeRow
 from laconic.bench.glm.suite import GLMRow
+from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
 from laconic.report.blocks import Words
 

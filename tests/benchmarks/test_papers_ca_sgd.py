@@ -9,8 +9,8 @@ import pytest
 from benchmarks.goals import goals_of_rows
 from benchmarks.papers import ca_sgd_claims
 from benchmarks.papers.ca_sgd import PROBLEMS, CASGDOptions, ca_sgd_rows, gaps, given_problems, original, source_of
-from laconic.bench import Spread, document
-from laconic.bench.suite import row_fields
+from laconic.bench.protocol import Spread
+from laconic.bench.suite import document, row_fields
 from laconic.data import SHAPES, BadTable
 from laconic.errors import LaconicError
 from laconic.measure.environment import Environment

@@ -15,10 +15,8 @@ from benchmarks.papers.nuqsgd.networks import network
 from benchmarks.papers.nuqsgd.options import NUQSGDOptions
 from benchmarks.papers.nuqsgd.suite import nuqsgd_rows
 from benchmarks.papers.nuqsgd.training import Schedule, finite
-from laconic.bench import document
-from laconic.bench.checks import WrongResult
-from laconic.bench.protocol import Spread
-from laconic.bench.suite import row_fields
+from laconic.bench.protocol import Spread, WrongResult
+from laconic.bench.suite import document, row_fields
 from laconic.errors import LaconicError
 from laconic.measure.environment import Environment
 from laconic.quantizers import NUQSGD, QSGD, Identity, QSGDInf, Sign

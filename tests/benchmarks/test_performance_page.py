@@ -6,8 +6,9 @@ from dataclasses import replace
 from benchmarks.glm.time_to import TimeRow
 from benchmarks.goals import goals_of_rows
 from benchmarks.pages import common, performance
-from laconic.bench import Spread, document
 from laconic.bench.glm.suite import GLMRow
+from laconic.bench.protocol import Spread
+from laconic.bench.suite import document
 from laconic.measure.environment import Environment
 
 ONE = Spread(1.0, 1.0, 1.0)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from laconic.bench import checks
+from laconic.bench import protocol
 from laconic.cli import main
 
 TINY = ["bench", "codec", "--size", "5000", "--bucket-size", "512", "--repeats", "1"]
@@ -34,8 +34,8 @@ def test_digits_problem(capsys):
 def test_a_wrong_result_is_not_the_users_mistake(tmp_path, monkeypatch):
     target = tmp_path / "rows.json"
     target.write_text("old")
-    monkeypatch.setattr(checks.torch, "equal", lambda a, b: False)
-    with pytest.raises(checks.WrongResult, match="rans"):
+    monkeypatch.setattr(protocol.torch, "equal", lambda a, b: False)
+    with pytest.raises(protocol.WrongResult, match="rans"):
         main([*FEW, "--output", str(target)])
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from laconic.bench.demo_run import Demo
+from laconic.bench.demo import Demo
 from laconic.cli import main
 
 QUICK = ["demo", "--streams", "2", "--ranks", "0", "--steps", "4"]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from laconic.report.reported import report
-from laconic.report.run import Run
+from laconic.report.runs import Run, report
 
 from .browser import CHROMIUM, browser
 from .documents import DOCUMENTS, PAPER_ROWS, UNKNOWN

@@ -11,8 +11,7 @@ import pytest
 
 from laconic.report.blocks import Axis, Bar, Bars, Cell, Curve, Curves, Facts, Grid, Section, Words, thinned
 from laconic.report.html import web_page
-from laconic.report.reported import report
-from laconic.report.run import Run
+from laconic.report.runs import Run, report
 
 from .documents import DOCUMENTS, UNKNOWN
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from laconic.report.run import NotARun, read_run, read_runs
+from laconic.report.runs import NotARun, read_run, read_runs
 
 from .documents import DOCUMENTS
 

@@ -13,8 +13,7 @@ from laconic.planner import DEFAULT, GlmJob, plan
 from laconic.report import registered
 from laconic.report import sections as sections_by_name
 from laconic.report.blocks import Bars, Curves, Grid
-from laconic.report.reported import report, sections_of
-from laconic.report.run import Run
+from laconic.report.runs import Run, report, sections_of
 
 from .documents import DOCUMENTS, UNKNOWN
 

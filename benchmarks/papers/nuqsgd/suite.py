@@ -13,13 +13,11 @@ from benchmarks.papers.nuqsgd.methods import FULL, Method
 from benchmarks.papers.nuqsgd.options import NUQSGDOptions
 from benchmarks.papers.nuqsgd.training import simulate
 from benchmarks.papers.nuqsgd_claims import losses
-from laconic.bench.checks import WrongResult
-from laconic.bench.protocol import Spread, speedup
+from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, slowest
 from laconic.bench.suite import Progress, no_progress
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, speedups, text
-from laconic.report.units import shown
-from laconic.report.values import Row, number_in, text_in
+from laconic.report.values import Row, number_in, shown, text_in
 
 RANK_FUNCTION = "benchmarks.papers.nuqsgd.rank:nuqsgd_on_rank"
 CODERS = ("fixed", "elias", "huffman", "rans")

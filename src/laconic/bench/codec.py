@@ -8,11 +8,9 @@ from typing import Any
 import torch
 
 from laconic import coders as coders_by
-from laconic.bench.checks import check_error, check_symbols, relative_error
-from laconic.bench.gradient import digits_gradient
-from laconic.bench.protocol import Spread, compare, measure, one_thread
+from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
-from laconic.bench.survey import NAMES, Scheme, empirical_entropy, schemes
+from laconic.bench.survey import NAMES, Scheme, digits_gradient, empirical_entropy, schemes
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.errors import InvalidOption, Option
@@ -20,8 +18,7 @@ from laconic.kernels import Stream, select
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf
 from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text
 from laconic.report import Row as JsonRow
-from laconic.report.units import shown
-from laconic.report.values import number_in, rows_in, text_in
+from laconic.report.values import number_in, rows_in, shown, text_in
 
 PROBLEMS = ("normal", "digits")
 CODERS = ("fixed", "elias", "huffman", "rans")

@@ -1,7 +1,7 @@
 """The suite `ddp`: steps of data-parallel training, beside DDP as it is and PyTorch's own hooks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -10,9 +10,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from laconic.bench.checks import WrongResult
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.protocol import Spread, speedup
+from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import (
     check_replicas,
     digest,
@@ -25,8 +24,8 @@ from laconic.bench.ranks import (
 )
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, perceptron_width
-from laconic.codec import codec as make_codec
 from laconic.exchange import Communicator
+from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Part, Presentation, Table, Text, speedups, text, where
 from laconic.training import compress
 
@@ -39,48 +38,25 @@ ONE_BUCKET_MB = 2**14
 start their all-reduces from callbacks, whose order differs from rank to rank."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A way to average gradients, by plain values.
-
-    hook      "fp32" (DDP as it is), "bf16" or "powersgd" (PyTorch's own hooks), or "laconic"
-    scheme    of laconic's codec; with `coder` and `options` as in `laconic.codec`
-    exchange  of laconic
-    """
-
-    hook: str
-    scheme: str = ""
-    coder: str = "fixed"
-    exchange: str = "auto"
-    options: dict[str, Any] = field(default_factory=dict)
+HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", "DDP PowerSGD hook": "powersgd"}
+"""PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
+CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
+"""laconic's, by `planner.rates.make_codec`'s names; "nothing" exchanges nothing."""
+SCHEMES = {name: name if name == "ef-sign" else name.partition("-")[0] for name in CODECS}
+ASKED_BY = tuple(dict.fromkeys([*HOOKS.values(), *SCHEMES.values(), *CODECS]))
 
 
-CONTENDERS: dict[str, tuple[str, Contender]] = {
-    BASELINES[0]: ("fp32", Contender("fp32")),
-    BASELINES[1]: ("bf16", Contender("bf16")),
-    "DDP PowerSGD hook": ("powersgd", Contender("powersgd")),
-    "bf16": ("bf16", Contender("laconic", "bf16")),
-    "nuqsgd-4": ("nuqsgd", Contender("laconic", "nuqsgd", options={"bits": 4})),
-    "nuqsgd-4/512": ("nuqsgd", Contender("laconic", "nuqsgd", options={"bits": 4, "bucket_size": 512})),
-    "nuqsgd-4-rans": ("nuqsgd", Contender("laconic", "nuqsgd", "rans", options={"bits": 4})),
-    "qsgdinf-8": ("qsgdinf", Contender("laconic", "qsgdinf", options={"bits": 8})),
-    "ef-sign": ("ef-sign", Contender("laconic", "ef-sign")),
-    "nothing": ("nothing", Contender("laconic", "fp32", exchange="nothing")),
-}
-"""Label to the name it is asked for by, and the contender itself."""
-ASKED_BY = tuple(dict.fromkeys([name for name, _ in CONTENDERS.values()] + list(CONTENDERS)[3:]))
+def contenders(only: Sequence[str] | None) -> list[str]:
+    """The labels of the baselines, and of all that `only` asks for.
 
-
-def contenders(only: Sequence[str] | None) -> dict[str, Contender]:
-    """The baselines, and all that `only` asks for.
-
-    >>> list(contenders(["nuqsgd-4"]))
+    >>> contenders(["nuqsgd-4"])
     ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
     """
+    asked_by = {label: (name,) for label, name in HOOKS.items()} | {k: (k, scheme) for k, scheme in SCHEMES.items()}
     if only is None:
-        return {label: one for label, (_, one) in CONTENDERS.items()}
+        return list(asked_by)
     check_names(only, ASKED_BY, "codec")
-    return {k: one for k, (name, one) in CONTENDERS.items() if k in BASELINES or name in only or k in only}
+    return [label for label, names in asked_by.items() if label in BASELINES or any(name in only for name in names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +129,7 @@ class DDPRow:
 def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     chosen = contenders(options.codecs)
-    arguments = {
-        "contenders": {label: asdict(one) for label, one in chosen.items()},
-        "trial": asdict(options.trial),
-        "seeds": options.seeds,
-    }
+    arguments = {"labels": chosen, "trial": asdict(options.trial), "seeds": options.seeds}
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
     if results is None:
         return None
@@ -183,7 +155,7 @@ def _row(
 ) -> DDPRow:
     return DDPRow(
         contender=label,
-        config=repr(CONTENDERS[label][1]),
+        config=HOOKS.get(label) or f"laconic {label}",
         n=ranks[0]["n_parameters"],
         ranks=len(ranks),
         rate=options.rate,
@@ -199,7 +171,7 @@ def _row(
 
 
 def ddp_on_rank(
-    progress: Progress, *, contenders: Mapping[str, Mapping[str, Any]], trial: Mapping[str, Any], seeds: int
+    progress: Progress, *, labels: Sequence[str], trial: Mapping[str, Any], seeds: int
 ) -> dict[str, dict[str, Any]]:
     """For each contender: seconds of each timed step, training loss at the end, bytes per step, digest of the weights.
 
@@ -207,15 +179,15 @@ def ddp_on_rank(
     rest.
     """
     asked = Trial(**trial)
-    problem, chosen = asked.network_problem(), {label: Contender(**values) for label, values in contenders.items()}
-    results = [_train(chosen, problem, asked, seed, progress) for seed in range(seeds)]
-    return {label: _merged([result[label] for result in results]) for label in contenders}
+    problem = asked.network_problem()
+    results = [_train(labels, problem, asked, seed, progress) for seed in range(seeds)]
+    return {label: _merged([result[label] for result in results]) for label in labels}
 
 
 def _train(
-    contenders: Mapping[str, Contender], problem: NetworkProblem, trial: Trial, seed: int, progress: Progress
+    labels: Sequence[str], problem: NetworkProblem, trial: Trial, seed: int, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    runs = {label: _new_run(one, problem, seed) for label, one in contenders.items()}
+    runs = {label: _new_run(label, problem, seed) for label in labels}
     interleave(runs.values(), problem, trial, lambda said: progress(f"seed {seed + 1}, {said}"), seed=seed)
     results = {label: _result(run, problem) for label, run in runs.items()}
     for run in runs.values():
@@ -223,13 +195,14 @@ def _train(
     return results
 
 
-def _new_run(one: Contender, problem: NetworkProblem, seed: int) -> TrainingRun:
+def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
     network = problem.new_network(seed)
-    if one.hook != "laconic":
-        model = with_hook(network, one.hook)
+    if label in HOOKS:
+        model = with_hook(network, HOOKS[label])
         return TrainingRun(model, problem.new_optimizer(model.parameters()))
-    model, codec = DistributedDataParallel(network), make_codec(one.scheme, one.coder, **one.options)
-    compressor = compress(model, codec, exchange=one.exchange, seed=seed, error_every=0)
+    model, nothing = DistributedDataParallel(network), label == "nothing"
+    codec = make_codec("fp32" if nothing else label)
+    compressor = compress(model, codec, exchange="nothing" if nothing else "auto", seed=seed, error_every=0)
     return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
 
 
@@ -244,7 +217,7 @@ def with_hook(network: torch.nn.Module, hook: str) -> DistributedDataParallel:
     if hook == "bf16":
         model.register_comm_hook(None, _bf16)
     elif hook != "fp32":
-        raise ValueError(f"unknown hook {hook!r}; choose one of fp32, bf16, powersgd, laconic")
+        raise ValueError(f"unknown hook {hook!r}; choose one of fp32, bf16, powersgd")
     return model
 
 

@@ -1,11 +1,160 @@
-"""What is shown of `laconic demo`: schemes on one gradient, then training with some of them."""
+"""`laconic demo`: schemes on one gradient, then training with some of them; what runs it, and what is shown of it."""
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from laconic.bench.ddp import PARTS as DDP
-from laconic.bench.glm.suite import ITERATIONS, SPEEDUPS
+from laconic.bench.ddp import DDPOptions, ddp_rows
+from laconic.bench.glm import suite as glm
+from laconic.bench.protocol import one_thread
+from laconic.bench.suite import document, row_fields
+from laconic.bench.survey import Scheme, digits_gradient, findings, survey
+from laconic.bench.survey import schemes as all_schemes
+from laconic.data import load_digits
+from laconic.measure import Environment
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, text
 from laconic.report.values import Row, number_in, plain, rows_in
+from laconic.training import SimulatedWorkers
+
+LABELS = ("fp32", "qsgd-4", "nuqsgd-4", "qsgdinf-4", "ef-sign")
+PROBLEM = "digits"
+N_WORKERS, BATCH_SIZE, WIDTH = 4, 32, 128
+LEARNING_RATE = 0.5
+EVERY = 2
+"""Steps between two points of a curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What to run.
+
+    schemes   on the gradient; some of them also in training
+    training  a network on local ranks, if there are any
+    fit       a generalised linear model on the same ranks
+    """
+
+    schemes: Sequence[Scheme]
+    n_streams: int
+    n_steps: int
+    seed: int
+    training: DDPOptions | None
+    fit: glm.GLMOptions | None
+
+    @classmethod
+    def of(cls, bucket_size: int, streams: int, seed: int, ranks: int, steps: int) -> "Demo":
+        """From the command's options; with ranks 0, no training on ranks."""
+        schemes = [scheme for scheme in all_schemes(bucket_size) if scheme.name != "sign"]
+        if not ranks:
+            return cls(schemes, streams, steps, seed, None, None)
+        training = DDPOptions(ranks=ranks, problem="digits", repeats=steps, codecs=["nuqsgd-4"])
+        fit = glm.GLMOptions(
+            problem=["susy"], scale=0.002, ranks=ranks, s=(32,), recipes=("C",), iterations=64, repeats=5
+        )
+        return cls(schemes, streams, steps, seed, training, fit)
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        on_ranks = sum(part.n_parts for part in (self.training, self.fit) if part)
+        return 1 + len(self.schemes) + len(_trained(self.schemes)) + on_ranks
+
+    def run(self, progress: Callable[[str], None]) -> dict[str, Any] | None:
+        """The document of all parts; None on a rank of torchrun other than the first."""
+        progress("training")
+        snapshot = digits_gradient(seed=self.seed)
+        rows = []
+        for scheme in self.schemes:
+            progress(scheme.label)
+            rows.append(survey(scheme, snapshot.gradient, n_streams=self.n_streams))
+        curves = curve_rows(self.schemes, self.n_steps, self.seed, progress)
+        trained = ddp_rows(self.training, progress) if self.training else []
+        fitted = glm.glm_rows(self.fit, progress) if self.fit else []
+        if trained is None or fitted is None:
+            return None
+        return document(
+            "demo",
+            [*rows, *trained],
+            Environment.here(),
+            gradient={**{k: v for k, v in asdict(snapshot).items() if k != "gradient"}, "n": rows[0].n},
+            findings=findings(rows),
+            curves=[asdict(row) for row in curves],
+            glm=[row_fields(row) for row in fitted],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRow:
+    """One scheme's training.
+
+    curve  points with iteration, seconds (of all workers, one after another), bytes (that one worker sent), loss (over
+           all images) and, of unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
+    """
+
+    problem: str
+    contender: str
+    n_workers: int
+    curve: list[dict[str, Any]]
+
+
+@one_thread()
+def curve_rows(schemes: Sequence[Scheme], steps: int, seed: int, progress: Callable[[str], None]) -> list[CurveRow]:
+    """The same network on the same batches with each of the schemes in `LABELS`."""
+    rows = []
+    for scheme in _trained(schemes):
+        progress(f"train with {scheme.label}")
+        rows.append(CurveRow(PROBLEM, scheme.label, N_WORKERS, _curve(scheme, steps, seed)))
+    return rows
+
+
+def _trained(schemes: Sequence[Scheme]) -> list[Scheme]:
+    """The schemes that a network is trained with."""
+    return [scheme for scheme in schemes if scheme.label in LABELS]
+
+
+def _curve(scheme: Scheme, steps: int, seed: int) -> list[dict[str, Any]]:
+    images, labels = load_digits()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = nn.Sequential(nn.Linear(images.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+        batches = torch.randint(len(images), (steps, N_WORKERS, BATCH_SIZE))
+    workers = SimulatedWorkers(net, scheme.quantizer, N_WORKERS, seed=seed)
+    optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
+    seconds, sent, measured = 0.0, 0.0, scheme.quantizer.unbiased
+    points = [_point(0, 0.0, 0.0, _loss(net, images, labels).item(), None)]
+    for step, parts in enumerate(batches, 1):
+        start = time.perf_counter()
+        workers.backward([partial(_loss, net, images[part], labels[part]) for part in parts])
+        optimizer.step()
+        seconds += time.perf_counter() - start
+        sent += workers.last.bytes_sent / N_WORKERS
+        if step % EVERY == 0 or step == steps:
+            variance = workers.last.nmse if measured else None
+            points.append(_point(step, seconds, sent, _loss(net, images, labels).item(), variance))
+    return points
+
+
+def _loss(net: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(net(images), labels)
+
+
+def _point(step: int, seconds: float, sent: float, loss: float, variance: float | None) -> dict[str, Any]:
+    exact = variance is None or not variance or not math.isfinite(variance)
+    return {
+        "iteration": step,
+        "seconds": seconds,
+        "bytes": sent,
+        "loss": loss if math.isfinite(loss) else None,
+        "variance": None if exact else variance,
+    }
+
 
 CODERS = ("fixed", "elias", "huffman", "rans")
 
@@ -121,7 +270,7 @@ PRESENTATION = (
     ),
     Presentation(
         "A logistic regression by the same ranks",
-        [ITERATIONS, SPEEDUPS],
+        [glm.ITERATIONS, glm.SPEEDUPS],
         "SGD sends a message in every iteration, CA-SGD one in s.",
         split=_contenders("glm"),
         all_rows=False,

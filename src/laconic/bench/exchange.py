@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from laconic.bench.checks import ROUNDOFF, WrongResult
-from laconic.bench.protocol import Spread, speedup
+from laconic.bench.protocol import ROUNDOFF, Spread, WrongResult, speedup
 from laconic.bench.ranks import (
     barrier,
     check_replicas,
@@ -24,7 +23,7 @@ from laconic.bench.ranks import (
 )
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
 from laconic.bench.survey import BITS
-from laconic.codec import Codec, codec
+from laconic.codec import Codec
 from laconic.exchange import (
     PIECE_VALUES,
     Accounting,
@@ -38,6 +37,7 @@ from laconic.exchange import (
     by_name,
 )
 from laconic.kernels import Stream
+from laconic.planner.rates import make_codec
 from laconic.quantizers import QSGD, QSGDInf
 from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text, where
 from laconic.report.values import Row, text_in
@@ -71,22 +71,8 @@ class Contender:
 
     def make(self, bucket_size: int, size: int) -> tuple[Exchange, Codec]:
         """The exchange and its codec, for `size` ranks."""
-        made = _codec(self.codec, bucket_size)
+        made = make_codec(self.codec, bucket_size)
         return by_name(self.exchange, made, size), made
-
-
-def _codec(name: str, bucket_size: int) -> Codec:
-    """A codec by a name such as nuqsgd-4-rans.
-
-    >>> _codec("nuqsgd-4-rans", 64).coder
-    RANS()
-    """
-    if name in ("fp32", "bf16"):
-        return codec(name)
-    if name == "ef-sign":
-        return codec(name, bucket_size=bucket_size)
-    scheme, bits, *coder = name.split("-")
-    return codec(scheme, *coder, bits=int(bits), bucket_size=bucket_size)
 
 
 CONTENDERS = (

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from laconic.bench.checks import WrongResult
 from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
+from laconic.bench.protocol import WrongResult
 from laconic.bench.suite import Progress, option
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch

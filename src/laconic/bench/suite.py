@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from laconic.errors import InvalidOption, Option
-from laconic.measure.environment import Environment, GPUEnvironment
+from laconic.measure.environment import Environment
 
 Progress = Callable[[str], None]
 """Is told the name of each part of a run before it begins."""
@@ -20,17 +20,15 @@ def no_progress(label: str) -> None:
     """Nobody is told."""
 
 
-def option(default: Any, help: str, *, flag: str = "", metavar: str = "", least: int = 1, hidden: bool = False) -> Any:
+def option(default: Any, help: str, *, flag: str = "", metavar: str = "", least: int = 1) -> Any:
     """A field of a suite's options, with what the command line says of it.
 
     default  None where the suite chooses; a tuple for a list
     flag     such as "--codec", where the command's option is not called as the field is
     metavar  what stands for its value in the help text
     least    of a whole number
-    hidden   from the help text
     """
-    metadata = {"help": help, "flag": flag, "metavar": metavar, "least": least, "hidden": hidden}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help, "flag": flag, "metavar": metavar, "least": least})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +61,9 @@ def load(module: str) -> Suite:
     return found
 
 
-def environment(options: Any, commit: str | None = None) -> Environment | GPUEnvironment:
-    """Where these options are run: on a GPU if they have a `device` that is one."""
-    device = getattr(options, "device", None) or "cpu"
-    return Environment.here(commit) if device == "cpu" else GPUEnvironment.here(device, commit)
-
-
 def run_document(suite: Suite, options: Any, progress: Progress, commit: str | None = None) -> dict[str, Any] | None:
     """Run a suite; its document, or None on the ranks of torchrun other than the first."""
-    here = environment(options, commit)
+    here = Environment.here(commit, getattr(options, "device", None) or "cpu")
     rows = suite.run(options, progress)
     if rows is None:
         return None
@@ -85,7 +77,7 @@ def published(options: Any) -> dict[str, Any]:
     return dict(own() if own else asdict(options))
 
 
-def document(suite: str, rows: Sequence[Any], here: Environment | GPUEnvironment, **more: Any) -> dict[str, Any]:
+def document(suite: str, rows: Sequence[Any], here: Environment, **more: Any) -> dict[str, Any]:
     """A JSON object: the suite's name, its rows (dataclasses) with where they were measured, and whatever else."""
     machine = asdict(here)
     return {"suite": suite, **more, "rows": [{**row_fields(row), "environment": machine} for row in rows]}

@@ -13,10 +13,10 @@ import typer
 from laconic.atomic_write import atomic_write
 from laconic.cli import fit_options as o
 from laconic.cli.errors import bad_input
-from laconic.cli.numbers import AUTO, whole_number
+from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 from laconic.errors import InvalidOption, Option
-from laconic.glm.options import DEFAULTS
+from laconic.glm.options import AUTO, DEFAULTS
 
 if TYPE_CHECKING:
     from laconic.glm.analysis import Term
@@ -85,7 +85,7 @@ def analyze(
 
 def run(given: dict[str, Any], on_progress: Callable[[str], None]) -> "tuple[Sequence[Term], dict[str, Any]]":
     """Read the file, analyse it, and choose recipes: the terms, and all of it as JSON values."""
-    from laconic.bench import document
+    from laconic.bench.suite import document
     from laconic.exchange import Communicator
     from laconic.glm.analysis import analyse, choose, device_named, samples
     from laconic.glm.data import Data

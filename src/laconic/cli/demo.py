@@ -44,7 +44,7 @@ def demo(
     fit a logistic regression with a message every iteration, then every 32. Writes a page of charts, as `laconic
     report` does. Takes about a minute; the first run also compiles the kernels.
     """
-    from laconic.bench.demo_run import Demo
+    from laconic.bench.demo import Demo
     from laconic.report import Run, show, terminal
     from laconic.report import report as make_page
 

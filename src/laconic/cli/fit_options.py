@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from laconic.cli.numbers import positive_or_auto, whole_number, whole_or_auto
-from laconic.glm.options import AUTO, FitOptions
+from laconic.cli.numbers import number_or_text, whole_number
+from laconic.glm.options import FitOptions
 
 if TYPE_CHECKING:
     from laconic.glm.source import Source
@@ -61,6 +61,4 @@ def fit_options(given: Mapping[str, Any], **more: Any) -> FitOptions:
     named = {"fit_intercept": given["intercept"]} | {
         field.name: given[field.name] for field in fields(FitOptions) if field.name in given
     }
-    s = whole_or_auto("--s", given["s"]) or AUTO
-    eta0 = positive_or_auto("--eta0", given["eta0"]) or AUTO
-    return FitOptions(**named | {"s": s, "eta0": eta0} | more)
+    return FitOptions(**named | {name: number_or_text(given[name]) for name in ("s", "eta0")} | more)

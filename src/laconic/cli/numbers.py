@@ -5,9 +5,6 @@ from collections.abc import Callable
 
 import typer
 
-from laconic.cli.errors import BadInput
-
-AUTO = "auto"
 LARGEST = 2**63 - 1
 """The largest whole number that is taken."""
 _RATES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -34,33 +31,19 @@ def whole_number(least: int = 1, most: int | None = None) -> Callable[[str | int
     return parse
 
 
-def whole_or_auto(name: str, text: str) -> int | None:
-    """An option that is a whole number from 1, or auto, which is None.
+def number_or_text(text: str) -> int | float | str:
+    """A number where it is one; else the text, such as auto, which is for whoever takes it to judge.
 
-    >>> whole_or_auto("--s", "2**4"), whole_or_auto("--s", "auto")
-    (16, None)
+    >>> number_or_text("2**4"), number_or_text("0.5"), number_or_text("auto")
+    (16, 0.5, 'auto')
     """
-    value = _value(text)
-    if text != AUTO and (value is None or not 1 <= value <= LARGEST):
-        raise BadInput(f"{name} must be a whole number, at least 1, or {AUTO}; got {text!r}")
-    return value
-
-
-def positive_or_auto(name: str, text: str) -> float | None:
-    """An option that is a number above zero, or auto, which is None.
-
-    >>> positive_or_auto("--eta0", "0.5"), positive_or_auto("--eta0", "auto")
-    (0.5, None)
-    """
-    if text == AUTO:
-        return None
+    whole = _value(text)
+    if whole is not None:
+        return whole if whole <= LARGEST else text
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise BadInput(f"{name} must be a positive number or {AUTO}, got {text!r}")
-    return value
+        return text
 
 
 def link_rate(text: str | float) -> float:

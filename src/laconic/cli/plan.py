@@ -117,7 +117,7 @@ def plan(
         typer.echo(made.explain())
     else:
         from laconic.report import show, terminal
-        from laconic.report.run import PLAN
+        from laconic.report.runs import PLAN
 
         for line in (made.cluster.describe(), *(calibrated.lines() if calibrated is not None else [])):
             typer.echo(line)

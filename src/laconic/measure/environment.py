@@ -22,6 +22,7 @@ MEASURED = ("src", "pyproject.toml", ":(glob)benchmarks/**/*.py")
 class Environment:
     """Machine, versions, commit and date of a run.
 
+    gpu, cuda, triton  of a run on a GPU; None on a CPU
     commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Or
             what whoever started the run says it is, where the sources were copied without their history
     """
@@ -30,8 +31,11 @@ class Environment:
     n_cores: int
     n_threads: int
     system: str
+    gpu: str | None
+    cuda: str | None
     python: str
     torch: str
+    triton: str | None
     numba: str
     numpy: str
     laconic: str
@@ -39,45 +43,21 @@ class Environment:
     date: str
 
     @classmethod
-    def here(cls, given: str | None = None) -> "Environment":
+    def here(cls, given: str | None = None, device: str = "cpu") -> "Environment":
         """This machine, now; with the commit given, if any."""
+        gpu = None if device == "cpu" else torch.cuda.get_device_name(device)
         return cls(
             cpu=cpu_model(),
             n_cores=n_cores(),
             n_threads=torch.get_num_threads(),
             system=f"{platform.system()} {platform.machine()}",
+            gpu=gpu,
+            cuda=torch.version.cuda if gpu else None,
             python=platform.python_version(),
             torch=version("torch"),
+            triton=version("triton") if gpu else None,
             numba=version("numba"),
             numpy=version("numpy"),
-            laconic=__version__,
-            commit=given or commit(),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class GPUEnvironment:
-    """Machine, versions, commit and date of a run on a GPU."""
-
-    gpu: str
-    cuda: str | None
-    python: str
-    torch: str
-    triton: str
-    laconic: str
-    commit: str | None
-    date: str
-
-    @classmethod
-    def here(cls, device: str, given: str | None = None) -> "GPUEnvironment":
-        """This machine, now; with the commit given, if any."""
-        return cls(
-            gpu=torch.cuda.get_device_name(device),
-            cuda=torch.version.cuda,
-            python=platform.python_version(),
-            torch=version("torch"),
-            triton=version("triton"),
             laconic=__version__,
             commit=given or commit(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -8,7 +8,7 @@ import torch
 from laconic.codec import Codec, codec
 from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates, Link
-from laconic.planner.collectives import all_reduce, all_to_all
+from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
 from laconic.planner.timing import FittedRates, Stopwatch, Timing, fit_rates
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
@@ -78,16 +78,20 @@ Calls = tuple[Callable[[], object], Callable[[], object], float]
 """Encode, decode, and bits a value."""
 
 
-def make_codec(name: str) -> Codec:
-    """A codec by a name such as nuqsgd-4-rans.
+def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
+    """A codec by a name with its bits, its coder, and after a slash a bucket size of its own.
 
-    >>> make_codec("nuqsgd-4-rans").quantizer
-    NUQSGD(bits=4, bucket_size=8192, p=0.5)
+    >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/512").quantizer.bucket_size
+    (NUQSGD(bits=4, bucket_size=8192, p=0.5), 512)
     """
     if name in PLAIN:
         return codec(name)
+    name, _, own = name.partition("/")
+    bucket_size = int(own or bucket_size)
+    if name == "ef-sign":
+        return codec(name, bucket_size=bucket_size)
     scheme, bits, *coder = name.split("-")
-    return codec(scheme, *coder, bits=int(bits))
+    return codec(scheme, *coder, bits=int(bits), bucket_size=bucket_size)
 
 
 def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Timing]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from laconic.report.units import Unit, shown
+from laconic.report.values import Unit, shown
 
 SIGNS = {"good": "✓ ", "bad": "✗ "}
 """What stands before a cell that is marked."""

@@ -14,11 +14,9 @@ from laconic.report.presentation import (
     Text,
     text,
 )
-from laconic.report.registry import register
-from laconic.report.run import FIT, PLAN
+from laconic.report.runs import FIT, PLAN, register
 from laconic.report.svg import text_bar
-from laconic.report.units import shown
-from laconic.report.values import Row, names_in, number_in, rows_in, text_in
+from laconic.report.values import Row, names_in, number_in, rows_in, shown, text_in
 
 
 def shape(row: Row, times: str = " × ", end: str = "") -> str:

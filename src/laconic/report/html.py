@@ -16,7 +16,7 @@ from typing import Any
 
 from laconic._version import __version__
 from laconic.report.blocks import SIGNS, Bar, Bars, Block, Cell, Curves, Facts, Grid, Section, Words, thinned
-from laconic.report.units import ranged, shown
+from laconic.report.values import ranged, shown
 
 SHORT, LONG = 24, 40
 """Characters up to which a cell does not wrap, and from which on its column must not be narrow."""

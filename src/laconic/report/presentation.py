@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from laconic.report import blocks as b
-from laconic.report.units import Unit, ranged, shown
-from laconic.report.values import Row, names_in, number_in, plain, rows_in, spread_in, text_in
+from laconic.report.values import Row, Unit, names_in, number_in, plain, ranged, rows_in, shown, spread_in, text_in
 
 ENVIRONMENT = "environment"
 

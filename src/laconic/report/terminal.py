@@ -11,7 +11,7 @@ from rich.table import Table
 
 from laconic.report.blocks import SIGNS, SPREAD, Block, Facts, Grid, Section, Words
 from laconic.report.presentation import machine
-from laconic.report.registry import sections
+from laconic.report.runs import sections
 from laconic.report.values import Row
 
 WIDEST = 10_000

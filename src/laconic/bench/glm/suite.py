@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from laconic.bench.checks import WrongResult
 from laconic.bench.glm.data import Given
 from laconic.bench.glm.runs import BF16, FP32, check_contenders, contenders
-from laconic.bench.protocol import Spread, speedup
+from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
 from laconic.data import SHAPES

@@ -1,4 +1,4 @@
-"""A command for a benchmark suite, derived from the dataclass of its options."""
+"""`laconic bench SUITE`: a command for each suite, made when it is asked for, from the dataclass of its options."""
 
 import inspect
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from laconic.atomic_write import atomic_write
 from laconic.cli.command import with_lists
@@ -59,7 +60,7 @@ def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
     """The annotation and the default of a field's parameter. Lists are texts with commas, which are not shown."""
     said = one.metadata
     flags = [said["flag"]] if said.get("flag") else [f"--{one.name.replace('_', '-')}"]
-    more: dict[str, Any] = {"help": said["help"], "metavar": said.get("metavar") or None, "hidden": said["hidden"]}
+    more: dict[str, Any] = {"help": said["help"], "metavar": said.get("metavar") or None}
     default = None if one.default is MISSING else one.default
     if "Sequence" in kind:
         return Annotated[str | None, typer.Option(*flags, **more)], None
@@ -117,3 +118,50 @@ def _spelt(suite: "Suite") -> Iterator[None]:
         yield
     except LaconicError as error:
         raise BadInput(error.message(partial(spell, names=flags))) from error
+
+
+MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {
+    "glm --device": "glm-device",
+    "glm --time-to": "glm-time-to",
+}
+"""Suites and options that the package no longer has, and what runs them in the repository."""
+
+
+class Suites(TyperGroup):
+    """The suites as commands; only those that are asked for are imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        from laconic.bench import SUITES
+
+        return list(SUITES)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command and its arguments. Raises `BadInput` that says where a suite or an option has gone."""
+        given = {word.partition("=")[0] for word in args}
+        for words, suite in MOVED.items():
+            if words.split()[0] == args[0] and set(words.split()) <= given:
+                raise BadInput(f"bench {words} is now `python -m benchmarks {suite}` in laconic's repository")
+        return super().resolve_command(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a suite."""
+        from laconic.bench import SUITES
+        from laconic.bench.suite import load
+
+        if cmd_name not in SUITES:
+            return None
+        alone = typer.Typer(add_completion=False)
+        alone.command(name=cmd_name)(command(load(SUITES[cmd_name])))
+        return typer.main.get_command(alone)
+
+
+app = typer.Typer(help="Measure this machine, its network and its ranks.", cls=Suites)
+
+
+@app.callback(invoke_without_command=True)
+def bench(context: typer.Context) -> None:
+    """Measure this machine, its network and its ranks."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
