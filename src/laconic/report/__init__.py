@@ -4,38 +4,44 @@ from laconic.report import documents as documents
 from laconic.report.blocks import Axis, Cell
 from laconic.report.markdown import markdown
 from laconic.report.presentation import (
+    AllRows,
     BarChart,
     Column,
     LineChart,
     Part,
     Presentation,
+    Settings,
     Table,
     Text,
     speedups,
     text,
     where,
 )
-from laconic.report.runs import Run, presentations, read_runs, register, registered, report, sections
+from laconic.report.runs import NotARun, Run, presentations, read_run, read_runs, register, registered, report, sections
 from laconic.report.svg import Bar, bars, text_bar
 from laconic.report.terminal import show, terminal
 from laconic.report.values import Row
 
 __all__ = [
+    "AllRows",
     "Axis",
     "Bar",
     "BarChart",
     "Cell",
     "Column",
     "LineChart",
+    "NotARun",
     "Part",
     "Presentation",
     "Row",
     "Run",
+    "Settings",
     "Table",
     "Text",
     "bars",
     "markdown",
     "presentations",
+    "read_run",
     "read_runs",
     "register",
     "registered",
