@@ -22,7 +22,7 @@ from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, Problem, Sampling, Settings, auto_eta0, begin
 from laconic.glm.families import family_named
 from laconic.glm.solvers.device import device_solver
-from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender
 from laconic.report import Column, Presentation, Table, Text, speedups, text

@@ -35,7 +35,7 @@ from laconic.glm import (
     solve,
 )
 from laconic.glm.solvers import State, begin
-from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 
 FAMILIES = {"gaussian": Gaussian(), "bernoulli": Bernoulli(), "poisson": Poisson(), "multinomial": Multinomial(3)}

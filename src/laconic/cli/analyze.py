@@ -120,7 +120,7 @@ def run(given: dict[str, Any], on_progress: Callable[[str], None]) -> "tuple[Seq
         options={"data": given["data"].name, **shown},
         n_rows=data.problem.columns.m,
         n_features=data.n_features,
-        family=data.family,
+        family=data.problem.family.option,
         s=settings.s,
         eta0=settings.schedule.eta0,
         **analysis.to_json(),

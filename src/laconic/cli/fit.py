@@ -106,7 +106,7 @@ def make_job(given: Mapping[str, Any]) -> "FileFit":
 def _on_ranks(job: "FileFit", ranks: int | None, *, quiet: bool) -> dict[str, Any] | None:
     """The report of rank 0; None on the other ranks of torchrun."""
     from laconic.exchange.launch import Host, inside_torchrun, join_ranks, start_ranks
-    from laconic.glm.fit_file import run_job
+    from laconic.glm.fit_file import fit_file
 
     size = int(os.environ["WORLD_SIZE"]) if inside_torchrun() else ranks or 1
     if ranks not in (None, size):
@@ -120,7 +120,7 @@ def _on_ranks(job: "FileFit", ranks: int | None, *, quiet: bool) -> dict[str, An
         return None if joined is None else cast(dict[str, Any], joined[0])
     with fit_progress(quiet=quiet) as show:
         if size == 1:
-            return run_job(show, **arguments)
+            return fit_file(job, show)
         results = start_ranks(
             "laconic.glm.fit_file:run_job", arguments, [Host()] * size, timeout_seconds=limit, progress=show
         )

@@ -9,7 +9,7 @@ import torch
 from laconic.data import BadTable, Table
 from laconic.errors import InvalidOption, Option
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
-from laconic.glm.families import FAMILIES, Family
+from laconic.glm.families import FAMILIES, Family, family_named
 from laconic.glm.model import Label
 from laconic.glm.options import FitOptions
 from laconic.kernels.formats import FORMATS, format_named
@@ -53,7 +53,7 @@ class Data:
         classifies = asked is None or FAMILIES[asked].classifies
         values = distinct(table.y, table.classes) if classifies or table.classes else None
         name = choose_family(asked, values)
-        family, classes, y = options.family_for(name, len(values or (0, 1))), None, table.y
+        family, classes, y = family_named(name, len(values or (0, 1)), options.family_options), None, table.y
         if family.classifies and values is not None:
             classes, y = values, codes(table.y, table.classes, values)
         return cls(table.X, y, family, table.sample_weight, table.offset, classes, table.columns, table.n_features)

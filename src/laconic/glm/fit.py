@@ -26,7 +26,7 @@ from laconic.glm.resolve import (
     precision_for,
     settings_for,
     solve_with_smaller_steps,
-    with_recipe,
+    stored_as,
 )
 from laconic.glm.scaling import Scaling
 from laconic.glm.solvers import Callback, Outcome, Settings, Solution, State, begin, solve
@@ -55,11 +55,6 @@ class Prepared:
     columns: tuple[int, int]
     n_features: int
     checksum: int
-
-    @property
-    def family(self) -> str:
-        """As a user knows it."""
-        return self.problem.family.option
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +103,9 @@ class Fit:
     recipe: ChosenRecipe
     solution: Solution
 
-    @property
-    def state(self) -> State:
-        """Where the fit ended."""
-        return self.solution.state
-
     def coefficients(self, comm: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
         """coef (C, n) of all columns in the units of X, and intercept (C,), on every rank."""
-        coef, intercept = self.state.coef.cpu(), self.state.intercept.cpu().clone()
+        coef, intercept = self.solution.state.coef.cpu(), self.solution.state.intercept.cpu().clone()
         if self.data.scaling is not None:
             coef, shift = self.data.scaling.undo(coef)
             comm.all_reduce(shift)()
@@ -168,8 +158,10 @@ def resolve(
     chosen = None if earlier is None else earlier.recipe
     if chosen is None:
         chosen = find_recipe(options.recipe, data.problem, settings, comm)
-    problem, settings = with_recipe(data.problem, settings, chosen)
-    return Resolved(replace(data, problem=problem), settings, chosen)
+    if chosen.precision != settings.precision:
+        data = replace(data, problem=stored_as(data.problem, chosen.precision))
+        settings = replace(settings, precision=chosen.precision)
+    return Resolved(data, settings, chosen)
 
 
 def run(

@@ -47,13 +47,6 @@ class FileFit:
         """The inverse of `dataclasses.asdict`."""
         return cls(**{**values, "data": Source(**values["data"]), "options": FitOptions(**values["options"])})
 
-    @property
-    def checkpointing(self) -> Checkpointing | None:
-        """As `run` takes it; None for no checkpoints."""
-        if self.checkpoint is None:
-            return None
-        return Checkpointing(Path(self.checkpoint), self.checkpoint_every, self.resume)
-
 
 def run_job(on_progress: OnProgress, *, job: Mapping[str, Any]) -> dict[str, Any]:
     """`fit_file` on the ranks there are; every rank calls this. What is returned is JSON: rank 0 gives the report.
@@ -85,11 +78,14 @@ def fit_file(
     callbacks = [_reporter(on_progress, options.max_iter), *callbacks]
     resolved = resolve(options, prepared, comm)
     del prepared
-    fitted = run(options, resolved, comm, callbacks=callbacks, checkpointing=job.checkpointing)
-    scores = training_scores(fitted.data.problem, fitted.data.weights, fitted.state, comm)
+    checkpointing = None
+    if job.checkpoint is not None:
+        checkpointing = Checkpointing(Path(job.checkpoint), job.checkpoint_every, job.resume)
+    fitted = run(options, resolved, comm, callbacks=callbacks, checkpointing=checkpointing)
+    scores = training_scores(fitted.data.problem, fitted.data.weights, fitted.solution.state, comm)
     coef, intercept = fitted.coefficients(comm)
     settings = _settings(options, fitted.settings)
-    classes, family = fitted.data.classes, fitted.data.family
+    classes, family = fitted.data.classes, fitted.data.problem.family.option
     model, tested = Model(coef, intercept, family, classes, names, inputs, settings, scores.summary()), None
     with user_errors(comm):
         if comm.rank == 0:
@@ -137,7 +133,7 @@ def _settings(options: FitOptions, settings: Settings) -> dict[str, Any]:
 
 def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Communicator) -> dict[str, Any]:
     """The report of a fit, as JSON values."""
-    state, solution, chosen = fitted.state, fitted.solution, fitted.recipe
+    state, solution, chosen = fitted.solution.state, fitted.solution, fitted.recipe
     return {
         "data": job.data.path,
         "n_rows": fitted.data.problem.columns.m,

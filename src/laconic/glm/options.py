@@ -8,7 +8,7 @@ from typing import Any
 
 from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
-from laconic.glm.families import FAMILIES, Family, family_named
+from laconic.glm.families import FAMILIES, family_named
 from laconic.glm.precision import RECIPES, Precision
 from laconic.glm.schedule import ORDERS, SCHEDULES
 from laconic.glm.solvers.settings import GRADIENTS, SOLVERS
@@ -97,22 +97,6 @@ class FitOptions:
     def family_options(self) -> Mapping[str, Any]:
         """What a family may need to know."""
         return {"tweedie_power": self.tweedie_power}
-
-    def family_for(self, name: str, n_classes: int = 2) -> Family:
-        """The family of that name with these options."""
-        return family_named(name, n_classes, self.family_options)
-
-    @property
-    def order(self) -> str:
-        """Of the rows: `sampling`, unless they are not to be shuffled."""
-        return self.sampling if self.shuffle else "cyclic"
-
-    @property
-    def average_after(self) -> int | None:
-        """Iterations after which averaging begins; None for never. `average` counts rows."""
-        if self.average is True:
-            return 0
-        return -(-int(self.average) // self.batch_size) if self.average else None
 
 
 _CHOICES: dict[str, Sequence[Any]] = {

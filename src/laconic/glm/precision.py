@@ -1,6 +1,7 @@
 """Nine choices of precision, and recipes: names over nine choices."""
 
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 import torch
 
@@ -73,7 +74,7 @@ class Precision:
     @property
     def carrier(self) -> torch.dtype:
         """What the arithmetic runs in: float64 where any knob asks for it, otherwise float32."""
-        return torch.float64 if any(getattr(self, knob) == "fp64" for knob in KNOBS) else torch.float32
+        return torch.float64 if "fp64" in _values(self) else torch.float32
 
     def is_plain(self, *knobs: str) -> bool:
         """Whether these knobs round to nothing less than the carrier."""
@@ -81,12 +82,12 @@ class Precision:
 
     def short_name(self) -> str:
         """The recipe's name, or the nearest recipe's with what differs from it."""
-
-        def changes(recipe: Precision) -> list[str]:
-            return [f"{knob}={getattr(self, knob)}" for knob in KNOBS if getattr(self, knob) != getattr(recipe, knob)]
-
-        name, recipe = min(RECIPES.items(), key=lambda item: len(changes(item[1])))
-        return " ".join([name, *changes(recipe)])
+        names: list[list[str]] = []
+        for name, recipe in RECIPES.items():
+            knobs = zip(KNOBS, _values(self), _values(recipe), strict=True)
+            names.append([name, *(f"{knob}={own}" for knob, own, other in knobs if own != other)])
+        nearest = min(names, key=len)
+        return " ".join(nearest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class ChosenRecipe:
 
 KNOBS = tuple(field.name for field in fields(Precision))
 """In the order in which an outer iteration meets them."""
+_values = attrgetter(*KNOBS)
 
 _C = replace(Precision(), data="bf16", margin="bf16", gram_operand="bf16")
 RECIPES: dict[str, Precision] = {

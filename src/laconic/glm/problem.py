@@ -10,11 +10,6 @@ from laconic.glm.columns import Columns
 from laconic.glm.families import Family
 
 
-def _check_rows(name: str, rows: np.ndarray | None, m: int) -> None:
-    if rows is not None and len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < m):
-        raise ValueError(f"{name} must lie between 0 and {m - 1}, but go from {rows.min()} to {rows.max()}")
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """(1/m) Σ w_i φ(a_i·x + b + offset_i, y_i), over a rank's columns; all but the columns is the same on every rank.
@@ -45,8 +40,10 @@ class Problem:
             raise ValueError("weights must be finite and not negative")
         if self.offset is not None and not bool(torch.isfinite(self.offset).all()):
             raise ValueError("offset must be finite; exposures of 0 have no logarithm")
-        for name in ("rows", "validation"):
-            _check_rows(name, getattr(self, name), self.columns.m)
+        m = self.columns.m
+        for name, rows in (("rows", self.rows), ("validation", self.validation)):
+            if rows is not None and len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < m):
+                raise ValueError(f"{name} must lie between 0 and {m - 1}, but go from {rows.min()} to {rows.max()}")
         if self.validation is not None and not bool(self.weights_as(torch.float64)[self.validation].any()):
             raise ValueError("validation: the rows held back are none, or all of weight 0")
         self.family.check(self.y)

@@ -14,7 +14,7 @@ from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColu
 from laconic.glm.options import AUTO, FitOptions, is_auto, tolerance_of
 from laconic.glm.precision import ChosenRecipe, Precision, recipe
 from laconic.glm.problem import Penalty, Problem
-from laconic.glm.schedule import Sampling, Schedule, schedule
+from laconic.glm.schedule import Sampling, schedule
 from laconic.glm.solvers import Diverged
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.wire import Wire
@@ -60,23 +60,22 @@ def settings_for(
     if solver == AUTO:
         solver = "sgd" if comm.size == 1 and not pays_in_blocks(problem, size) else "ca_sgd"
     on_gpu = problem.columns.device.type == "cuda"
-    sampling = Sampling(options.order, size, options.seed)
+    sampling = Sampling(options.sampling if options.shuffle else "cyclic", size, options.seed)
     n_iterations = options.max_iter * sampling.n_batches(problem.n_rows)
     eta0 = eta0 if options.eta0 == AUTO else float(options.eta0)
-
-    def steps(eta0: float) -> Schedule:
-        return schedule(options.learning_rate, eta0, power_t=float(options.power_t), n_iterations=n_iterations)
-
+    first_row = 0 if options.average is True else int(options.average)  # to average from; `average` counts rows
     settings = Settings(
         solver=solver,
         s=auto_s(size, comm.size, on_gpu=on_gpu) if options.s == AUTO else int(options.s),
         sampling=sampling,
-        schedule=steps(eta0 or 1.0),
+        schedule=schedule(
+            options.learning_rate, eta0 or 1.0, power_t=float(options.power_t), n_iterations=n_iterations
+        ),
         penalty=Penalty(float(options.alpha), float(options.l1_ratio)),
         fit_intercept=bool(options.fit_intercept),
         gradient=options.gradient,
         momentum=float(options.momentum),
-        average=options.average_after,
+        average=-(-first_row // size) if options.average else None,
         precision=precision,
         max_iter=options.max_iter if last_epoch is None else last_epoch,
         tol=None if options.tol is None or options.tol < 0 else float(options.tol),
@@ -84,7 +83,8 @@ def settings_for(
     )
     if eta0 is not None:
         return settings
-    return replace(settings, schedule=steps(float(f"{auto_eta0(problem, settings, comm):.3g}")))
+    found = float(f"{auto_eta0(problem, settings, comm):.3g}")
+    return replace(settings, schedule=replace(settings.schedule, eta0=found))
 
 
 def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:
@@ -204,14 +204,6 @@ def find_recipe(asked: "str | Precision", problem: Problem, settings: Settings, 
     return choice.auto_precision(problem, settings, choice.TOLERANCE, comm, strict=False)
 
 
-def with_recipe(problem: Problem, settings: Settings, chosen: ChosenRecipe) -> tuple[Problem, Settings]:
-    """The same with that recipe, X stored as it says."""
-    if chosen.precision == settings.precision:
-        return problem, settings
-    columns = _stored_as(problem.columns, chosen.precision.format("data").storage)
-    return replace(problem, columns=columns), replace(settings, precision=chosen.precision)
-
-
 def _mean_columns(problem: Problem, comm: Communicator) -> int:
     """Columns of a rank: the mean, which all ranks agree on."""
     total = torch.tensor([problem.columns.n])
@@ -219,13 +211,15 @@ def _mean_columns(problem: Problem, comm: Communicator) -> int:
     return int(total) // comm.size
 
 
-def _stored_as(columns: Columns, dtype: torch.dtype) -> Columns:
-    if isinstance(columns, DenseColumns):
-        return DenseColumns(columns.X.to(dtype)) if columns.X.dtype != dtype else columns
-    if isinstance(columns, SparseColumns):
+def stored_as(problem: Problem, precision: Precision) -> Problem:
+    """The problem with X stored as a recipe says."""
+    columns, dtype = problem.columns, precision.format("data").storage
+    if isinstance(columns, DenseColumns) and columns.X.dtype != dtype:
+        columns = DenseColumns(columns.X.to(dtype))
+    elif isinstance(columns, SparseColumns) and columns.matrix[0].dtype != dtype:
         values, index, begins = columns.matrix
-        return SparseColumns(values.to(dtype), index, begins, columns.n) if values.dtype != dtype else columns
-    return columns
+        columns = SparseColumns(values.to(dtype), index, begins, columns.n)
+    return replace(problem, columns=columns)
 
 
 def require_gpu(device: str | None) -> None:
@@ -248,12 +242,9 @@ def placed(problem: Problem, device: str | None, n_ranks: int = 1) -> Problem:
         usable = torch.cuda.is_available() and n_ranks == 1 and isinstance(problem.columns, DenseColumns)
         device = "cuda" if usable else None
     columns = problem.columns if device is None else _placed_columns(problem.columns, device)
-
-    def there(v: torch.Tensor | None) -> torch.Tensor | None:
-        return None if v is None else v.to(columns.device)
-
-    y, weights, offset = problem.y.to(columns.device), there(problem.weights), there(problem.offset)
-    return replace(problem, columns=columns, y=y, weights=weights, offset=offset)
+    weights = None if problem.weights is None else problem.weights.to(columns.device)
+    offset = None if problem.offset is None else problem.offset.to(columns.device)
+    return replace(problem, columns=columns, y=problem.y.to(columns.device), weights=weights, offset=offset)
 
 
 def _placed_columns(columns: Columns, device: str) -> Columns:

@@ -25,7 +25,7 @@ from laconic.glm import (
     recipe as recipe_named,
 )
 from laconic.glm.solvers import ca_sgd, sgd
-from laconic.glm.solvers.segment import Segment
+from laconic.glm.solvers.state import Segment
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates

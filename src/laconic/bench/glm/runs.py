@@ -17,7 +17,7 @@ from laconic.exchange import Communicator
 from laconic.glm import Problem, Sampling, Settings, State, auto_eta0, begin, recipe
 from laconic.glm.ranks import user_errors
 from laconic.glm.solvers import ca_sgd, sgd
-from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, SilentCommunicator
 

@@ -12,7 +12,7 @@ from torch.linalg import vector_norm
 
 from laconic.glm.analysis.iteration import Trajectory
 from laconic.glm.analysis.rounding import SINGLE, half_ulp, known, summed
-from laconic.glm.columns.dense import ACCUMULATOR_COLUMNS
+from laconic.glm.columns import ACCUMULATOR_COLUMNS
 from laconic.kernels.formats import Format
 
 

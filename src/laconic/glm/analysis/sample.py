@@ -15,7 +15,7 @@ from laconic.glm.precision import recipe
 from laconic.glm.problem import Problem
 from laconic.glm.resolve import solve_with_smaller_steps
 from laconic.glm.solvers import Progress, Settings, State, begin, solve
-from laconic.glm.solvers.segment import segment
+from laconic.glm.solvers.state import segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -207,7 +207,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _report(self, saved: Saved, fitted: Fit, before: int) -> None:
         """Set the fitted attributes; warn where the loss has not come to rest."""
-        state, solution, settings = fitted.state, fitted.solution, fitted.settings
+        state, solution, settings = fitted.solution.state, fitted.solution, fitted.settings
         self.n_iter_, self.t_ = state.epoch - before, state.iteration
         self.history_, self.ran_ = [dict(row) for row in state.history], solution.ran
         self.outcome_, self.converged_ = solution.outcome, solution.outcome is Outcome.CONVERGED

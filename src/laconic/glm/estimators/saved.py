@@ -35,7 +35,7 @@ class Saved:
     @classmethod
     def of(cls, fitted: Fit, comm: Communicator) -> "Saved":
         """From a rank's part of a fit; every rank must call this."""
-        data, state = fitted.data, fitted.state
+        data, state = fitted.data, fitted.solution.state
         place = data.columns[0], data.n_features, comm
         whole = {name: gather_columns(t, *place) if t.dim() == 2 else t for name, t in state.tensors().items()}
         arrays = {name: t.cpu().numpy().copy() for name, t in whole.items()}

@@ -2,7 +2,6 @@
 
 from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.solve import begin, solve
-from laconic.glm.solvers.state import State
-from laconic.glm.solvers.training_log import Callback, Diverged, Outcome, Progress, Solution
+from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Solution, State
 
 __all__ = ["Callback", "Diverged", "Outcome", "Progress", "Settings", "Solution", "State", "begin", "solve"]

@@ -3,9 +3,8 @@
 import torch
 
 from laconic.glm.problem import Problem
-from laconic.glm.solvers.segment import Segment
 from laconic.glm.solvers.settings import Settings
-from laconic.glm.solvers.state import State
+from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Batches
 from laconic.kernels.reference.recurrence import residuals, step_intercept

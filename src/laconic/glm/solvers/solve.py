@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -11,10 +12,18 @@ from laconic.glm.problem import Problem
 from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import DeviceSolver, device_solver
-from laconic.glm.solvers.segment import Segment, segment
 from laconic.glm.solvers.settings import Settings
-from laconic.glm.solvers.state import State
-from laconic.glm.solvers.training_log import Callback, Diverged, Outcome, Progress, Solution, TrainingLog
+from laconic.glm.solvers.state import (
+    Callback,
+    Diverged,
+    Outcome,
+    Progress,
+    Segment,
+    Solution,
+    State,
+    TrainingLog,
+    segment,
+)
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels import Stream
 
@@ -80,8 +89,9 @@ def solve(
     )
     state = begin(problem, settings) if state is None else state
     problem = problem.cast(settings.precision.carrier)
-    fused = device_solver(problem, settings, state, wire)
-    advance = _advance(problem, settings, state, wire) if fused is None else fused.advance
+    fused = device_solver(problem, settings, state, wire) if problem.columns.device.type == "cuda" else None
+    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
+    advance = partial(run, problem, settings, state, wire=wire) if fused is None else fused.advance
     log = TrainingLog(state, wire)
     outcome = Outcome.MAX_ITER
     while state.epoch < settings.max_iter:
@@ -90,11 +100,6 @@ def solve(
             outcome = stop
             break
     return Solution(state, outcome, state.history, wire.accounting, wire.messages, _ran(problem, settings, wire, fused))
-
-
-def _advance(problem: Problem, settings: Settings, state: State, wire: Wire) -> Advance:
-    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
-    return lambda part: run(problem, settings, state, part, wire)
 
 
 def _epoch(

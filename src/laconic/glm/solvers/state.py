@@ -1,15 +1,26 @@
-"""The state of a fit: all that must be kept to continue it bit for bit."""
+"""The state of a fit, the batches it takes next, and what it reports on the way and at its end."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from enum import Enum
 
+import numpy as np
 import torch
 
+from laconic.errors import LaconicError
+from laconic.exchange import Accounting
+from laconic.glm.problem import Problem
+from laconic.glm.solvers.settings import Settings
+from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Intercept, Weights
 
 
 @dataclass(slots=True)
 class State:
-    """Weights of this rank's columns, and counters that are the same on every rank.
+    """All that must be kept to continue a fit bit for bit.
+
+    Weights of this rank's columns, and counters that are the same on every rank:
 
     weights          x, momentum, average (C, n_p), and the intercept
     iteration        iterations done
@@ -51,12 +62,10 @@ class State:
         device: torch.device,
     ) -> "State":
         """The beginning of a fit."""
-
-        def vector(used: bool) -> torch.Tensor:
-            return torch.zeros(n_outputs if used else 0, n, dtype=dtype, device=device)
-
-        a, b, c = (torch.zeros(n_outputs, dtype=dtype, device=device) for _ in range(3))
-        return cls(Weights(vector(True), vector(momentum), vector(average), Intercept(a, b, c, fitted)))
+        x = torch.zeros(n_outputs, n, dtype=dtype, device=device)
+        u, mean = x.new_zeros(n_outputs if momentum else 0, n), x.new_zeros(n_outputs if average else 0, n)
+        b = x.new_zeros(n_outputs)
+        return cls(Weights(x, u, mean, Intercept(b, b.clone(), b.clone(), fitted)))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything that is an array, by name."""
@@ -89,3 +98,131 @@ class State:
         """(C,), chosen as `coef` is."""
         own = self.weights.intercept
         return own.average if len(self.weights.average) else own.value
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive batches of an epoch, from the state's next one on.
+
+    rows   (k,) rows of the matrix, one batch after another
+    cuts   (n + 1,) where each batch begins in `rows`, and where the last ends
+    rates  (n,) step sizes
+    mix    (n,) share of the newest iterate in the average: 1 until averaging begins; (0,) without averaging
+    """
+
+    rows: np.ndarray
+    cuts: np.ndarray
+    rates: np.ndarray
+    mix: np.ndarray
+
+    @property
+    def n_batches(self) -> int:
+        """Batches, which is iterations."""
+        return len(self.rates)
+
+    def scales(self, gradient: str) -> np.ndarray:
+        """What each batch's sum of gradients is multiplied by."""
+        return 1.0 / np.diff(self.cuts) if gradient == "mean" else np.ones(self.n_batches)
+
+    def part(self, first: int, last: int) -> "Segment":
+        """Batches [first, last)."""
+        begin, end = self.cuts[first], self.cuts[last]
+        mix = self.mix[first:last] if len(self.mix) else self.mix
+        return Segment(self.rows[begin:end], self.cuts[first : last + 1] - begin, self.rates[first:last], mix)
+
+
+def segment(problem: Problem, settings: Settings, state: State, order: np.ndarray, n_batches: int) -> Segment:
+    """The next `n_batches` batches, or what is left of the epoch.
+
+    order  of the problem's rows in this epoch
+    """
+    size = settings.sampling.batch_size
+    rows = order[state.batch * size : (state.batch + n_batches) * size]
+    if problem.rows is not None:
+        rows = problem.rows[rows]
+    cuts = np.append(np.arange(0, len(rows), size), len(rows))
+    t = state.iteration + np.arange(len(cuts) - 1)
+    rates = state.factor * settings.schedule.rates(t)
+    if settings.average is None:
+        return Segment(rows, cuts, rates, np.empty(0))
+    return Segment(rows, cuts, rates, 1.0 / np.maximum(1.0, t + 1.0 - settings.average))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a fit stands; given to callbacks after every segment of an epoch.
+
+    epoch        being worked on, from 0
+    iteration    iterations done
+    fraction     of this epoch that is done; 1 at its end
+    loss         mean loss of the epoch so far, each row at the iterate that met it, without the penalty
+    state        the solver's own state; copy what you keep
+    """
+
+    epoch: int
+    iteration: int
+    fraction: float
+    loss: float
+    state: State
+
+
+Callback = Callable[[Progress], bool | None]
+"""Called after every segment; return True to stop the fit."""
+
+
+class Outcome(Enum):
+    """Why a fit ended; the text is for the user."""
+
+    CONVERGED = "the loss no longer falls by more than tol"
+    MAX_ITER = "max_iter epochs were done"
+    STOPPED = "a callback stopped it"
+
+
+class Diverged(LaconicError, ArithmeticError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The result of a fit: its last state, why it ended, and what was sent over the network.
+
+    history     one row per epoch, those before a stop included: epoch, iteration, loss (mean by weight), objective
+                (what is minimised, each row at the iterate that met it), validation_loss (where rows were held back),
+                eta, and the totals so far: seconds, bytes_sent, messages
+    accounting  of all sums over ranks since `solve` was called, and
+    messages    how many there were; the state has the totals over all parts of the fit
+    ran         what did the work, such as "sgd, compiled"
+    """
+
+    state: State
+    outcome: Outcome
+    history: list[dict[str, float]]
+    accounting: Accounting
+    messages: int
+    ran: str
+
+
+class TrainingLog:
+    """Keeps a fit's totals and its history in its state, those parts included that ran before a stop.
+
+    state  whose seconds, bytes_sent, messages and history are written
+    wire   whose messages are counted
+    """
+
+    def __init__(self, state: State, wire: Wire) -> None:
+        self.state, self.wire = state, wire
+        self._began = time.perf_counter() - state.seconds
+        self._bytes_sent, self._messages = state.bytes_sent, state.messages
+
+    def update(self) -> None:
+        """Write the totals as they are now."""
+        self.state.seconds = time.perf_counter() - self._began
+        self.state.bytes_sent = self._bytes_sent + self.wire.accounting.bytes_sent
+        self.state.messages = self._messages + self.wire.messages
+
+    def record(self, row: dict[str, float]) -> None:
+        """Append an epoch to the history, with the totals."""
+        self.update()
+        state = self.state
+        totals = {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
+        state.history.append(row | totals)

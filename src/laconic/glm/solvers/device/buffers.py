@@ -10,7 +10,7 @@ import torch
 
 from laconic.glm.columns import DenseColumns
 from laconic.glm.problem import Problem
-from laconic.glm.solvers.segment import Segment
+from laconic.glm.solvers.state import Segment
 from laconic.kernels.gpu.glm import GramPlan, MarginPlan, gram_buffer
 
 

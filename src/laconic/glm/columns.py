@@ -1,0 +1,225 @@
+"""A rank's columns of the input matrix, and rows taken from them: dense, pinned beside a GPU, or sparse."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from laconic.glm.precision import Precision
+from laconic.kernels.formats import Format
+from laconic.kernels.glm import Batches, Weights
+
+CHUNK_VALUES = 2**20
+"""Values widened at a time by a product with all rows."""
+ACCUMULATOR_COLUMNS = 32
+"""A narrow accumulator is emulated as tensor cores have it: exact products of this many columns are summed in the
+carrier's type, then added to the accumulator, which is rounded."""
+COMPILED = (torch.float32, torch.float64, torch.bfloat16)
+CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""
+
+
+class Rows(ABC):
+    """Some rows Y (k, n) of a rank's columns, widened to the type that the arithmetic runs in."""
+
+    @abstractmethod
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        """Y xᵀ for x (C, n): (k, C)."""
+
+    @abstractmethod
+    def gram(self, cuts: np.ndarray, precision: Precision, out: torch.Tensor) -> None:
+        """Write the strictly lower block triangle of Y Yᵀ to `out`, laid out as in `kernels.glm.Block`."""
+
+    @abstractmethod
+    def batch_grams(self, n_batches: int) -> torch.Tensor:
+        """Y_j Y_jᵀ of equal batches j of the rows, (n_batches, b, b), in the type of Y."""
+
+    @abstractmethod
+    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+        """p Y for p (C, k): (C, n)."""
+
+
+class Columns(ABC):
+    """The columns A_p (m, n_p) of rank p, as stored.
+
+    m         rows of the whole matrix
+    n         columns of this rank, which may be 0
+    device    where the arithmetic is done
+    compiled  whether `sgd` can run on these columns
+    """
+
+    m: int
+    n: int
+    device: torch.device
+    compiled: bool
+
+    @abstractmethod
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> Rows:
+        """Some rows, in any order, widened to `dtype`."""
+
+    @abstractmethod
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
+        """Run SGD iterations in one process by a compiled kernel; code is a `LinkCode`. Returns Σ w φ."""
+
+    def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
+        """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
+        rows = np.arange(self.m) if rows is None else rows
+        step = max(1, CHUNK_VALUES // max(1, self.n))
+        cuts = range(0, len(rows), step)
+        parts = [self.take(rows[first : first + step], x.dtype).margins(x) for first in cuts]
+        return torch.cat(parts) if parts else torch.empty(0, x.shape[0], dtype=x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows(Rows):
+    """Y (k, n), float32 or float64, from a matrix stored as `stored`."""
+
+    Y: torch.Tensor
+    stored: torch.dtype | None = None
+
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        return self.Y @ x.T
+
+    def gram(self, cuts: np.ndarray, precision: Precision, out: torch.Tensor) -> None:
+        operand_format = precision.format("gram_operand")
+        operand = self.Y if operand_format.dtype == self.stored else operand_format.round(self.Y)
+        accumulate, begin = precision.format("gram_accumulate"), 0
+        if accumulate.dtype == out.dtype and out.device.type == "cpu":
+            from laconic.kernels.cpu.recurrence import gram  # Numba is loaded where it is first needed
+
+            gram(operand, cuts, out)
+            return
+        for first, last in pairwise(cuts[1:]):
+            block = out[begin : begin + (last - first) * first].view(last - first, first)
+            begin += (last - first) * first
+            if accumulate.dtype == out.dtype:
+                torch.mm(operand[first:last], operand[:first].T, out=block)
+            else:
+                block.copy_(_narrow_product(operand[first:last], operand[:first], accumulate))
+
+    def batch_grams(self, n_batches: int) -> torch.Tensor:
+        batches = self.Y.view(n_batches, len(self.Y) // n_batches, self.Y.shape[1])
+        return batches @ batches.mT
+
+    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+        update = precision.format("update")
+        return update.round(p) @ update.round(self.Y)
+
+
+def _narrow_product(a: torch.Tensor, b: torch.Tensor, accumulate: Format) -> torch.Tensor:
+    """a bᵀ with an accumulator of fewer bits than the operands' type."""
+    total = torch.zeros(len(a), len(b), dtype=a.dtype, device=a.device)
+    for first in range(0, a.shape[1], ACCUMULATOR_COLUMNS):
+        part = slice(first, first + ACCUMULATOR_COLUMNS)
+        total = accumulate.round(total + a[:, part] @ b[:, part].T)
+    return total
+
+
+class DenseColumns(Columns):
+    """X (m, n): float32, float64, bfloat16 or float16; rows may lie apart, as in a slice of a memory-mapped matrix."""
+
+    def __init__(self, X: torch.Tensor) -> None:
+        if X.dim() != 2:
+            raise ValueError(f"X must have two dimensions, rows and columns; got shape {tuple(X.shape)}")
+        self.X = X
+        self.m, self.n = X.shape
+        self.device = X.device
+        self.compiled = X.device.type == "cpu" and X.dtype in COMPILED and self.n > 0
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+        index = torch.from_numpy(rows).to(self.X.device)
+        return DenseRows(self.X.index_select(0, index).to(dtype), self.X.dtype)
+
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
+        from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
+
+        return sgd.sgd(self.X, batches, code, weights)
+
+
+class PinnedColumns(DenseColumns):
+    """X (m, n) in page-locked memory of the host, for a GPU that it may not fit into.
+
+    The GPU reads rows from there by itself, and all arithmetic is done on it. X that is not page-locked is copied into
+    such memory, once.
+    """
+
+    def __init__(self, X: torch.Tensor, device: "torch.device | str" = "cuda") -> None:
+        if X.device.type != "cpu":
+            raise ValueError(f"X is on {X.device} already: use DenseColumns")
+        super().__init__(X if X.is_pinned() and X.is_contiguous() else X.contiguous().pin_memory())
+        self.device = torch.device(device)
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+        from laconic.kernels.gpu.glm import gather_rows
+
+        index = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int32)).to(self.device)
+        Y = torch.empty(len(rows), self.n, dtype=self.X.dtype, device=self.device)
+        gather_rows(self.X, index, Y)
+        return DenseRows(Y.to(dtype), self.X.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows(Rows):
+    """Some rows of n sparse columns; nothing but the Gram matrix becomes dense."""
+
+    matrix: CSR
+    n: int
+
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        from laconic.kernels.cpu import sparse
+
+        return sparse.margins(self.matrix, x)
+
+    def gram(self, cuts: np.ndarray, precision: Precision, out: torch.Tensor) -> None:
+        from laconic.kernels.cpu import sparse
+
+        values, columns, begins = self.matrix
+        accumulate = precision.format("gram_accumulate")
+        operand = precision.format("gram_operand").round(values).to(accumulate.storage).to(out.dtype)
+        sparse.gram((operand, columns, begins), cuts, self.n, out)
+        out.copy_(accumulate.round(out))
+
+    def batch_grams(self, n_batches: int) -> torch.Tensor:
+        from laconic.kernels.cpu import sparse
+
+        return sparse.batch_grams(self.matrix, self.n, n_batches)
+
+    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+        from laconic.kernels.cpu import sparse
+
+        update, (values, columns, begins) = precision.format("update"), self.matrix
+        return sparse.combine((update.round(values), columns, begins), update.round(p), self.n)
+
+
+class SparseColumns(Columns):
+    """A matrix of compressed sparse rows (CSR), on the CPU."""
+
+    def __init__(self, values: torch.Tensor, columns: torch.Tensor, begins: torch.Tensor, n: int) -> None:
+        self.matrix: CSR = (values, columns, begins)
+        self.m, self.n = len(begins) - 1, n
+        self.device = values.device
+        self.compiled = values.dtype != torch.float16 and n > 0
+
+    @classmethod
+    def of(cls, X: Any, dtype: torch.dtype = torch.float32) -> "SparseColumns":
+        """From a SciPy matrix in CSR form, values stored as `dtype`."""
+        values = torch.from_numpy(np.ascontiguousarray(X.data)).to(dtype)
+        columns = torch.from_numpy(np.ascontiguousarray(X.indices, dtype=np.int32))
+        begins = torch.from_numpy(np.ascontiguousarray(X.indptr, dtype=np.int64))
+        return cls(values, columns, begins, X.shape[1])
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> SparseRows:
+        from laconic.kernels.cpu import sparse
+
+        values, columns, begins = self.matrix
+        if values.dtype == torch.float16:
+            values = values.float()
+        return SparseRows(sparse.take((values, columns, begins), rows, dtype), self.n)
+
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
+        from laconic.kernels.cpu import sparse
+
+        return sparse.sgd(self.matrix, batches, code, weights)
