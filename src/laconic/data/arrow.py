@@ -17,15 +17,15 @@ def is_numeric(kind: Any) -> bool:
     """Whether a column of this Arrow type can be a feature as it stands: numbers, booleans, or nothing but gaps."""
     from pyarrow import types
 
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests)
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(number or types.is_boolean(kind) or types.is_null(kind))
 
 
 def numeric_columns(path: str, names: list[str], kinds: list[Any]) -> Mapping[str, bool]:
     """Each column's name and whether it is numeric; a name that occurs twice is an error."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadTable(f"{path} has two columns named {twice[0]!r}; rename one")
+    if len(set(names)) < len(names):
+        twice = min(name for name in names if names.count(name) > 1)
+        raise BadTable(f"{path} has two columns named {twice!r}; rename one")
     return dict(zip(names, map(is_numeric, kinds), strict=True))
 
 

@@ -1,7 +1,7 @@
 """CSV with a header line, read by Arrow in blocks."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from laconic.data.errors import Path as AnyPath
 from laconic.data.files import open_bytes
 from laconic.data.rows import RowStream
 from laconic.data.schema import Roles, Schema, make_schema
-from laconic.data.table import to_dtype
+from laconic.data.table import column_block, to_dtype
 from laconic.extras import require
 
 BLOCK_BYTES = 2 << 20
@@ -45,10 +45,10 @@ def stream_csv(
     """
     path = Path(path)
     schema = _schema(path, roles)
-    block = schema.block(columns)
+    block = column_block(columns, len(schema.features))
     kinds = _kinds(path, schema)
     counted = schema.sources((0, 0)) or column_names(path)[:1]
-    n_rows = sum(batch.num_rows for batch in _batches(path, kinds, counted))
+    n_rows = sum(map(len, _batches(path, kinds, counted)))
     return arrow.rows(path, _batches(path, kinds, schema.sources(block)), schema, block, to_dtype(dtype), n_rows)
 
 
@@ -60,8 +60,8 @@ def column_names(path: Path) -> list[str]:
 def _first_block(path: Path) -> tuple[list[str], list[Any]]:
     """Names and Arrow types of the columns, these as far as the first block tells."""
     require("pyarrow.csv", for_="reading CSV", extra="files")
-    with open_bytes(path) as file, _malformed(path, {}):
-        schema = _reader(file, {}, None).schema
+    with open_bytes(path) as file, _malformed(path):
+        schema = _reader(file, {}, []).schema
         return list(schema.names), list(schema.types)
 
 
@@ -80,7 +80,7 @@ def _schema(path: Path, roles: Roles) -> Schema:
 def _categories(path: Path, name: str) -> tuple[str, ...]:
     import pyarrow as pa
 
-    with open_bytes(path) as file, _malformed(path, {}):
+    with open_bytes(path) as file, _malformed(path):
         return arrow.categories(str(path), name, _reader(file, {name: pa.string()}, [name]))
 
 
@@ -97,21 +97,17 @@ def _kinds(path: Path, schema: Schema) -> dict[str, Any]:
 
 
 def _batches(path: Path, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
-    import pyarrow as pa
-
-    words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
-    expected = {name: words[kinds[name]] for name in names if kinds[name] in words}
-    with open_bytes(path) as file, _malformed(path, expected):
-        yield from _reader(file, {name: kinds[name] for name in names}, names)
+    with open_bytes(path) as file, _malformed(path, kinds, names):
+        yield from _reader(file, kinds, names)
 
 
-def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
-    """Batches of these columns. A quoted or unquoted empty field is a gap in numbers and in text."""
+def _reader(file: Any, kinds: Mapping[str, Any], names: list[str]) -> Any:
+    """Batches of these columns, by default all. A quoted or unquoted empty field is a gap in numbers and in text."""
     from pyarrow import csv as arrow_csv
 
     convert = arrow_csv.ConvertOptions(
         column_types=kinds,
-        include_columns=names or [],
+        include_columns=names,
         null_values=list(_GAPS),
         strings_can_be_null=True,
         true_values=list(_TRUE),
@@ -126,14 +122,19 @@ def _reader(file: Any, kinds: dict[str, Any], names: list[str] | None) -> Any:
 
 
 @contextmanager
-def _malformed(path: Path, expected: Mapping[str, str]) -> Iterator[None]:
-    """Turn Arrow's errors into `MalformedFile` with line and column, for which the file is read once more."""
+def _malformed(path: Path, kinds: Mapping[str, Any] | None = None, names: Sequence[str] = ()) -> Iterator[None]:
+    """Turn Arrow's errors into `MalformedFile` with line and column, for which the file is read once more.
+
+    names  of the columns that were being read, as `kinds` says
+    """
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
+        words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
+        expected = {name: words[kinds[name]] for name in names if kinds is not None and kinds[name] in words}
         raise _find_fault(path, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 

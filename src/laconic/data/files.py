@@ -24,11 +24,6 @@ def suffix(path: Path) -> str:
     return inner.suffix.lower()
 
 
-def is_compressed(path: Path) -> bool:
-    """Whether its suffix says .gz, .bz2 or .xz."""
-    return path.suffix.lower() in _OPENERS
-
-
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked on the way if its suffix is .gz, .bz2 or .xz; a damaged stream is `MalformedFile`."""

@@ -12,7 +12,7 @@ from laconic.data.errors import MalformedFile
 from laconic.data.errors import Path as AnyPath
 from laconic.data.rows import RowStream, rows_at_once
 from laconic.data.schema import Roles, make_schema
-from laconic.data.table import to_dtype
+from laconic.data.table import column_block, to_dtype
 from laconic.extras import require
 
 
@@ -45,7 +45,7 @@ def stream_parquet(
         roles,
         lambda name: arrow.categories(str(path), name, _batches(path, [name], 65536)),
     )
-    block = schema.block(columns)
+    block = column_block(columns, len(schema.features))
     batches = _batches(path, schema.sources(block), rows_at_once(block[1] - block[0]))
     return arrow.rows(path, batches, schema, block, to_dtype(dtype), n_rows)
 

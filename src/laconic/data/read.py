@@ -9,7 +9,7 @@ import torch
 from laconic.data import csv, libsvm, npy, parquet, store, store_writer
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
-from laconic.data.files import is_compressed, suffix
+from laconic.data.files import suffix
 from laconic.data.rows import RowStream, collect, rows_of
 from laconic.data.schema import OneHot, Roles
 from laconic.data.table import Table, to_dtype
@@ -169,9 +169,10 @@ def format_of(path: AnyPath) -> str:
     ('libsvm', 'csv', 'store')
     """
     path = Path(path)
-    kind = FORMATS.get(suffix(path), "libsvm")
-    if is_compressed(path) and kind in ("parquet", "npy", "store"):
-        raise BadTable(f"{path}: a compressed {suffix(path)} cannot be read; unpack it first")
+    own = suffix(path)
+    kind = FORMATS.get(own, "libsvm")
+    if own != path.suffix.lower() and kind in ("parquet", "npy", "store"):
+        raise BadTable(f"{path}: a compressed {own} cannot be read; unpack it first")
     return kind
 
 

@@ -41,11 +41,6 @@ class RowStream:
     source: str = ""
     zero_based: bool | None = None
 
-    @property
-    def n_columns(self) -> int:
-        """Columns in each block."""
-        return self.columns[1] - self.columns[0]
-
 
 def rows_of(table: Table, source: str = "") -> RowStream:
     """A table as a stream of its own row blocks (views).
@@ -102,7 +97,8 @@ def collect(stream: RowStream) -> Table:
     """
     if stream.n_nonzero is not None:
         raise BadTable("collect() is for dense rows; read a sparse file with read()")
-    X = torch.empty((stream.n_rows, stream.n_columns), dtype=stream.dtype)
+    first, last = stream.columns
+    X = torch.empty((stream.n_rows, last - first), dtype=stream.dtype)
     y = torch.empty(stream.n_rows, dtype=torch.float64)
     weight = torch.empty_like(y) if stream.has_sample_weight else None
     offset = torch.empty_like(y) if stream.has_offset else None

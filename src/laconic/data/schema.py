@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from laconic.data.errors import BadTable, NotNumeric, missing
-from laconic.data.table import column_block
 from laconic.errors import Option
 
 OneHot = Sequence[str] | Mapping[str, Sequence[str]]
@@ -49,15 +48,11 @@ class Schema:
     """The part each column of a file plays. `target` and the like are names; `classes` those of a target of text."""
 
     features: tuple[Feature, ...]
+    feature_names: tuple[str, ...]
     target: str | None
     sample_weight: str | None
     offset: str | None
     classes: tuple[str, ...] | None
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Of all features."""
-        return tuple(feature.name for feature in self.features)
 
     @property
     def categories(self) -> dict[str, list[str]]:
@@ -74,10 +69,6 @@ class Schema:
         rest = [name for name in (self.target, self.sample_weight, self.offset) if name is not None]
         return list(dict.fromkeys([*features, *rest]))
 
-    def block(self, columns: tuple[int, int] | None) -> tuple[int, int]:
-        """`columns`, checked; all features for None."""
-        return column_block(columns, len(self.features))
-
 
 def make_schema(
     path: str, numeric: Mapping[str, bool], roles: Roles, categories_of: Callable[[str], tuple[str, ...]]
@@ -88,14 +79,19 @@ def make_schema(
     categories_of  the sorted distinct values of a column, as text; called only where they are needed
     """
     names = list(numeric)
-    target = None if roles.target is False else _named(path, names, _given_target(path, names, roles.target))
+    if roles.target is None or roles.target is True:
+        known = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise BadTable(f"{path}: which column is the target? Give ", Option("target", ...), f", one of {known}")
+    target = None if roles.target is False else _named(path, names, roles.target)
     weight = None if roles.sample_weight is None else _named(path, names, roles.sample_weight)
     offset = None if roles.offset is None else _named(path, names, roles.offset)
     for name in [*roles.exclude, *roles.one_hot]:
         _named(path, names, name)
     taken = {target, weight, offset, *roles.exclude}
     features: list[Feature] = []
-    for name in (name for name in names if name not in taken):
+    for name in names:
+        if name in taken:
+            continue
         if name in roles.one_hot:
             fixed = roles.one_hot[name] if isinstance(roles.one_hot, Mapping) else categories_of(name)
             features += [Feature(name, category) for category in fixed]
@@ -111,7 +107,7 @@ def make_schema(
         if name is not None and not numeric[name]:
             raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")
     classes = None if target is None or numeric[target] else categories_of(target)
-    return Schema(tuple(features), target, weight, offset, classes)
+    return Schema(tuple(features), tuple(named), target, weight, offset, classes)
 
 
 def sorted_categories(values: Sequence[str]) -> tuple[str, ...]:
@@ -125,16 +121,6 @@ def sorted_categories(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(sorted(distinct, key=float))
     except ValueError:
         return tuple(distinct)
-
-
-def _given_target(path: str, names: list[str], target: str | int | bool | None) -> str | int:
-    if target is None or target is True:
-        raise BadTable(
-            f"{path}: which column is the target? Give ",
-            Option("target", ...),
-            f", one of {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}",
-        )
-    return target
 
 
 def _named(path: str, names: list[str], column: str | int) -> str:

@@ -52,8 +52,7 @@ class Table:
         last = first + self.X.shape[1] if last < 0 else last
         object.__setattr__(self, "columns", (first, last))
         object.__setattr__(self, "n_features", last if self.n_features < 0 else self.n_features)
-        _check_columns(self)
-        _check_rows(self)
+        _check_shapes(self)
 
     @property
     def n_rows(self) -> int:
@@ -103,13 +102,11 @@ def as_target(y: Any, what: str = "y") -> torch.Tensor:
     (tensor([ 1, -1]), tensor([0.5000], dtype=torch.float64))
     """
     values = as_floats(y, what)
-    step = _CHECKED_AT_ONCE
-    whole = all(_is_whole(values[first : first + step]) for first in range(0, len(values), step))
-    return values.long() if whole else values
-
-
-def _is_whole(values: torch.Tensor) -> bool:
-    return bool(((values == values.round()) & (values.abs() < 2**53)).all())
+    for first in range(0, len(values), _CHECKED_AT_ONCE):
+        part = values[first : first + _CHECKED_AT_ONCE]
+        if not ((part == part.round()) & (part.abs() < 2**53)).all():
+            return values
+    return values.long()
 
 
 def as_floats(values: Any, what: str, *, first_row: int = 0) -> torch.Tensor:
@@ -178,7 +175,7 @@ def _check_matrix(X: Matrix) -> None:
         raise BadTable(f"X must be a torch tensor or a scipy.sparse.csr_array of float32, not {kind}")
 
 
-def _check_columns(table: Table) -> None:
+def _check_shapes(table: Table) -> None:
     (first, last), n_features, names = table.columns, table.n_features, table.feature_names
     column_block(table.columns, n_features)
     if table.X.shape[1] != last - first:
@@ -186,8 +183,6 @@ def _check_columns(table: Table) -> None:
     if names is not None and len(names) != n_features:
         raise BadTable(f"there are {len(names)} feature names and {n_features} features")
 
-
-def _check_rows(table: Table) -> None:
     if table.y.dtype not in (torch.int64, torch.float64):
         raise BadTable(f"y must be int64 or float64, not {table.y.dtype}; make it with as_target(y)")
     for name in ("y", "sample_weight", "offset"):
