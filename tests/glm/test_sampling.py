@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laconic.glm import Sampling
-from laconic.glm.schedule import ORDERS
+from laconic.glm.settings import ORDERS
 
 SIZES = [0, 1, 2, 31, 32, 33, 1000]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from laconic.glm import Adaptive, Constant, Cosine, InverseScaling, schedule
-from laconic.glm.schedule import SCHEDULES
+from laconic.glm.settings import SCHEDULES
 
 T = np.arange(200)
 EXPECTED = {

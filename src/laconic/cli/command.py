@@ -27,7 +27,9 @@ def with_lists(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def command(**given: Any) -> None:
-        function(**given | {name: ",".join(given[name]) if given[name] else None for name in lists})
+        for name in lists:
+            given[name] = ",".join(given[name]) if given[name] else None
+        function(**given)
 
     parameters = inspect.signature(function).parameters.values()
     changed = [

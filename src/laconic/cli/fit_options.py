@@ -47,8 +47,17 @@ def source(given: Mapping[str, Any]) -> "Source":
     """The file and what its columns are, from a command's options by name."""
     from laconic.glm.source import Source
 
-    same = {name: given[name] for name in ("target", "weight", "offset", "exposure", "n_features", "dense")}
-    return Source(str(given["data"]), one_hot=names(given["one_hot"]), drop=names(given["drop"]), **same)
+    return Source(
+        str(given["data"]),
+        given["target"],
+        given["weight"],
+        given["offset"],
+        given["exposure"],
+        names(given["one_hot"]),
+        names(given["drop"]),
+        given["n_features"],
+        given["dense"],
+    )
 
 
 def of_fit(name: str, *flags: str, **more: Any) -> Any:

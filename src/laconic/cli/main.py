@@ -38,20 +38,15 @@ for registered in (*app.registered_commands, *bench.app.registered_commands):
         registered.callback = with_lists(registered.callback)
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"laconic {__version__}")
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def laconic(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Train on many machines, say less."""
+    if version:
+        typer.echo(f"laconic {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

@@ -7,7 +7,7 @@ from laconic.glm.model import Model
 from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
 from laconic.glm.problem import Penalty, Problem
 from laconic.glm.resolve import auto_eta0, auto_s
-from laconic.glm.schedule import Adaptive, Constant, Cosine, InverseScaling, Sampling, Schedule, schedule
+from laconic.glm.settings import Adaptive, Constant, Cosine, InverseScaling, Sampling, Schedule, schedule
 from laconic.glm.solvers import Callback, Diverged, Outcome, Progress, Settings, Solution, State, begin, solve
 
 __all__ = [

@@ -9,9 +9,8 @@ from typing import Any
 from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
 from laconic.glm.families import FAMILIES, family_named
-from laconic.glm.precision import RECIPES, Precision
-from laconic.glm.schedule import ORDERS, SCHEDULES
-from laconic.glm.solvers.settings import GRADIENTS, SOLVERS
+from laconic.glm.precision import Precision, recipe
+from laconic.glm.settings import GRADIENTS, ORDERS, SCHEDULES, SOLVERS
 
 AUTO = "auto"
 FAMILY_NAMES = ", ".join(FAMILIES)
@@ -85,7 +84,12 @@ class FitOptions:
             raise InvalidOption(Option("shuffle", False), why, Option("sampling", "replacement"))
         if self.family == "tweedie":
             family_named("tweedie", options=self.family_options)
-        _check_recipe(self.recipe)
+        if not isinstance(self.recipe, (str, Precision)):
+            raise InvalidOption(Option("recipe"), f" must be a name or a Precision, got {self.recipe!r}")
+        if is_auto(self.recipe):
+            tolerance_of(str(self.recipe))
+        else:
+            recipe(self.recipe)
         _check_device(self.device)
 
     @classmethod
@@ -160,18 +164,6 @@ def _check_real(name: str, value: Any, low: float, high: float, ends: str, hint:
         first, last = ("" if ends[0] == "[" else " (excluded)"), ("" if ends[1] == "]" else " (excluded)")
         allowed = f" must be a number from {low:g}{first} to {high:g}{last}{hint}; got {value!r}"
         raise InvalidOption(Option(name), allowed)
-
-
-def _check_recipe(recipe: Any) -> None:
-    if isinstance(recipe, Precision):
-        return
-    if not isinstance(recipe, str):
-        raise InvalidOption(Option("recipe"), f" must be a name or a Precision, got {recipe!r}")
-    if is_auto(recipe):
-        tolerance_of(recipe)
-    elif recipe not in RECIPES:
-        known = f"; choose one of {', '.join(RECIPES)}, auto, auto:1e-3"
-        raise InvalidOption("unknown ", Option("recipe", recipe), known)
 
 
 def _check_device(device: Any) -> None:

@@ -14,9 +14,8 @@ from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColu
 from laconic.glm.options import AUTO, FitOptions, is_auto, tolerance_of
 from laconic.glm.precision import ChosenRecipe, Precision, recipe
 from laconic.glm.problem import Penalty, Problem
-from laconic.glm.schedule import Sampling, schedule
+from laconic.glm.settings import Sampling, Settings, schedule
 from laconic.glm.solvers import Diverged
-from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.wire import Wire
 from laconic.planner import DEFAULT, GlmJob, best_s
 

@@ -77,7 +77,8 @@ def load(source: Source, comm: Communicator, dtype: str, *, target: "str | bool 
     options = source.options(target if source.format in (*NAMED, "npy") else None)
     if source.format in NAMED or source.dense:
         options["dtype"] = dtype
-    table = read(source.path, **options, columns=_columns(source, options, comm))
+    columns = None if comm.size == 1 else _columns(source, options, comm)
+    table = read(source.path, **options, columns=columns)
     if table.is_sparse and comm.size > 1 and source.format != "libsvm":
         cuts = column_cuts(column_weights(table.X), comm.size)
         first, last = cuts[comm.rank], cuts[comm.rank + 1]
@@ -86,13 +87,11 @@ def load(source: Source, comm: Communicator, dtype: str, *, target: "str | bool 
         raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
     if target is not False and bool(table.y[:1].isnan().all()):
         raise BadTable(f"{source.path} has no target; convert it again with one")
-    return replace(table, offset=_offset(source, table))
+    return table if source.exposure is None else replace(table, offset=_offset(source, table))
 
 
 def _columns(source: Source, options: dict[str, Any], comm: Communicator) -> tuple[int, int] | None:
-    """The columns of this rank; None for all of them."""
-    if comm.size == 1:
-        return None
+    """The columns of one of several ranks; None where all of them have to be read."""
     if source.format == "libsvm":
         scan = scan_libsvm(source.path, zero_based=source.zero_based, count_columns=True)
         n = scan.n_features if source.n_features is None else source.n_features
@@ -132,19 +131,20 @@ def with_offset(source: Source, blocks: Iterable[Table]) -> Iterator[Table]:
 
 def inputs_of(source: Source, table: Table) -> dict[str, Any]:
     """How a model's columns came from the file: what `rows_for` needs to read another one for it. JSON values."""
-    one_hot = source.one_hot
-    if not isinstance(one_hot, Mapping):
-        columns = (describe(source.path).columns if one_hot else None) or ()
+    one_hot: dict[str, list[str]] = {}
+    if isinstance(source.one_hot, Mapping):
+        one_hot = {column: list(found) for column, found in source.one_hot.items()}
+    elif source.one_hot:
+        columns = describe(source.path).columns or ()
         spread = [name for name in table.feature_names or () if name not in columns]  # "a=b" may be a name by itself
-        one_hot = {
-            column: [name.removeprefix(f"{column}=") for name in spread if name.startswith(f"{column}=")]
-            for column in one_hot
-        }
+        for column in source.one_hot:
+            start = f"{column}="
+            one_hot[column] = [name.removeprefix(start) for name in spread if name.startswith(start)]
     return {
         "target": source.target,
         "offset": source.offset,
         "exposure": source.exposure,
-        "one_hot": {column: list(found) for column, found in one_hot.items()},
+        "one_hot": one_hot,
         "zero_based": table.zero_based,
     }
 

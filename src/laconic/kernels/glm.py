@@ -38,8 +38,8 @@ def check_link_code(code: int | None, n_outputs: int) -> int:
     >>> check_link_code(LinkCode.POISSON, 1)
     3
     """
-    known = ", ".join(f"{member.name} = {member.value}" for member in LinkCode)
     if code is None or code not in LinkCode.__members__.values():
+        known = ", ".join(f"{member.name} = {member.value}" for member in LinkCode)
         raise ValueError(f"no kernel knows the link code {code!r}; known are {known}")
     if (code == LinkCode.MULTINOMIAL) != (n_outputs > 1):
         outputs = "several outputs" if code == LinkCode.MULTINOMIAL else "one output"

@@ -11,7 +11,7 @@ from laconic.exchange import Communicator
 from laconic.glm.fit import Fit
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_columns
-from laconic.glm.schedule import Sampling
+from laconic.glm.settings import Sampling
 from laconic.glm.solvers import Outcome, Settings, State, begin
 
 

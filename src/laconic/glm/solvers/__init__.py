@@ -1,6 +1,6 @@
 """Solvers over blocks of columns: SGD, and CA-SGD, which takes the same steps with fewer messages."""
 
-from laconic.glm.solvers.settings import Settings
+from laconic.glm.settings import Settings
 from laconic.glm.solvers.solve import begin, solve
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Solution, State
 

@@ -3,7 +3,7 @@
 import torch
 
 from laconic.glm.problem import Problem
-from laconic.glm.solvers.settings import Settings
+from laconic.glm.settings import Settings
 from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Batches

@@ -9,10 +9,9 @@ import torch
 from laconic.errors import Option
 from laconic.exchange import Communicator
 from laconic.glm.problem import Problem
-from laconic.glm.schedule import SHRINK, SMALLEST_FACTOR
+from laconic.glm.settings import SHRINK, SMALLEST_FACTOR, Settings
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import DeviceSolver, device_solver
-from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import (
     Callback,
     Diverged,
@@ -38,11 +37,10 @@ Advance = Callable[[Segment], float]
 
 def begin(problem: Problem, settings: Settings) -> State:
     """The state before the first iteration: no weights, and the intercept of a model without features."""
-    dtype = settings.precision.carrier
     state = State.zeros(
         problem.n_outputs,
         problem.columns.n,
-        dtype,
+        settings.precision.carrier,
         momentum=settings.momentum > 0,
         average=settings.average is not None,
         fitted=settings.fit_intercept,

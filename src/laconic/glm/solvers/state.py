@@ -11,7 +11,7 @@ import torch
 from laconic.errors import LaconicError
 from laconic.exchange import Accounting
 from laconic.glm.problem import Problem
-from laconic.glm.solvers.settings import Settings
+from laconic.glm.settings import Settings
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Intercept, Weights
 

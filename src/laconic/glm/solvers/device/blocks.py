@@ -6,9 +6,9 @@ import torch
 
 from laconic.exchange import Accounting
 from laconic.glm.problem import Problem
+from laconic.glm.settings import Settings
 from laconic.glm.solvers.device.buffers import BlockWorkspace, SegmentBuffers, StepSizes
 from laconic.glm.solvers.device.rows import BlockRows, row_source
-from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Reduction, Wire, reduction_for
 from laconic.kernels.gpu.glm import gram, margins, recurrence, recurrence_fits, update

@@ -3,8 +3,8 @@
 import torch
 
 from laconic.glm.problem import Problem
+from laconic.glm.settings import Settings
 from laconic.glm.solvers.device.buffers import SegmentBuffers, matrix
-from laconic.glm.solvers.settings import Settings
 from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.gpu.glm import gather_rows, row_buffer, sgd, sgd_fits
