@@ -28,13 +28,6 @@ def user_errors(comm: Communicator) -> Iterator[None]:
         raise LaconicError(user_message(error)) from error
 
 
-def gather(comm: Communicator, tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Every rank's tensor (flattened), on every rank."""
-    data = torch.from_numpy(np.frombuffer(tensor.contiguous().numpy().tobytes() or bytearray(), np.uint8).copy())
-    received = comm.all_to_all([data] * comm.size, None, phase=0).wait()
-    return [message.clone().view(tensor.dtype) for message in received]
-
-
 def gather_array(array: np.ndarray, comm: Communicator) -> list[np.ndarray]:
     """An array of numbers or text of each rank, on every rank."""
     file = io.BytesIO()

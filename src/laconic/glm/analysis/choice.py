@@ -16,7 +16,7 @@ from laconic.glm.analysis.devices import BYTES, DEVICES, Device, cost
 from laconic.glm.analysis.sample import Sample, take_sample
 from laconic.glm.precision import KNOBS, RECIPES, ChosenRecipe, Precision
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import gather
+from laconic.glm.ranks import gather_array
 from laconic.glm.solvers import Diverged, Settings, begin, solve
 from laconic.kernels.formats import FORMATS
 
@@ -224,11 +224,7 @@ def _of_all_ranks(sample: Sample, comm: Communicator) -> Sample:
     """The sample with the columns of all ranks, cut as they are."""
     if comm.size == 1:
         return sample
-    k, n_outputs = sample.Y.shape[0], sample.x.shape[0]
-    blocks = [part.view(-1, k).T for part in gather(comm, sample.Y.T.contiguous())]
-    own, idle = (
-        torch.cat([part.view(n_outputs, -1) for part in gather(comm, values.contiguous())], 1)
-        for values in (sample.x, sample.idle)
-    )
+    blocks, own, idle = (gather_array(t.numpy(), comm) for t in (sample.Y, sample.x, sample.idle))
+    Y, x, rest = (torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, 1))) for parts in (blocks, own, idle))
     cuts = tuple(np.cumsum([0, *(block.shape[1] for block in blocks)]).tolist())
-    return replace(sample, Y=torch.cat(blocks, 1).contiguous(), x=own, idle=idle, column_cuts=cuts)
+    return replace(sample, Y=Y, x=x, idle=rest, column_cuts=cuts)

@@ -3,7 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +37,7 @@ from laconic.glm.estimators.inputs import (
 from laconic.glm.estimators.saved import Saved
 from laconic.glm.families import Family
 from laconic.glm.fit import Earlier, Fit, prepare, resolve, run
-from laconic.glm.model import Label, Model
+from laconic.glm.model import Model
 from laconic.glm.options import FitOptions, check_choice, check_flag, is_auto
 from laconic.glm.precision import ChosenRecipe
 from laconic.glm.problem import Problem
@@ -48,21 +48,6 @@ from laconic.glm.source import rows_for
 
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
 """Parameters that need not be the same on every rank."""
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """Numbers of all rows.
-
-    y        (m,) what the family takes: class numbers, counts, measurements
-    weights  (m,) not negative, or None for ones
-    classes  labels by number, of a classifier
-    """
-
-    y: np.ndarray
-    family: Family
-    weights: np.ndarray | None
-    classes: tuple[Label, ...] | None = None
 
 
 Judged = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -101,7 +86,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self
 
     @abstractmethod
-    def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
+    def _targets(
+        self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """y as the family takes it, and weights with those of the classes."""
 
     @abstractmethod
@@ -185,15 +172,15 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _data(
         self, X: Any, columns: tuple[int, int], whole: Inputs, options: FitOptions, *, going_on: bool, one_epoch: bool
     ) -> Data:
-        targets = self._targets(whole.y, whole.sample_weight, going_on=going_on)
-        y, train, validation = torch.from_numpy(targets.y), None, None
-        check_width(whole.offset, targets.family.n_outputs(y))
+        target, w = self._targets(whole.y, whole.sample_weight, going_on=going_on)
+        y, family, train, validation = torch.from_numpy(target), self._family(), None, None
+        check_width(whole.offset, family.n_outputs(y))
         if options.early_stopping and not one_epoch:
-            train, validation = _split(targets, options)
-        weights = None if targets.weights is None else torch.from_numpy(targets.weights)
+            train, validation = _split(target, w, options, stratified=family.classifies)
+        weights = None if w is None else torch.from_numpy(w)
         offset = None if whole.offset is None else torch.from_numpy(whole.offset)
-        n = whole.n_features
-        return Data(X, y, targets.family, weights, offset, targets.classes, columns, n, train, validation)
+        n, classes = whole.n_features, tuple(self.classes_.tolist()) if family.classifies else None
+        return Data(X, y, family, weights, offset, classes, columns, n, train, validation)
 
     def _earlier(self, saved: Saved, options: FitOptions) -> Earlier:
         """What to go on from; a recipe that was found is kept."""
@@ -296,16 +283,18 @@ def _may_differ(rows: str) -> frozenset[str]:
     return frozenset({"seed", *own})
 
 
-def _split(targets: Targets, options: FitOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on, and rows held back, in the classes' proportions; both in order."""
+def _split(
+    y: np.ndarray, weights: np.ndarray | None, options: FitOptions, *, stratified: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on, and rows held back, in order; if stratified, in the classes' proportions."""
     parts = train_test_split(
-        np.arange(len(targets.y)),
+        np.arange(len(y)),
         test_size=options.validation_fraction,
-        stratify=targets.y if targets.family.classifies else None,
+        stratify=y if stratified else None,
         random_state=options.seed % 2**32,
     )
     train, validation = (np.sort(part).astype(np.int64) for part in parts)
-    if targets.weights is not None and not targets.weights[validation].any():
+    if weights is not None and not weights[validation].any():
         raise ValueError("sample_weight is zero in every row held back; try another random_state")
     return train, validation
 

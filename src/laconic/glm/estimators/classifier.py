@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from laconic.exchange import Communicator
 from laconic.glm.data import codes
-from laconic.glm.estimators.base import CASGDEstimator, Targets, like
+from laconic.glm.estimators.base import CASGDEstimator, like
 from laconic.glm.estimators.inputs import as_numpy, check_target
 from laconic.glm.families import Bernoulli, Family, Multinomial
 from laconic.glm.options import DEFAULTS
@@ -136,7 +136,9 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         """Share of rows, by weight, whose label is predicted; of a file, names of columns will do as in `fit`."""
         return self._score((X, y, sample_weight, offset))
 
-    def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
+    def _targets(
+        self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         check_classification_targets(y)
         if not going_on:
             self.classes_ = _classes(y)
@@ -148,7 +150,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         if self.class_weight is not None:
             of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
             weights = of_class[index] if weights is None else of_class[index] * weights
-        return Targets(index, self._family(), weights, tuple(self.classes_.tolist()))
+        return index, weights
 
     def _index(self, y: np.ndarray) -> np.ndarray:
         """Each label's number among the classes; −1 for one that is none of them."""

@@ -8,7 +8,7 @@ import torch
 from sklearn.base import RegressorMixin
 
 from laconic.exchange import Communicator
-from laconic.glm.estimators.base import CASGDEstimator, Targets, like
+from laconic.glm.estimators.base import CASGDEstimator, like
 from laconic.glm.estimators.inputs import check_target
 from laconic.glm.families import ALL, Family
 from laconic.glm.options import DEFAULTS
@@ -100,8 +100,10 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         """
         return self._score((X, y, sample_weight, offset))
 
-    def _targets(self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool) -> Targets:
-        return Targets(y, self._family(), weights)
+    def _targets(
+        self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return y, weights
 
     def _encode(self, y: Any, labels: tuple[str, ...] | None, n_rows: int) -> torch.Tensor:
         encoded = torch.from_numpy(check_target(self, y, n_rows, numeric=True))
