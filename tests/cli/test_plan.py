@@ -166,7 +166,10 @@ WRONG = {
     "no calibration": ([*MODEL, "--calibration", "missing.json"], "cannot read missing.json"),
     "no plan": (["plan", "--from", "missing.json"], "cannot read missing.json"),
     "not a plan": (["plan", "--from", "wrong.json"], "not a plan of version 1"),
-    "not a calibration": ([*MODEL, "--calibration", "wrong.json"], "not a calibration of version 1"),
+    "not a calibration": (
+        [*MODEL, "--calibration", "wrong.json"],
+        "laconic: wrong.json: not a calibration of version 1",
+    ),
     "not json": (["plan", "--from", "text.json"], "text.json"),
     "does not fit": ([*MODEL, "--calibration", "small.json"], "does not fit; use more ranks"),
 }

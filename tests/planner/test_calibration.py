@@ -73,14 +73,13 @@ def test_a_file_gives_back_what_was_saved(tmp_path):
     path = tmp_path / "c.json"
     one = Calibration(DEFAULT, {"cpu": "x"}, noise={"all_reduce": 0.5}, residuals={"all_reduce": -0.1}, seconds=3.0)
     one.save(path)
-    assert Calibration.load(path) == one
+    assert Calibration.from_json(json.loads(path.read_text())) == one
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
     assert "calibrated in 3.0 s" in one.lines()[0]
     assert len(one.lines()) == 2
     assert "measure again" in replace(one, cluster=replace(DEFAULT, uncertainty=1.0)).lines()[-1]
-    path.write_text(json.dumps({"laconic_calibration": 1}))
-    with pytest.raises(ValueError, match=r"c\.json: not a cluster"):
-        Calibration.load(path)
+    with pytest.raises(ValueError, match="not a cluster"):
+        Calibration.from_json({"laconic_calibration": 1})
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):

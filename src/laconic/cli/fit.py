@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from laconic.cli import fit_options as o
 from laconic.cli.command import resumable
 from laconic.cli.errors import BadInput
 from laconic.cli.numbers import whole_number
+from laconic.cli.progress import bar
 from laconic.errors import InvalidOption, Option
 from laconic.glm.options import AUTO, DEFAULTS
 
@@ -138,24 +138,19 @@ def run_showing(progress: Callable[[str], None], *, job: Mapping[str, Any], quie
 @contextmanager
 def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A progress bar: call what this yields with a fit's progress (JSON). No bar if `quiet` or no terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None, loss="")
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"))
+    with bar(None, *columns, quiet=quiet, label="reading", loss="") as (shown, task):
 
         def show(text: str) -> None:
             now = json.loads(text)
             done, total = now["epoch"] + now["fraction"], now["n_epochs"]
             loss = f"loss {now['loss']:.6g}, {now['iterations_per_second']:,.0f} iterations/s" if "loss" in now else ""
             epoch = min(now["epoch"] + 1, total)
-            bar.update(task, description=f"epoch {epoch} of {total}", completed=done, total=total, loss=loss)
+            shown.update(task, description=f"epoch {epoch} of {total}", completed=done, total=total, loss=loss)
 
-        yield show
+        yield (lambda text: None) if shown.disable else show
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:

@@ -2,10 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from laconic.planner.calibration import Calibration
     from laconic.report.svg import Chart
 
+T = TypeVar("T")
 TYPICAL = "typical"
 CHARTS = (".html", ".svg")
 
@@ -97,7 +97,9 @@ def plan(
     first = os.environ.get("RANK", "0") == "0"
     _check_files(chart, output, save)
     _check_device(asked)
-    old = None if given is None else _former(given)
+    from laconic.planner import from_json
+
+    old = None if given is None else _read(given, from_json)
     job, s = job_for(asked, old)
     cluster, calibrated = _known(old, calibration)
     if cluster is None:
@@ -135,17 +137,10 @@ def _check_device(asked: dict[str, Any]) -> None:
         raise BadInput(f"--device is what to measure, and {source} measures nothing")
 
 
-def _former(path: Path) -> "Plan":
-    from laconic.planner import from_json
-
-    with _reading(path):
-        return from_json(json.loads(path.read_text(encoding="utf-8")))
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _read(path: Path, make: Callable[[Any], T]) -> T:
+    """What `make` makes of the JSON in a file."""
     try:
-        yield
+        return make(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
@@ -161,8 +156,7 @@ def _known(old: "Plan | None", calibration: str | None) -> "tuple[Cluster | None
         return None if old is None else old.cluster, None
     if calibration == TYPICAL:
         return DEFAULT, None
-    with _reading(Path(calibration)):
-        loaded = Calibration.load(Path(calibration))
+    loaded = _read(Path(calibration), Calibration.from_json)
     return loaded.cluster, loaded
 
 

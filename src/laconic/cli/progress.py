@@ -12,12 +12,12 @@ def progress(n_steps: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn())
-    with _bar(n_steps, *columns, quiet=quiet) as (bar, task):
+    with bar(n_steps, *columns, quiet=quiet) as (shown, task):
         begun = 0
 
         def begin(label: str) -> None:
             nonlocal begun
-            bar.update(task, description=label, completed=begun)
+            shown.update(task, description=label, completed=begun)
             begun += 1
 
         yield begin
@@ -30,15 +30,16 @@ def rows_progress(n_rows: int, *, quiet: bool, bytes_per_row: float = 0.0) -> It
 
     unit = bytes_per_row or 1.0
     count = DownloadColumn() if bytes_per_row else MofNCompleteColumn()
-    with _bar(int(n_rows * unit), BarColumn(), count, quiet=quiet) as (bar, task):
-        yield lambda n: bar.advance(task, n * unit)
+    with bar(int(n_rows * unit), BarColumn(), count, quiet=quiet) as (shown, task):
+        yield lambda n: shown.advance(task, n * unit)
 
 
 @contextmanager
-def _bar(total: int, *columns: Any, quiet: bool) -> Iterator[tuple[Any, Any]]:
+def bar(total: int | None, *columns: Any, quiet: bool, label: str = "", **fields: Any) -> Iterator[tuple[Any, Any]]:
+    """A bar with these columns and the elapsed time, and its task; disabled if `quiet` or no terminal."""
     from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn
 
     disable = quiet or not sys.stderr.isatty()
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=disable, transient=True) as bar:
-        yield bar, bar.add_task("", total=total)
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=disable, transient=True) as made:
+        yield made, made.add_task(label, total=total, **fields)

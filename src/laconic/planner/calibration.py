@@ -59,14 +59,6 @@ class Calibration:
         with atomic_write(path) as file:
             file.write(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
-    @classmethod
-    def load(cls, path: Path) -> "Calibration":
-        """From a file that `save`, or laconic plan, has written."""
-        try:
-            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-
     def lines(self) -> list[str]:
         """How well it was measured, in sentences."""
         spread, off = sorted(self.noise.values()), sorted(map(abs, self.residuals.values()))

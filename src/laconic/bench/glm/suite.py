@@ -51,7 +51,7 @@ class GLMOptions:
     )
     scale: float | None = option(None, "Part of the rows of the synthetic problems; 0.05.")
     data: Path | None = option(None, "Rows of a file, of any format that fit takes.", metavar="FILE")  # noqa: RUF009
-    family: str | None = option(None, "Of the file's target: logistic, linear or poisson.")
+    family: str | None = option(None, "Of the file's target, as for `laconic fit`.")
     target: str | None = option(
         None, "Column of y (CSV, Parquet), or the file or array of it (.npy, .npz).", metavar="NAME"
     )
