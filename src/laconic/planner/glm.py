@@ -30,6 +30,8 @@ LOSS_GAPS = {"fp32": 0.0, "C": 0.005, "D": 0.02}
 """Of the loss above float32 SGD's: what the paper allows C, and what we allow D, of which it says that it is more."""
 WORK_BYTES = 4
 """Arithmetic runs in float32."""
+MOST_S = 256
+"""Iterations that share a message, at most."""
 
 
 class Impossible(LaconicError, ValueError):
@@ -79,10 +81,18 @@ class GlmJob:
         """Of an epoch, which no block of CA-SGD crosses."""
         return -(-self.n_rows // self.batch_size)
 
+    def blocks(self, most: int = MOST_S) -> list[int]:
+        """Values of s to choose from: powers of two up to `most` or an epoch.
+
+        >>> GlmJob(1000, 10, batch_size=100).blocks()
+        [1, 2, 4, 8]
+        """
+        return [2**i for i in range(most.bit_length()) if 2**i <= min(most, self.batches)]
+
 
 @dataclass(frozen=True, slots=True)
 class GlmOption:
-    """A option to fit it.
+    """A solver in one precision.
 
     overlap  whether the next Gram matrix is made and summed while this block's recurrence runs; our solver does not yet
     """
@@ -175,7 +185,7 @@ def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[
     s  only this many iterations a message; 1 is SGD
     """
     allowed = recipes or tuple(name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap)
-    blocks = [s] if s else [2**i for i in range(9) if 2**i <= job.batches]
+    blocks = [s] if s else job.blocks()
     candidates = [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
     candidates += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
     fitting = [option for option in candidates if fits(job, option, cluster)]

@@ -7,7 +7,7 @@ from typing import Any
 from laconic.checks import check_int
 from laconic.planner import choice as c
 from laconic.planner.cluster import Cluster
-from laconic.planner.glm import GlmJob, GlmOption
+from laconic.planner.glm import MOST_S, GlmJob, GlmOption
 from laconic.planner.glm import cost as glm_cost
 from laconic.planner.network import NetworkJob, NetworkOption
 from laconic.planner.terms import duration, rate
@@ -170,21 +170,15 @@ def from_json(values: Mapping[str, Any]) -> Plan:
     return plan(job, Cluster.from_json(values.get("cluster", {})), values.get("s"))
 
 
-def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = 256) -> int:
+def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = MOST_S) -> int:
     """The s of CA-SGD with the least predicted time, a power of two; 1 where SGD is faster.
 
     Of those within 3 % of the fastest the smallest, which rounds least.
     """
-    blocks = [2**i for i in range(most.bit_length()) if 2**i <= min(most, job.batches)]
-    found = [c.Choice(option, glm_cost(job, option, cluster), 0.0) for option in _ways(recipe, blocks)]
-    fastest = min(choice.seconds for choice in found)
-    chosen = next(choice for choice in found if choice.seconds <= c.SAME * fastest).option
-    return chosen.s if isinstance(chosen, GlmOption) else 1
-
-
-def _ways(recipe: str, blocks: list[int]) -> list[GlmOption]:
-    plain = [GlmOption("sgd", recipe)] if recipe != "D" else []
-    return plain + [GlmOption("ca_sgd", recipe, block) for block in blocks]
+    options = [GlmOption("sgd", recipe)] if recipe != "D" else []
+    options += [GlmOption("ca_sgd", recipe, block) for block in job.blocks(most)]
+    seconds = {option: glm_cost(job, option, cluster).seconds for option in options}
+    return next(option.s for option in options if seconds[option] <= c.SAME * min(seconds.values()))
 
 
 Curves = dict[str, tuple[list[float], list[float]]]
@@ -192,7 +186,6 @@ Curves = dict[str, tuple[list[float], list[float]]]
 
 RATES = tuple(10 ** (7 + i / 4) for i in range(17))
 """From 10 Mbit/s to 100 Gbit/s."""
-MOST_S = 256
 
 
 def against_s(made: Plan) -> Curves:
@@ -200,8 +193,7 @@ def against_s(made: Plan) -> Curves:
     job = made.job
     if not isinstance(job, GlmJob):
         return {}
-    blocks = [2**i for i in range(MOST_S.bit_length()) if 2**i <= min(MOST_S, job.batches)]
-    found: Curves = {}
+    blocks, found = job.blocks(), Curves()
     for name in dict.fromkeys(
         choice.option.rates_name for choice in made.choices if isinstance(choice.option, GlmOption)
     ):
