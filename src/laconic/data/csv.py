@@ -44,10 +44,11 @@ def stream_csv(
     ([[30.0, 1.0, 0.0], [40.0, 0.0, 1.0]], [0.0, 2.0])
     """
     path = Path(path)
-    schema = _schema(path, roles)
+    names, found = _first_block(path)
+    schema = _schema(path, roles, names, found)
     block = column_block(columns, len(schema.features))
-    kinds = _kinds(path, schema)
-    counted = schema.sources((0, 0)) or column_names(path)[:1]
+    kinds = _kinds(schema, names, found)
+    counted = schema.sources((0, 0)) or names[:1]
     n_rows = sum(map(len, _batches(path, kinds, counted)))
     return arrow.rows(path, _batches(path, kinds, schema.sources(block)), schema, block, to_dtype(dtype), n_rows)
 
@@ -65,10 +66,10 @@ def _first_block(path: Path) -> tuple[list[str], list[Any]]:
         return list(schema.names), list(schema.types)
 
 
-def _schema(path: Path, roles: Roles) -> Schema:
+def _schema(path: Path, roles: Roles, names: list[str], found: list[Any]) -> Schema:
     """A column that is text only from some line on is a malformed line, not a column of text."""
     try:
-        numeric = arrow.numeric_columns(str(path), *_first_block(path))
+        numeric = arrow.numeric_columns(str(path), names, found)
         return make_schema(str(path), numeric, roles, lambda name: _categories(path, name))
     except NotNumeric as error:
         fault = _find_fault(path, {error.column: _NUMBER})
@@ -84,7 +85,7 @@ def _categories(path: Path, name: str) -> tuple[str, ...]:
         return arrow.categories(str(path), name, _reader(file, {name: pa.string()}, [name]))
 
 
-def _kinds(path: Path, schema: Schema) -> dict[str, Any]:
+def _kinds(schema: Schema, names: list[str], found: list[Any]) -> dict[str, Any]:
     """The Arrow type to read each column in; what is no feature, and what is one by category, is text."""
     import pyarrow as pa
 
@@ -92,7 +93,7 @@ def _kinds(path: Path, schema: Schema) -> dict[str, Any]:
     numbers = {*schema.sources((0, len(schema.features)))} - text
     return {
         name: pa.string() if name not in numbers else kind if pa.types.is_boolean(kind) else pa.float64()
-        for name, kind in zip(*_first_block(path), strict=True)
+        for name, kind in zip(names, found, strict=True)
     }
 
 
