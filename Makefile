@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH := $(shell grep ^torch== constraints.txt)
-TOOLS := hypothesis pytest pytest-timeout pytest-xdist pyyaml
+TOOLS := hypothesis pytest pytest-timeout pytest-xdist pyyaml triton
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile the sources again
 
 .PHONY: demo test test-all test-lowest test-newest lint types layers unit docs papers measure-house format clean

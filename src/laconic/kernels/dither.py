@@ -110,8 +110,8 @@ def laws(shape: int) -> Laws:
 def thresholds() -> np.ndarray:
     """(N_SCALES − 1,) int64: scale i begins where the magnitude of a cell reaches threshold i − 1.
 
-    >>> thresholds()[ZERO_SCALE - 1] < CELL * FIXED_POINT < thresholds()[ZERO_SCALE]
-    np.True_
+    >>> bool(thresholds()[ZERO_SCALE - 1] < CELL * FIXED_POINT < thresholds()[ZERO_SCALE])
+    True
     """
     with localcontext() as context:
         context.prec = 40
