@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 
@@ -41,5 +41,6 @@ def bar(total: int | None, *columns: Any, quiet: bool, label: str = "", **fields
     from rich.progress import Progress, TimeElapsedColumn
 
     disable = quiet or not sys.stderr.isatty()
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=disable, transient=True) as made:
+    made = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=disable, transient=True)
+    with nullcontext() if disable else made:  # some versions of rich end even a disabled bar with a line
         yield made, made.add_task(label, total=total, **fields)
