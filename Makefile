@@ -45,9 +45,9 @@ test-lowest:  ## what touches each dependency, with the lowest version of each t
 	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[all]" $(TORCH) $(TOOLS)
 	OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --maxprocesses 4 --dist loadfile $(BOUNDS)
 
-test-newest:  ## the same, with the newest there is
+test-newest:  ## the same, with the newest there is; torch as pinned, or gigabytes for GPUs would come along
 	$(PYTHON) -m venv --clear .venv-newest
-	.venv-newest/bin/python -m pip install --quiet --upgrade -e ".[all]" $(TOOLS)
+	.venv-newest/bin/python -m pip install --quiet --upgrade -e ".[all]" $(TORCH) $(TOOLS)
 	OMP_NUM_THREADS=1 .venv-newest/bin/pytest -n auto --maxprocesses 4 --dist loadfile $(BOUNDS)
 
 docs: $(READY)  ## the documentation as a site, in site/
