@@ -4,6 +4,9 @@ import json
 import math
 from pathlib import Path
 
+import benchmarks  # noqa: F401 (registers its suites)
+import laconic.bench  # noqa: F401 (registers its suites)
+
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SPREAD = {"median": 2.0, "p20": 1.5, "p80": 2.5}
 ENVIRONMENT = {

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import benchmarks  # noqa: F401 (registers its suites)
-import laconic.bench  # noqa: F401 (registers its suites)
 from laconic.planner import DEFAULT, GlmJob, plan
 from laconic.report import registered
 from laconic.report import sections as sections_by_name

@@ -238,6 +238,7 @@
     const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
     heads.forEach((head, i) => {
       const text = head.textContent;
+      if (!text.trim()) return; // a column of marks: a button needs a name
       head.textContent = "";
       element("button", { type: "button", title: "Sort" }, head, text).addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") === "ascending";
