@@ -11,7 +11,8 @@ import pytest
 import torch
 from members import inputs, same_bits
 
-from laconic import Codec, Dithered, Stream
+from laconic import Codec, Dithered, ErrorFeedback, Stream
+from laconic.exchange.scatter_reduce import chunk_cuts
 from laconic.kernels import dither, select
 from laconic.kernels.reference.dither import dither_bits, dither_offset
 
@@ -133,6 +134,14 @@ def test_values_far_beyond_the_step_arrive_as_they_are():
     sent = Codec(Dithered(error=1e-9)).decode(Codec(Dithered(error=1e-9)).encode(v))
     assert sent[7] == v[7]
     assert sent[2999] == v[2999]
+
+
+def test_ranks_share_values_that_have_one_step():
+    """Chunks of a scatter-reduce are cut between cells, not at the end of the one bucket that a payload is."""
+    members = {Dithered(): 512, ErrorFeedback(Dithered()): 512, Dithered(bucket_size=1024): 1024}
+    for quantizer, cut_size in members.items():
+        assert quantizer.cut_size == cut_size
+        assert chunk_cuts(4096, quantizer.cut_size, 4) == [0, 1024, 2048, 3072, 4096]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
