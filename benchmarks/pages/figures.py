@@ -1,6 +1,9 @@
 """Figures of the documentation that show how the methods work, drawn from the library's own numbers."""
 
-from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, box, line, svg, text
+from itertools import pairwise
+from math import erf, log2, sqrt
+
+from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, box, curves, line, svg, text
 from laconic import NUQSGD, QSGD, QSGDInf
 
 NORMS = {"L2": "L2", "LINF": "L∞"}
@@ -62,6 +65,53 @@ def blocks() -> str:
     return svg(720, 224, "Messages of SGD and of CA-SGD", *parts)
 
 
+def dither_variance() -> str:
+    """Variance of a value by its position between two multiples of the step, with and without subtraction."""
+    positions = [i / 100 for i in range(101)]
+    return curves(
+        "Variance of one value, in squared steps",
+        "position between two multiples of the step",
+        "E (decoded − v)² ÷ Δ²",
+        [
+            Curve("stochastic rounding", ORANGE, [(f, f * (1 - f)) for f in positions]),
+            Curve("subtractive dither", BLUE, [(f, 1 / 12) for f in positions]),
+        ],
+    )
+
+
+def dither_bits() -> str:
+    """Bits for normal values by their error: the symbol alone, the symbol given the dither, and Shannon's bound."""
+    errors = [2.0 ** (i / 4) for i in range(-24, 9)]
+    alone, given = zip(*(symbol_bits(sqrt(1 / (12 * error))) for error in errors), strict=True)
+    return curves(
+        "What the dither tells about the symbol",
+        "E‖decoded − v‖² ÷ ‖v‖²",
+        "bits per normal value",
+        [
+            Curve("symbol alone", ORANGE, list(zip(errors, alone, strict=True))),
+            Curve("given the dither", BLUE, list(zip(errors, given, strict=True))),
+            Curve("Shannon's bound", GREY, [(error, max(-log2(error) / 2, 0.0)) for error in errors]),
+        ],
+        x_log=True,
+    )
+
+
+def symbol_bits(sigma: float, n: int = 64) -> tuple[float, float]:
+    """Entropy of k = round(v + u) for v normal with deviation sigma, and its mean given u, uniform on ±1/2."""
+    reach = int(8 * sigma) + 2
+    laws = []
+    for u in ((i + 0.5) / n - 0.5 for i in range(n)):
+        below = [(1 + erf((k - 0.5 - u) / (sigma * sqrt(2)))) / 2 for k in range(-reach, reach + 2)]
+        laws.append([high - low for low, high in pairwise(below)])
+    mixed = [sum(column) / n for column in zip(*laws, strict=True)]
+    return entropy(mixed), sum(map(entropy, laws)) / n
+
+
+def entropy(law: list[float]) -> float:
+    return -sum(p * log2(p) for p in law if p > 0)
+
+
 def figures() -> dict[str, str]:
     """Every figure's file, and the drawing."""
-    return {f"{draw.__name__.replace('_', '-')}.svg": draw() for draw in (levels, scatter_reduce, blocks)}
+    drawings = (levels, scatter_reduce, blocks, dither_variance, dither_bits)
+    return {f"{draw.__name__.replace('_', '-')}.svg": draw() for draw in drawings}
