@@ -16,7 +16,7 @@ from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Buffers, KeptBuffers
 from laconic.exchange.mixing import Mixing
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.scatter_reduce import ScatterReduce
+from laconic.exchange.scatter_reduce import ReduceScatter, ScatterReduce
 from laconic.exchange.scheduler import (
     PIECE_VALUES,
     Handle,
@@ -49,6 +49,7 @@ __all__ = [
     "Neighbours",
     "Nothing",
     "Pipeline",
+    "ReduceScatter",
     "Ring",
     "ScatterReduce",
     "Scheduler",

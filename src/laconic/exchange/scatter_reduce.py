@@ -1,4 +1,4 @@
-"""scatter_reduce: each rank averages one chunk and sends the average to all."""
+"""scatter_reduce: each rank averages one chunk and sends the average to all. reduce_scatter: it keeps the average."""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -76,6 +76,37 @@ class ScatterReduce(Exchange):
         return first + self.second_codec(codec).quantizer.variance_bound(n) * (1 + first)
 
 
+@dataclass(frozen=True, slots=True)
+class ReduceScatter(Exchange):
+    """Phase one of scatter_reduce: rank r gets the average of chunk r only. With v as P equally long chunks:
+
+    1. encode each chunk, send chunk r to rank r (all-to-all);
+    2. decode the P codes of own chunk and average them.
+
+    There is one quantisation. The value of the result, and `out` of the task, have n / P values.
+
+    weight  what the sum over ranks is multiplied by; by default 1 / P
+    """
+
+    weight: float | None = None
+
+    name: ClassVar[str] = "reduce_scatter"
+
+    def phases(self, task: Task, comm: Communicator) -> Phases:
+        width = task.v.numel() // comm.size
+        under_way = _UnderWay(task, comm, task.codec, [r * width for r in range(comm.size + 1)])
+        codes = under_way.send_chunks()
+        yield
+        return Exchanged(under_way.average(codes, task.out, self.weight), under_way.accounting)
+
+    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
+        return (size - 1) * codec.max_bytes(n // size)
+
+    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
+        """ω / P, as under all_gather."""
+        return codec.quantizer.variance_bound(n) / size
+
+
 @dataclass(slots=True)
 class _UnderWay:
     """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`."""
@@ -110,7 +141,7 @@ class _UnderWay:
     def send_average(self, inbox: Inbox) -> Inbox:
         """Step 2."""
         task, comm, second = self.task, self.comm, self.second
-        own = self._average(inbox)
+        own = self.average(inbox)
         with self.accounting.timed("encode"):
             expected = [second.max_bytes(m) for m in self.sizes] if second.fixed_size else None
             outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
@@ -121,15 +152,17 @@ class _UnderWay:
                 outbox.send(r, code)
             return outbox.close()
 
-    def _average(self, inbox: Inbox) -> torch.Tensor:
-        """The mean of the P codes of this rank's chunk."""
+    def average(self, inbox: Inbox, out: torch.Tensor | None = None, weight: float | None = None) -> torch.Tensor:
+        """The mean of the P codes of this rank's chunk, or `weight` times their sum."""
         task, rank = self.task, self.comm.rank
         with self.accounting.timed("wire"):
             codes = inbox.wait()
         self.accounting.bytes_received += sum(len(code) for code in codes) - len(codes[rank])
         with self.accounting.timed("decode"):
-            own = task.buffers.empty("average", self.sizes[rank], torch.float32, task.v.device)
-            return task.codec.decode_sum([received(code) for code in codes], own, weight=1.0 / self.comm.size)
+            if out is None:
+                out = task.buffers.empty("average", self.sizes[rank], torch.float32, task.v.device)
+            weight = 1.0 / self.comm.size if weight is None else weight
+            return task.codec.decode_sum([received(code) for code in codes], out, weight=weight)
 
     def collect(self, inbox: Inbox) -> torch.Tensor:
         """Step 3."""

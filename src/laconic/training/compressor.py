@@ -19,6 +19,7 @@ from laconic.exchange import (
     Task,
     pipeline_for,
 )
+from laconic.exchange.agreement import require_same
 from laconic.kernels import Stream
 from laconic.planner import Plan
 from laconic.training.groups import PLAIN, Group, Policy
@@ -32,7 +33,9 @@ class Compressor:
     codec       how compressed groups go over the wire
     exchange    how they are averaged
     policy      when compression begins
+    comm        the ranks that average; under FSDP, those that share a model between them
     device      where the gradients are
+    config      what all ranks must agree on, besides seed and step
     seed        of the random streams; rank, step and group are added to it
     step        how many times gradients were averaged
     agreed      whether the ranks have compared what they were given; no longer so after a state was loaded
@@ -48,6 +51,7 @@ class Compressor:
     policy: Policy
     comm: Communicator
     device: torch.device
+    config: dict[str, object]
     seed: int = 0
     error_every: int = 100
     step: int = 0
@@ -79,8 +83,15 @@ class Compressor:
         if not group.compressed:
             return None
         if group.index not in self.memory:
-            self.memory[group.index] = self.codec.new_memory(self.flat(group))
+            like = torch.empty(1, device=self.device).expand(group.n_values)
+            self.memory[group.index] = self.codec.new_memory(like)
         return self.memory[group.index]
+
+    def agree(self) -> None:
+        """At the first step, and at the first after a state was loaded, compare configurations across ranks."""
+        if not self.agreed:
+            require_same(self.comm, {**self.config, "seed": self.seed, "step": self.step}, device=self.device)
+            self.agreed = True
 
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
         """How this group's values are averaged at this step, in place."""

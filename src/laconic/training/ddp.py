@@ -57,10 +57,10 @@ def compress(
     asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
     comm = Communicator.open(model.process_group, device, timeout=timeout)
     chosen, chosen_exchange, plan = choose(comm, groups, device) if asked is None else (*asked, None)
-    compressor = Compressor(groups, chosen, chosen_exchange, policy, comm, device, seed, error_every, plan=plan)
-    names = {id(p): name for name, p in parameters}
     config = {**describe(chosen, policy, groups), "exchange": repr(chosen_exchange)}
-    model.register_comm_hook(HookState(compressor, names, config), average_gradients)
+    compressor = Compressor(groups, chosen, chosen_exchange, policy, comm, device, config, seed, error_every, plan=plan)
+    names = {id(p): name for name, p in parameters}
+    model.register_comm_hook(HookState(compressor, names), average_gradients)
     _compressors[model] = compressor
     return compressor
 

@@ -4,7 +4,7 @@ Groups are made once, from the parameters alone. They do not follow DDP's bucket
 what is quantised with what, and with which random numbers, is the same in every run and after every restart.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
@@ -80,6 +80,15 @@ class Group:
             name: flat[first : first + shape.numel()].view(shape)
             for name, first, shape in zip(self.names, cuts, self.shapes, strict=False)
         }
+
+    def parts(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Copies of the same, for a saved state."""
+        return {name: view.clone() for name, view in self.views(flat).items()}
+
+    def fill(self, flat: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> None:
+        """Write what `parts` gave back into a flat tensor."""
+        for name, view in self.views(flat).items():
+            view.copy_(parts[name])
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

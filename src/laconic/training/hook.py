@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 
 from laconic.exchange import Accounting, Handle
-from laconic.exchange.agreement import require_same
 from laconic.training.compressor import Compressor
 from laconic.training.groups import Group
 
@@ -17,7 +16,6 @@ class HookState:
 
     compressor  the model's lasting state
     names       of the parameters, by identity
-    config      what all ranks must agree on, besides seed and step
     targets     gradients to be replaced by their average, by parameter
     values      what is averaged, in place, by group
     missing     how many parameters of each group have not come yet
@@ -26,7 +24,6 @@ class HookState:
 
     compressor: Compressor
     names: dict[int, str]
-    config: dict[str, object]
     devices: list[int | str | torch.device] | None = None
     group_of: dict[str, int] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
@@ -64,7 +61,7 @@ def average_gradients(
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=state.devices)
     state.futures.append((future, bucket.buffer()))
     try:
-        _agree(state)
+        state.compressor.agree()
         _collect(state, bucket)
         if bucket.is_last():
             _finish(state)
@@ -74,14 +71,6 @@ def average_gradients(
         state.reset()
         raise
     return future
-
-
-def _agree(state: HookState) -> None:
-    compressor = state.compressor
-    if not compressor.agreed:
-        config = {**state.config, "seed": compressor.seed, "step": compressor.step}
-        require_same(compressor.comm, config, device=compressor.device)
-        compressor.agreed = True
 
 
 def _collect(state: HookState, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]

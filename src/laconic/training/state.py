@@ -7,6 +7,7 @@ import torch
 
 from laconic.training.compressor import Compressor
 from laconic.training.ddp import compressor_of
+from laconic.training.groups import Group
 
 FORMAT = 1
 
@@ -28,7 +29,7 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
     }
     return {
         **{name: torch.tensor(value) for name, value in numbers.items()},
-        "memory": {name: view.clone() for name, view in _memory_by_parameter(compressor).items()},
+        "memory": {name: part for group, memory in _memories(compressor) for name, part in group.parts(memory).items()},
     }
 
 
@@ -49,19 +50,15 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
     if int(states[0]["world_size"]) == compressor.comm.size:
         states = [s for s in states if int(s["rank"]) == compressor.comm.rank] or states
     compressor.step, compressor.seed, compressor.agreed = int(states[0]["step"]), int(states[0]["seed"]), False
-    memory = _memory_by_parameter(compressor)
-    for name, view in memory.items():
-        view.copy_(torch.stack([s["memory"][name].to(view) for s in states]).mean(dim=0))
+    for group, memory in _memories(compressor):
+        means = {name: torch.stack([s["memory"][name].to(memory) for s in states]).mean(dim=0) for name in group.names}
+        group.fill(memory, means)
 
 
-def _memory_by_parameter(compressor: Compressor) -> dict[str, torch.Tensor]:
-    """The error memory as views in the parameters' shapes; empty where the codec keeps none."""
-    views: dict[str, torch.Tensor] = {}
-    for group in compressor.groups:
-        memory = compressor.memory_of(group)
-        if memory is not None and memory.numel():
-            views |= group.views(memory)
-    return views
+def _memories(compressor: Compressor) -> list[tuple[Group, torch.Tensor]]:
+    """The groups with an error memory; none where the codec keeps none."""
+    found = ((group, compressor.memory_of(group)) for group in compressor.groups)
+    return [(group, memory) for group, memory in found if memory is not None and memory.numel()]
 
 
 def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
@@ -74,9 +71,13 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
         found = sorted({int(s[name]) for s in states})
         if len(found) > 1:
             raise ValueError(f"the states are not of one moment: their {name} is {' and '.join(map(str, found[:5]))}")
-    memory = _memory_by_parameter(compressor)
+    shapes = {
+        name: torch.empty(shape, device="meta")
+        for group, _ in _memories(compressor)
+        for name, shape in zip(group.names, group.shapes, strict=True)
+    }
     for s in states:
-        check_shapes("memory", memory, s["memory"])
+        check_shapes("memory", shapes, s["memory"])
 
 
 def check_format(state: object, version: int, entries: Sequence[str]) -> None:
