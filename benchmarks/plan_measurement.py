@@ -11,7 +11,7 @@ from laconic.bench.ranks import barrier
 from laconic.bench.suite import Progress
 from laconic.exchange import Communicator, Pipeline
 from laconic.measure.calibrate import calibrate
-from laconic.measure.solvers import Contender, Noise, SolverRun
+from laconic.measure.solvers import Contender, SolverRun, noise_problem
 from laconic.planner import GlmOption, NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.timing import Stopwatch
@@ -83,12 +83,12 @@ def _time(clock: Stopwatch, runner: _Runner) -> float:
 
 def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _Runner]:
     n_p = max(1, problem["n"] // comm.size)
-    noise = Noise.of(max(LEAST_ROWS, min(MOST_ROWS, NOISE_VALUES // n_p)), n_p)
+    noise = noise_problem(max(LEAST_ROWS, min(MOST_ROWS, NOISE_VALUES // n_p)), n_p)
     runners = {}
     for values in problem["options"]:
         option = GlmOption(**values)
-        run = SolverRun.of(Contender(option.solver, option.recipe, option.s), noise, problem["b"], comm)
-        runners[option.label] = _Runner(run.run, run.iterations)
+        contender = Contender(option.solver, option.recipe, option.s)
+        runners[option.label] = _Runner(*SolverRun.of(contender, noise, problem["b"], comm).rounds())
     return runners
 
 

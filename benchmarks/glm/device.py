@@ -10,7 +10,6 @@ import torch
 
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
 from benchmarks.goals import goals_of_rows
-from laconic.bench.glm.data import Copies
 from laconic.bench.glm.runs import SEED, check_contenders, first_rows, objective
 from laconic.bench.glm.suite import an_iteration, problems
 from laconic.bench.protocol import Spread, WrongResult
@@ -19,12 +18,11 @@ from laconic.data import SHAPES
 from laconic.data.synthetic import ProblemShape
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import DenseColumns, Problem, Sampling, Settings, auto_eta0, begin
+from laconic.glm import DenseColumns, Problem, Sampling, auto_eta0, begin, recipe
 from laconic.glm.families import family_named
-from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
-from laconic.measure.solvers import Contender
+from laconic.measure.solvers import Contender, Copies, SolverRun
 from laconic.report import Column, Presentation, Table, Text, speedups, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 
@@ -129,24 +127,27 @@ class DeviceRow:
 class Ours:
     """A solver of this package as a contender."""
 
-    def __init__(self, problem: Problem, settings: Settings, label: str) -> None:
-        self.problem, self.settings, self.label = problem, settings, label
-        self.state = begin(problem, settings)
-        fused = device_solver(problem, settings, self.state, Wire(Communicator()))
-        if fused is None:
+    def __init__(self, solver: SolverRun, label: str) -> None:
+        if solver.ran is None:
             raise WrongResult(f"{label}: the fused kernels do not know this fit")
-        self.fused, self.ran = fused, fused.name
+        self.solver, self.label, self.ran = solver, label, solver.ran
 
     def run(self, rows: torch.Tensor) -> None:
         """As `Rival.run`."""
-        n = len(rows) // self.settings.sampling.batch_size
-        self.state.batch = 0
-        self.fused.advance(segment(self.problem, self.settings, self.state, rows.cpu().numpy(), n))
-        self.state.iteration += n
+        of = self.solver
+        n = len(rows) // of.settings.sampling.batch_size
+        of.state.batch = 0
+        of.advance(segment(of.problem, of.settings, of.state, rows.cpu().numpy(), n))
+        of.state.iteration += n
 
     def point(self) -> tuple[torch.Tensor, float]:
         """As `Rival.point`."""
-        return self.state.coef[0], float(self.state.intercept)
+        return self.solver.state.coef[0], float(self.solver.state.intercept)
+
+
+def ours(contender: Contender, copies: Copies, batch_size: int, eta: float) -> Ours:
+    """A contender of ours in one process, at its start."""
+    return Ours(SolverRun.of(contender, copies, batch_size, Communicator(), eta, SEED), contender.label)
 
 
 def loss_of(rival: Rival, problem: Problem) -> float:
@@ -228,12 +229,11 @@ class _Bench:
         return contender.solver == "ca_sgd" or Iterations.suits(self.problem, settings, Wire(Communicator()))
 
     def _ours(self, contender: Contender) -> Ours:
-        settings = contender.settings(self.eta, self.options.batch_size, SEED)
-        problem = self.copies.stored_as(settings.precision.format("data").storage)
-        return Ours(problem.cast(torch.float32), settings, contender.label)
+        return ours(contender, self.copies, self.options.batch_size, self.eta)
 
     def _X(self, dtype: torch.dtype) -> torch.Tensor:
-        return self.copies.stored_as(dtype).columns.X  # type: ignore[attr-defined,no-any-return]
+        stored = self.copies.stored_as(recipe("fp32" if dtype == torch.float32 else "C"))
+        return stored.columns.X  # type: ignore[attr-defined,no-any-return]
 
     def _measure(self, label: str, make: Callable[[], Rival], contender: Contender) -> _Measured:
         self.progress(f"{self.name}: {label}")

@@ -19,7 +19,7 @@ from benchmarks.glm import sklearn_rivals as rivals
 from benchmarks.glm.libsvm_speed import FileRow
 from benchmarks.glm.sklearn_rivals import COVTYPE_ROWS, Point, TrainingRows, covtype_like
 from benchmarks.goals import goals_of_rows
-from laconic.bench.glm.data import Given, load
+from laconic.bench.glm.runs import Given, load
 from laconic.bench.glm.suite import OF_FILES, GLMOptions, problems
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option, row_fields

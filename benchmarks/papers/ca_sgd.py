@@ -12,9 +12,9 @@ from typing import Any
 from benchmarks.papers.ca_sgd_claims import SYNTHETIC, losses
 from benchmarks.papers.checks import check_at_least, check_device, check_network
 from benchmarks.papers.claims import PUBLISHED
-from laconic.bench.glm.data import Given
 from laconic.bench.glm.runs import (
     FP32,
+    Given,
     GLMRun,
     add_losses,
     check_contenders,
@@ -23,9 +23,9 @@ from laconic.bench.glm.runs import (
     rounds_of,
     run_round,
 )
-from laconic.bench.glm.suite import check_iterates, results_by_rank
+from laconic.bench.glm.suite import check_iterates, rank_arguments
 from laconic.bench.protocol import Spread, speedup
-from laconic.bench.ranks import noise, slowest
+from laconic.bench.ranks import noise, on_ranks, slowest
 from laconic.bench.suite import Progress, check_names, no_progress
 from laconic.data import SHAPES, BadTable
 from laconic.data.read import format_of
@@ -148,7 +148,8 @@ def ca_sgd_rows(options: CASGDOptions, progress: Progress = no_progress) -> list
         from benchmarks.papers.ca_sgd_device import device_rows
 
         return device_rows(options, progress)
-    results = results_by_rank(RANK_FUNCTION, options, progress, points=options.points)
+    arguments = rank_arguments(options, points=options.points)
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given, options, results)]

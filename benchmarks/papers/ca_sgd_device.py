@@ -7,17 +7,16 @@ from functools import partial
 
 import torch
 
-from benchmarks.glm.device import Ours, device_problem, loss_of
+from benchmarks.glm.device import Ours, device_problem, loss_of, ours
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, Rival
 from benchmarks.papers.ca_sgd import CASGDOptions, CASGDRow, curve, gaps, source_of
-from laconic.bench.glm.data import Copies, Given, load
-from laconic.bench.glm.runs import SEED, rounds_of
+from laconic.bench.glm.runs import SEED, Given, load, rounds_of
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.suite import Progress
 from laconic.data import BadTable
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, Problem, auto_eta0, begin
-from laconic.measure.solvers import Contender
+from laconic.measure.solvers import Contender, Copies
 
 EAGER_PART = 32
 """Eager SGD runs this part of the iterations, for its time alone."""
@@ -70,9 +69,7 @@ class _Runs:
         return kind(X, *given)
 
     def _ours(self, contender: Contender) -> Ours:
-        settings = contender.settings(self.eta, self.options.batch_size, SEED)
-        problem = self.copies.stored_as(settings.precision.format("data").storage)
-        return Ours(problem.cast(torch.float32), settings, contender.label)
+        return ours(contender, self.copies, self.options.batch_size, self.eta)
 
     def _eager_seconds(self) -> float:
         self.progress(f"{self.given.name}: eager")

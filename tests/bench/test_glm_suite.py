@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from laconic.bench.glm.data import Given, load, stored
-from laconic.bench.glm.runs import contenders
+from laconic.bench.glm import suite
+from laconic.bench.glm.runs import Given, contenders, load
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, losses
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import document, row_fields
 from laconic.data import BadTable
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
-from laconic.glm import DenseColumns, SparseColumns
+from laconic.glm import Bernoulli, DenseColumns, Problem, SparseColumns, recipe
 from laconic.glm.source import Source
 from laconic.measure import Environment
-from laconic.measure.solvers import Contender
+from laconic.measure.solvers import Contender, Copies
+from laconic.report import where
 
 ROOT = Path(__file__).parents[2]
 TINY = {"ranks": 2, "s": (1, 4), "batch_size": 4, "iterations": 16, "repeats": 2}
@@ -110,6 +111,8 @@ def test_right_results_are_let_through():
         ({"s": ()}, "at least one problem"),
         ({"recipes": ("E",)}, "unknown recipe='E'"),
         ({"repeats": 0}, "repeats must be .*at least 1"),
+        ({"device": "tpu"}, "device must be a CUDA GPU, such as cuda; got 'tpu'"),
+        ({"device": "cuda"}, "ranks is of ranks on CPUs; leave it out beside device"),
     ],
 )
 def test_wrong_options_are_told_before_any_work(options, message):
@@ -157,7 +160,24 @@ def test_a_bad_file_is_a_complaint_not_a_traceback(tmp_path):
 def test_columns_in_another_type():
     dense = DenseColumns(torch.ones(2, 3))
     sparse = SparseColumns(torch.ones(2), torch.zeros(2, dtype=torch.int32), torch.tensor([0, 1, 2]), 1)
-    assert stored(dense, torch.bfloat16).X.dtype == stored(sparse, torch.bfloat16).matrix[0].dtype == torch.bfloat16
+    for columns in (dense, sparse):
+        copies = Copies(Problem(columns, Bernoulli(), torch.tensor([0.0, 1.0])))
+        stored = copies.stored_as(recipe("C")).columns
+        assert (stored.X if columns is dense else stored.matrix[0]).dtype == torch.bfloat16
+
+
+def test_on_a_gpu_one_process_runs_the_solvers(monkeypatch):
+    on_rank = suite.glm_on_rank
+    monkeypatch.setattr(suite, "require_gpu", lambda device: None)
+    monkeypatch.setattr(suite, "glm_on_rank", lambda progress, device, **more: on_rank(progress, device="cpu", **more))
+    options = GLMOptions(problem=["susy"], scale=2e-4, device="cuda:1", **{**TINY, "ranks": None})
+    rows = glm_rows(options)
+    assert [row.contender for row in rows] == [
+        one.label for one in contenders(("fp32", "C", "D"), (1, 4)) if not one.silent
+    ]
+    assert all((row.device, row.ranks, row.bytes_sent, row.is_floor) == ("cuda:1", 1, 0, False) for row in rows)
+    assert all(row.difference < 1e-5 for row in rows if row.recipe == "fp32")
+    assert where({"rows": [row_fields(row) for row in rows]}) == "one GPU"
 
 
 def test_where_ca_sgd_does_worse_is_told(rows):

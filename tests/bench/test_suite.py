@@ -35,7 +35,6 @@ MOVED = {
     "decentralised": ["decentralised", "--ranks", "2"],
     "plan": ["plan"],
     "kernels": ["kernels"],
-    "glm-device": ["glm", "--device", "cuda"],
     "glm-time-to": ["glm", "--rows", "3", "--time-to"],
 }
 

@@ -153,7 +153,7 @@ WRONG = {
         [*NETWORK, *TYPICAL, "--device", "cuda"],
         "--device is what to measure, and --calibration measures nothing",
     ),
-    "a model on a GPU": ([*MODEL, "--device", "cuda"], "python -m benchmarks glm-device"),
+    "a model on a GPU": ([*MODEL, "--device", "cuda"], "laconic bench glm --device cuda"),
     "device": ([*MODEL, "--device", "tpu"], "unknown --device tpu; choose one of cpu, cuda"),
     "too many ranks": ([*MODEL, "--ranks", "1000"], "--ranks must be from 1 to 64 to be started here"),
     "link": ([*MODEL, *TYPICAL, "--link", "fast"], "such as 25gbit"),

@@ -270,7 +270,7 @@ PRESENTATION = (
     ),
     Presentation(
         "A logistic regression by the same ranks",
-        [glm.ITERATIONS, glm.SPEEDUPS],
+        [glm.PER_ITERATION, glm.SPEEDUPS],
         "SGD sends a message in every iteration, CA-SGD one in s.",
         split=_contenders("glm"),
         all_rows=False,

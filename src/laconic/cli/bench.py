@@ -121,7 +121,6 @@ def _spelt(suite: "Suite") -> Iterator[None]:
 
 
 MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {
-    "glm --device": "glm-device",
     "glm --time-to": "glm-time-to",
 }
 """Suites and options that the package no longer has, and what runs them in the repository."""

@@ -131,7 +131,7 @@ def _check_device(asked: dict[str, Any]) -> None:
     if device == "cuda" and asked["rows"] is not None:
         raise BadInput(
             "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
-            "take on a GPU is measured by python -m benchmarks glm-device"
+            "take on a GPU is measured by laconic bench glm --device cuda"
         )
     if device is not None and (asked["given"] or asked["calibration"]):
         raise BadInput(f"--device is what to measure, and {source} measures nothing")

@@ -1,30 +1,20 @@
 """Rates of our solvers: a handful of small outer iterations, timed on all ranks at once, and a fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from statistics import median
+from typing import Self
 
 import numpy as np
 import torch
 
 from laconic.exchange import Communicator
 from laconic.exchange.messages import Wait
-from laconic.glm import (
-    Bernoulli,
-    Columns,
-    Constant,
-    DenseColumns,
-    Penalty,
-    Problem,
-    Sampling,
-    Settings,
-    State,
-    begin,
-)
-from laconic.glm import (
-    recipe as recipe_named,
-)
-from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm import Bernoulli, Constant, DenseColumns, Penalty, Precision, Problem, Sampling, Settings, State, begin
+from laconic.glm import recipe as recipe_named
+from laconic.glm.resolve import stored_as
+from laconic.glm.solvers.solve import Advance, advance_for
 from laconic.glm.solvers.state import Segment
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import triangle_size
@@ -41,7 +31,8 @@ LONE_ITERATIONS = 64
 """Of SGD in one process, whose compiled loop runs through them in one call."""
 N_NARROW, N_WIDE = 8, 512
 """Columns of a rank: so few that they cost nothing, and enough that they cost most."""
-N_ROWS = 2**14
+N_ROWS, N_ORDER = 2**14, 2**16
+"""Rows of a rank, and how many are drawn before the order repeats."""
 SGD_SIZES = ((N_NARROW, 8, 1), (N_NARROW, 64, 1), (N_WIDE, 8, 1), (N_WIDE, 64, 1))
 CA_SIZES = (
     *((n, 8, s) for n in (N_NARROW, N_WIDE) for s in (1, 16, 64)),
@@ -100,61 +91,69 @@ class SilentCommunicator(Communicator):
         return lambda: None
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """Rows of a rank, m × n_p, in the storage that recipes ask for; made once for each shape."""
+@dataclass(slots=True)
+class Copies:
+    """A problem with X in each format that recipes store it in, made once.
 
-    blocks: Mapping[torch.dtype, Columns]
-    y: torch.Tensor
-    order: np.ndarray
+    >>> copies = noise_problem(50, 8)
+    >>> copies.stored_as(recipe_named("C")).columns is copies.stored_as(recipe_named("D")).columns
+    True
+    """
 
-    @classmethod
-    def of(cls, m: int, n_p: int, seed: int = 0) -> "Noise":
-        """The same on every rank, which does not matter for time."""
-        X = torch.randn(m, n_p, generator=torch.Generator().manual_seed(seed)) / max(1, n_p) ** 0.5
-        y = (X[:, 0] > 0).float()
-        order = np.random.default_rng(seed).integers(0, m, 1 << 16)
-        return cls({torch.float32: DenseColumns(X), torch.bfloat16: DenseColumns(X.bfloat16())}, y, order)
+    problem: Problem
+    made: dict[str, Problem] = field(default_factory=dict)
+
+    def stored_as(self, precision: Precision) -> Problem:
+        """The problem as a recipe stores it."""
+        if precision.data not in self.made:
+            self.made[precision.data] = stored_as(self.problem, precision)
+        return self.made[precision.data]
 
 
 @dataclass(slots=True)
 class SolverRun:
-    """A solver with its state; `run` goes on by `iterations` iterations."""
+    """A solver with its rows and its state, ready to go on from there.
 
-    contender: Contender
+    advance  steps through a segment of an epoch; returns Σ w φ
+    ran      the fused kernels of a GPU; None for the solver's own code
+    """
+
     problem: Problem
+    settings: Settings
     state: State
     wire: Wire
-    batch_size: int
-    iterations: int
-    order: np.ndarray
-    at: int = field(default=0)
+    advance: Advance
+    ran: str | None
 
     @classmethod
-    def of(cls, contender: Contender, noise: Noise, batch_size: int, comm: Communicator) -> "SolverRun":
-        """On all ranks of `comm`, or without messages if the contender is silent."""
-        settings = contender.settings(ETA, batch_size)
-        columns = noise.blocks[settings.precision.format("data").storage]
-        problem = Problem(columns, Bernoulli(), noise.y).cast(settings.precision.carrier)
+    def of(
+        cls, contender: Contender, copies: Copies, batch_size: int, comm: Communicator, eta0: float = ETA, seed: int = 0
+    ) -> Self:
+        """At its start, on all ranks of `comm`, or without messages if the contender is silent."""
+        settings = contender.settings(eta0, batch_size, seed)
+        problem = copies.stored_as(settings.precision).cast(settings.precision.carrier)
         if contender.silent and comm.size > 1:
             comm = SilentCommunicator(comm.rank, comm.size, comm.channels)
-        lone = contender.solver == "sgd" and comm.size == 1
-        iterations = LONE_ITERATIONS if lone else contender.s
-        wire = Wire(comm, recipe_named(contender.recipe).gram_wire)
-        return cls(contender, problem, begin(problem, settings), wire, batch_size, iterations, noise.order)
+        state, wire = begin(problem, settings), Wire(comm, settings.precision.gram_wire)
+        advance, fused = advance_for(problem, settings, state, wire)
+        return cls(problem, settings, state, wire, advance, None if fused is None else fused.name)
 
-    def run(self) -> None:
-        """The next batches."""
-        k = self.iterations * self.batch_size
-        if self.at + k > len(self.order):
-            self.at = 0
-        rows = np.resize(self.order[self.at : self.at + k], k)
-        self.at += k
-        settings = self.contender.settings(ETA, self.batch_size)
-        rates = np.full(self.iterations, ETA)
-        part = Segment(rows, self.batch_size * np.arange(self.iterations + 1), rates, np.empty(0))
-        advance = ca_sgd.advance if self.contender.solver == "ca_sgd" else sgd.advance
-        advance(self.problem, settings, self.state, part, self.wire)
+    def rounds(self) -> tuple[Callable[[], float], int]:
+        """A function that runs the next batches, in an order of its own, and how many iterations these are."""
+        lone = self.settings.solver == "sgd" and self.wire.comm.size == 1
+        n, b = LONE_ITERATIONS if lone else self.settings.s, self.settings.sampling.batch_size
+        rows = np.random.default_rng(0).integers(0, self.problem.columns.m, max(N_ORDER, n * b))
+        cuts, rates = b * np.arange(n + 1), np.full(n, ETA)
+        parts = cycle(
+            Segment(rows[at : at + n * b], cuts, rates, np.empty(0)) for at in range(0, len(rows) - n * b + 1, n * b)
+        )
+        return lambda: self.advance(next(parts)), n
+
+
+def noise_problem(m: int, n_p: int, seed: int = 0) -> Copies:
+    """Random rows (m, n_p) of a rank, the same on every rank, which does not matter for time."""
+    X = torch.randn(m, n_p, generator=torch.Generator().manual_seed(seed)) / max(1, n_p) ** 0.5
+    return Copies(Problem(DenseColumns(X), Bernoulli(), (X[:, 0] > 0).float()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def measure_solvers(
     clock: Stopwatch, found: Measurements, progress: Progress = lambda label: None
 ) -> dict[str, SolverRates]:
     """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`."""
-    noise = {n: Noise.of(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
+    noise = {n: noise_problem(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
     rates: dict[str, SolverRates] = {}
     for solver, recipes in RECIPES.items():
         samples = []
@@ -191,11 +190,11 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
     """
     if clock.comm.size == 1:
         return 0.0
-    noise, timings, extra = Noise.of(N_ROWS, N_NARROW), [], []
+    noise, timings, extra = noise_problem(N_ROWS, N_NARROW), [], []
     job = GlmJob(N_ROWS, N_NARROW * clock.comm.size, batch_size=8)
     for solver, recipe, s in TALKING:
-        run = SolverRun.of(Contender(solver, recipe, s), noise, job.batch_size, clock.comm)
-        timings.append(clock.time(run.run, rounds=3, seconds=0.03))
+        run, _ = SolverRun.of(Contender(solver, recipe, s), noise, job.batch_size, clock.comm).rounds()
+        timings.append(clock.time(run, rounds=3, seconds=0.03))
         predicted = cost(job, GlmOption(solver, recipe, s), cluster)
         extra.append(timings[-1].median - predicted.work_seconds - predicted.wire_seconds)
     found.note("waiting", timings)
@@ -203,24 +202,25 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
     return min(max(0.0, median(extra)), latency)
 
 
-def _sample(clock: Stopwatch, option: GlmOption, noise: Noise, n: int, b: int) -> _Sample:
-    run = SolverRun.of(Contender(option.solver, option.recipe, option.s, silent=True), noise, b, clock.comm)
-    timing = clock.time(run.run, rounds=3, seconds=0.02).over(run.iterations / option.s)
+def _sample(clock: Stopwatch, option: GlmOption, noise: Copies, n: int, b: int) -> _Sample:
+    contender = Contender(option.solver, option.recipe, option.s, silent=True)
+    run, iterations = SolverRun.of(contender, noise, b, clock.comm).rounds()
+    timing = clock.time(run, rounds=3, seconds=0.02).over(iterations / option.s)
     return _Sample(option.recipe, counts(GlmJob(N_ROWS, n, batch_size=b), option, 1), option.s, timing)
 
 
-def _gather_seconds(clock: Stopwatch, noise: Noise, recipe: str) -> float:
+def _gather_seconds(clock: Stopwatch, noise: Copies, recipe: str) -> float:
     """Of a value of a row that is sampled: read where it lies, and widened."""
-    columns = noise.blocks[torch.float32 if recipe == "fp32" else torch.bfloat16]
-    rows = noise.order[:GATHER_ROWS]
+    columns = noise.stored_as(recipe_named(recipe)).columns
+    rows = np.random.default_rng(0).integers(0, columns.m, GATHER_ROWS)
     timing = clock.time(lambda: columns.take(rows, torch.float32), rounds=3)
     return timing.median / (GATHER_ROWS * columns.n)
 
 
-def _gemm_seconds(clock: Stopwatch, noise: Noise) -> float:
+def _gemm_seconds(clock: Stopwatch, noise: Copies) -> float:
     """Of a flop of the Gram product, which runs in float32 whatever the recipe."""
     cuts = np.arange(0, GEMM_ROWS + 1, GEMM_BATCH)
-    Y = noise.blocks[torch.float32].take(noise.order[:GEMM_ROWS], torch.float32)
+    Y = noise.problem.columns.take(np.random.default_rng(0).integers(0, N_ROWS, GEMM_ROWS), torch.float32)
     triangle, precision = torch.empty(triangle_size(cuts)), recipe_named("fp32")
     timing = clock.time(lambda: Y.gram(cuts, precision, triangle), rounds=3)
     return timing.median / (2 * triangle_size(cuts) * N_WIDE)

@@ -290,6 +290,8 @@ def where(document: Row) -> str:
     """
     first = next(iter(rows_in(document)), {})
     ranks, n = number_in(first, "ranks"), number_in(first, "n")
+    if text_in(first, "device").startswith("cuda"):
+        return "one GPU"
     said = [f"{ranks:.0f} ranks" if ranks != 1 else "1 rank"] if ranks is not None else []
     if first.get("simulated") is True:
         said.append("simulated")

@@ -1,30 +1,104 @@
-"""SGD and CA-SGD at work on one rank: each contender's solver, and what is measured of it."""
+"""SGD and CA-SGD at work on one rank: the rows, each contender's solver, and what is measured of it."""
 
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from laconic.bench.glm.data import Copies, Given, load
 from laconic.bench.ranks import barrier
-from laconic.bench.suite import Progress
+from laconic.bench.suite import Progress, check_names
+from laconic.data import SHAPES, BadTable, column_cuts, make
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import Problem, Sampling, Settings, State, auto_eta0, begin, recipe
+from laconic.glm import Bernoulli, DenseColumns, Problem, Sampling, Settings, State, auto_eta0, recipe
+from laconic.glm.data import Data
+from laconic.glm.families import FAMILIES, family_named
+from laconic.glm.fit import prepare
+from laconic.glm.options import FitOptions
 from laconic.glm.ranks import user_errors
-from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm.resolve import placed
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
-from laconic.measure.solvers import Contender, SilentCommunicator
+from laconic.glm.source import Source
+from laconic.glm.source import load as load_table
+from laconic.measure.solvers import Contender, Copies, SolverRun
 
 SEED = 0
 FP32, BF16 = "sgd fp32", "sgd C"
 """The baselines: SGD with everything in float32, and with bfloat16 data and margins."""
 FLOOR_RECIPE = "C"
+CHECKED = 256
+"""Iterations, at most, after which iterates are compared with SGD's: float32 drifts apart in many more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Where rows come from, as JSON values.
+
+    name         of the problem: one of `data.SHAPES`, or of a file whatever it is to be called
+    scale        part of the rows of a synthetic problem
+    source       the file; None for a synthetic problem
+    family       of a file's target; None to choose
+    positive     the class that counts as 1, where a file's target has more than two
+    standardize  scale a file's columns to mean 0 and variance 1
+    """
+
+    name: str
+    scale: float = 1.0
+    source: Source | None = None
+    family: str | None = None
+    positive: str | None = None
+    standardize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.family is not None:
+            check_names([self.family], tuple(FAMILIES), "family")
+        if self.source is None:
+            check_names([self.name], tuple(SHAPES), "problem")
+            if not 0 < self.scale <= 1:
+                raise InvalidOption(
+                    Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {self.scale:g}"
+                )
+        elif self.positive is not None and self.family not in (None, "logistic"):
+            raise InvalidOption(Option("positive"), " is for ", Option("family", "logistic"), f", not {self.family}")
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Given":
+        """The inverse of `dataclasses.asdict`."""
+        source = values["source"]
+        return cls(**{**values, "source": None if source is None else Source(**source)})
+
+
+def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[Problem, int]:
+    """This rank's columns of the rows in float32, and how many columns there are on all ranks.
+
+    >>> problem, n_features = load(Given("susy", scale=1e-5), Communicator())
+    >>> problem.columns.m, n_features, problem.family.name
+    (50, 18, 'bernoulli')
+    """
+    if given.source is not None:
+        return _from_file(given, given.source, comm, device)
+    n = SHAPES[given.name].n_features
+    cuts = column_cuts(n, comm.size)
+    made = make(given.name, given.scale, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
+    return placed(Problem(DenseColumns(made.table.X), family_named(made.family), made.table.y.float()), device), n
+
+
+def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
+    family = given.family if given.positive is None else "multinomial"
+    options = FitOptions(family=family, standardize=given.standardize, recipe="fp32", device=device)
+    found = prepare(options, Data.of_table(load_table(source, comm, "fp32"), options), comm)
+    if given.positive is None:
+        return found.problem, found.n_features
+    names = [str(label) for label in found.classes or ()]
+    if given.positive not in names:
+        raise BadTable(f"{source.path}: no class is {given.positive!r}; there are {', '.join(names[:8])}")
+    y = (found.problem.y == names.index(given.positive)).float()
+    return replace(found.problem, family=Bernoulli(), y=y), found.n_features
 
 
 def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int = 0) -> None:
@@ -54,7 +128,7 @@ def contenders(recipes: Sequence[str], s: Sequence[int]) -> list[Contender]:
 
 @dataclass(slots=True)
 class GLMRun:
-    """A contender with its rows, its state and what is measured of it.
+    """A contender at work, and what is measured of it.
 
     seconds, cpu_seconds  of an iteration, round by round
     losses                see `objective`, at each measurement
@@ -62,40 +136,41 @@ class GLMRun:
     checked               see `distance`, after the first round
     """
 
-    problem: Problem
-    settings: Settings
-    state: State
-    wire: Wire
+    solver: SolverRun
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     total: float = 0.0
     checked: tuple[float, float] = (0.0, 0.0)
 
+    @property
+    def state(self) -> State:
+        """The solver's."""
+        return self.solver.state
+
     def run(self, rows: np.ndarray) -> None:
         """Go on with batches of these rows, timed."""
-        n = len(rows) // self.settings.sampling.batch_size
-        advance = ca_sgd.advance if self.settings.solver == "ca_sgd" else sgd.advance
-        self.state.batch = 0
+        of = self.solver
+        n = len(rows) // of.settings.sampling.batch_size
+        of.state.batch = 0
         began, cpu = time.perf_counter(), time.process_time()
-        part = segment(self.problem, self.settings, self.state, rows, n)
-        self.total += advance(self.problem, self.settings, self.state, part, self.wire)
+        self.total += of.advance(segment(of.problem, of.settings, of.state, rows, n))
         self.seconds.append((time.perf_counter() - began) / n)
         self.cpu_seconds.append((time.process_time() - cpu) / n)
-        self.state.iteration += n
+        of.state.iteration += n
 
     def result(self) -> dict[str, Any]:
         """As JSON values. The digest is of the intercept and the losses, which depend on every sum over ranks."""
-        n = self.state.iteration
-        bits = self.state.intercept.double().numpy().tobytes() + np.float64(self.total).tobytes()
+        n, wire = self.state.iteration, self.solver.wire
+        bits = self.state.intercept.double().cpu().numpy().tobytes() + np.float64(self.total).tobytes()
         return {
             "digest": hashlib.blake2b(bits, digest_size=16).hexdigest(),
             "checked": self.checked,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
-            "wire_seconds": self.wire.accounting.wire_seconds / n,
-            "messages": self.wire.messages / n,
-            "bytes_sent": self.wire.accounting.bytes_sent / n,
+            "wire_seconds": wire.accounting.wire_seconds / n,
+            "messages": wire.messages / n,
+            "bytes_sent": wire.accounting.bytes_sent / n,
             "n_iterations": n,
             "losses": self.losses,
         }
@@ -104,14 +179,8 @@ class GLMRun:
 def new_runs(problem: Problem, comm: Communicator, everyone: Sequence[Contender], batch_size: int) -> dict[str, GLMRun]:
     """Every contender at its start, with the step size that suits this problem."""
     eta0 = auto_eta0(problem, everyone[0].settings(1.0, batch_size, SEED), comm)
-    silent = SilentCommunicator(comm.rank, comm.size, comm.channels)
-    runs, copies = {}, Copies(problem)
-    for contender in everyone:
-        settings = contender.settings(eta0, batch_size, SEED)
-        own = copies.stored_as(settings.precision.format("data").storage).cast(settings.precision.carrier)
-        wire = Wire(silent if contender.silent else comm, settings.precision.gram_wire)
-        runs[contender.label] = GLMRun(own, settings, begin(own, settings), wire)
-    return runs
+    copies = Copies(problem)
+    return {one.label: GLMRun(SolverRun.of(one, copies, batch_size, comm, eta0, SEED)) for one in everyone}
 
 
 def run_round(runs: Mapping[str, GLMRun], rows: np.ndarray, comm: Communicator) -> None:
@@ -130,7 +199,7 @@ def compare_with_sgd(runs: Mapping[str, GLMRun], rank: int) -> None:
 def add_losses(runs: Mapping[str, GLMRun], problem: Problem, comm: Communicator) -> None:
     """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
     for run in runs.values():
-        run.losses.append(objective(problem, run.settings, run.state, comm))
+        run.losses.append(objective(problem, run.solver.settings, run.state, comm))
 
 
 def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:
@@ -177,20 +246,21 @@ def glm_on_rank(
     batch_size: int,
     iterations: int,
     repeats: int,
+    device: str | None = None,
 ) -> dict[str, Any]:
     """All contenders on each problem, round by round in turn; the first round is checked and not timed."""
 
     def train(runs: dict[str, GLMRun], problem: Problem, comm: Communicator, progress: Progress) -> None:
         for turn, rows in enumerate(rounds_of(problem.n_rows, 1 + repeats, iterations * batch_size)):
             progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
-            run_round(runs, rows, comm)
+            run_round(runs, rows if turn else rows[: CHECKED * batch_size], comm)
             if turn == 0:
                 compare_with_sgd(runs, comm.rank)
                 for run in runs.values():
                     run.seconds, run.cpu_seconds = [], []
         add_losses(runs, problem, comm)
 
-    return on_problems(progress, problems, contenders, batch_size, train)
+    return on_problems(progress, problems, contenders, batch_size, train, device)
 
 
 def on_problems(
@@ -199,6 +269,7 @@ def on_problems(
     contenders: Sequence[Mapping[str, Any]],
     batch_size: int,
     train: Train,
+    device: str | None = None,
 ) -> dict[str, Any]:
     """By problem and label the result of every contender, after `train` has run them."""
     comm = Communicator.open(n_channels=1)
@@ -209,7 +280,7 @@ def on_problems(
             given = Given.from_json(values)
             progress(f"{given.name}: reading")
             with user_errors(comm):
-                problem, n_features = load(given, comm)
+                problem, n_features = load(given, comm, device)
             runs = new_runs(problem, comm, everyone, batch_size)
             train(runs, problem, comm, lambda label, name=given.name: progress(f"{name}: {label}"))  # type: ignore[misc]
             results[given.name] = {

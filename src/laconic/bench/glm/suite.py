@@ -1,4 +1,4 @@
-"""The suite `glm`: iterations of SGD and CA-SGD over blocks of columns, on ranks of one thread each."""
+"""The suite `glm`: iterations of SGD and CA-SGD over blocks of columns, on ranks of one thread each, or on a GPU."""
 
 import math
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from laconic.bench.glm.data import Given
-from laconic.bench.glm.runs import BF16, FP32, check_contenders, contenders
+from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
 from laconic.data import SHAPES
 from laconic.errors import InvalidOption, Option
+from laconic.glm.resolve import require_gpu
 from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
 from laconic.report import Column, Presentation, Row, Table, Text, speedups, text, where
@@ -26,22 +26,27 @@ LARGEST_DIFFERENCE = 1e-5
 WORST_GAP = 0.005
 """Loss above that of SGD in float32, relatively, from which on it is mentioned."""
 SOURCE = ("target", "weight", "offset", "exposure", "one_hot", "drop", "dense")
+ITERATIONS, ON_GPU = 256, 8192
+"""Of a round, on ranks and on a GPU, which hardly begins in fewer."""
 OF_FILES = ("family", "positive", "standardize", *SOURCE)
 """Options that are about `data`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GLMOptions:
-    """What to run; ranks are processes with one thread each."""
+    """What to run; ranks are processes with one thread each, or there is one, on a GPU."""
 
     problem: Sequence[str] | None = option(None, f"{', '.join(SHAPES)} (synthetic), or all; all.", metavar="NAME,...")
     ranks: int = ranks_option()
     rate: str | None = rate_option()
+    device: str | None = option(None, "One process on this GPU instead of ranks: cuda, cuda:1, ...", metavar="GPU")
     s: Sequence[int] = option(
         (1, 8, 32, 64, 128), "Iterations that share a message in ca_sgd; 1,8,32,64,128.", metavar="N,..."
     )
     batch_size: int = option(8, "Rows of a batch.")
-    iterations: int = option(256, "Iterations of a round, a multiple of every s.")
+    iterations: int | None = option(
+        None, f"Iterations of a round, a multiple of every s; {ITERATIONS}, on a GPU {ON_GPU}."
+    )
     repeats: int = option(11, "Timed rounds.")
     recipes: Sequence[str] = option(
         ("fp32", "C", "D"),
@@ -71,10 +76,25 @@ class GLMOptions:
         why = " is of the synthetic problems; leave it out beside " if self.data else " is for files; give one with "
         if given or (self.data and self.scale is not None):
             raise InvalidOption(Option((given or ["scale"])[0]), why, Option("data"))
+        if self.iterations is None:
+            object.__setattr__(self, "iterations", ON_GPU if self.device else ITERATIONS)
         check_counts(self)
-        check_contenders(self.recipes, self.s, self.iterations)
+        check_contenders(self.recipes, self.s, self.iterations or 0)
         self.problems  # noqa: B018 (raises if there is no such problem)
-        resolve_network(self)
+        if self.device is None:
+            resolve_network(self)
+        else:
+            self._check_device(self.device)
+
+    def _check_device(self, device: str) -> None:
+        """There is one rank on a GPU, and no network."""
+        if not device.startswith("cuda"):
+            raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {device!r}")
+        for name in ("ranks", "rate"):
+            if getattr(self, name) is not None:
+                raise InvalidOption(Option(name), " is of ranks on CPUs; leave it out beside ", Option("device"))
+        require_gpu(device)
+        object.__setattr__(self, "ranks", 1)
 
     @property
     def problems(self) -> list[Given]:
@@ -90,8 +110,8 @@ class GLMOptions:
 
     @property
     def contenders(self) -> list[Contender]:
-        """Everyone who takes part."""
-        return contenders(self.recipes, self.s)
+        """Everyone who takes part; one process sends nothing, with or without messages."""
+        return [one for one in contenders(self.recipes, self.s) if not (self.device and one.silent)]
 
     @property
     def n_parts(self) -> int:
@@ -118,6 +138,7 @@ class GLMRow:
     loss               half the mean deviance, penalty included, after all iterations; None without messages
     loss_gap           that over the loss of SGD in float32 on the same batches, minus 1
     difference         ‖x − x'‖ / ‖x'‖ from the iterate x' of SGD in float32, after the first round
+    device             the GPU that it ran on
     """
 
     problem: str
@@ -142,6 +163,7 @@ class GLMRow:
     loss: float | None
     loss_gap: float | None
     difference: float | None
+    device: str | None = None
 
     @property
     def is_floor(self) -> bool:
@@ -151,22 +173,25 @@ class GLMRow:
 
 def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    results = results_by_rank(RANK_FUNCTION, options, progress, repeats=options.repeats)
+    arguments = rank_arguments(options, repeats=options.repeats)
+    if options.device is None:
+        results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    else:
+        results = [glm_on_rank(progress, **arguments, device=options.device)]
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given.name, options, results)]
 
 
-def results_by_rank(function: str, options: Any, progress: Progress, **more: int) -> list[dict[str, Any]] | None:
-    """The results of the contenders on the problems of these options, of each rank."""
-    arguments = {
+def rank_arguments(options: Any, **more: int) -> dict[str, Any]:
+    """What a rank is told of these options, as JSON values."""
+    return {
         "problems": [asdict(given) for given in options.problems],
         "contenders": [asdict(contender) for contender in options.contenders],
         "batch_size": options.batch_size,
         "iterations": options.iterations,
         **more,
     }
-    return on_ranks(function, arguments, options.ranks, options.rate, progress)
 
 
 def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> float:
@@ -218,6 +243,7 @@ def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) 
             loss=None if silent else loss,
             loss_gap=None if silent else loss / base - 1,
             difference=None if silent else check_iterates(contender, ranks),
+            device=options.device,
         )
 
     return [row(contender) for contender in options.contenders]
@@ -266,7 +292,7 @@ def _working(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.get("is_floor") is not True]
 
 
-ITERATIONS = Table(
+PER_ITERATION = Table(
     an_iteration,
     [
         text("contender", "contender"),
@@ -287,7 +313,7 @@ SPEEDUPS = speedups("SGD in float32, per iteration", group="problem", rows=_work
 
 PRESENTATION = Presentation(
     lambda document: f"Generalised linear models: {problems(document)}",
-    [Text(noise), ITERATIONS, Text(losses), SPEEDUPS],
+    [Text(noise), PER_ITERATION, Text(losses), SPEEDUPS],
     lambda document: f"{where(document)}; SGD sends a message in every iteration, CA-SGD one in s.",
 )
 
@@ -299,6 +325,6 @@ SUITE = Suite(
     """SGD and CA-SGD over blocks of columns: time, messages, bytes and loss of each precision and each s.
 
     CA-SGD in fp32 must give SGD's iterates, and all ranks the same bits, before a time counts. Under torchrun, uses
-    its ranks.
+    its ranks. With --device, runs on one GPU.
     """,
 )

@@ -87,9 +87,7 @@ def solve(
     )
     state = begin(problem, settings) if state is None else state
     problem = problem.cast(settings.precision.carrier)
-    fused = device_solver(problem, settings, state, wire) if problem.columns.device.type == "cuda" else None
-    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
-    advance = partial(run, problem, settings, state, wire=wire) if fused is None else fused.advance
+    advance, fused = advance_for(problem, settings, state, wire)
     log = TrainingLog(state, wire)
     outcome = Outcome.MAX_ITER
     while state.epoch < settings.max_iter:
@@ -98,6 +96,13 @@ def solve(
             outcome = stop
             break
     return Solution(state, outcome, state.history, wire.accounting, wire.messages, _ran(problem, settings, wire, fused))
+
+
+def advance_for(problem: Problem, settings: Settings, state: State, wire: Wire) -> tuple[Advance, DeviceSolver | None]:
+    """What steps through a segment, and the fused kernels of a GPU if it is these."""
+    fused = device_solver(problem, settings, state, wire) if problem.columns.device.type == "cuda" else None
+    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
+    return partial(run, problem, settings, state, wire=wire) if fused is None else fused.advance, fused
 
 
 def _epoch(
