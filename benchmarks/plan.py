@@ -14,8 +14,8 @@ from laconic.exchange.launch import inside_torchrun
 from laconic.measure.environment import Environment
 from laconic.planner import GlmJob, GlmOption, NetworkJob, Plan, plan
 from laconic.planner.calibration import Calibration
-from laconic.planner.choice import is_compressed, recommend
 from laconic.planner.network import NETWORK_OPTIONS
+from laconic.planner.plan import recommend
 from laconic.report import BarChart, Column, Presentation, Table, text
 from laconic.report.values import Row, number_in, text_in
 
@@ -215,7 +215,7 @@ def _rows(
     problem: _Problem, made: Plan, measured: Mapping[str, Sequence[float]], ranks: int, rate: str | None
 ) -> list[PlanRow]:
     """Options that were measured, with their prediction; the recommendation is among those."""
-    found = [choice for choice in made.choices if choice.option.label in measured]
+    found = [choice for choice in made.predictions if choice.option.label in measured]
     chosen = recommend(problem.job, found, made.cluster).option.label
     return [
         PlanRow(
@@ -227,7 +227,7 @@ def _rows(
             predicted=choice.seconds,
             measured=Spread.of(measured[choice.option.label]),
             recommended=choice.option.label == chosen,
-            compressed=is_compressed(choice.option),
+            compressed=choice.option.compressed,
         )
         for choice in found
     ]

@@ -12,7 +12,7 @@ from laconic.bench.suite import Progress
 from laconic.exchange import Communicator, Pipeline
 from laconic.measure.calibrate import calibrate
 from laconic.measure.solvers import Contender, SolverRun, noise_problem
-from laconic.planner import GlmOption, NetworkOption
+from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.timing import Stopwatch
 
@@ -86,9 +86,8 @@ def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _R
     noise = noise_problem(max(LEAST_ROWS, min(MOST_ROWS, NOISE_VALUES // n_p)), n_p)
     runners = {}
     for values in problem["options"]:
-        option = GlmOption(**values)
-        contender = Contender(option.solver, option.recipe, option.s)
-        runners[option.label] = _Runner(*SolverRun.of(contender, noise, problem["b"], comm).rounds())
+        contender = Contender(**values)
+        runners[contender.label] = _Runner(*SolverRun.of(contender, noise, problem["b"], comm).rounds())
     return runners
 
 

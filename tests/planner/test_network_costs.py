@@ -65,7 +65,7 @@ def test_what_is_never_compressed_is_not_planned_to_be():
     assert Policy().min_values == FEWEST_VALUES
     for n, compressed in ((1, False), (FEWEST_VALUES - 1, False), (FEWEST_VALUES, True)):
         found = plan(NetworkJob(n), DEFAULT.what_if(bits_per_second=1e7))
-        assert any(choice.option.compressed for choice in found.choices) == found.compresses == compressed
+        assert any(choice.option.compressed for choice in found.predictions) == found.compresses == compressed
         assert (found.crossing() == "compression pays at no rate of the link") == (not compressed)
 
 

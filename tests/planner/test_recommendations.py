@@ -12,7 +12,7 @@ import laconic.planner as planner
 from laconic.planner import DEFAULT, Cluster, GlmJob, Link, NetworkJob, best_s, from_json, plan
 
 NETWORK, GLM = NetworkJob(25_000_000, 0.05), GlmJob(400_000, 2000, batch_size=8)
-PURE = ("terms", "cluster", "collectives", "glm", "network", "choice", "plan")
+PURE = ("terms", "cluster", "collectives", "glm", "network", "plan")
 
 
 def at(bits_per_second, n_ranks=4, alpha=50e-6):
@@ -62,12 +62,14 @@ def test_no_recommendation_is_slower_than_another_allowed_option():
     for rate in (1e7, 1e9, 1e11):
         for job in (NETWORK, GLM, replace(GLM, loss_gap=0.0)):
             found = plan(job, at(rate))
-            allowed = [c for c in found.choices if getattr(c.option, "recipe", "") not in ("C", "D")]
+            allowed = [c for c in found.predictions if getattr(c.option, "recipe", "") not in ("C", "D")]
             assert found.recommended.seconds <= 1.1 * min(c.seconds for c in allowed)
 
 
 def test_recipes_that_may_lose_too_much_are_left_out():
-    recipes = [{c.option.recipe for c in plan(replace(GLM, loss_gap=gap), DEFAULT).choices} for gap in (0.0, 0.005, 1)]
+    recipes = [
+        {c.option.recipe for c in plan(replace(GLM, loss_gap=gap), DEFAULT).predictions} for gap in (0.0, 0.005, 1)
+    ]
     assert recipes == [{"fp32", "C"}, {"fp32", "C"}, {"fp32", "C", "D"}]  # C stays as the bf16 baseline
     fast = {name: replace(rates, iteration_seconds=0.0) for name, rates in DEFAULT.solvers.items() if "C" in name}
     narrow = replace(DEFAULT, solvers={**DEFAULT.solvers, **fast})
@@ -86,8 +88,8 @@ def test_every_number_of_the_explanation_can_be_redone(job):
         if term.seconds:
             assert str(term) in text
             assert term.count * term.seconds_each == term.seconds
-    assert all(choice.option.label in text for choice in found.choices)
-    for choice in found.choices:
+    assert all(choice.option.label in text for choice in found.predictions)
+    for choice in found.predictions:
         parts = sum(term.seconds for term in choice.cost.terms) - choice.cost.hidden
         assert parts / choice.cost.iterations == pytest.approx(choice.seconds)
 
@@ -112,7 +114,7 @@ def test_what_memory_does_not_hold_is_shown_beside_but_not_recommended(job, clus
     found = plan(job, cluster)
     assert found.fp32.memory_bytes > cluster.memory_bytes >= found.recommended.memory_bytes
     assert found.fp32.seconds < found.recommended.seconds
-    assert found.fp32 in found.choices
+    assert found.fp32 in found.predictions
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
 
 

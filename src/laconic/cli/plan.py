@@ -223,7 +223,7 @@ def _charts(made: "Plan") -> "list[Chart]":
     def curves(found: dict[str, tuple[list[float], list[float]]]) -> list[Curve]:
         return [Curve(name, xs, ys) for name, (xs, ys) in found.items()]
 
-    unit = "an iteration" if made.kind == "glm" else "a step"
+    unit = made.job.unit
     charts, by_s, n_ranks = [], against_s(made), made.cluster.n_ranks
     if by_s:
         blocks = next(iter(by_s.values()))[0]

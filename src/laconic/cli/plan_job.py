@@ -56,7 +56,7 @@ def job_for(asked: Mapping[str, Any], old: "Plan | None") -> "tuple[GlmJob | Net
     kind = _kind(asked, old)
     given = {field: asked[name] for name, field in kind.fields.items() if asked[name] is not None}
     try:
-        if old is not None and old.kind == kind.kind:
+        if old is not None and old.job.kind == kind.kind:
             job, s = replace(old.job, **given), asked["s"] or old.s
         else:
             job, s = JOBS[kind.kind](**given), asked["s"]
@@ -74,7 +74,7 @@ def _kind(asked: Mapping[str, Any], old: "Plan | None") -> Kind:
     model, network = _given(asked, (*MODEL.fields, "s")), _given(asked, NETWORK.fields)
     if model and network:
         raise BadInput(f"{model[0]} is about a model and {network[0]} about a network: give one of them, not both")
-    former = None if old is None else MODEL if old.kind == MODEL.kind else NETWORK
+    former = None if old is None else MODEL if old.job.kind == MODEL.kind else NETWORK
     kind = MODEL if model else NETWORK if network else former
     if kind is not None and (kind is former or all(asked[name] is not None for name in kind.needed)):
         return kind

@@ -42,23 +42,18 @@ CA_SIZES = (
 """(n_p, b, s) of what is timed."""
 RECIPES = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
 """Recipes of each solver."""
-TALKING = (("sgd", "fp32", 1), ("sgd", "C", 1), ("ca_sgd", "fp32", 8), ("ca_sgd", "C", 16), ("ca_sgd", "fp32", 32))
-"""(solver, recipe, s) of real iterations."""
 GATHER_ROWS, GEMM_ROWS, GEMM_BATCH = 256, 512, 8
 LEAST_LEFT = 0.2
 """Of a time, that is not the Gram product's, whatever that was timed to take by itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A solver with its precision.
+class Contender(GlmOption):
+    """A solver in one precision, to be run.
 
     silent  the same work without a message: each rank keeps to its own columns. No solver of this kind can be faster
     """
 
-    solver: str
-    recipe: str
-    s: int = 1
     silent: bool = False
 
     @property
@@ -68,7 +63,7 @@ class Contender:
         >>> Contender("ca_sgd", "C", 32, silent=True).label
         'ca_sgd C s=32, no messages'
         """
-        name = f"{self.solver} {self.recipe}" + (f" s={self.s}" if self.solver == "ca_sgd" else "")
+        name = GlmOption.label.__get__(self)
         return f"{name}, no messages" if self.silent else name
 
     def settings(self, eta0: float, batch_size: int, seed: int = 0) -> Settings:
@@ -82,6 +77,13 @@ class Contender:
             precision=recipe_named(self.recipe),
             tol=None,
         )
+
+
+TALKING = (
+    *(Contender("sgd", recipe) for recipe in ("fp32", "C")),
+    *(Contender("ca_sgd", recipe, s) for recipe, s in (("fp32", 8), ("C", 16), ("fp32", 32))),
+)
+"""Whose real iterations, with messages, are timed."""
 
 
 class SilentCommunicator(Communicator):
@@ -176,7 +178,7 @@ def measure_solvers(
         samples = []
         for recipe in announced(recipes, progress, f"solver: {solver}"):
             sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
-            samples += [_sample(clock, GlmOption(solver, recipe, s), noise[n], n, b) for n, b, s in sizes]
+            samples += [_sample(clock, Contender(solver, recipe, s, silent=True), noise[n], b) for n, b, s in sizes]
         gathers = {recipe: _gather_seconds(clock, noise[N_WIDE], recipe) for recipe in recipes}
         gemm = _gemm_seconds(clock, noise[N_WIDE]) if solver == "ca_sgd" else 0.0
         rates |= _fitted(solver, samples, gathers, gemm, found)
@@ -192,21 +194,20 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
         return 0.0
     noise, timings, extra = noise_problem(N_ROWS, N_NARROW), [], []
     job = GlmJob(N_ROWS, N_NARROW * clock.comm.size, batch_size=8)
-    for solver, recipe, s in TALKING:
-        run, _ = SolverRun.of(Contender(solver, recipe, s), noise, job.batch_size, clock.comm).rounds()
+    for contender in TALKING:
+        run, _ = SolverRun.of(contender, noise, job.batch_size, clock.comm).rounds()
         timings.append(clock.time(run, rounds=3, seconds=0.03))
-        predicted = cost(job, GlmOption(solver, recipe, s), cluster)
+        predicted = cost(job, contender, cluster)
         extra.append(timings[-1].median - predicted.work_seconds - predicted.wire_seconds)
     found.note("waiting", timings)
     latency = total(all_reduce(0, cluster.all_reduce, cluster.n_ranks, cluster.algorithm))
     return min(max(0.0, median(extra)), latency)
 
 
-def _sample(clock: Stopwatch, option: GlmOption, noise: Copies, n: int, b: int) -> _Sample:
-    contender = Contender(option.solver, option.recipe, option.s, silent=True)
-    run, iterations = SolverRun.of(contender, noise, b, clock.comm).rounds()
-    timing = clock.time(run, rounds=3, seconds=0.02).over(iterations / option.s)
-    return _Sample(option.recipe, counts(GlmJob(N_ROWS, n, batch_size=b), option, 1), option.s, timing)
+def _sample(clock: Stopwatch, one: Contender, noise: Copies, b: int) -> _Sample:
+    run, iterations = SolverRun.of(one, noise, b, clock.comm).rounds()
+    timing = clock.time(run, rounds=3, seconds=0.02).over(iterations / one.s)
+    return _Sample(one.recipe, counts(GlmJob(N_ROWS, noise.problem.columns.n, batch_size=b), one, 1), one.s, timing)
 
 
 def _gather_seconds(clock: Stopwatch, noise: Copies, recipe: str) -> float:

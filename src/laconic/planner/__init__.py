@@ -4,13 +4,14 @@ from laconic.planner.cluster import DEFAULT, Cluster, CodecRates, Link, SolverRa
 from laconic.planner.glm import GlmJob, GlmOption, Impossible
 from laconic.planner.network import NetworkJob, NetworkOption
 from laconic.planner.plan import Plan, best_s, from_json, plan
-from laconic.planner.terms import Cost, Term
+from laconic.planner.terms import Cost, CostTerm
 
 __all__ = [
     "DEFAULT",
     "Cluster",
     "CodecRates",
     "Cost",
+    "CostTerm",
     "GlmJob",
     "GlmOption",
     "Impossible",
@@ -19,7 +20,6 @@ __all__ = [
     "NetworkOption",
     "Plan",
     "SolverRates",
-    "Term",
     "best_s",
     "from_json",
     "plan",

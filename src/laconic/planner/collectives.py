@@ -10,13 +10,13 @@ P ranks, links with a latency α and an inverse bandwidth β, B bytes a rank:
 import math
 
 from laconic.planner.cluster import Cluster, CodecRates, Link
-from laconic.planner.terms import WIRE, Term, total
+from laconic.planner.terms import WIRE, CostTerm, total
 
 BUCKET_SIZE = 8192
 """Values that share a norm, which is what codecs have by default; no rank gets less than a bucket to sum."""
 
 
-def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring") -> tuple[Term, ...]:
+def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring") -> tuple[CostTerm, ...]:
     """Messages and bytes of one all-reduce; none for one rank.
 
     >>> [term.count for term in all_reduce(800, Link(1e-5, 1e-9), 4)]
@@ -34,12 +34,12 @@ def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring"
     return ring if algorithm == "ring" else tree
 
 
-def all_to_all(name: str, message_bytes: float, link: Link, n_ranks: int) -> tuple[Term, ...]:
+def all_to_all(name: str, message_bytes: float, link: Link, n_ranks: int) -> tuple[CostTerm, ...]:
     """Each rank sends `message_bytes` to each other."""
     return _pair(name, n_ranks - 1, (n_ranks - 1) * message_bytes, link) if n_ranks > 1 else ()
 
 
-def all_gather(n: int, codec: CodecRates, cluster: Cluster) -> tuple[Term, ...]:
+def all_gather(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTerm, ...]:
     """Everyone sends its code of n values to everyone, and decodes all P."""
     P = cluster.n_ranks
     return (
@@ -49,7 +49,7 @@ def all_gather(n: int, codec: CodecRates, cluster: Cluster) -> tuple[Term, ...]:
     )
 
 
-def scatter_reduce(n: int, codec: CodecRates, cluster: Cluster) -> tuple[Term, ...]:
+def scatter_reduce(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTerm, ...]:
     """Chunks to their owners, averages to everyone: n + n/P values are encoded, 2 n are decoded."""
     P = cluster.n_ranks
     chunk = max(n / P, min(n, BUCKET_SIZE))
@@ -62,7 +62,7 @@ def scatter_reduce(n: int, codec: CodecRates, cluster: Cluster) -> tuple[Term, .
     )
 
 
-def reduced(n: int, codec: CodecRates, cluster: Cluster, *, narrow: bool) -> tuple[Term, ...]:
+def reduced(n: int, codec: CodecRates, cluster: Cluster, *, narrow: bool) -> tuple[CostTerm, ...]:
     """The process group's own all-reduce, in float32 or bfloat16."""
     link = cluster.narrow if narrow else cluster.all_reduce
     return (
@@ -72,24 +72,24 @@ def reduced(n: int, codec: CodecRates, cluster: Cluster, *, narrow: bool) -> tup
     )
 
 
-def _encode(n: float, calls: int, codec: CodecRates) -> tuple[Term, ...]:
+def _encode(n: float, calls: int, codec: CodecRates) -> tuple[CostTerm, ...]:
     return (
-        Term("encode, calls", calls, "calls", codec.call_seconds),
-        Term("quantize", n, "values", codec.quantize_seconds),
-        Term("code", n, "values", codec.code_seconds),
+        CostTerm("encode, calls", calls, "calls", codec.call_seconds),
+        CostTerm("quantize", n, "values", codec.quantize_seconds),
+        CostTerm("code", n, "values", codec.code_seconds),
     )
 
 
-def _decode(n: float, calls: int, codec: CodecRates) -> tuple[Term, ...]:
+def _decode(n: float, calls: int, codec: CodecRates) -> tuple[CostTerm, ...]:
     return (
-        Term("decode, calls", calls, "calls", codec.call_seconds),
-        Term("uncode", n, "values", codec.uncode_seconds),
-        Term("decode and add", n, "values", codec.decode_seconds),
+        CostTerm("decode, calls", calls, "calls", codec.call_seconds),
+        CostTerm("uncode", n, "values", codec.uncode_seconds),
+        CostTerm("decode and add", n, "values", codec.decode_seconds),
     )
 
 
-def _pair(name: str, messages: int, n_bytes: float, link: Link) -> tuple[Term, Term]:
+def _pair(name: str, messages: int, n_bytes: float, link: Link) -> tuple[CostTerm, CostTerm]:
     return (
-        Term(f"{name}, latency", messages, "messages", link.alpha_seconds, WIRE),
-        Term(f"{name}, volume", n_bytes, "bytes", link.seconds_per_byte, WIRE),
+        CostTerm(f"{name}, latency", messages, "messages", link.alpha_seconds, WIRE),
+        CostTerm(f"{name}, volume", n_bytes, "bytes", link.seconds_per_byte, WIRE),
     )

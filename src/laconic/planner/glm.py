@@ -17,11 +17,12 @@ for b, but one message where SGD has s. That is the trade-off published by Devar
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from laconic.errors import LaconicError, Option
 from laconic.planner.cluster import Cluster
 from laconic.planner.collectives import all_reduce
-from laconic.planner.terms import WIRE, Cost, Term
+from laconic.planner.terms import WIRE, Cost, CostTerm, Prediction
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
 """Of a number in the AllReduce, by recipe."""
@@ -58,6 +59,10 @@ class GlmJob:
     batch_size: int = 32
     loss_gap: float = 0.005
 
+    kind: ClassVar = "glm"
+    unit: ClassVar = "an iteration"
+    saving: ClassVar = "fewer messages pay"
+
     def __post_init__(self) -> None:
         for name in ("n_rows", "n_features", "n_outputs", "batch_size"):
             if getattr(self, name) < 1:
@@ -89,6 +94,18 @@ class GlmJob:
         """
         return [2**i for i in range(most.bit_length()) if 2**i <= min(most, self.batches)]
 
+    def margin(self, cluster: Cluster) -> float:
+        """How much faster CA-SGD must be predicted to be: not at all, for its iterates are those of SGD."""
+        return 1.0
+
+    def predictions(self, cluster: Cluster, s: int | None = None) -> list[Prediction]:
+        """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
+        found = options(self, cluster, s)
+        return [
+            Prediction(o, cost(self, o, cluster), counts(self, o, cluster.n_ranks).memory_bytes, o in found)
+            for o in dict.fromkeys((*found, *BASELINES))
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class GlmOption:
@@ -113,9 +130,29 @@ class GlmOption:
         return f"{name}, overlapped" if self.overlap else name
 
     @property
-    def rates_name(self) -> str:
-        """Whose rates these are."""
+    def series(self) -> str:
+        """Its name in charts, and whose rates it has: that of every s."""
         return f"{self.solver} {self.recipe}"
+
+    @property
+    def precision(self) -> str:
+        """What it rounds to."""
+        return self.recipe
+
+    @property
+    def compressed(self) -> bool:
+        """Whether it says less."""
+        return self.s > 1
+
+    @property
+    def advice(self) -> str:
+        """What to do, in words."""
+        name = self.series.replace(" ", " in recipe ")
+        return f"use {name}, s = {self.s}" if self.s > 1 else f"a message every iteration: use {name}"
+
+
+BASELINES = (GlmOption("sgd", "fp32"), GlmOption("sgd", "C"))
+"""What everybody has, in float32 and in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,21 +196,21 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
             f"{job.batch_size}; lower s to {job.batches} or the batch size"
         )
     try:
-        r = cluster.solvers[option.rates_name]
+        r = cluster.solvers[option.series]
     except KeyError:
         known = ", ".join(cluster.solvers) or "none"
-        raise Impossible(f"there are no rates of {option.rates_name}, only of: {known}; calibrate again") from None
+        raise Impossible(f"there are no rates of {option.series}, only of: {known}; calibrate again") from None
     c = counts(job, option, cluster.n_ranks)
     terms = (
-        Term("outer iteration", 1, "time", r.iteration_seconds),
-        Term("inner steps", option.s, "steps", r.step_seconds),
-        Term("rows", c.rows, "rows", r.row_seconds),
-        Term("gather", c.values, "values", r.gather_seconds),
-        Term("GEMV", c.gemv_flops, "flops", r.gemv_seconds),
-        Term("GEMM", c.gemm_flops, "flops", r.gemm_seconds),
-        Term("Gram entries", c.pairs, "entries", r.pair_seconds),
+        CostTerm("outer iteration", 1, "time", r.iteration_seconds),
+        CostTerm("inner steps", option.s, "steps", r.step_seconds),
+        CostTerm("rows", c.rows, "rows", r.row_seconds),
+        CostTerm("gather", c.values, "values", r.gather_seconds),
+        CostTerm("GEMV", c.gemv_flops, "flops", r.gemv_seconds),
+        CostTerm("GEMM", c.gemm_flops, "flops", r.gemm_seconds),
+        CostTerm("Gram entries", c.pairs, "entries", r.pair_seconds),
         *all_reduce(c.words * WIRE_BYTES[option.recipe], cluster.all_reduce, cluster.n_ranks, cluster.algorithm),
-        Term("waiting for the last rank", int(cluster.n_ranks > 1), "message", cluster.sync_seconds, WIRE),
+        CostTerm("waiting for the last rank", int(cluster.n_ranks > 1), "message", cluster.sync_seconds, WIRE),
     )
     plain = Cost(terms, option.s)
     return Cost(terms, option.s, min(plain.work_seconds, plain.wire_seconds)) if option.overlap else plain

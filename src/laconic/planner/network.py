@@ -7,12 +7,13 @@ backward runs on and so add up; messages pass while backward computes earlier la
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from laconic.errors import Option
 from laconic.planner.cluster import Cluster
 from laconic.planner.collectives import all_gather, reduced, scatter_reduce
 from laconic.planner.glm import Impossible
-from laconic.planner.terms import Cost, Term
+from laconic.planner.terms import Cost, CostTerm, Prediction
 
 GROUP_VALUES = 2**20
 """Gradients that are exchanged together: `Policy.group_values`."""
@@ -34,6 +35,10 @@ class NetworkJob:
     backward_seconds: float = 0.0
     other_seconds: float = 0.0
 
+    kind: ClassVar = "network"
+    unit: ClassVar = "a step"
+    saving: ClassVar = "compression pays"
+
     def __post_init__(self) -> None:
         if self.n_parameters < 1:
             raise Impossible(f"a network has at least 1 parameter, got {self.n_parameters}")
@@ -45,6 +50,23 @@ class NetworkJob:
     def groups(self) -> int:
         """g."""
         return max(1, self.n_parameters // GROUP_VALUES)
+
+    def margin(self, cluster: Cluster) -> float:
+        """How much faster compression, which adds variance, must be predicted to be than what everybody has.
+
+        >>> from laconic.planner import DEFAULT
+        >>> NetworkJob(1000).margin(DEFAULT)
+        1.1
+        """
+        return min(MOST_PAYS, max(PAYS, 1 + cluster.uncertainty))
+
+    def predictions(self, cluster: Cluster, s: int | None = None) -> list[Prediction]:
+        """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
+        found = options(self, cluster)
+        return [
+            Prediction(o, cost(self, o, cluster), memory_bytes(self, o, cluster), o in found)
+            for o in dict.fromkeys((*found, *BASELINES))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,18 @@ class NetworkOption:
         """Whether fewer bits than bfloat16's go over the wire."""
         return self.codec not in ("fp32", "bf16")
 
+    @property
+    def precision(self) -> str:
+        """What it rounds to."""
+        return self.codec
+
+    series = label
+
+    @property
+    def advice(self) -> str:
+        """What to do, in words."""
+        return f"{'' if self.compressed else 'do not compress: '}use {self.codec} by {self.exchange}"
+
 
 NETWORK_OPTIONS = (
     NetworkOption("fp32", "all_reduce"),
@@ -75,6 +109,9 @@ NETWORK_OPTIONS = (
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
 )
 """From the one that loses least."""
+BASELINES = NETWORK_OPTIONS[:2]
+PAYS, MOST_PAYS = 1.10, 1.5
+"""How much faster compression must be: 10 %, and more where the calibration cannot tell as little apart."""
 
 
 def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
@@ -90,8 +127,8 @@ def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
     else:
         messages = (all_gather if option.exchange == "all_gather" else scatter_reduce)(n, codec, cluster)
     terms = (
-        Term("backward", 1, "time", job.backward_seconds),
-        Term("forward and update", 1, "time", job.other_seconds),
+        CostTerm("backward", 1, "time", job.backward_seconds),
+        CostTerm("forward and update", 1, "time", job.other_seconds),
         *messages,
     )
     wire = Cost(terms).wire_seconds

@@ -1,50 +1,59 @@
-"""A plan: every option with its predicted time, the one to take, and why."""
+"""A plan: every option with its predicted time, the one to take, why, and at which link another becomes better."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from laconic.checks import check_int
-from laconic.planner import choice as c
+from laconic.planner import glm, network
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import MOST_S, GlmJob, GlmOption
-from laconic.planner.glm import cost as glm_cost
 from laconic.planner.network import NetworkJob, NetworkOption
-from laconic.planner.terms import duration, rate
+from laconic.planner.terms import Prediction, duration, rate
 
 VERSION = 1
-JOBS: dict[str, type[GlmJob] | type[NetworkJob]] = {"glm": GlmJob, "network": NetworkJob}
+Job = GlmJob | NetworkJob
+JOBS: dict[str, type[GlmJob] | type[NetworkJob]] = {job.kind: job for job in (GlmJob, NetworkJob)}
+SAME, MOST_SAME = 1.03, 1.15
+"""Options within 3 % of the fastest count as fast, for predictions are no better, and of those the plainest is taken;
+for another precision up to 15 %, where the calibration cannot tell less apart."""
+SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
+"""Bits a second between which crossovers are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """The rate of the links, in bits a second, below (or else above) which saying less pays."""
+
+    bits_per_second: float
+    below: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is predicted for a job on a cluster.
 
-    choices      every option
+    predictions  of every option
     recommended  the one to take
     fp32, bf16   what everybody has; of a model SGD, in recipes fp32 and C
     crossover    rate of the links at which saying less begins to pay; None where there is no such rate
     s            iterations that were asked to share a message; None for any number
     """
 
-    job: c.Job
+    job: Job
     cluster: Cluster
-    choices: tuple[c.Choice, ...]
-    recommended: c.Choice
-    fp32: c.Choice
-    bf16: c.Choice
-    crossover: c.Crossover | None
+    predictions: tuple[Prediction, ...]
+    recommended: Prediction
+    fp32: Prediction
+    bf16: Prediction
+    crossover: Crossover | None
     s: int | None = None
-
-    @property
-    def kind(self) -> str:
-        """ "glm" or "network"."""
-        return "glm" if isinstance(self.job, GlmJob) else "network"
 
     @property
     def compresses(self) -> bool:
         """Whether saying less is recommended."""
-        return c.is_compressed(self.recommended.option)
+        return self.recommended.option.compressed
 
     @property
     def speedup_over_fp32(self) -> float:
@@ -57,60 +66,43 @@ class Plan:
         return self.bf16.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
 
     def verdict(self) -> str:
-        """What to do, in a sentence."""
-        option, unit = self.recommended.option, "an iteration" if self.kind == "glm" else "a step"
-        if isinstance(option, NetworkOption):
-            what = f"use {option.codec} by {option.exchange}"
-            advice = what if self.compresses else f"do not compress: {what}"
-        else:
-            advice = f"{option.solver} in recipe {option.recipe}"
-            advice = f"use {advice}, s = {option.s}" if option.s > 1 else f"a message every iteration: use {advice}"
-        return ", ".join([f"{advice}; {duration(self.recommended.seconds)} {unit}", *self._compared()])
-
-    def _compared(self) -> list[str]:
-        """The speedup over each baseline that is not itself recommended."""
-        found: list[str] = []
+        """What to do, and how much faster that is than each baseline that is not itself recommended."""
+        said = [f"{self.recommended.option.advice}; {duration(self.recommended.seconds)} {self.job.unit}"]
         for baseline, speedup in ((self.fp32, self.speedup_over_fp32), (self.bf16, self.speedup_over_bf16)):
-            option = baseline.option
-            name = option.codec if isinstance(option, NetworkOption) else f"{option.solver} in recipe {option.recipe}"
-            if option != self.recommended.option:
-                found.append(f"{speedup:.2f}× {'that' if found else 'the speed'} of {name}")
-        return found
+            if baseline.option != self.recommended.option:
+                what = "that" if len(said) > 1 else "the speed"
+                name = baseline.option.codec if isinstance(baseline.option, NetworkOption) else baseline.option.series
+                said.append(f"{speedup:.2f}× {what} of {name.replace(' ', ' in recipe ')}")
+        return ", ".join(said)
 
     def crossing(self) -> str:
         """From which link on it pays, in a sentence."""
-        less, pay = ("compression", "pays") if self.kind == "network" else ("fewer messages", "pay")
         if self.cluster.n_ranks == 1:
             return "one rank sends nothing"
         if self.crossover is not None:
             side = "below" if self.crossover.below else "above"
-            return f"{side} {rate(self.crossover.bits_per_second)} {less} {pay}"
-        always = c.pays_anywhere(self.job, self.cluster)
-        why = ": each message's latency is what it saves" if always and self.kind == "glm" else ""
-        return f"{less} {pay} at {'every' if always else 'no'} rate of the link{why}"
+            return f"{side} {rate(self.crossover.bits_per_second)} {self.job.saving}"
+        always = _gain(self.job, self.cluster)(SLOWEST_LINK) > 1
+        why = ": each message's latency is what it saves" if always and isinstance(self.job, GlmJob) else ""
+        return f"{self.job.saving} at {'every' if always else 'no'} rate of the link{why}"
 
     def explain(self) -> str:
         """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
         shown = [("recommended", self.recommended), ("baseline", self.fp32), ("baseline", self.bf16)]
         parts = [self.verdict(), self.crossing(), ""]
-        printed: set[str] = set()
-        for name, choice in shown:
-            if choice.option.label not in printed:
-                printed.add(choice.option.label)
-                parts += [f"{name}: {choice.option.label}", *(f"  {line}" for line in choice.cost.lines()), ""]
-        order = sorted(self.choices, key=lambda choice: choice.seconds)
+        for i, (name, one) in enumerate(shown):
+            if one not in [earlier for _, earlier in shown[:i]]:
+                parts += [f"{name}: {one.option.label}", *(f"  {line}" for line in one.cost.lines()), ""]
         parts.append("all options, by predicted time")
-        parts += [
-            f"  {choice.option.label:26} {duration(choice.seconds):>9}  {choice.memory_bytes / 1e9:.3g} GB a rank"
-            for choice in order
-        ]
+        for one in sorted(self.predictions, key=lambda one: one.seconds):
+            parts.append(f"  {one.option.label:26} {duration(one.seconds):>9}  {one.memory_bytes / 1e9:.3g} GB a rank")
         return "\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; `from_json` needs the job and the cluster only, and works the rest out again."""
         return {
             "laconic_plan": VERSION,
-            "kind": self.kind,
+            "kind": self.job.kind,
             "job": asdict(self.job),
             "cluster": self.cluster.to_json(),
             "s": self.s,
@@ -122,15 +114,15 @@ class Plan:
             "crossover": None if self.crossover is None else asdict(self.crossover),
             "verdict": self.verdict(),
             "crossing": self.crossing(),
-            "options": [self._choice_json(choice) for choice in self.choices],
+            "options": [self._option_json(one) for one in self.predictions],
         }
 
-    def _choice_json(self, choice: c.Choice) -> dict[str, Any]:
-        cost, seconds = choice.cost, choice.seconds
+    def _option_json(self, one: Prediction) -> dict[str, Any]:
+        cost, seconds = one.cost, one.seconds
         return {
-            "label": choice.option.label,
-            **asdict(choice.option),
-            "recommended": choice.option == self.recommended.option,
+            "label": one.option.label,
+            **asdict(one.option),
+            "recommended": one.option == self.recommended.option,
             "seconds": seconds,
             "speedup_over_fp32": self.fp32.seconds / seconds if seconds else None,
             "speedup_over_bf16": self.bf16.seconds / seconds if seconds else None,
@@ -138,12 +130,12 @@ class Plan:
             "wire_seconds": cost.wire_seconds,
             "hidden_seconds": cost.hidden,
             "iterations": cost.iterations,
-            "memory_bytes": choice.memory_bytes,
+            "memory_bytes": one.memory_bytes,
             "terms": [{**asdict(term), "seconds": term.seconds} for term in cost.terms],
         }
 
 
-def plan(job: c.Job, cluster: Cluster, s: int | None = None) -> Plan:
+def plan(job: Job, cluster: Cluster, s: int | None = None) -> Plan:
     """Predict every option of a job on a cluster and recommend one; `Impossible` where there is none.
 
     >>> from laconic.planner import DEFAULT, GlmJob
@@ -152,11 +144,58 @@ def plan(job: c.Job, cluster: Cluster, s: int | None = None) -> Plan:
     """
     if s is not None:
         check_int("s", s, 1)
-    found = c.choices(job, cluster, s)
-    by_label = {choice.option.label: choice for choice in found}
-    fp32, bf16 = (by_label[option.label] for option in c.baselines(job))
-    crossing = c.crossover(job, cluster) if cluster.n_ranks > 1 else None
-    return Plan(job, cluster, tuple(found), c.recommend(job, found, cluster, s), fp32, bf16, crossing, s)
+    found = job.predictions(cluster, s)
+    by_option = {one.option: one for one in found}
+    fp32, bf16 = (by_option[option] for option in (glm if isinstance(job, GlmJob) else network).BASELINES)
+    crossing = crossover(job, cluster) if cluster.n_ranks > 1 else None
+    return Plan(job, cluster, tuple(found), recommend(job, found, cluster), fp32, bf16, crossing, s)
+
+
+def recommend(job: Job, found: Sequence[Prediction], cluster: Cluster) -> Prediction:
+    """1. leave out what is not allowed; 2. what says less, at the price of variance, must beat what says all by the
+    job's margin; 3. take the plainest precision whose best is as fast as the fastest, and of its options the plainest
+    that is."""
+    allowed, margin = [one for one in found if one.allowed], job.margin(cluster)
+    if margin > 1:
+        wide = min((one.seconds for one in allowed if not one.option.compressed), default=inf)
+        allowed = [one for one in allowed if not one.option.compressed or one.seconds * margin <= wide]
+    by_precision: dict[str, list[Prediction]] = {}
+    for one in allowed:
+        by_precision.setdefault(one.option.precision, []).append(one)
+    best = {name: min(one.seconds for one in group) for name, group in by_precision.items()}
+    same = min(MOST_SAME, max(SAME, 1 + cluster.uncertainty / 2))
+    name = next(name for name in by_precision if best[name] <= same * min(best.values()))
+    return next(one for one in by_precision[name] if one.seconds <= SAME * best[name])
+
+
+def crossover(job: Job, cluster: Cluster) -> Crossover | None:
+    """The rate of the links at which saying less begins or ceases to pay.
+
+    None where it pays at every rate, or at none. Only the rate is changed; latency and the machine's rates stay. Fewer
+    bits pay below a rate; fewer messages, which carry more bytes, pay above one, where latency is what counts.
+    """
+    gain = _gain(job, cluster)
+    low, high = SLOWEST_LINK, FASTEST_LINK
+    below = gain(low) > 1
+    if below == (gain(high) > 1):
+        return None
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if (gain(middle) > 1) == below else (low, middle)
+    return Crossover(low, below)
+
+
+def _gain(job: Job, cluster: Cluster) -> Callable[[float], float]:
+    """By rate: the best time of those that say all, over the best of those that say less."""
+
+    def gain(bits_per_second: float) -> float:
+        there = cluster.what_if(bits_per_second=bits_per_second)
+        found = [one for one in job.predictions(there) if one.allowed]
+        less = [one.seconds for one in found if one.option.compressed]
+        plain = [one.seconds for one in found if not one.option.compressed]
+        return min(plain, default=inf) / (job.margin(cluster) * min(less)) if less else 0.0
+
+    return gain
 
 
 def from_json(values: Mapping[str, Any]) -> Plan:
@@ -177,44 +216,36 @@ def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = MOST
     """
     options = [GlmOption("sgd", recipe)] if recipe != "D" else []
     options += [GlmOption("ca_sgd", recipe, block) for block in job.blocks(most)]
-    seconds = {option: glm_cost(job, option, cluster).seconds for option in options}
-    return next(option.s for option in options if seconds[option] <= c.SAME * min(seconds.values()))
+    seconds = {option: glm.cost(job, option, cluster).seconds for option in options}
+    return next(option.s for option in options if seconds[option] <= SAME * min(seconds.values()))
 
 
-Curves = dict[str, tuple[list[float], list[float]]]
+Series = dict[str, tuple[list[float], list[float]]]
 """By name, x and seconds."""
 
 RATES = tuple(10 ** (7 + i / 4) for i in range(17))
 """From 10 Mbit/s to 100 Gbit/s."""
 
 
-def against_s(made: Plan) -> Curves:
+def against_s(made: Plan) -> Series:
     """Of CA-SGD in each recipe the job allows, and of SGD, which does not depend on s."""
-    job = made.job
-    if not isinstance(job, GlmJob):
-        return {}
-    blocks, found = job.blocks(), Curves()
-    for name in dict.fromkeys(
-        choice.option.rates_name for choice in made.choices if isinstance(choice.option, GlmOption)
-    ):
-        solver, recipe = name.split(" ")
-        candidates = [GlmOption(solver, recipe, s if solver == "ca_sgd" else 1) for s in blocks]
-        found[name] = (
-            [float(s) for s in blocks],
-            [glm_cost(job, option, made.cluster).seconds for option in candidates],
-        )
+    job, found = made.job, Series()
+    if isinstance(job, GlmJob):
+        for name in dict.fromkeys(one.option.series for one in made.predictions):
+            solver, recipe = name.split(" ")
+            candidates = [GlmOption(solver, recipe, s if solver == "ca_sgd" else 1) for s in job.blocks()]
+            seconds = [glm.cost(job, option, made.cluster).seconds for option in candidates]
+            found[name] = [float(s) for s in job.blocks()], seconds
     return found
 
 
-def against_rate(made: Plan) -> Curves:
+def against_rate(made: Plan) -> Series:
     """Of every codec and exchange; of models, the best s in each recipe. Latency and the machine's rates stay."""
-    found: Curves = {}
+    found = Series()
     for bits in RATES:
         best: dict[str, float] = {}
-        for choice in c.choices(made.job, made.cluster.what_if(bits_per_second=bits), made.s):
-            option = choice.option
-            name = option.rates_name if isinstance(option, GlmOption) else option.label
-            best[name] = min(choice.seconds, best.get(name, float("inf")))
+        for one in made.job.predictions(made.cluster.what_if(bits_per_second=bits), made.s):
+            best[one.option.series] = min(one.seconds, best.get(one.option.series, inf))
         for name, seconds in best.items():
             xs, ys = found.setdefault(name, ([], []))
             xs.append(bits)

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from laconic.planner.glm import GlmOption
+    from laconic.planner.network import NetworkOption
 
 WIRE, WORK = "wire", "work"
 """What a term is spent on: waiting for the network, or this rank's own work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class CostTerm:
     """count · seconds_each.
 
     name          what is done
@@ -28,7 +33,7 @@ class Term:
     def seconds(self) -> float:
         """What it adds.
 
-        >>> Term("copy", 1000.0, "values", 0.5).seconds
+        >>> CostTerm("copy", 1000.0, "values", 0.5).seconds
         500.0
         """
         return self.count * self.seconds_each
@@ -36,7 +41,7 @@ class Term:
     def __str__(self) -> str:
         """The product with its numbers.
 
-        >>> str(Term("AllReduce, volume", 1_000_000, "bytes", 8e-9, WIRE))
+        >>> str(CostTerm("AllReduce, volume", 1_000_000, "bytes", 8e-9, WIRE))
         'AllReduce, volume            1,000,000 bytes      × 8 ns       = 8 ms'
         """
         count = f"{self.count:,.6g} {self.unit}" if self.count < 1e6 else f"{self.count:,.0f} {self.unit}"
@@ -50,7 +55,7 @@ class Cost:
     hidden  seconds of wire time that pass while the rank works, and so cost nothing
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[CostTerm, ...]
     iterations: int = 1
     hidden: float = 0.0
 
@@ -68,7 +73,7 @@ class Cost:
     def seconds(self) -> float:
         """Of one iteration: (work + wire − hidden) / iterations.
 
-        >>> Cost((Term("a", 2, "x", 3.0), Term("b", 1, "y", 4.0, WIRE)), iterations=5).seconds
+        >>> Cost((CostTerm("a", 2, "x", 3.0), CostTerm("b", 1, "y", 4.0, WIRE)), iterations=5).seconds
         2.0
         """
         return (self.work_seconds + self.wire_seconds - self.hidden) / self.iterations
@@ -85,7 +90,25 @@ class Cost:
         return [*shown, f"{rule:63}= {duration(self.seconds)}"]
 
 
-def total(terms: Iterable[Term]) -> float:
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """An option, its predicted cost, and what a rank must hold.
+
+    allowed  whether it can be run and is as precise as the job wants; baselines are predicted in any case
+    """
+
+    option: "GlmOption | NetworkOption"
+    cost: Cost
+    memory_bytes: float
+    allowed: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """Of one iteration, or step."""
+        return self.cost.seconds
+
+
+def total(terms: Iterable[CostTerm]) -> float:
     """Seconds of all terms."""
     return sum(term.seconds for term in terms)
 
