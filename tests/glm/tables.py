@@ -12,15 +12,10 @@ import scipy.sparse
 import torch
 
 from laconic.glm import (
-    Bernoulli,
     Columns,
     DenseColumns,
     Family,
-    Gamma,
-    Gaussian,
-    Multinomial,
     Penalty,
-    Poisson,
     Problem,
     Progress,
     Sampling,
@@ -28,25 +23,24 @@ from laconic.glm import (
     Solution,
     SparseColumns,
     State,
-    Tweedie,
     recipe,
     schedule,
     solve,
 )
+from laconic.glm.families import ALL
 
 M, N = 90, 6
 """Rows and columns of every problem."""
 EPOCHS = 3
 
-FAMILIES: dict[str, Family] = {
-    "gaussian": Gaussian(),
-    "bernoulli": Bernoulli(),
-    "multinomial3": Multinomial(3),
-    "multinomial5": Multinomial(5),
-    "poisson": Poisson(),
+ALL_FAMILIES: dict[str, Family] = {
+    family.name + "".join(f"{value:g}" for value in vars(family).values()): family
+    for kind in ALL
+    for family in kind.examples()
 }
+"""The registry's families, by name and parameter: gaussian, multinomial3, tweedie1.5."""
+FAMILIES = {name: family for name, family in ALL_FAMILIES.items() if family.kernel_code is not None}
 """Those that compiled kernels know."""
-ALL_FAMILIES: dict[str, Family] = FAMILIES | {"gamma": Gamma(), "tweedie": Tweedie(1.5), "tweedie1.9": Tweedie(1.9)}
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 """Law 8: how far the iterates may lie apart, relatively."""
@@ -165,19 +159,7 @@ def arrays(family: str) -> dict[str, torch.Tensor]:
     offset = 0.5 * torch.randn(M, generator=g, dtype=torch.float64)
     classes = ALL_FAMILIES[family].n_outputs(X[:, 0])
     z = X @ torch.randn(N, classes, generator=g, dtype=torch.float64) / 2
-    noise = torch.rand(M, generator=g, dtype=torch.float64)
-    if family == "gaussian":
-        y = z[:, 0] + 1 + noise
-    elif family == "poisson":
-        y = torch.poisson(z[:, 0].clamp(max=2).exp(), generator=g)
-    elif family == "gamma":
-        y = z[:, 0].clamp(max=2).exp() * -torch.log(noise)
-    elif family.startswith("tweedie"):
-        y = z[:, 0].clamp(max=2).exp() * (-torch.log(noise) - 0.3).clamp(min=0)
-    elif family == "bernoulli":
-        y = (noise < torch.sigmoid(z[:, 0])).double()
-    else:
-        y = (noise[:, None] > torch.softmax(z, 1).cumsum(1)).sum(1).clamp(max=classes - 1).double()
+    y = ALL_FAMILIES[family].draw(z.clamp(max=2), g)
     weights = torch.rand(M, generator=g, dtype=torch.float64) * 2
     weights[::9] = 0
     return {"X": X, "y": y, "weights": weights, "offset": offset}

@@ -86,7 +86,10 @@ def test_a_sum_over_ranks_is_bounded_in_any_order(name):
         assert bool(((total - parts.sum(0)).abs() <= limit).all())
 
 
-@pytest.mark.parametrize("family", ALL_FAMILIES, ids=str)
+STATED = [name for name, kind in ALL_FAMILIES.items() if type(kind).derivative_change is not Family.derivative_change]
+
+
+@pytest.mark.parametrize("family", STATED)
 def test_derivatives_change_by_no_more_than_their_bounds(family):
     """The Hessian is that of the loss; changes and remainders lie under their bounds, far from z and near it."""
     kind, g = ALL_FAMILIES[family], torch.Generator().manual_seed(1)

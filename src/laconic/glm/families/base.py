@@ -38,6 +38,11 @@ class Family(ABC):
         """The family for targets of so many classes, with what it needs of a fit's options."""
         return cls()
 
+    @classmethod
+    def examples(cls) -> "list[Family]":
+        """Members that the tests run over."""
+        return [cls()]
+
     @property
     def parameters(self) -> dict[str, float]:
         """Numbers of its own that a fit depends on, by the names of their options; checkpoints compare them."""
@@ -58,6 +63,10 @@ class Family(ABC):
     @abstractmethod
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Twice the log-likelihood lost against a model that predicts each y exactly, shape (m,)."""
+
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Random targets (m,) with the mean of these margins, in the type of z; by default the mean itself."""
+        return self.mean(z)
 
     @abstractmethod
     def check(self, y: torch.Tensor) -> None:

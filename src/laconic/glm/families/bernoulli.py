@@ -35,6 +35,9 @@ class Bernoulli(Family):
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return 2 * self.loss(z, y)
 
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return torch.bernoulli(self.mean(z), generator=generator)
+
     def check(self, y: torch.Tensor) -> None:
         self.require_finite(y)
         self.require((y == 0) | (y == 1), y, "must be 0 or 1")

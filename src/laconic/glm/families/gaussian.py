@@ -31,6 +31,9 @@ class Gaussian(Family):
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (z[:, 0] - y).square()
 
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return z[:, 0] + torch.randn(len(z), dtype=z.dtype, generator=generator)
+
     def check(self, y: torch.Tensor) -> None:
         self.require_finite(y)
 

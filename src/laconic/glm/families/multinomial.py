@@ -35,6 +35,10 @@ class Multinomial(Family):
     def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
         return cls(n_classes)
 
+    @classmethod
+    def examples(cls) -> list[Family]:
+        return [cls(3), cls(5)]
+
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.logsumexp(z, 1) - z.gather(1, y.long()[:, None])[:, 0]
 
@@ -48,6 +52,9 @@ class Multinomial(Family):
 
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return 2 * self.loss(z, y)
+
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return torch.multinomial(self.mean(z), 1, generator=generator)[:, 0].to(z.dtype)
 
     def check(self, y: torch.Tensor) -> None:
         self.require_finite(y)

@@ -85,6 +85,9 @@ class Poisson(PowerFamily):
     def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.exp(z) - y[:, None]
 
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return torch.poisson(self.mean(z), generator=generator)
+
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return 2 * (torch.xlogy(y, y) - y + self.loss(z, y))
 
@@ -102,6 +105,9 @@ class Gamma(PowerFamily):
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return z[:, 0] + y * torch.exp(-z[:, 0])
+
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return self.mean(z) * torch.empty_like(z[:, 0]).exponential_(generator=generator)
 
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return 2 * (self.loss(z, y) - 1 - y.log())
@@ -129,6 +135,10 @@ class Tweedie(PowerFamily):
     def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
         return cls((options or {}).get("tweedie_power", 1.5))
 
+    @classmethod
+    def examples(cls) -> list[Family]:
+        return [cls(1.5), cls(1.9)]
+
     @property
     def parameters(self) -> dict[str, float]:
         return {"tweedie_power": self.power}
@@ -136,6 +146,11 @@ class Tweedie(PowerFamily):
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         up, down = self._terms(z, y)
         return (up / (2 - self.power) + down / (self.power - 1))[:, 0]
+
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """A Poisson number of amounts of one random size: the family's mean and its share of zeros, not its density."""
+        mean = self.mean(z)
+        return torch.poisson(mean, generator=generator) * torch.empty_like(mean).exponential_(generator=generator)
 
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         p = self.power
