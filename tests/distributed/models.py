@@ -25,7 +25,8 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def wrap(group, codec, *, net=None, policy=None, **options):
     """A compressed model; small groups, so that there are several."""
-    compress_options = {k: options.pop(k) for k in ("exchange", "seed", "error_every", "timeout") if k in options}
+    ours = ("exchange", "seed", "error_every", "timeout", "optimizer", "metric")
+    compress_options = {k: options.pop(k) for k in ours if k in options}
     model = DistributedDataParallel(net or network(), process_group=group, **options)
     if codec is not None:
         policy = policy or laconic.Policy(min_values=100, group_values=1000)
@@ -47,6 +48,10 @@ def train(model, optimizer, steps, rank: int) -> list[float]:
 
 def sgd(model, lr: float = 0.05) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+
+def adamw(model, lr: float = 0.01) -> torch.optim.AdamW:
+    return torch.optim.AdamW(model.parameters(), lr=lr)
 
 
 def weights(model) -> torch.Tensor:

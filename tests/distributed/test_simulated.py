@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models import batch, network, sgd, weights, wrap
+from models import adamw, batch, network, sgd, train, weights, wrap
 
 import laconic
 from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Policy, Sign
@@ -22,26 +22,34 @@ POLICIES = {
 }
 
 
-def distributed(group, codec, policy):
+METRICS = {"none": (sgd, "auto"), "second moment": (adamw, "auto"), "tensor": (adamw, "tensor")}
+
+
+def distributed(group, codec, policy, metric):
     """Five steps; the weights, and what was counted in the last one."""
-    rank = torch.distributed.get_rank(group)
-    model = wrap(group, CODECS[codec], policy=POLICIES[policy], exchange="all_gather", error_every=1)
-    optimizer = sgd(model)
-    for step in range(5):
-        x, y = batch(rank, step)
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+    rank, net = torch.distributed.get_rank(group), network()
+    make, name = METRICS[metric]
+    optimizer = make(net)
+    options = {"policy": POLICIES[policy], "exchange": "all_gather", "error_every": 1}
+    model = wrap(group, CODECS[codec], net=net, optimizer=optimizer, metric=name, **options)
+    train(model, optimizer, range(5), rank)
     return weights(model), compressor_of(model).last
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("codec", CODECS)
-def test_simulated_is_distributed(pool, codec, policy):
+@pytest.mark.parametrize(
+    ("codec", "policy", "metric"),
+    [(codec, policy, "none") for codec in CODECS for policy in POLICIES]
+    + [(codec, "everything", metric) for codec in CODECS for metric in ("second moment", "tensor")]
+    + [("dithered", "after three steps", metric) for metric in ("second moment", "tensor")],
+)
+def test_simulated_is_distributed(pool, codec, policy, metric):
     k = 3  # 1/3 is no float: multiplying by it and dividing by 3 differ
     net = network()
-    workers = laconic.SimulatedWorkers(net, CODECS[codec], k, policy=POLICIES[policy])
-    optimizer = sgd(net)
+    make, name = METRICS[metric]
+    optimizer = make(net)
+    policies = {"policy": POLICIES[policy], "optimizer": optimizer, "metric": name}
+    workers = laconic.SimulatedWorkers(net, CODECS[codec], k, **policies)
+    assert workers.metric.name == metric
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the ranks: sums of gradients then run in the same order
     try:
@@ -51,11 +59,13 @@ def test_simulated_is_distributed(pool, codec, policy):
             optimizer.step()
     finally:
         torch.set_num_threads(threads)
-    ranks = pool.run(distributed, k, codec=codec, policy=policy)
+    ranks = pool.run(distributed, k, codec=codec, policy=policy, metric=metric)
     assert torch.equal(weights(net), ranks[0][0])
     counted = [last for _, last in ranks]
     assert workers.last.n_exchanges == sum(last.n_exchanges for last in counted)
     assert workers.last.n_values == sum(last.n_values for last in counted) == k * weights(net).numel()
+    assert workers.last.n_coded == sum(last.n_coded for last in counted)
+    assert workers.last.code_bytes == sum(last.code_bytes for last in counted)
     assert (k - 1) * workers.last.bytes_sent == sum(last.bytes_sent for last in counted)
     assert workers.last.error == pytest.approx(sum(last.error for last in counted))
     assert workers.last.energy == pytest.approx(sum(last.energy for last in counted))

@@ -15,6 +15,8 @@ class Accounting:
     bytes_sent       bytes of codes this rank sent to other ranks, headers and norms included; where codes have no fixed
                      size, 8 more bytes say how long each is
     bytes_received   bytes this rank received from other ranks
+    n_coded          values that this rank encoded in less than float32, and
+    code_bytes       bytes of those codes, each counted once
     encode_seconds   time in quantizers and coders before sending
     wire_seconds     time spent waiting for other ranks
     decode_seconds   time in decoding and summing
@@ -31,6 +33,8 @@ class Accounting:
     n_values: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    n_coded: int = 0
+    code_bytes: int = 0
     encode_seconds: float = 0.0
     wire_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -41,6 +45,11 @@ class Accounting:
     def ratio(self) -> float:
         """Bytes of the values in float32, over bytes sent."""
         return 4 * self.n_values / self.bytes_sent if self.bytes_sent else float("inf")
+
+    @property
+    def bits(self) -> float:
+        """Bits per value of this rank's codes, headers and norms included; NaN where all was float32."""
+        return 8 * self.code_bytes / self.n_coded if self.n_coded else float("nan")
 
     @property
     def nmse(self) -> float:

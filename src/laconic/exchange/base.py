@@ -146,6 +146,9 @@ def encode(
     v = task.v.reshape(-1)[first:last]
     memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
     payload = task.codec.encode(v, stream, memory, out=out)
+    if task.codec.quantizer.core.symbol_bits < 32:
+        accounting.n_coded += last - first
+        accounting.code_bytes += payload.n_bytes
     if task.measure_error:
         sent = task.codec.decode(Payload(payload.data, trusted=True), last - first)
         measure_error(v, sent, accounting)

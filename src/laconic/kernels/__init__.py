@@ -1,6 +1,6 @@
 """Kernels: arrays in, arrays out. `reference` is the specification; `cpu` and `gpu` must agree with it bit for bit."""
 
-from laconic.kernels.backend import BACKENDS, Backend, Blocks, DitherBackend, FeedbackBackend, select
+from laconic.kernels.backend import BACKENDS, Backend, Blocks, DitherBackend, FeedbackBackend, Number, select
 from laconic.kernels.grid import Grid, Norm, Rounding
 from laconic.kernels.stream import Stream
 
@@ -12,6 +12,7 @@ __all__ = [
     "FeedbackBackend",
     "Grid",
     "Norm",
+    "Number",
     "Rounding",
     "Stream",
     "select",

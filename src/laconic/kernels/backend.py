@@ -17,6 +17,7 @@ from laconic.kernels.grid import Grid, Norm
 
 BACKENDS = ("auto", "reference", "cpu", "gpu")
 
+Number = float | torch.Tensor
 Blocks = tuple[torch.Tensor, torch.Tensor]
 """A coded stream: words per block (int32, n_blocks) and the blocks' 32-bit words one after another (int32)."""
 
@@ -70,6 +71,11 @@ class Backend(Protocol):
 
     def scale(self, values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
         """out = weight * values, or out += weight * values; `values` (n,) float32 or bfloat16, `out` (n,) float32."""
+
+    def scale_by_root(
+        self, values: torch.Tensor, squares: torch.Tensor, factor: Number, least: Number, inverse: bool
+    ) -> None:
+        """values *= √max(factor · squares, least), or values /= the same, in place; both (n,) float32."""
 
     def histogram(self, symbols: torch.Tensor, bits: int) -> torch.Tensor:
         """How often each of the 2**bits symbols occurs (int64)."""

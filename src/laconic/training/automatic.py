@@ -1,4 +1,4 @@
-"""codec="auto": the codec and exchange that are predicted to be fastest on these ranks' link and device."""
+"""Codecs that nobody named: the default by optimizer, and codec="auto", which measures these ranks' link and device."""
 
 import logging
 from collections.abc import Sequence
@@ -14,7 +14,9 @@ from laconic.planner.cluster import Cluster, CodecRates, Link
 from laconic.planner.network import NetworkJob
 from laconic.planner.rates import make_codec
 from laconic.planner.timing import Stopwatch
+from laconic.quantizers import Dithered, QSGDInf, Quantizer
 from laconic.training.groups import Group
+from laconic.training.metric import Metric
 
 NOWHERE = Link(0.0, 0.0)
 ALONE = Cluster(
@@ -25,6 +27,26 @@ ALONE = Cluster(
     codecs={"fp32": CodecRates(32.0, 0.0, 0.0, 0.0, 0.0, 0.0), "bf16": CodecRates(16.0, 0.0, 0.0, 0.0, 0.0, 0.0)},
 )
 log = logging.getLogger("laconic")
+
+DEFAULTS: dict[str, tuple[Quantizer, str]] = {
+    "second moment": (
+        Dithered(error=0.1),
+        "the fewest bits that train like float32, where gradients are divided by the root of second moments",
+    ),
+    "tensor": (Dithered(error=0.1), "the fewest bits that train like float32, where each parameter has its own scale"),
+    "none": (Dithered(error=0.3), "SGD trains like float32 with far larger errors, and this one costs few bits"),
+    "unknown": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer; give optimizer= for fewer bits"),
+    "gpu": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer, and a GPU packs them in one pass"),
+}
+"""What `compress` takes without a codec, and why, by the metric's name; without an optimizer "unknown"."""
+
+
+def default_codec(metric: Metric, optimizer: object, device: torch.device) -> tuple[Quantizer, str]:
+    """The default for this metric, and the reason."""
+    row = "gpu" if device.type != "cpu" else "unknown" if optimizer is None and metric.name == "none" else metric.name
+    quantizer, reason = DEFAULTS[row]
+    log.info("no codec was given: %r; %s", quantizer, reason)
+    return quantizer, reason
 
 
 def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) -> tuple[Codec, Exchange, Plan]:

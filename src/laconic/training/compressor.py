@@ -23,6 +23,7 @@ from laconic.exchange.agreement import require_same
 from laconic.kernels import Stream
 from laconic.planner import Plan
 from laconic.training.groups import PLAIN, Group, Policy
+from laconic.training.metric import InMetric, Metric, SquaredError, require_same_scales
 
 
 @dataclass(slots=True)
@@ -43,6 +44,8 @@ class Compressor:
     totals      accounting summed over the steps since `compress`, `n_counted` of them; `last` is that of the last step
     error_every measure the quantisation error every so many steps; 0 never
     plan        why this codec and this exchange, where they were chosen by codec="auto"
+    metric      what gradients are divided by before they are quantised
+    reason      why this codec, in words for `laconic.stats`
     """
 
     groups: list[Group]
@@ -61,6 +64,9 @@ class Compressor:
     last: Accounting = field(default_factory=Accounting)
     n_counted: int = 0
     plan: Plan | None = None
+    metric: Metric = field(default_factory=lambda: SquaredError("no optimizer was given"))
+    reason: str = "asked for"
+    _compared: int = -1
     _scheduler: Scheduler | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
     _views: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
@@ -88,19 +94,30 @@ class Compressor:
         return self.memory[group.index]
 
     def agree(self) -> None:
-        """At the first step, and at the first after a state was loaded, compare configurations across ranks."""
+        """At the first step, and at the first after a state was loaded, compare configurations across ranks.
+
+        Then, and at steps 1, 2, 4, 8, …, compare the metric as well: it comes from each rank's own optimizer.
+        """
+        due = not self.agreed or self.step & (self.step - 1) == 0
         if not self.agreed:
-            require_same(self.comm, {**self.config, "seed": self.seed, "step": self.step}, device=self.device)
+            facts = {**self.config, "metric": self.metric.name, "seed": self.seed, "step": self.step}
+            require_same(self.comm, facts, device=self.device)
             self.agreed = True
+        if due and self._compared != self.step and not isinstance(self.metric, SquaredError):
+            compressed = [group for group in self.groups if group.compressed]
+            require_same_scales(self.comm, self.metric.facts(compressed), self.device)
+            self._compared = self.step
 
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
         """How this group's values are averaged at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
         buffers = self._buffers.setdefault(group.index, KeptBuffers())
-        if not group.compressed or self.step < self.policy.warmup_steps:
+        scale = self.metric.scale(group) if group.compressed and self.step >= self.policy.warmup_steps else None
+        if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
         measure = self.error_every > 0 and self.step % self.error_every == 0
-        return self.exchange, Task(v, self.codec, stream, self.memory_of(group), measure, v, buffers)
+        exchange = InMetric(self.exchange, scale) if scale.parts else self.exchange
+        return exchange, Task(v, self.codec, stream, self.memory_of(group), measure, v, buffers)
 
     @property
     def _plain_exchange(self) -> Exchange:

@@ -1,7 +1,8 @@
 """`laconic.compress`: compressed gradients under DistributedDataParallel, and their statistics."""
 
+import math
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,18 +13,21 @@ from laconic.codec import Codec, codec_for
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
 from laconic.quantizers import Quantizer
-from laconic.training.automatic import choose
+from laconic.training.automatic import choose, default_codec
 from laconic.training.compressor import Compressor
 from laconic.training.groups import Group, Policy, describe, make_groups
 from laconic.training.hook import HookState, average_gradients
+from laconic.training.metric import metric_for, useful
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 
 
 def compress(
     model: DistributedDataParallel,
-    codec: Codec | Quantizer | str,
+    codec: Codec | Quantizer | str | None = None,
     *,
+    optimizer: torch.optim.Optimizer | None = None,
+    metric: str = "auto",
     exchange: str | Exchange = "auto",
     policy: Policy | None = None,
     seed: int = 0,
@@ -35,7 +39,12 @@ def compress(
     model        a model wrapped in DistributedDataParallel
     codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a scheme's name, or "auto": link and device are
                  measured for a second or two, and the one of NUQSGD at 4 or 8 bits, bfloat16 and float32 that is
-                 predicted to be fastest is taken, with its exchange; `compress(...).plan.explain()` says why
+                 predicted to be fastest is taken, with its exchange; `compress(...).plan.explain()` says why.
+                 If left out, one that trains like float32 with this optimizer, by `training.automatic.DEFAULTS`
+    optimizer    of the model, if gradients are to be quantised in its metric: divided by the root of the second moments
+                 of Adam and the like, which all ranks share
+    metric       "auto" chooses by the optimizer's type; "tensor" divides by the rms of the parameter's last averaged
+                 gradient; "none" divides by nothing. `laconic.stats` says which, and why
     exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
                  "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`
     policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
@@ -54,11 +63,14 @@ def compress(
     policy = policy or Policy()
     parameters = _averaged(model)
     groups, device = make_groups(parameters, policy), parameters[0][1].device
+    in_metric = metric_for(metric, optimizer, dict(parameters))
+    codec, reason = default_codec(in_metric, optimizer, device) if codec is None else (codec, "asked for")
     asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
     comm = Communicator.open(model.process_group, device, timeout=timeout)
     chosen, chosen_exchange, plan = choose(comm, groups, device) if asked is None else (*asked, None)
     config = {**describe(chosen, policy, groups), "exchange": repr(chosen_exchange)}
     compressor = Compressor(groups, chosen, chosen_exchange, policy, comm, device, config, seed, error_every, plan=plan)
+    compressor.metric, compressor.reason = useful(in_metric, chosen), reason if plan is None else plan.verdict()
     names = {id(p): name for name, p in parameters}
     model.register_comm_hook(HookState(compressor, names), average_gradients)
     _compressors[model] = compressor
@@ -73,28 +85,34 @@ def compressor_of(model: torch.nn.Module) -> Compressor:
         raise ValueError("this model is not compressed; call laconic.compress(model, codec) first") from None
 
 
-def stats(model: torch.nn.Module) -> dict[str, float]:
+def stats(model: torch.nn.Module) -> dict[str, Any]:
     """Statistics of compression so far, on this rank.
 
-    steps, values, bytes_sent, bytes_received (per step), ratio, encode_ms, wire_ms, decode_ms (per step), nmse (mean
-    normalised error of this rank's own messages, where it was measured). After a state was loaded `steps` goes on from
-    there; all other entries are of the steps since `compress`.
+    steps, values, bytes_sent, bytes_received (per step), ratio, bits (per value of this rank's codes, without what went
+    in float32), encode_ms, wire_ms, decode_ms (per step), nmse (mean normalised error of this rank's own messages,
+    after division by the metric: what was measured, or what the quantizer was told to make). After a state was loaded
+    `steps` goes on from there; all other numbers are of the steps since `compress`.
+
+    codec and metric, in words, each with the reason it was chosen for.
 
     ratio = 4 values / bytes_sent compares with one copy of the gradient in float32, not with the traffic of an
     all-reduce, of which a rank of P sends 2 (P − 1) / P copies.
     """
     compressor = compressor_of(model)
-    totals, steps = compressor.totals, max(1, compressor.n_counted)
+    totals, steps, quantizer = compressor.totals, max(1, compressor.n_counted), compressor.codec.quantizer
     return {
         "steps": compressor.step,
         "values": totals.n_values / steps,
         "bytes_sent": totals.bytes_sent / steps,
         "bytes_received": totals.bytes_received / steps,
         "ratio": totals.ratio,
+        "bits": totals.bits,
         "encode_ms": 1e3 * totals.encode_seconds / steps,
         "wire_ms": 1e3 * totals.wire_seconds / steps,
         "decode_ms": 1e3 * totals.decode_seconds / steps,
-        "nmse": totals.nmse,
+        "nmse": totals.nmse if totals.nmse == totals.nmse else getattr(quantizer, "error", None) or math.nan,
+        "codec": f"{quantizer!r}: {compressor.reason}",
+        "metric": f"{compressor.metric.name}: {compressor.metric.reason}",
     }
 
 
@@ -106,13 +124,13 @@ class ScalarWriter(Protocol):
 
 
 def log_stats(model: torch.nn.Module, writer: ScalarWriter, prefix: str = "laconic") -> None:
-    """Write every entry of `laconic.stats(model)` at the current step to TensorBoard, or anything with `add_scalar`.
+    """Write the numbers of `laconic.stats(model)` at the current step to TensorBoard, or anything with `add_scalar`.
 
-    Entries that are NaN, since they were not measured, are left out.
+    Numbers that are NaN, since they were not measured, are left out.
     """
     step = compressor_of(model).step
     for name, value in stats(model).items():
-        if value == value:
+        if not isinstance(value, str) and value == value:
             writer.add_scalar(f"{prefix}/{name}", value, step)
 
 

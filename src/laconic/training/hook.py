@@ -108,7 +108,10 @@ def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
 def _finish(state: HookState) -> None:
     compressor, step = state.compressor, Accounting()
     for group, handle in zip(compressor.groups, state.handles, strict=True):
-        step += handle.wait().accounting
+        done = handle.wait()
+        step += done.accounting
+        if group.compressed:
+            compressor.metric.observe(group, done.value)
         for name in group.names:
             if name in state.targets:
                 state.targets[name].copy_(compressor.views(group)[name])

@@ -11,6 +11,7 @@ from laconic.exchange.base import measure_error
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
 from laconic.training.groups import PLAIN, Group, Policy, make_groups, trainable
+from laconic.training.metric import Scale, metric_for, useful
 
 
 class SimulatedWorkers:
@@ -25,6 +26,8 @@ class SimulatedWorkers:
     n_workers  k
     policy     what stays in float32, and warm-up steps
     seed       of the random streams
+    optimizer  and
+    metric     what gradients are divided by before they are quantised, as in `laconic.compress`
 
     `last` adds up what the workers sent at the last step, float32 included, each message counted once; a rank sends
     its own to each of the k − 1 others.
@@ -45,11 +48,14 @@ class SimulatedWorkers:
         *,
         policy: Policy | None = None,
         seed: int = 0,
+        optimizer: torch.optim.Optimizer | None = None,
+        metric: str = "auto",
     ) -> None:
         self.codec, self.n_workers = codec_for(codec), check_int("n_workers", n_workers, 1)
         self.policy, self.seed = policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
         self.parameters = trainable(model)
         self.groups = make_groups(self.parameters.items(), self.policy)
+        self.metric = useful(metric_for(metric, optimizer, self.parameters), self.codec)
         self.memory: dict[tuple[int, int], torch.Tensor] = {}
         self.step = 0
         self.last = Accounting()
@@ -60,29 +66,44 @@ class SimulatedWorkers:
             raise ValueError(f"need {self.n_workers} losses, one per worker, got {len(losses)}")
         device = next(iter(self.parameters.values())).device
         averages = [torch.zeros(group.n_values, device=device) for group in self.groups]
+        scales = [self._scale(group) for group in self.groups]
         self.last = Accounting()
         for worker, loss in enumerate(losses):
             for p in self.parameters.values():
                 p.grad = None
             loss().backward()  # type: ignore[no-untyped-call]
-            for group, average in zip(self.groups, averages, strict=True):
-                self._add(worker, group, average)
-        for group, average in zip(self.groups, averages, strict=True):
+            for group, scale, average in zip(self.groups, scales, averages, strict=True):
+                self._add(worker, group, scale, average)
+        for group, scale, average in zip(self.groups, scales, averages, strict=True):
+            if scale is not None:
+                scale.multiply(average)
+            if group.compressed:
+                self.metric.observe(group, average)
             for name, value in group.views(average).items():
                 p = self.parameters[name]
                 p.grad = value.to(p.dtype)
         self.step += 1
 
-    def _add(self, worker: int, group: Group, average: torch.Tensor) -> None:
-        """average += Q(gradient of one worker's group) · (1/k); Q changes nothing where float32 is sent."""
+    def _scale(self, group: Group) -> Scale | None:
+        """What the group's values are divided by at this step; None where they go in float32."""
+        return self.metric.scale(group) if group.compressed and self.step >= self.policy.warmup_steps else None
+
+    def _add(self, worker: int, group: Group, scale: Scale | None, average: torch.Tensor) -> None:
+        """average += Q(gradient of one worker's group / m) · (1/k); in float32 Q changes nothing, and m is 1."""
         v = torch.cat([self._gradient(name).reshape(-1).float() for name in group.names])
-        compressed = group.compressed and self.step >= self.policy.warmup_steps
-        codec, memory = (self.codec, self._memory_of(worker, group, v)) if compressed else (PLAIN, None)
-        payload = codec.encode(v, Stream(self.seed, worker, self.step, group.index), memory)
+        stream = Stream(self.seed, worker, self.step, group.index)
+        if scale is None:
+            codec, payload = PLAIN, PLAIN.encode(v, stream)
+        else:
+            codec, memory = self.codec, self._memory_of(worker, group, v)
+            scale.divide(v)
+            scale.divide(memory)
+            payload = codec.encode(v, stream, memory)
+            scale.multiply(memory)
+            measure_error(v, codec.decode(payload), self.last)
+            self.last += Accounting(n_coded=v.numel(), code_bytes=payload.n_bytes)
         codec.decode_add(payload, average, 1.0 / self.n_workers)
         self.last += Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=payload.n_bytes)
-        if compressed:
-            measure_error(v, codec.decode(payload), self.last)
 
     def _memory_of(self, worker: int, group: Group, v: torch.Tensor) -> torch.Tensor:
         """One worker's error memory of a group, made at first need."""

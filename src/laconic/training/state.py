@@ -1,4 +1,4 @@
-"""Saving and loading the state of a compressed model: step, seed and error memory."""
+"""Saving and loading the state of a compressed model: step, seed, error memory and what the metric has learnt."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +30,7 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
     return {
         **{name: torch.tensor(value) for name, value in numbers.items()},
         "memory": {name: part for group, memory in _memories(compressor) for name, part in group.parts(memory).items()},
+        "metric": compressor.metric.state(),
     }
 
 
@@ -50,6 +51,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
     if int(states[0]["world_size"]) == compressor.comm.size:
         states = [s for s in states if int(s["rank"]) == compressor.comm.rank] or states
     compressor.step, compressor.seed, compressor.agreed = int(states[0]["step"]), int(states[0]["seed"]), False
+    compressor.metric.load({name: value.to(compressor.device) for name, value in states[0].get("metric", {}).items()})
     for group, memory in _memories(compressor):
         means = {name: torch.stack([s["memory"][name].to(memory) for s in states]).mean(dim=0) for name in group.names}
         group.fill(memory, means)

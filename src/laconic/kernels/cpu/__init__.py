@@ -11,6 +11,7 @@ from laconic.kernels.cpu.fused import (
     quantize,
     quantize_pack,
     scale,
+    scale_by_root,
     unpack,
     unpack_dequantize,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "rans_decode",
     "rans_encode",
     "scale",
+    "scale_by_root",
     "unpack",
     "unpack_dequantize",
 ]

@@ -223,6 +223,22 @@ def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bo
     threads.run(lambda i, j: _scale(x[i:j], w, accumulate, y[i:j]), len(out), len(out))
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def _scale_by_root(values, squares, factor, least, inverse):
+    if inverse:
+        for i in range(values.size):
+            values[i] /= np.sqrt(max(squares[i] * factor, least))
+    else:
+        for i in range(values.size):
+            values[i] *= np.sqrt(max(squares[i] * factor, least))
+
+
+def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: float, least: float, inverse: bool) -> None:
+    """values *= √max(factor · squares, least), or values /= the same, in place and in one pass over memory."""
+    x, v, numbers = values.numpy(), squares.numpy(), (f32(factor), f32(least), inverse)
+    threads.run(lambda i, j: _scale_by_root(x[i:j], v[i:j], *numbers), len(x), len(x))
+
+
 def _flat_rows(x: torch.Tensor) -> tuple[Any, int]:
     """A matrix whose rows may lie apart as one array from its first element to its last, and the distance of rows."""
     distance = x.stride(0)

@@ -3,7 +3,7 @@
 from laconic.kernels.reference.bitstream import histogram
 from laconic.kernels.reference.dither import cell_moments, dither_decode, dither_encode
 from laconic.kernels.reference.elias import elias_decode, elias_encode
-from laconic.kernels.reference.fused import quantize_pack, scale, unpack_dequantize
+from laconic.kernels.reference.fused import quantize_pack, scale, scale_by_root, unpack_dequantize
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.norms import norms
 from laconic.kernels.reference.packing import pack, unpack
@@ -27,6 +27,7 @@ __all__ = [
     "rans_decode",
     "rans_encode",
     "scale",
+    "scale_by_root",
     "unpack",
     "unpack_dequantize",
 ]

@@ -2,6 +2,7 @@
 
 import torch
 
+from laconic.kernels.backend import Number
 from laconic.kernels.grid import Grid, Norm
 from laconic.kernels.reference.norms import norms
 from laconic.kernels.reference.packing import pack, unpack
@@ -29,6 +30,19 @@ def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bo
         out.add_(scaled)
     else:
         out.copy_(scaled)
+
+
+def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: Number, least: Number, inverse: bool) -> None:
+    """values *= √max(factor · squares, least), or values /= the same, each operation rounded to float32.
+
+    `values` (n,) float32 is changed in place, `squares` (n,) float32; the numbers may lie on a GPU. The root is taken
+    in float64, since torch's in float32 is not always the nearest.
+    """
+    root = (squares * factor).clamp(min=least).double().sqrt().float()
+    if inverse:
+        values.div_(root)
+    else:
+        values.mul_(root)
 
 
 def unpack_dequantize(
