@@ -9,6 +9,7 @@ from laconic.report import register
 OWN = {
     "papers": "benchmarks.papers.suite",
     "decentralised": "benchmarks.decentralised",
+    "training": "benchmarks.training.suite",
     "plan": "benchmarks.plan",
     "kernels": "benchmarks.kernels",
     "glm-time-to": "benchmarks.glm.time_to",

@@ -245,6 +245,22 @@ def decentralised(document: Row) -> Outcomes:
                 yield outcome(f"{row['contender']}: step over fp32", value, *SLOW_LINK)
 
 
+NEAR = 1.005
+"""Validation loss over fp32's that counts as the same."""
+BITS = {"cnn-sgd": (1.0, 0.5), "lm-adamw": (2.0, 1.2)}
+
+
+def training(document: Row) -> Outcomes:
+    """Of each task and number of workers: the fewest bits per value at which the loss is that of fp32."""
+    for task, workers in dict.fromkeys((row["task"], row["workers"]) for row in rows_in(document)):
+        here = [row for row in rows_in(document) if (row["task"], row["workers"]) == (task, workers)]
+        near = [row for row in here if (number_in(row, LOSS) or DIVERGED) <= NEAR]
+        if task in BITS and len(near) > 1 and here[0]["n_steps"] >= 1000:
+            best = min(near, key=lambda row: row["bits"])
+            name = f"{task}, {workers} workers: fewest bits within 0.5 % of fp32's loss: {best['contender']}"
+            yield outcome(name, best["bits"], *BITS[task])
+
+
 CLOSE = 0.3
 """A prediction is good within 30 %."""
 
@@ -282,6 +298,7 @@ GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | s
     "kernels": ("one H200, 2**28 float32 values, buckets of 8192; ÷ copy is bytes moved a second over the fastest "
                 "copy's", kernels),
     "decentralised": (_ring_setting, decentralised),
+    "training": ("4 and 16 simulated workers, 1000 steps, 5 seeds; mean validation loss", training),
     "plan": ("ranks 1, 2, 4; s from 1 to 64; links of 100 Mbit/s, 1 Gbit/s and loopback; an idle machine of 2 cores",
              plan),
     "papers-ca-sgd": ("4 ranks of one thread over loopback and batches of 8, or one H200 and batches of 32; the best s",

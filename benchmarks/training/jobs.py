@@ -1,0 +1,121 @@
+"""Which runs there are, the most telling first, and processes that run them side by side until time is up.
+
+A finished run is a file of its own, written beside its name and renamed; it is never run again.
+"""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.training.members import MEMBERS
+from benchmarks.training.run import TASKS, Job, train
+from laconic.atomic_write import atomic_write
+from laconic.bench.suite import Progress
+from laconic.errors import InvalidOption, Option
+from laconic.measure.environment import n_cores
+
+DECIDING = {
+    "lm-adamw": ["fp32", "dithered-0.1@metric", "dithered-0.277@metric", "dithered-0.5@metric", "nuqsgd-4/512",
+                 "dithered-0.277/512"],
+    "cnn-sgd": ["fp32", "dithered-1", "dithered-3", "dithered-10", "nuqsgd-4/8192"],
+    "lm-sgd": ["fp32", "dithered-1", "dithered-10"],
+}  # fmt: skip
+"""Members by which defaults are chosen: with every number of workers."""
+OTHERS = {
+    "lm-adamw": ["dithered-0.2@metric", "qsgdinf-4/512", "nuqsgd-4/8192", "rotated-2", "rotated-4", "dithered-0.277",
+                 "dithered-0.1/512", "dithered-0.277/tensor", "nuqsgd-4/512@metric", "dithered-0.05@metric", "bf16",
+                 "rotated-3", "dithered-0.1", "dithered-0.1/tensor", "nuqsgd-3/512", "nuqsgd-2/512"],
+    "cnn-sgd": ["dithered-0.3", "nuqsgd-2/512", "qsgdinf-4/512", "rotated-2", "ef-sign", "nuqsgd-4/512", "bf16"],
+    "lm-sgd": ["nuqsgd-4/8192", "dithered-3", "ef-sign", "rotated-2"],
+}  # fmt: skip
+"""With the first number of workers only."""
+
+
+def planned(tasks: Sequence[str], workers: Sequence[int], members: Sequence[str] | None) -> list[tuple[str, str, int]]:
+    """(task, member, workers) in the order of their worth; those of `members` only, if given, with all workers.
+
+    >>> planned(["cnn-sgd"], [4, 16], None)[:2]
+    [('cnn-sgd', 'fp32', 4), ('cnn-sgd', 'dithered-1', 4)]
+    """
+    if members is not None:
+        return [(task, member, n) for n, member, task in product(workers, members, tasks)]
+    deciding = [(task, member, n) for n in workers for task in tasks for member in DECIDING[task]]
+    others = [(task, member, workers[0]) for task in tasks for member in OTHERS[task] if member in MEMBERS]
+    main = [one for one in deciding if one[0] != "lm-sgd"]
+    return [*main, *others, *(one for one in deciding if one not in main)]
+
+
+def file_of(job: Job, folder: Path) -> Path:
+    """Where its result is, or will be."""
+    return folder / (re.sub(r"[^\w.]+", "-", job.label) + ".json")
+
+
+def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
+    """What a job has found, or None if it has not been run. Raises `InvalidOption` if it was run otherwise."""
+    path = file_of(job, folder)
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    for name, value in job.settings().items():
+        if (was := found["job"].get(name)) != value:
+            why = f" has {path.name} with {name} = {was}, not {value}; give another folder"
+            raise InvalidOption(Option("out"), why)
+    return found
+
+
+def run_job(job: Job, folder: Path, until: float) -> str:
+    """Run a job and write its result, if there is time; says why it failed, if it did."""
+    if time.time() >= until:
+        return ""
+    try:
+        found = train(job)
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+    with atomic_write(file_of(job, folder)) as file:
+        json.dump({"job": job.settings(), "result": found}, file, indent=2, allow_nan=False)
+    return ""
+
+
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, processes: int, seconds: float, progress: Progress
+) -> list[dict[str, Any]]:
+    """Run what has not been run, start nothing after `seconds`; returns all results there are, in the jobs' order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    until = time.time() + seconds
+    missing = [job for job in jobs if result_of(job, folder) is None]
+    if processes == 1:
+        for job in missing:
+            progress(job.label)
+            _tell(job, run_job(job, folder, until))
+    else:
+        _side_by_side(missing, folder, processes, until, progress)
+    return [found for job in jobs if (found := result_of(job, folder)) is not None]
+
+
+def _side_by_side(jobs: Sequence[Job], folder: Path, processes: int, until: float, progress: Progress) -> None:
+    threads = max(1, n_cores() // processes)
+    with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+        started: dict[Future[str], Job] = {pool.submit(run_job, job, folder, until): job for job in jobs}
+        for done in as_completed(started):
+            progress(started[done].label)
+            _tell(started[done], done.result())
+
+
+def _tell(job: Job, failure: str) -> None:
+    """A run that fails stops no other."""
+    if failure:
+        print(f"{job.label}: {failure}", file=sys.stderr)  # noqa: T201
+
+
+def job_for(task: str, member: str, workers: int, batch_size: int | None, **settings: Any) -> Job:
+    """A job with the task's own batch size, unless another is given."""
+    return Job(task, member, workers, batch_size=batch_size or TASKS[task].batch_size, **settings)

@@ -1,0 +1,168 @@
+"""The members that are compared, and what becomes of the gradients of many replicas under one of them.
+
+Quantizers with buckets take all replicas in one call: a bucket's symbols depend on it alone, and its random numbers on
+its index. `Dithered` is computed here, with dither from torch's generator: of the same law, and without the hash
+of every value that plain torch is slow at on a GPU. Payloads, of which the bits are counted, are the codec's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from laconic.codec import Codec
+from laconic.coders import RANS
+from laconic.kernels import Stream
+from laconic.quantizers import NUQSGD, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
+from laconic.quantizers.registry import BY_NAME
+
+TENSOR, OPTIMIZER = "tensor", "optimizer"
+FLOOR = 0.1
+"""Of the metric, as a share of the root mean square of √v over the tensor."""
+SMALLEST = 1e-30
+"""What stands for a scale or a step of zero."""
+MOST_RANS_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A quantizer, and what gradients are divided by before it and multiplied by after it.
+
+    family  members of one family differ in one number, and make one curve
+    metric  "" nothing; "tensor" the root mean square of the tensor's gradient, which travels along; "optimizer" the
+            square root of Adam's second moment, which all ranks know, or FLOOR times its own root mean square over the
+            tensor where that is more; at the first step, when there is none, as "tensor"
+    """
+
+    quantizer: Quantizer
+    family: str
+    metric: str = ""
+
+    def codecs(self) -> list[Codec]:
+        """As it is sent by default; and entropy-coded, where symbols have a width and depend on the values alone."""
+        core = self.quantizer.core
+        coded = core is self.quantizer and 0 < core.symbol_bits <= MOST_RANS_BITS
+        return [Codec(core), *([Codec(core, RANS())] if coded else [])]
+
+
+def _table() -> dict[str, Member]:
+    found = {name: Member(Identity(name), name) for name in ("fp32", "bf16")}
+    for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512)):
+        found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
+    found["nuqsgd-4/512@metric"] = Member(NUQSGD(4, 512), "NUQSGD in the metric", OPTIMIZER)
+    found["qsgdinf-4/512"] = Member(QSGDInf(4, 512), "QSGDInf")
+    for error in (0.05, 0.1, 0.2, 0.277, 0.3, 0.5, 1.0, 3.0, 10.0):
+        found[f"dithered-{error:g}"] = Member(Dithered(error), "Dithered, one Δ")
+        found[f"dithered-{error:g}/512"] = Member(Dithered(error, bucket_size=512), "Dithered, Δ per bucket")
+        found[f"dithered-{error:g}/tensor"] = Member(Dithered(error), "Dithered, Δ per tensor", TENSOR)
+        found[f"dithered-{error:g}@metric"] = Member(Dithered(error), "Dithered in the metric", OPTIMIZER)
+    for bits in (2, 3, 4) if "rotated" in BY_NAME else ():
+        found[f"rotated-{bits}"] = Member(BY_NAME["rotated"](bits=bits), "Rotated")
+    found["ef-sign"] = Member(ErrorFeedback(Sign()), "Sign with error feedback")
+    return found
+
+
+MEMBERS = _table()
+"""By name: bits or error, after "/" what shares a norm or a step, and @metric for the optimizer's metric."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """What M replicas send of C values each.
+
+    v        (M, C) the values that are quantised: gradients over the metric
+    decoded  (M, C) what they are after the wire, as gradients again
+    scale    (M, C) what decoded values were multiplied by; None for 1
+    """
+
+    v: torch.Tensor
+    decoded: torch.Tensor
+    scale: torch.Tensor | None = None
+
+    def errors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """‖decoded − sent‖² / ‖sent‖², mean over replicas, in the metric and of the gradients themselves."""
+        if self.scale is None:
+            return (_error(self.decoded, self.v),) * 2
+        return _error(self.decoded / self.scale, self.v), _error(self.decoded, self.v * self.scale)
+
+
+def _error(decoded: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    lengths = [torch.linalg.vector_norm(x, dim=1) for x in (decoded - v, v)]
+    return torch.mean((lengths[0] / lengths[1].clamp(min=SMALLEST)).square())
+
+
+class Sender:
+    """Sends the gradients of all replicas under one member; keeps their error memory.
+
+    cuts  where each tensor begins among the C values, and where the last ends
+    """
+
+    def __init__(self, member: Member, cuts: Sequence[int], device: torch.device) -> None:
+        self.member, self.cuts = member, list(cuts)
+        self.sizes = torch.tensor([b - a for a, b in pairwise(cuts)], device=device)
+        self.memory: torch.Tensor | None = None
+
+    def send(self, g: torch.Tensor, second: torch.Tensor | None, step: int) -> Message:
+        """g (M, C), and Adam's second moment (S, C) of each of the S seeds, whose replicas follow one another."""
+        if not self.member.metric:
+            return Message(g, self._quantised(g, step))
+        scale = self.scale(g, second)
+        v = g / scale
+        return Message(v, self._quantised(v, step) * scale, scale)
+
+    def scale(self, g: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
+        """The metric (M, C) of each replica."""
+        if self.member.metric == TENSOR or second is None:
+            return self._rms(g).clamp(min=SMALLEST)
+        root = second.sqrt()
+        metric = torch.maximum(root, (FLOOR * self._rms(root)).clamp(min=SMALLEST))
+        return metric.repeat_interleave(len(g) // len(root), 0)
+
+    def _rms(self, x: torch.Tensor) -> torch.Tensor:
+        """The root mean square over its tensor, for each value of each row."""
+        parts = [torch.linalg.vector_norm(x[:, a:b], dim=1) / (b - a) ** 0.5 for a, b in pairwise(self.cuts)]
+        return torch.stack(parts, 1).repeat_interleave(self.sizes, 1, output_size=self.cuts[-1])
+
+    def _quantised(self, v: torch.Tensor, step: int) -> torch.Tensor:
+        quantizer = self.member.quantizer
+        if quantizer == Identity():
+            return v
+        if isinstance(quantizer, Dithered):
+            return dithered(v, quantizer)
+        n, stream = v.shape[1], Stream(step=step)
+        rows = padded(v, quantizer.bucket_size)
+        flat = rows.view(-1)
+        if isinstance(quantizer, ErrorFeedback):
+            self.memory = quantizer.new_memory(flat) if self.memory is None else self.memory
+            quantized = quantizer.quantize(flat, stream, memory=self.memory)
+        else:
+            quantized = quantizer.quantize(flat, stream)
+        return quantizer.dequantize(quantized).view_as(rows)[:, :n]
+
+
+def padded(v: torch.Tensor, size: int) -> torch.Tensor:
+    """Rows (M, n) with zeros up to a multiple of `size`, contiguous."""
+    missing = -v.shape[1] % size
+    return torch.nn.functional.pad(v, (0, missing)) if missing else v.contiguous()
+
+
+def dithered(v: torch.Tensor, quantizer: Dithered) -> torch.Tensor:
+    """Δ (round(v/Δ + u) − u) of each row of v (M, C), u uniform, with the quantizer's Δ.
+
+    >>> v = torch.randn(3, 1000)
+    >>> error = (dithered(v, Dithered(0.1)) - v).square().sum() / v.square().sum()
+    >>> bool(0.08 < error < 0.12)
+    True
+    """
+    M, n = v.shape
+    size = min(quantizer.bucket_size, n)
+    buckets = padded(v, size).view(M, -1, size)
+    counts = torch.full((buckets.shape[1], 1), float(size), device=v.device)
+    counts[-1] = n - (buckets.shape[1] - 1) * size
+    error = float(quantizer.error or 0.0)
+    step = torch.linalg.vector_norm(buckets, dim=2, keepdim=True) * (12 * error / counts).sqrt()
+    step.clamp_(min=SMALLEST)
+    u = torch.rand_like(buckets).sub_(0.5)
+    decoded: torch.Tensor = (buckets / step).add_(u).round_().sub_(u).mul_(step)
+    return decoded.view(M, -1)[:, :n]

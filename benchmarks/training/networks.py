@@ -1,0 +1,157 @@
+"""A byte-level transformer and a convolutional network, many replicas of each side by side.
+
+A replica is one worker of one seed. Every parameter has a leading dimension M of replicas, every product is a batched
+one, and so a single backward pass gives the gradients of all workers of all seeds, each by itself.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn import functional
+
+N_BYTES, CONTEXT = 256, 128
+Shapes = dict[str, tuple[int, ...]]
+Parameters = Mapping[str, torch.Tensor]
+
+
+class Network(ABC):
+    """Shapes of the parameters of one replica, and the loss of M of them.
+
+    A parameter whose name ends in `weight` and has two dimensions is (outputs, inputs), as in torch.
+    """
+
+    @property
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """By name."""
+
+    @abstractmethod
+    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Mean cross-entropy (M,) of each replica; p (M, …), x and y (M, batch, …)."""
+
+    def initial(self, seed: int) -> dict[str, torch.Tensor]:
+        """The parameters of one replica: uniform on ±1/√inputs, normalisations 1 and 0, embeddings normal."""
+        generator = torch.Generator().manual_seed(seed)
+        found: dict[str, torch.Tensor] = {}
+        for name, shape in self.shapes.items():
+            kind = name.rpartition(".")[2]
+            if kind in ("scale", "shift"):
+                found[name] = torch.full(shape, float(kind == "scale"))
+            elif kind in ("embedding", "position"):
+                found[name] = torch.randn(shape, generator=generator) * (1.0 if kind == "embedding" else 0.02)
+            else:
+                n_inputs = self.shapes[name.replace("bias", "weight")][1]
+                found[name] = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(n_inputs)
+        return found
+
+
+def linear(p: Parameters, name: str, x: torch.Tensor) -> torch.Tensor:
+    """(M, n, inputs) to (M, n, outputs)."""
+    return torch.baddbmm(p[f"{name}.bias"][:, None], x, p[f"{name}.weight"].transpose(1, 2))
+
+
+def normed(p: Parameters, name: str, x: torch.Tensor) -> torch.Tensor:
+    """Layer normalisation of (M, n, d) over d."""
+    z = functional.layer_norm(x, x.shape[-1:])
+    return torch.addcmul(p[f"{name}.shift"][:, None], z, p[f"{name}.scale"][:, None])
+
+
+def dense(name: str, n_in: int, n_out: int) -> Shapes:
+    return {f"{name}.weight": (n_out, n_in), f"{name}.bias": (n_out,)}
+
+
+def norm(name: str, d: int) -> Shapes:
+    return {f"{name}.scale": (d,), f"{name}.shift": (d,)}
+
+
+def cross_entropy(scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """(M, n, classes) and (M, …) to the mean of each replica (M,)."""
+    losses = functional.cross_entropy(scores.flatten(0, 1).float(), y.flatten(), reduction="none")
+    return losses.view(len(scores), -1).mean(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteTransformer(Network):
+    """Pre-normalised blocks of causal attention and a perceptron four times as wide, over bytes.
+
+    >>> sum(math.prod(shape) for shape in ByteTransformer().shapes.values())
+    3323648
+    """
+
+    width: int = 256
+    depth: int = 4
+    context: int = CONTEXT
+    head_width: ClassVar[int] = 32
+
+    @property
+    def shapes(self) -> Shapes:
+        d = self.width
+        found: Shapes = {"embedding": (N_BYTES, d), "position": (self.context, d)}
+        for i in range(self.depth):
+            found |= norm(f"{i}.norm1", d) | dense(f"{i}.qkv", d, 3 * d) | dense(f"{i}.out", d, d)
+            found |= norm(f"{i}.norm2", d) | dense(f"{i}.up", d, 4 * d) | dense(f"{i}.down", 4 * d, d)
+        return found | norm("norm", d) | dense("head", d, N_BYTES)
+
+    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        M, B, T = x.shape
+        own = torch.arange(M, device=x.device)[:, None, None] * N_BYTES
+        h = functional.embedding(x + own, p["embedding"].flatten(0, 1)) + p["position"][:, None, :T]
+        h = h.reshape(M, B * T, self.width)
+        for i in range(self.depth):
+            h = h + linear(p, f"{i}.out", self._attention(linear(p, f"{i}.qkv", normed(p, f"{i}.norm1", h)), M, B, T))
+            h = h + linear(p, f"{i}.down", functional.gelu(linear(p, f"{i}.up", normed(p, f"{i}.norm2", h))))
+        return cross_entropy(linear(p, "head", normed(p, "norm", h)), y)
+
+    def _attention(self, qkv: torch.Tensor, M: int, B: int, T: int) -> torch.Tensor:
+        """(M, B T, 3 d) to (M, B T, d)."""
+        heads = self.width // self.head_width
+        q, k, v = qkv.view(M * B, T, 3, heads, self.head_width).permute(2, 0, 3, 1, 4).unbind(0)
+        a = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return a.transpose(1, 2).reshape(M, B * T, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvNet(Network):
+    """Four 3 × 3 convolutions, all but the first of stride 2, each normalised over its channels; mean; linear.
+
+    A convolution is a product with the nine shifted images side by side, so that replicas are a batch.
+
+    >>> sum(math.prod(shape) for shape in ConvNet((1, 28, 28), 10).shapes.values())
+    963722
+    """
+
+    image: tuple[int, int, int]
+    n_classes: int
+    width: int = 64
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (self.image[0], self.width, 2 * self.width, 4 * self.width, 4 * self.width)
+
+    @property
+    def shapes(self) -> Shapes:
+        found: Shapes = {}
+        for i, (n_in, n_out) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
+            found |= dense(f"{i}.conv", 9 * n_in, n_out) | norm(f"{i}.norm", n_out)
+        return found | dense("head", self.widths[-1], self.n_classes)
+
+    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        M, B = x.shape[:2]
+        h = x.permute(0, 1, 3, 4, 2)
+        for i, width in enumerate(self.widths[1:]):
+            columns = shifted(h, stride=2 if i else 1)
+            height, breadth = columns.shape[2:4]
+            z = linear(p, f"{i}.conv", columns.reshape(M, -1, columns.shape[-1]))
+            h = functional.relu(normed(p, f"{i}.norm", z)).view(M, B, height, breadth, width)
+        return cross_entropy(linear(p, "head", h.mean((2, 3))), y)
+
+
+def shifted(x: torch.Tensor, stride: int) -> torch.Tensor:
+    """(M, B, h, w, c) to (M, B, ⌈h / stride⌉, ⌈w / stride⌉, 9 c): each pixel's neighbourhood, zero beyond the edge."""
+    h, w = x.shape[2:4]
+    padded = functional.pad(x, (0, 0, 1, 1, 1, 1))
+    return torch.cat([padded[:, :, i : i + h : stride, j : j + w : stride] for i in range(3) for j in range(3)], -1)

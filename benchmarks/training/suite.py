@@ -1,0 +1,282 @@
+"""The suite `training`: bits against validation loss, for SGD and AdamW, by simulated workers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+
+from benchmarks.goals import goals_of_rows
+from benchmarks.training.jobs import job_for, planned, run_jobs
+from benchmarks.training.members import MEMBERS
+from benchmarks.training.run import TASKS, WIDTH, Job
+from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.errors import InvalidOption, Option
+from laconic.report import Axis, Column, Presentation, Row, Table, Text, text
+from laconic.report import blocks as b
+from laconic.report.values import names_in, number_in, rows_in, text_in
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+FP32 = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What to run."""
+
+    tasks: Sequence[str] = option(tuple(TASKS), f"{', '.join(TASKS)}; all.", flag="--task", metavar="NAME,...")
+    members: Sequence[str] | None = option(
+        None, "Members, such as fp32,dithered-0.1@metric; by default those of each task.", flag="--member",
+        metavar="NAME,...",
+    )  # fmt: skip
+    workers: Sequence[int] = option((4, 16), "Simulated workers; 4,16.", metavar="N,...")
+    seeds: int = option(5, "Seeds, all of a run at once.")
+    steps: int = option(1000, "Steps.")
+    batch_size: int | None = option(None, "Of a worker; by default 32 images or 16 windows of 128 bytes.")
+    width: int = option(WIDTH, "Of the transformer, a multiple of 32; the convolutional network's is a quarter.")
+    device: str = option("cpu", "cpu or cuda.", metavar="NAME")
+    precision: str | None = option(
+        None, "Of matrix products: fp32, tf32 (by default on a GPU) or bf16 (autocast).", metavar="NAME"
+    )
+    text: Path | None = option(None, "Text to train on; by default Python's standard library.", metavar="FILE")  # noqa: RUF009
+    images: Path | None = option(  # noqa: RUF009
+        None, "Folder with CIFAR-10 or Fashion-MNIST; by default scikit-learn's digits.", metavar="DIR"
+    )
+    out: Path = option(Path("runs/training"), "Folder of finished runs, which are not run again.", metavar="DIR")  # noqa: RUF009
+    processes: int = option(1, "Runs side by side.")
+    seconds: float = option(math.inf, "Start no run after so many seconds; 0 only gathers what is there.")
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        check_names(self.tasks, list(TASKS), "task")
+        check_names(["fp32"] if self.members is None else self.members, list(MEMBERS), "member")
+        check_names([self.device], ("cpu", "cuda"), "device")
+        check_names([FP32 if self.precision is None else self.precision], PRECISIONS, "precision")
+        if self.width % 32:
+            raise InvalidOption(Option("width"), f" must be a multiple of 32; got {self.width}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InvalidOption(Option("device", "cuda"), " needs a GPU that torch can use")
+
+    def jobs(self) -> list[Job]:
+        """In the order of their worth."""
+        precision = self.precision or ("tf32" if self.device == "cuda" else FP32)
+        text, images = (None if path is None else str(path) for path in (self.text, self.images))
+        settings: dict[str, Any] = {
+            "seeds": self.seeds,
+            "steps": self.steps,
+            "width": self.width,
+            "device": self.device,
+        }
+        settings |= {"device": self.device, "precision": precision, "text": text, "images": images}
+        runs = planned(self.tasks, self.workers, self.members)
+        return [job_for(*one, batch_size=self.batch_size, **settings) for one in runs]
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return len(self.jobs())
+
+    def published(self) -> dict[str, Any]:
+        """What was asked for, without paths."""
+        names = ("seeds", "steps", "batch_size", "width", "device")
+        return {"tasks": list(self.tasks), "workers": list(self.workers), **{n: getattr(self, n) for n in names}}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """A task under one member with so many workers.
+
+    family          members of one family differ in one number
+    metric          what gradients are divided by before they are quantised: "", "tensor" or "optimizer"
+    losses          on what is held out, of each seed; None where a run diverged
+    loss, deviation  their mean and standard deviation
+    loss_over_fp32  mean over seeds of the loss over that of fp32 with the same weights and batches at the beginning
+    ratio_error     standard error of that mean
+    bits            per compressed value, really encoded; the fewer of fixed width and RANS, where symbols have a width
+    bits_uncoded    at fixed width
+    bits_in_all     per parameter: the others, biases and normalisations, go in float32
+    error           ‖Q(v) − v‖² / ‖v‖² of a worker's gradient in the metric; squared_error of the gradient itself
+    seconds         of a step of all seeds and workers, on one device, beside other runs
+    source          what was trained on
+    """
+
+    task: str
+    contender: str
+    family: str
+    config: str
+    metric: str
+    workers: int
+    batch_size: int
+    n_steps: int
+    n_seeds: int
+    precision: str
+    n: int
+    n_compressed: int
+    losses: list[float | None]
+    loss: float | None
+    deviation: float | None
+    loss_over_fp32: float | None
+    ratio_error: float | None
+    bits: float
+    bits_uncoded: float | None
+    bits_in_all: float
+    error: float
+    squared_error: float
+    seconds: float
+    source: str
+
+
+def training_rows(options: TrainingOptions, progress: Progress = no_progress) -> list[TrainingRow]:
+    """Run what is missing, and make rows of all that there is."""
+    found = run_jobs(options.jobs(), options.out, options.processes, options.seconds, progress)
+    if not found:
+        raise InvalidOption(f"{options.out} has no finished runs; give ", Option("seconds"), " time for one")
+    fp32 = {_key(one): one["result"]["losses"] for one in found if one["job"]["member"] == FP32}
+    return [_row(one["job"], one["result"], fp32.get(_key(one))) for one in found]
+
+
+def _key(one: Mapping[str, Any]) -> tuple[str, int]:
+    return one["job"]["task"], one["job"]["workers"]
+
+
+def _row(job: Mapping[str, Any], result: Mapping[str, Any], fp32: Sequence[float | None] | None) -> TrainingRow:
+    member, kept = MEMBERS[job["member"]], dict(result)
+    losses = kept.pop("losses")
+    loss, deviation = _mean(losses)
+    ratio, ratio_deviation = _mean([_ratio(a, b) for a, b in zip(losses, fp32 or [None] * len(losses), strict=True)])
+    return TrainingRow(
+        **{name: job[name] for name in ("task", "workers", "batch_size", "precision")},
+        contender=job["member"],
+        family=member.family,
+        config=repr(member.quantizer),
+        metric=member.metric,
+        n_steps=job["steps"],
+        n_seeds=job["seeds"],
+        losses=losses,
+        loss=loss,
+        deviation=deviation,
+        loss_over_fp32=ratio,
+        ratio_error=None if ratio_deviation is None else ratio_deviation / math.sqrt(len(losses)),
+        **kept,
+    )
+
+
+def _ratio(loss: float | None, fp32: float | None) -> float | None:
+    return None if loss is None or not fp32 else loss / fp32
+
+
+def _mean(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation; None if any is missing, for then a run has diverged."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    return fmean(known), stdev(known) if len(known) > 1 else 0.0
+
+
+def _plus_minus(key: str, deviation: str, digits: int) -> Any:
+    """A cell with a number and its deviation."""
+
+    def cell(row: Row) -> b.Cell:
+        value, around = number_in(row, key), number_in(row, deviation)
+        if value is None:
+            return b.Cell("diverged" if key == "loss" else "–")
+        return b.Cell(f"{value:.{digits}f}" + (f" ± {around:.{digits}f}" if around else ""), value)
+
+    return cell
+
+
+def _named(row: Row) -> str:
+    return f"{text_in(row, 'task')}, {text_in(row, 'workers')} workers"
+
+
+def _tables(rows: list[Row]) -> list[Row]:
+    """Rows by task and workers, each with the fewest bits first."""
+    named = [{**row, "problem": _named(row)} for row in rows]
+    order = names_in(named, "problem")
+    return sorted(named, key=lambda row: (order.index(row["problem"]), number_in(row, "bits") or 0.0))
+
+
+def _title(rows: list[Row]) -> str:
+    first = rows[0]
+    said = TASKS.get(text_in(first, "task"))
+    return f"{_named(first)}: {said.about if said else ''}"
+
+
+def about(document: Row) -> str:
+    """Steps, seeds, sizes and data of the first row of each task."""
+    firsts = {text_in(row, "task"): row for row in reversed(rows_in(document))}
+    said = [
+        f"{task}: {number_in(row, 'n') or 0:,.0f} parameters, {text_in(row, 'n_steps')} steps, "
+        f"{text_in(row, 'n_seeds')} seeds, batches of {text_in(row, 'batch_size')} per worker, "
+        f"products in {text_in(row, 'precision')}; {text_in(row, 'source')}."
+        for task, row in sorted(firsts.items())
+    ]
+    return " ".join(said)
+
+
+def _missing(document: Row) -> list[str]:
+    n = number_in(document, "n_missing")
+    return [f"{n:.0f} runs are not there yet; the same command goes on with them."] if n else []
+
+
+@dataclass(frozen=True, slots=True)
+class LossOverBits:
+    """A chart for each task and number of workers: loss over fp32's against bits per value, a curve per family."""
+
+    def blocks(self, document: Row) -> list[b.Block]:
+        rows = [{**row, "log_bits": math.log2(number_in(row, "bits") or 1.0)} for row in _tables(rows_in(document))]
+        inks = {name: i for i, name in enumerate(names_in(rows, "family"))}
+        made: list[b.Block] = []
+        for problem in names_in(rows, "problem"):
+            here = [row for row in rows if row["problem"] == problem and number_in(row, "loss_over_fp32") is not None]
+            curves = [b.Curve(name, [r for r in here if r["family"] == name], inks[name]) for name in inks]
+            curves = [curve for curve in curves if curve.points]
+            axes = (Axis("log_bits", "log₂ of bits per value"), Axis("bits", "bits per value"))
+            y = Axis("loss_over_fp32", "validation loss ÷ fp32's")
+            made += [b.Curves(problem, y, curves, axes)] if curves else []
+        return made
+
+
+PRESENTATION = Presentation(
+    "Bits against validation loss",
+    [
+        Table(
+            _title,
+            [
+                text("member", "contender"),
+                Column("bits", "bits"),
+                Column("fixed width", "bits_uncoded"),
+                Column("per parameter", "bits_in_all"),
+                Column("error", "error"),
+                Column("of the gradient", "squared_error"),
+                Column("loss", _plus_minus("loss", "deviation", 4)),
+                Column("÷ fp32", _plus_minus("loss_over_fp32", "ratio_error", 4)),
+            ],
+            "bits: per compressed value, really encoded. per parameter: with biases and normalisations, which go in "
+            "float32. error: ‖Q(v) − v‖² / ‖v‖² of a worker, in the metric where there is one; of the gradient: of the "
+            "gradient itself. loss: on what is held out, ± standard deviation over seeds; ÷ fp32: seed by seed, ± "
+            "standard error.",
+            rows=_tables,
+            by="problem",
+        ),
+        LossOverBits(),
+        Text(_missing),
+    ],
+    about,
+)
+
+SUITE = Suite(
+    "training",
+    TrainingOptions,
+    training_rows,
+    """Bits against validation loss: train with simulated workers under every member.
+
+    A convolutional network with SGD, a byte-level transformer with AdamW and with SGD; all seeds and workers of a run
+    at once. Each run is a file in the folder of --out, and is not run again: the same command goes on where the last
+    one stopped, and its document has all that is there.
+    """,
+    more=lambda options, rows: goals_of_rows("training", rows, n_missing=options.n_parts - len(rows)),
+)

@@ -1,0 +1,139 @@
+"""The suite `training`: replicas do not see each other, members are the library's, runs are kept and not run again."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from benchmarks.training import data
+from benchmarks.training.jobs import DECIDING, OTHERS, planned
+from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Member, Sender, dithered
+from benchmarks.training.networks import ByteTransformer, ConvNet
+from benchmarks.training.run import TASKS, Job, Weights, train
+from laconic.kernels import Stream
+from laconic.quantizers import Dithered, Identity
+
+CPU = torch.device("cpu")
+NETWORKS = {
+    "lm": (ByteTransformer(32, 1, 8), lambda m: torch.randint(256, (m, 3, 8)), lambda m: torch.randint(256, (m, 3, 8))),
+    "cnn": (ConvNet((2, 5, 6), 4, 8), lambda m: torch.randn(m, 3, 2, 5, 6), lambda m: torch.randint(4, (m, 3))),
+}
+TINY = ["training", "--steps", "3", "--seeds", "2", "--batch-size", "2", "--width", "32"]
+
+
+@pytest.fixture(autouse=True)
+def few_windows(monkeypatch):
+    monkeypatch.setattr(data, "VALIDATED", 4)
+
+
+@pytest.mark.parametrize(("network", "x", "y"), NETWORKS.values(), ids=NETWORKS)
+def test_a_replicas_gradient_is_its_own(network, x, y):
+    torch.manual_seed(0)
+    p = {name: value.requires_grad_() for name, value in Weights(network, 2, CPU).replicas(2).items()}
+    x, y = x(4), y(4)
+    together = torch.autograd.grad(network.loss(p, x, y).sum(), list(p.values()))
+    for i in range(4):
+        own = {name: value[i : i + 1].detach().requires_grad_() for name, value in p.items()}
+        alone = torch.autograd.grad(network.loss(own, x[i : i + 1], y[i : i + 1]).sum(), list(own.values()))
+        for one, all_of_them in zip(alone, together, strict=True):
+            torch.testing.assert_close(one[0], all_of_them[i], rtol=1e-4, atol=1e-6)
+
+
+def test_a_convolution_is_torchs():
+    net = ConvNet((2, 5, 6), 4, 8)
+    p = {name: value[None] for name, value in net.initial(3).items()}
+    x = torch.randn(1, 3, 2, 5, 6)
+    h = x[0]
+    for i in range(4):
+        weight = p[f"{i}.conv.weight"][0].unflatten(1, (3, 3, -1)).permute(0, 3, 1, 2)
+        h = torch.nn.functional.conv2d(h, weight, p[f"{i}.conv.bias"][0], stride=2 if i else 1, padding=1)
+        h = torch.nn.functional.layer_norm(h.permute(0, 2, 3, 1), h.shape[1:2]).permute(0, 3, 1, 2).relu()
+    scores = torch.nn.functional.linear(h.mean((2, 3)), p["head.weight"][0], p["head.bias"][0])
+    y = torch.tensor([[0, 1, 2]])
+    torch.testing.assert_close(net.loss(p, x, y)[0], torch.nn.functional.cross_entropy(scores, y[0]))
+
+
+@pytest.mark.parametrize("bucket_size", [512, 2**20])
+def test_dither_has_the_quantizers_step_and_is_unbiased(bucket_size):
+    quantizer = Dithered(0.3, bucket_size=bucket_size)
+    v = torch.randn(2, 1300, generator=torch.Generator().manual_seed(1)) * torch.tensor([[1.0], [100.0]])
+    steps = [quantizer.steps(row)[0].repeat_interleave(min(bucket_size, 1300))[:1300] for row in v]
+    errors = torch.stack([(dithered(v, quantizer) - v) / torch.stack(steps) for _ in range(100)])
+    assert errors.abs().max() < 0.5 + 1e-3
+    assert errors.square().mean() == pytest.approx(1 / 12, rel=0.02)
+    assert errors.mean(0).abs().max() < 6 / (12 * 100) ** 0.5
+
+
+@pytest.mark.parametrize("name", ["nuqsgd-4/512", "qsgdinf-4/512", "bf16", "ef-sign"])
+def test_other_members_are_the_librarys(name):
+    quantizer = MEMBERS[name].quantizer
+    v = torch.randn(1, 8192 * 2)
+    memory = {"memory": quantizer.new_memory(v)} if name == "ef-sign" else {}
+    expected = quantizer.dequantize(quantizer.quantize(v, Stream(step=3), **memory))
+    sent = Sender(MEMBERS[name], [0, v.numel()], CPU).send(v, None, 3)
+    assert torch.equal(sent.decoded[0], expected)
+
+
+def test_the_metric_is_floored_by_tensor_and_undone():
+    cuts, g = [0, 3, 5], torch.randn(4, 5)
+    second = torch.tensor([[4.0, 0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
+    sender = Sender(Member(Identity(), "", OPTIMIZER), cuts, CPU)
+    scale = sender.scale(g, second)
+    floors = [FLOOR * (4 / 3) ** 0.5, FLOOR * 4.5**0.5]
+    expected = [[2.0, floors[0], floors[0], 1.0, 1.0], [1e-30, 1e-30, 1e-30, 3.0, floors[1]]]
+    torch.testing.assert_close(scale, torch.tensor(expected).repeat_interleave(2, 0))
+    torch.testing.assert_close(sender.send(g, second, 1).decoded, g)
+    by_tensor = Sender(Member(Identity(), "", TENSOR), cuts, CPU).send(g, None, 0)
+    for a, b in pairwise(cuts):
+        torch.testing.assert_close(by_tensor.v[:, a:b].square().mean(1), torch.ones(4))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_is_learnt(task):
+    job = Job(task, "fp32", 2, 1, 12, 4, 32, "cpu", "fp32", None, None)
+    before, after = train(replace(job, steps=1))["losses"], train(job)["losses"]
+    assert after[0] < before[0]
+
+
+def test_the_plan_has_known_members_and_fp32_first():
+    for task in TASKS:
+        assert DECIDING[task][0] == "fp32"
+        names = [*DECIDING[task], *OTHERS[task]]
+        assert len(set(names)) == len(names)
+        assert [name for name in names if name not in MEMBERS and not name.startswith("rotated")] == []
+    plan = planned(list(TASKS), [4, 16], None)
+    assert len(set(plan)) == len(plan)
+
+
+def test_runs_are_kept_gathered_and_not_mixed(tmp_path_factory, published, complains):
+    folder = tmp_path_factory.mktemp("runs")
+    command = [*TINY, "--task", "cnn-sgd", "--workers", "2", "--out", str(folder)]
+    complains([*command, "--seconds", "0"], "has no finished runs; give --seconds")
+    first = published([*command, "--member", "fp32"])
+    path = folder / "cnn-sgd-fp32-x2.json"
+    made = path.stat().st_mtime_ns
+    rows = {row["contender"]: row for row in published([*command, "--member", "fp32,dithered-1"])["rows"]}
+    assert path.stat().st_mtime_ns == made
+    assert rows["fp32"]["losses"] == first["rows"][0]["losses"]
+    assert rows["fp32"]["loss_over_fp32"] == 1.0
+    ours = rows["dithered-1"]
+    ratios = [a / b for a, b in zip(ours["losses"], rows["fp32"]["losses"], strict=True)]
+    assert ours["loss_over_fp32"] == pytest.approx(sum(ratios) / 2)
+    assert ours["error"] == pytest.approx(1.0, rel=0.1)
+    assert 0.1 < ours["bits"] < ours["bits_in_all"] < 8
+    complains([*command, "--member", "fp32", "--steps", "4"], "with steps = 3, not 4; give another folder")
+
+
+WRONG = {
+    "task": (["--task", "gan"], "unknown task 'gan'"),
+    "member": (["--member", "zip"], "unknown member 'zip'"),
+    "width": (["--width", "33"], "--width must be a multiple of 32; got 33"),
+    "precision": (["--precision", "fp8"], "unknown precision 'fp8'"),
+    "device": (["--device", "tpu"], "unknown device 'tpu'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
+    complains(["training", *arguments], said)
