@@ -14,6 +14,7 @@ from laconic.errors import Disagreement, LaconicError, from_json
 from laconic.exchange.communicator import Communicator
 
 CPU = torch.device("cpu")
+ALONE = Communicator()
 MOST_DIFFERENCES = 5
 
 
@@ -57,21 +58,27 @@ def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterat
 
 
 def require_same(
-    comm: Communicator, facts: Mapping[str, Any], *, may_differ: Collection[str] = (), device: torch.device = CPU
+    comm: Communicator,
+    facts: Mapping[str, Any],
+    *,
+    may_differ: Collection[str] = (),
+    device: torch.device = CPU,
+    replicas: Communicator = ALONE,
 ) -> list[dict[str, Any]]:
     """Raise `Disagreement` on every rank, naming rank and field, unless all ranks give the same facts.
 
     facts       JSON values by the names a user knows them by
     may_differ  names of facts that are gathered but not compared
+    replicas    ranks of the same number in other groups like `comm`, whose facts are compared, too
 
-    Returns the facts of each rank, by rank.
+    Returns the facts of each rank, by rank; those of group g begin at g · comm.size.
 
     >>> require_same(Communicator(), {"seed": 0})
     [{'seed': 0}]
     """
-    if comm.size == 1:
-        return [dict(facts)]
-    everyone = gather_json(comm, dict(facts), device)
+    everyone = gather_json(comm, dict(facts), device) if comm.size > 1 else [dict(facts)]
+    if replicas.size > 1:
+        everyone = [one for group in gather_json(replicas, everyone, device) for one in group]
     differences = [line for rank, other in enumerate(everyone) for line in _differences(everyone[0], other, rank)]
     compared = [line for name, line in differences if name not in may_differ]
     if compared:

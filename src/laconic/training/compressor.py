@@ -34,7 +34,7 @@ class Compressor:
     codec       how compressed groups go over the wire
     exchange    how they are averaged
     policy      when compression begins
-    comm        the ranks that average; under FSDP, those that share a model between them
+    comm        the ranks that average; under FSDP, those that share one copy of the model
     device      where the gradients are
     config      what all ranks must agree on, besides seed and step
     seed        of the random streams; rank, step and group are added to it
@@ -46,6 +46,7 @@ class Compressor:
     plan        why this codec and this exchange, where they were chosen by codec="auto"
     metric      what gradients are divided by before they are quantised
     reason      why this codec, in words for `laconic.stats`
+    replicas    under HSDP, the ranks that have the same part of the other copies
     """
 
     groups: list[Group]
@@ -66,6 +67,7 @@ class Compressor:
     plan: Plan | None = None
     metric: Metric = field(default_factory=lambda: SquaredError("no optimizer was given"))
     reason: str = "asked for"
+    replicas: Communicator = field(default_factory=Communicator)
     _compared: int = -1
     _scheduler: Scheduler | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -93,6 +95,16 @@ class Compressor:
             self.memory[group.index] = self.codec.new_memory(like)
         return self.memory[group.index]
 
+    @property
+    def rank(self) -> int:
+        """This rank's number among all that average."""
+        return self.replicas.rank * self.comm.size + self.comm.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks average."""
+        return self.replicas.size * self.comm.size
+
     def agree(self) -> None:
         """At the first step, and at the first after a state was loaded, compare configurations across ranks.
 
@@ -101,7 +113,7 @@ class Compressor:
         due = not self.agreed or self.step & (self.step - 1) == 0
         if not self.agreed:
             facts = {**self.config, "metric": self.metric.name, "seed": self.seed, "step": self.step}
-            require_same(self.comm, facts, device=self.device)
+            require_same(self.comm, facts, device=self.device, replicas=self.replicas)
             self.agreed = True
         if due and self._compared != self.step and not isinstance(self.metric, SquaredError):
             compressed = [group for group in self.groups if group.compressed]

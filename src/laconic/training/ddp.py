@@ -10,24 +10,28 @@ from torch.nn.parallel import DistributedDataParallel
 
 from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, codec_for
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
 from laconic.quantizers import Quantizer
 from laconic.training.automatic import choose, default_codec
 from laconic.training.compressor import Compressor
+from laconic.training.fsdp import compress_sharded
+from laconic.training.fsdp_units import is_sharded
 from laconic.training.groups import Group, Policy, describe, make_groups
 from laconic.training.hook import HookState, average_gradients
-from laconic.training.metric import metric_for, useful
+from laconic.training.metric import SquaredError, metric_for, useful
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 
 
 def compress(
-    model: DistributedDataParallel,
+    model: torch.nn.Module,
     codec: Codec | Quantizer | str | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     metric: str = "auto",
+    replica_codec: Codec | Quantizer | str | None = None,
     exchange: str | Exchange = "auto",
     policy: Policy | None = None,
     seed: int = 0,
@@ -36,7 +40,7 @@ def compress(
 ) -> Compressor:
     """Send this model's gradients compressed from now on. Call it on every rank, once, before the first step.
 
-    model        a model wrapped in DistributedDataParallel
+    model        a model wrapped in DistributedDataParallel, or sharded by `fully_shard`
     codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a scheme's name, or "auto": link and device are
                  measured for a second or two, and the one of NUQSGD at 4 or 8 bits, bfloat16 and float32 that is
                  predicted to be fastest is taken, with its exchange; `compress(...).plan.explain()` says why.
@@ -45,12 +49,16 @@ def compress(
                  of Adam and the like, which all ranks share
     metric       "auto" chooses by the optimizer's type; "tensor" divides by the rms of the parameter's last averaged
                  gradient; "none" divides by nothing. `laconic.stats` says which, and why
+    replica_codec  of a sharded model with several copies (HSDP): the codec between copies; by default the same, or
+                 8-bit QSGDInf where that one is biased
     exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
-                 "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`
+                 "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`;
+                 of a sharded model, between copies
     policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
     seed         of the random streams; the same on every rank
     error_every  measure the quantisation error every so many steps, for `laconic.stats`; 0 never
-    timeout      of the process groups made for the exchange; by default that of the model's own
+    timeout      of the process groups made for the exchange; by default that of the model's own. None are made for a
+                 sharded model
 
     Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
     raised on every rank and names rank and field.
@@ -61,19 +69,39 @@ def compress(
     _check_model(model)
     seed, error_every = check_int("seed", seed, 0, MAX_SEED), check_int("error_every", error_every, 0)
     policy = policy or Policy()
-    parameters = _averaged(model)
-    groups, device = make_groups(parameters, policy), parameters[0][1].device
-    in_metric = metric_for(metric, optimizer, dict(parameters))
+    parameters = _averaged(model) if isinstance(model, DistributedDataParallel) else list(model.named_parameters())
+    device, in_metric = parameters[0][1].device, metric_for(metric, optimizer, dict(parameters))
     codec, reason = default_codec(in_metric, optimizer, device) if codec is None else (codec, "asked for")
+    if isinstance(model, DistributedDataParallel):
+        _leave_out(replica_codec=replica_codec)
+        compressor = _compress_ddp(model, parameters, codec, exchange, policy, seed, error_every, timeout)
+    else:
+        _leave_out(timeout=timeout, optimizer=None if isinstance(in_metric, SquaredError) else optimizer or metric)
+        compressor = compress_sharded(model, codec, replica_codec, exchange, policy, seed, error_every)
+    compressor.metric, plan = useful(in_metric, compressor.codec), compressor.plan
+    compressor.reason = reason if plan is None else plan.verdict()
+    _compressors[model] = compressor
+    return compressor
+
+
+def _compress_ddp(
+    model: DistributedDataParallel,
+    parameters: list[tuple[str, torch.nn.Parameter]],
+    codec: Codec | Quantizer | str,
+    exchange: str | Exchange,
+    policy: Policy,
+    seed: int,
+    error_every: int,
+    timeout: timedelta | None,
+) -> Compressor:
+    groups, device = make_groups(parameters, policy), parameters[0][1].device
     asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
     comm = Communicator.open(model.process_group, device, timeout=timeout)
     chosen, chosen_exchange, plan = choose(comm, groups, device) if asked is None else (*asked, None)
     config = {**describe(chosen, policy, groups), "exchange": repr(chosen_exchange)}
     compressor = Compressor(groups, chosen, chosen_exchange, policy, comm, device, config, seed, error_every, plan=plan)
-    compressor.metric, compressor.reason = useful(in_metric, chosen), reason if plan is None else plan.verdict()
     names = {id(p): name for name, p in parameters}
     model.register_comm_hook(HookState(compressor, names), average_gradients)
-    _compressors[model] = compressor
     return compressor
 
 
@@ -135,13 +163,27 @@ def log_stats(model: torch.nn.Module, writer: ScalarWriter, prefix: str = "lacon
 
 
 def _check_model(model: object) -> None:
-    if not isinstance(model, DistributedDataParallel):
+    sharded = isinstance(model, torch.nn.Module) and any(is_sharded(module) for module in model.modules())
+    if not isinstance(model, DistributedDataParallel) and not sharded:
         raise TypeError(
             f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
-            "call it as compress(DistributedDataParallel(model), ...)"
+            "call it as compress(DistributedDataParallel(model), ...), or after fully_shard(model)"
         )
     if model in _compressors:
         raise ValueError("this model is compressed already; call compress() once")
+
+
+_REASONS = {
+    "replica_codec": " is for models of fully_shard with several copies; leave it out",
+    "timeout": " of a sharded model is that of its mesh; leave it out",
+    "optimizer": " of a sharded model knows this rank's second moments only; leave it out, or give metric='none'",
+}
+
+
+def _leave_out(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidOption(Option(name), _REASONS[name])
 
 
 def _averaged(model: DistributedDataParallel) -> list[tuple[str, torch.nn.Parameter]]:

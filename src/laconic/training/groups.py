@@ -103,8 +103,12 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return found
 
 
-def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) -> list[Group]:
+def make_groups(
+    parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy, group_values: float | None = None
+) -> list[Group]:
     """Groups of parameters: the compressed ones last parameter first, as backward yields them; then the rest.
+
+    group_values  in place of the policy's
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
@@ -118,7 +122,7 @@ def make_groups(parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy) 
     groups: list[Group] = []
     for compressed in (True, False):
         chosen = [(name, p) for name, p in backwards if policy.compresses(p) == compressed]
-        for run in _runs(chosen, policy.group_values):
+        for run in _runs(chosen, policy.group_values if group_values is None else group_values):
             names, shapes = tuple(name for name, _ in run), tuple(p.shape for _, p in run)
             groups.append(Group(len(groups), compressed, names, shapes))
     return groups
@@ -141,7 +145,7 @@ def describe(codec: Codec, policy: Policy, groups: Iterable[Group]) -> dict[str,
     return found
 
 
-def _runs(parameters: list[tuple[str, torch.Tensor]], n_values: int) -> list[list[tuple[str, torch.Tensor]]]:
+def _runs(parameters: list[tuple[str, torch.Tensor]], n_values: float) -> list[list[tuple[str, torch.Tensor]]]:
     """Cut into runs of about n_values: a run is closed once it is full, and before a parameter that fills one alone."""
     runs: list[list[tuple[str, torch.Tensor]]] = []
     filled = n_values

@@ -24,8 +24,8 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
         "format": FORMAT,
         "step": compressor.step,
         "seed": compressor.seed,
-        "rank": compressor.comm.rank,
-        "world_size": compressor.comm.size,
+        "rank": compressor.rank,
+        "world_size": compressor.world_size,
     }
     return {
         **{name: torch.tensor(value) for name, value in numbers.items()},
@@ -48,8 +48,8 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
     compressor = compressor_of(model)
     states = [state] if isinstance(state, Mapping) else list(state)
     _check(compressor, states)
-    if int(states[0]["world_size"]) == compressor.comm.size:
-        states = [s for s in states if int(s["rank"]) == compressor.comm.rank] or states
+    if int(states[0]["world_size"]) == compressor.world_size:
+        states = [s for s in states if int(s["rank"]) == compressor.rank] or states
     compressor.step, compressor.seed, compressor.agreed = int(states[0]["step"]), int(states[0]["seed"]), False
     compressor.metric.load({name: value.to(compressor.device) for name, value in states[0].get("metric", {}).items()})
     for group, memory in _memories(compressor):
@@ -68,7 +68,7 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
         raise ValueError("load_state_dict got no state")
     for s in states:
         check_format(s, FORMAT, ("step", "seed", "rank", "world_size", "memory"))
-    _check_ranks(states, compressor.comm.rank, compressor.comm.size)
+    _check_ranks(states, compressor.rank, compressor.world_size)
     for name in ("step", "seed"):
         found = sorted({int(s[name]) for s in states})
         if len(found) > 1:
