@@ -57,7 +57,8 @@ def decentralised_on_rank(
 def _new_run(one: Contender, problem: NetworkProblem) -> TrainingRun:
     net = problem.new_network()
     if one.member != "all_reduce":
-        return TrainingRun(net, one.kind(net, problem.new_optimizer(net.parameters()), one.topology, **one.arguments))
+        optimizer = one.kind(net, problem.new_optimizer(net.parameters()), one.topology, **one.arguments)
+        return TrainingRun(net, optimizer, optimizer)
     model = DistributedDataParallel(net)
     compressor = compress(model, one.codec, exchange="scatter_reduce", error_every=0) if one.scheme else None
     return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)

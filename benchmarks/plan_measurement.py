@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,6 +93,7 @@ def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _R
 
 
 def _network_runners(pipeline: Pipeline, clock: Stopwatch, problem: Mapping[str, Any]) -> dict[str, _Runner]:
+    v = torch.randn(problem["n"], generator=torch.Generator().manual_seed(pipeline.comm.rank)).to(clock.device)
     options = [NetworkOption(**values) for values in problem["options"]]
-    calls = {option.label: exchange_call(pipeline, option, problem["n"], clock.device) for option in options}
-    return {label: _Runner(call, 1) for label, call in calls.items()}
+    calls = {option.label: exchange_call(pipeline, option, v) for option in options}
+    return {label: _Runner(partial(call, 0), 1) for label, call in calls.items()}

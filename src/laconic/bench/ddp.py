@@ -14,12 +14,14 @@ from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import (
     check_replicas,
+    choose,
     digest,
     noise,
     on_ranks,
     ranks_option,
     rate_option,
     resolve_network,
+    scheme_of,
     slowest,
 )
 from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
@@ -42,8 +44,7 @@ HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", "DDP PowerSGD hook": "power
 """PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
 """laconic's, by `planner.rates.make_codec`'s names; "nothing" exchanges nothing."""
-SCHEMES = {name: name if name == "ef-sign" else name.partition("-")[0] for name in CODECS}
-ASKED_BY = tuple(dict.fromkeys([*HOOKS.values(), *SCHEMES.values(), *CODECS]))
+ASKED_BY = {label: (name,) for label, name in HOOKS.items()} | {name: (scheme_of(name), name) for name in CODECS}
 
 
 def contenders(only: Sequence[str] | None) -> list[str]:
@@ -52,11 +53,7 @@ def contenders(only: Sequence[str] | None) -> list[str]:
     >>> contenders(["nuqsgd-4"])
     ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
     """
-    asked_by = {label: (name,) for label, name in HOOKS.items()} | {k: (k, scheme) for k, scheme in SCHEMES.items()}
-    if only is None:
-        return list(asked_by)
-    check_names(only, ASKED_BY, "codec")
-    return [label for label, names in asked_by.items() if label in BASELINES or any(name in only for name in names)]
+    return choose(only, ASKED_BY, BASELINES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,17 @@ from laconic.bench.protocol import ROUNDOFF, Spread, WrongResult, speedup
 from laconic.bench.ranks import (
     barrier,
     check_replicas,
+    choose,
     digest,
     noise,
     on_ranks,
     ranks_option,
     rate_option,
     resolve_network,
+    scheme_of,
     slowest,
 )
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
 from laconic.bench.survey import BITS
 from laconic.codec import Codec
 from laconic.exchange import (
@@ -33,10 +35,10 @@ from laconic.exchange import (
     Exchanged,
     Pipeline,
     ScatterReduce,
-    average_in_pieces,
     by_name,
 )
-from laconic.kernels import Stream
+from laconic.planner import NetworkOption
+from laconic.planner.calibrate import exchange_call
 from laconic.planner.rates import make_codec
 from laconic.quantizers import QSGD, QSGDInf
 from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text, where
@@ -44,65 +46,31 @@ from laconic.report.values import Row, text_in
 
 RANK_FUNCTION = "laconic.bench.exchange:exchange_on_rank"
 
-BASELINES = ("fp32 all_reduce", "bf16 all_reduce")
+BASELINES, NOTHING = ("fp32 all_reduce", "bf16 all_reduce"), "nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """An exchange with the codec it carries.
-
-    scheme  name it is asked for by
-    codec   its codec with width and coder, by which it may be asked for, too
-    """
-
-    scheme: str
-    codec: str
-    exchange: str
-
-    @property
-    def label(self) -> str:
-        """What its rows carry."""
-        return self.exchange if self.exchange == "nothing" else f"{self.codec} {self.exchange}"
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether it is the process group's own all-reduce, without laconic."""
-        return self.label in BASELINES
-
-    def make(self, bucket_size: int, size: int) -> tuple[Exchange, Codec]:
-        """The exchange and its codec, for `size` ranks."""
-        made = make_codec(self.codec, bucket_size)
-        return by_name(self.exchange, made, size), made
-
-
-CONTENDERS = (
-    Contender("fp32", "fp32", AllReduce.name),
-    Contender("bf16", "bf16", AllReduce.name),
-    Contender("bf16", "bf16", "scatter_reduce"),
-    *(
-        Contender(scheme, f"{scheme}-{bits}", "scatter_reduce")
-        for bits in BITS
-        for scheme in ("nuqsgd", QSGD.name, QSGDInf.name)
-    ),
-    Contender("nuqsgd", "nuqsgd-4", "all_gather"),
-    Contender("nuqsgd", "nuqsgd-4-rans", "scatter_reduce"),
-    Contender("ef-sign", "ef-sign", "all_gather"),
-    Contender("nothing", "fp32", "nothing"),
+_SCATTERED = (f"{scheme}-{bits}" for bits in BITS for scheme in ("nuqsgd", QSGD.name, QSGDInf.name))
+_EXCHANGES = (
+    NetworkOption("fp32", AllReduce.name),
+    NetworkOption("bf16", AllReduce.name),
+    NetworkOption("bf16", "scatter_reduce"),
+    *(NetworkOption(codec, "scatter_reduce") for codec in _SCATTERED),
+    NetworkOption("nuqsgd-4", "all_gather"),
+    NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
+    NetworkOption("ef-sign", "all_gather"),
 )
-BY_LABEL = {one.label: one for one in CONTENDERS}
-ASKED_BY = tuple(dict.fromkeys([c.scheme for c in CONTENDERS] + [c.codec for c in CONTENDERS]))
+CONTENDERS = {one.label: one for one in _EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}
+"""Exchanges, each with the codec it carries, by the label of their rows."""
+ASKED_BY = {label: (scheme_of(one.codec), one.codec) for label, one in CONTENDERS.items()} | {NOTHING: (NOTHING,)}
 
 
-def contenders(only: Sequence[str] | None) -> list[Contender]:
-    """The baselines, and all whose scheme or codec is in `only`.
+def contenders(only: Sequence[str] | None) -> list[str]:
+    """The labels of the baselines, and of all whose scheme or codec is in `only`.
 
-    >>> [one.label for one in contenders(["nuqsgd-4-rans"])]
+    >>> contenders(["nuqsgd-4-rans"])
     ['fp32 all_reduce', 'bf16 all_reduce', 'nuqsgd-4-rans scatter_reduce']
     """
-    if only is None:
-        return list(CONTENDERS)
-    check_names(only, ASKED_BY, "codec")
-    return [c for c in CONTENDERS if c.is_baseline or c.scheme in only or (c.codec in only and c.exchange != "nothing")]
+    return choose(only, ASKED_BY, BASELINES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +140,21 @@ def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) ->
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     chosen = contenders(options.codecs)
     arguments = {
-        "labels": [one.label for one in chosen],
+        "labels": chosen,
         **{name: getattr(options, name) for name in ("size", "bucket_size", "piece_values", "repeats")},
     }
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
     if results is None:
         return None
     check_replicas(results)
-    rounds = {one.label: slowest([result[one.label] for result in results]) for one in chosen}
-    return [_row(one, options, [result[one.label] for result in results], rounds) for one in chosen]
+    logs = {label: [result[label] for result in results] for label in chosen}
+    rounds = {label: slowest(ranks) for label, ranks in logs.items()}
+    return [_row(label, options, ranks, rounds) for label, ranks in logs.items()]
 
 
 def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
     """What the error of the average must stay under; for codecs that are not unbiased, by the triangle inequality."""
-    if exchange.name == "nothing":
+    if exchange.name == NOTHING:
         return math.inf
     if codec.quantizer.unbiased:
         return exchange.variance_bound(codec, n, size)
@@ -198,24 +167,25 @@ def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
 
 
 def _row(
-    one: Contender, options: ExchangeOptions, ranks: Sequence[dict[str, Any]], rounds: dict[str, list[float]]
+    label: str, options: ExchangeOptions, ranks: Sequence[dict[str, Any]], rounds: dict[str, list[float]]
 ) -> ExchangeRow:
-    size, n = len(ranks), options.size
-    exchange, codec = one.make(options.bucket_size, size)
+    size, n, one = len(ranks), options.size, CONTENDERS[label]
+    codec = make_codec(one.codec, options.bucket_size)
+    exchange = by_name(one.exchange, codec, size)
     nmse, bound = float(ranks[0]["nmse"]), error_bound(exchange, codec, n, size)
     if not nmse <= bound * (1 + ROUNDOFF) + 1e-12:
-        raise WrongResult(f"{one.label}: the error is {nmse:.4g} of ‖v‖², above {bound:.4g}")
+        raise WrongResult(f"{label}: the error is {nmse:.4g} of ‖v‖², above {bound:.4g}")
     most = {key: max(rank[key] for rank in ranks) for key in ("bytes_sent", *PHASES)}
     return ExchangeRow(
-        contender=one.label,
+        contender=label,
         exchange=repr(exchange),
         codec=f"{codec.quantizer!r}, {codec.coder!r}",
         n=n,
         ranks=size,
         rate=options.rate,
-        seconds=Spread.of(rounds[one.label]),
-        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[one.label]),
-        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[one.label]),
+        seconds=Spread.of(rounds[label]),
+        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
+        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),
         nmse=nmse,
         bound=None if math.isinf(bound) else bound,
         **most,
@@ -251,7 +221,8 @@ def exchange_on_rank(
     pipeline = Pipeline(comm)
     v = values(comm.rank, size)
     exact = exact_mean(comm.size, size) if comm.rank == 0 else None
-    logs = {label: _Log(_run(BY_LABEL[label], pipeline, v, bucket_size, piece_values)) for label in labels}
+    calls = {label: exchange_call(pipeline, CONTENDERS[label], v, bucket_size, piece_values) for label in labels}
+    logs = {label: _Log(call) for label, call in calls.items()}
     results: dict[str, dict[str, Any]] = {}
     for turn in range(repeats + 1):
         progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
@@ -286,39 +257,6 @@ def exact_mean(size: int, n: int) -> tuple[torch.Tensor, float]:
         mean += v
         energy += float(torch.linalg.vector_norm(v, dtype=torch.float64)) ** 2
     return mean / size, energy / size
-
-
-def _run(
-    one: Contender, pipeline: Pipeline, v: torch.Tensor, bucket_size: int, piece_values: int
-) -> Callable[[int], Exchanged]:
-    if one.is_baseline:
-        return _baseline(one, pipeline.comm, v)
-    exchange, codec = one.make(bucket_size, pipeline.comm.size)
-    memory, out = codec.new_memory(v), v.clone()
-    if one.exchange == "nothing":
-        return lambda turn: exchange.average(v, codec, comm=pipeline.comm, out=out)
-    return lambda turn: average_in_pieces(
-        pipeline, exchange, v, codec, Stream(step=turn), memory, piece_values=piece_values, out=out
-    )
-
-
-def _baseline(one: Contender, comm: Communicator, v: torch.Tensor) -> Callable[[int], Exchanged]:
-    """The process group's own all-reduce at its best: into memory that is there, in one call."""
-    codec = one.make(1, comm.size)[1]
-    n_bytes = AllReduce().bytes_received(codec, v.numel(), comm.size)
-    wire, out = torch.empty_like(v, dtype=torch.bfloat16 if one.codec == "bf16" else torch.float32), v.clone()
-
-    def run(turn: int) -> Exchanged:
-        accounting = Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=n_bytes, bytes_received=n_bytes)
-        with accounting.timed("encode"):
-            torch.div(v, comm.size, out=wire) if wire.dtype == v.dtype else wire.copy_(v).div_(comm.size)
-        with accounting.timed("wire"):
-            comm.all_reduce(wire)()
-        with accounting.timed("decode"):
-            value = wire if wire.dtype == v.dtype else out.copy_(wire)
-        return Exchanged(value, accounting)
-
-    return run
 
 
 def _result(exchanged: Exchanged, exact: tuple[torch.Tensor, float] | None) -> dict[str, Any]:

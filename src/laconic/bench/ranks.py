@@ -8,7 +8,7 @@ import torch
 
 from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.bench.protocol import WrongResult
-from laconic.bench.suite import Progress, option
+from laconic.bench.suite import Progress, check_names, option
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
@@ -74,6 +74,29 @@ def on_ranks(
         with emulated_network(ranks, rate, rates=rates) as hosts:
             results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=progress)
     return results
+
+
+def choose(only: Sequence[str] | None, asked_by: Mapping[str, Sequence[str]], baselines: Sequence[str]) -> list[str]:
+    """The labels of the baselines, and of all that are asked for by one of their names; all if `only` is None.
+
+    asked_by  the names of each label
+
+    >>> choose(["sign"], {"fp32": ["fp32"], "sign/512": ["sign", "sign/512"], "sum": ["sum"]}, ["fp32"])
+    ['fp32', 'sign/512']
+    """
+    if only is None:
+        return list(asked_by)
+    check_names(only, list(dict.fromkeys(name for names in asked_by.values() for name in names)), "codec")
+    return [label for label, names in asked_by.items() if label in baselines or set(names) & set(only)]
+
+
+def scheme_of(codec: str) -> str:
+    """The scheme of a codec's name, by which it may be asked for, too.
+
+    >>> scheme_of("nuqsgd-4-rans"), scheme_of("ef-sign")
+    ('nuqsgd', 'ef-sign')
+    """
+    return codec if codec == "ef-sign" else codec.partition("-")[0]
 
 
 def barrier(comm: Communicator) -> None:

@@ -149,19 +149,14 @@ class Trial:
 class TrainingRun:
     """A contender that trains, on this rank, and the seconds of its steps.
 
-    compressor  laconic's, where it averages gradients
-    seconds     of each step that counts, forward to update
+    sender   what of laconic sends messages and counts them; None where PyTorch does
+    seconds  of each step that counts, forward to update
     """
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | Decentralised
-    compressor: Compressor | None = None
+    sender: Compressor | Decentralised | None = None
     seconds: list[float] = field(default_factory=list)
-
-    @property
-    def sender(self) -> Compressor | Decentralised | None:
-        """What sends messages and counts them; None where PyTorch does."""
-        return self.optimizer if isinstance(self.optimizer, Decentralised) else self.compressor
 
     @property
     def network(self) -> torch.nn.Module:

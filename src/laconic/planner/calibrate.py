@@ -2,14 +2,25 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from statistics import median
 
 import torch
 
 from laconic.errors import InvalidOption, Option
-from laconic.exchange import AllReduce, Pipeline, ScatterReduce, average_in_pieces, by_name
+from laconic.exchange import (
+    PIECE_VALUES,
+    Accounting,
+    AllReduce,
+    Exchanged,
+    Nothing,
+    Pipeline,
+    ScatterReduce,
+    average_in_pieces,
+    by_name,
+)
+from laconic.kernels import Stream
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
+from laconic.planner.collectives import BUCKET_SIZE
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
 from laconic.planner.rates import (
     LINK_SIZES,
@@ -142,25 +153,44 @@ def _try(
     pipeline: Pipeline, clock: Stopwatch, found: Measurements, option: NetworkOption, n: int
 ) -> tuple[float, Cost]:
     """Seconds of a real exchange of n values, and what they were predicted to be."""
-    timing = clock.time(exchange_call(pipeline, option, n, clock.device), rounds=3)
+    v = torch.randn(n, generator=torch.Generator().manual_seed(pipeline.comm.rank)).to(clock.device)
+    call = exchange_call(pipeline, option, v)
+    timing = clock.time(lambda: call(0), rounds=3)
     predicted = cost(NetworkJob(n), option, found.cluster(clock.comm.size))
     found.note(option.label, [timing], (predicted.seconds / timing.median - 1,))
     return timing.median, predicted
 
 
-def exchange_call(pipeline: Pipeline, option: NetworkOption, n: int, device: torch.device) -> Callable[[], object]:
-    """One exchange of n values: all-reduce as everybody has it, codecs as under DistributedDataParallel."""
-    comm = pipeline.comm
-    v = torch.randn(n, generator=torch.Generator().manual_seed(comm.rank)).to(device)
-    out, codec = torch.empty_like(v), make_codec(option.codec)
+def exchange_call(
+    pipeline: Pipeline,
+    option: NetworkOption,
+    v: torch.Tensor,
+    bucket_size: int = BUCKET_SIZE,
+    piece_values: int = PIECE_VALUES,
+) -> Callable[[int], Exchanged]:
+    """One average of v (n,) over ranks, by the number of a step: codecs as under DistributedDataParallel.
+
+    The process group's own all-reduce is at its best: into memory that is there, in one call.
+    """
+    comm, codec, out = pipeline.comm, make_codec(option.codec, bucket_size), v.clone()
+    exchange, memory = by_name(option.exchange, codec, comm.size), codec.new_memory(v)
+    if option.exchange == Nothing.name:
+        return lambda step: exchange.average(v, codec, comm=comm, out=out)
     if option.exchange != AllReduce.name:
-        return partial(average_in_pieces, pipeline, by_name(option.exchange, codec, comm.size), v, codec, out=out)
+        return lambda step: average_in_pieces(
+            pipeline, exchange, v, codec, Stream(step=step), memory, piece_values=piece_values, out=out
+        )
+    n_bytes = exchange.bytes_received(codec, v.numel(), comm.size)
     wire = torch.empty_like(v, dtype=PLAIN[option.codec])
 
-    def reduce() -> None:
-        wire.copy_(v).div_(comm.size)
-        comm.all_reduce(wire)()
-        if wire.dtype != out.dtype:
-            out.copy_(wire)
+    def reduce(step: int) -> Exchanged:
+        accounting = Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=n_bytes, bytes_received=n_bytes)
+        with accounting.timed("encode"):
+            torch.div(v, comm.size, out=wire) if wire.dtype == v.dtype else wire.copy_(v).div_(comm.size)
+        with accounting.timed("wire"):
+            comm.all_reduce(wire)()
+        with accounting.timed("decode"):
+            value = wire if wire.dtype == v.dtype else out.copy_(wire)
+        return Exchanged(value, accounting)
 
     return reduce
