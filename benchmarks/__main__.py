@@ -2,45 +2,41 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from benchmarks import SUITES
+from laconic.bench.suite import Suite
+from laconic.cli.bench import Suites
 from laconic.cli.main import main as run
 from laconic.cli.report import report
 
 
-class Suites(TyperGroup):
-    """Suites as commands, of which only the one that is asked for is imported; and the other commands."""
+class JudgedSuites(Suites):
+    """The suites of this package, and those of `laconic bench`, whose documents have goals here."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
-        return [*SUITES, *super().list_commands(ctx)]
+    def suites(self) -> Mapping[str, str]:
+        """Their names, and the modules that have their SUITE."""
+        return SUITES
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a suite, whose documents have goals."""
+    def load(self, name: str) -> Suite:
+        """A suite by its name."""
         from benchmarks.goals import goals_of_rows
-        from laconic.bench.suite import load
-        from laconic.cli.bench import command
 
-        if cmd_name not in SUITES:
-            return super().get_command(ctx, cmd_name)
-        suite = load(SUITES[cmd_name])
-        if SUITES[cmd_name].startswith("laconic."):
-            suite = replace(suite, more=lambda options, rows: goals_of_rows(suite.name, rows))
-        alone = typer.Typer(add_completion=False)
-        alone.command(name=cmd_name)(command(suite))
-        return typer.main.get_command(alone)
+        suite = super().load(name)
+        if not SUITES[name].startswith("laconic."):
+            return suite
+        return replace(suite, more=lambda options, rows: goals_of_rows(suite.name, rows))
 
 
 app = typer.Typer(
     help="Run the papers again, compare with rivals and goals, and write the pages of the documentation.",
-    cls=Suites,
+    cls=JudgedSuites,
     add_completion=False,
     pretty_exceptions_enable=False,
 )

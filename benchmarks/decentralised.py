@@ -12,10 +12,11 @@ from benchmarks.goals import goals_of_rows
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, perceptron_width
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.topology import TOPOLOGIES
+from laconic.options import check_counts, check_names, option
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, speedups, text, where
 from laconic.report.values import Row, number_in
 

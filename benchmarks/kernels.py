@@ -14,11 +14,12 @@ import torch
 
 from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Comparison, Spread, WrongResult
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.survey import Scheme, schemes
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.kernels.layout import n_buckets, packed_bytes
+from laconic.options import check_counts, check_names, option
 from laconic.quantizers import Bucketed
 from laconic.report import BarChart, Column, Presentation, Table, speedups, text
 from laconic.report.values import Row, number_in, text_in

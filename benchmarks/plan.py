@@ -8,10 +8,11 @@ from benchmarks.goals import goals_of_rows
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
-from laconic.bench.suite import Progress, Suite, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
 from laconic.measure.environment import Environment
+from laconic.options import option
 from laconic.planner import GlmJob, GlmOption, NetworkJob, Plan, plan
 from laconic.planner.calibration import Calibration
 from laconic.planner.network import NETWORK_OPTIONS

@@ -13,7 +13,7 @@ from benchmarks.goals import goals_of_rows
 from laconic.bench.glm.runs import SEED, check_contenders, first_rows, objective
 from laconic.bench.glm.suite import an_iteration, problems
 from laconic.bench.protocol import Spread, WrongResult
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES
 from laconic.data.synthetic import ProblemShape
 from laconic.errors import InvalidOption, Option
@@ -23,6 +23,7 @@ from laconic.glm.families import family_named
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
+from laconic.options import check_counts, check_names, option
 from laconic.report import Column, Presentation, Table, Text, speedups, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 

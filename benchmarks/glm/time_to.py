@@ -22,13 +22,14 @@ from benchmarks.goals import goals_of_rows
 from laconic.bench.glm.runs import Given, load
 from laconic.bench.glm.suite import OF_FILES, GLMOptions, problems
 from laconic.bench.protocol import Spread, WrongResult
-from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option, row_fields
+from laconic.bench.suite import Progress, Suite, no_progress, row_fields
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm import Diverged
 from laconic.glm import Progress as FitProgress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.measure.solvers import ALPHA
+from laconic.options import check_counts, option
 from laconic.report import BarChart, Column, Presentation, Table, Text, text
 from laconic.report.values import Row, number_in, rows_in, shown, text_in
 

@@ -26,13 +26,14 @@ from laconic.bench.glm.runs import (
 from laconic.bench.glm.suite import check_iterates, rank_arguments
 from laconic.bench.protocol import Spread, speedup
 from laconic.bench.ranks import noise, on_ranks, slowest
-from laconic.bench.suite import Progress, check_names, no_progress
+from laconic.bench.suite import Progress, no_progress
 from laconic.data import SHAPES, BadTable
 from laconic.data.read import format_of
 from laconic.exchange import Communicator
 from laconic.glm import Problem
 from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
+from laconic.options import check_names
 from laconic.report import Axis, Column, LineChart, Presentation, Table, Text, speedups, text
 from laconic.report.documents import shape
 from laconic.report.values import Row, text_in

@@ -10,9 +10,10 @@ from benchmarks.papers import ca_sgd, ca_sgd_claims, nuqsgd_claims
 from benchmarks.papers.nuqsgd import suite as nuqsgd
 from benchmarks.papers.nuqsgd.options import NUQSGDOptions
 from laconic.bench.ranks import n_ranks, rate_option
-from laconic.bench.suite import Progress, Suite, check_names, option, row_fields
+from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
+from laconic.options import check_names, option
 
 CA_SGD, NUQSGD = "ca-sgd", "nuqsgd"
 COMMON = ("suite", "data", "device", "ranks", "batch_size", "iterations", "points")

@@ -13,8 +13,9 @@ from benchmarks.goals import goals_of_rows
 from benchmarks.training.jobs import job_for, planned, run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import TASKS, WIDTH, Job
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
+from laconic.options import check_counts, check_names, option
 from laconic.report import Axis, Column, Presentation, Row, Table, Text, text
 from laconic.report import blocks as b
 from laconic.report.values import names_in, number_in, rows_in, text_in

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from laconic.bench.demo import Demo
+from laconic.bench import demo
+from laconic.bench.suite import run_document
 from laconic.cli import main
 
 QUICK = ["demo", "--streams", "2", "--ranks", "0", "--steps", "4"]
@@ -19,13 +20,13 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def document():
     """What one short run gives."""
-    return Demo.of(bucket_size=8192, streams=2, seed=0, ranks=0, steps=4).run(lambda label: None)
+    return run_document(demo.SUITE, demo.DemoOptions(streams=2, ranks=0, steps=4), lambda label: None)
 
 
 @pytest.fixture
 def ran(document, monkeypatch):
     """`laconic demo` without the work: every run gives the same."""
-    monkeypatch.setattr(Demo, "run", lambda demo, progress: document)
+    monkeypatch.setattr("laconic.bench.suite.run_document", lambda *arguments: document)
 
 
 def test_it_ends_with_a_page_and_its_path(folder, capsys, ran):

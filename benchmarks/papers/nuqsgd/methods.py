@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from laconic.bench.suite import check_names
 from laconic.codec import Codec
+from laconic.options import check_names
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 
 FULL = "fp32"

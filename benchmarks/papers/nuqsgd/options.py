@@ -11,9 +11,9 @@ from benchmarks.papers.nuqsgd.images import DATASETS, SYNTHETIC
 from benchmarks.papers.nuqsgd.methods import METHODS, Method, methods
 from benchmarks.papers.nuqsgd.networks import NETWORKS
 from benchmarks.papers.nuqsgd.training import Schedule
-from laconic.bench.suite import check_names
 from laconic.data import BadTable
 from laconic.errors import InvalidOption, Option
+from laconic.options import check_names
 
 EXCHANGES = ("all_gather", "scatter_reduce", "auto")
 

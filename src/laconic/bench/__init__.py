@@ -1,7 +1,8 @@
 """What measures the user's machine: suites of problem × contender × config, under one protocol."""
 
 from laconic.bench.protocol import Spread, measure
-from laconic.bench.suite import Suite, option
+from laconic.bench.suite import Suite
+from laconic.options import option
 from laconic.report import register
 
 SUITES = {

@@ -9,12 +9,13 @@ import torch
 
 from laconic import coders as coders_by
 from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.survey import NAMES, Scheme, digits_gradient, empirical_entropy, schemes
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
+from laconic.options import check_counts, check_names, option
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf
 from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text
 from laconic.report import Row as JsonRow

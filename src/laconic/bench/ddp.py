@@ -24,9 +24,10 @@ from laconic.bench.ranks import (
     scheme_of,
     slowest,
 )
-from laconic.bench.suite import Progress, Suite, check_counts, check_names, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, perceptron_width
 from laconic.exchange import Communicator
+from laconic.options import check_counts, check_names, option
 from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Part, Presentation, Table, Text, speedups, text, where
 from laconic.training import compress

@@ -15,11 +15,11 @@ from laconic.bench.ddp import PARTS as DDP
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.glm import suite as glm
 from laconic.bench.protocol import one_thread
-from laconic.bench.suite import document, row_fields
+from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.survey import Scheme, digits_gradient, findings, survey
 from laconic.bench.survey import schemes as all_schemes
 from laconic.data import load_digits
-from laconic.measure import Environment
+from laconic.options import check_counts, option
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, text
 from laconic.report.values import Row, number_in, plain, rows_in
 from laconic.training import SimulatedWorkers
@@ -33,61 +33,62 @@ EVERY = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Demo:
-    """What to run.
+class DemoOptions:
+    """What to run."""
 
-    schemes   on the gradient; some of them also in training
-    training  a network on local ranks, if there are any
-    fit       a generalised linear model on the same ranks
-    """
+    bucket_size: int = option(8192, "Values that share one norm.")
+    streams: int = option(20, "Streams of random numbers to average the variance over.")
+    seed: int = option(0, "Seed of the network and its mini-batches.", least=0)
+    ranks: int = option(4, "Local ranks that train a small network; 0 for none.", least=0)
+    steps: int = option(40, "Steps of training.")
 
-    schemes: Sequence[Scheme]
-    n_streams: int
-    n_steps: int
-    seed: int
-    training: DDPOptions | None
-    fit: glm.GLMOptions | None
+    def __post_init__(self) -> None:
+        check_counts(self)
+        self.on_ranks  # noqa: B018 (raises if there cannot be so many)
 
-    @classmethod
-    def of(cls, bucket_size: int, streams: int, seed: int, ranks: int, steps: int) -> "Demo":
-        """From the command's options; with ranks 0, no training on ranks."""
-        schemes = [scheme for scheme in all_schemes(bucket_size) if scheme.name != "sign"]
-        if not ranks:
-            return cls(schemes, streams, steps, seed, None, None)
-        training = DDPOptions(ranks=ranks, problem="digits", repeats=steps, codecs=["nuqsgd-4"])
-        fit = glm.GLMOptions(
-            problem=["susy"], scale=0.002, ranks=ranks, s=(32,), recipes=("C",), iterations=64, repeats=5
+    @property
+    def schemes(self) -> list[Scheme]:
+        """Those on the gradient; some of them also in training."""
+        return [scheme for scheme in all_schemes(self.bucket_size) if scheme.name != "sign"]
+
+    @property
+    def on_ranks(self) -> tuple[DDPOptions, glm.GLMOptions] | None:
+        """A network to train and a generalised linear model to fit on local ranks, if there are any."""
+        if not self.ranks:
+            return None
+        sizes: dict[str, Any] = {"scale": 0.002, "s": (32,), "recipes": ("C",), "iterations": 64, "repeats": 5}
+        return (
+            DDPOptions(ranks=self.ranks, problem="digits", repeats=self.steps, codecs=["nuqsgd-4"]),
+            glm.GLMOptions(problem=["susy"], ranks=self.ranks, **sizes),
         )
-        return cls(schemes, streams, steps, seed, training, fit)
 
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        on_ranks = sum(part.n_parts for part in (self.training, self.fit) if part)
-        return 1 + len(self.schemes) + len(_trained(self.schemes)) + on_ranks
+        return 1 + len(self.schemes) + len(_trained(self.schemes)) + sum(part.n_parts for part in self.on_ranks or ())
 
-    def run(self, progress: Callable[[str], None]) -> dict[str, Any] | None:
-        """The document of all parts; None on a rank of torchrun other than the first."""
-        progress("training")
-        snapshot = digits_gradient(seed=self.seed)
-        rows = []
-        for scheme in self.schemes:
-            progress(scheme.label)
-            rows.append(survey(scheme, snapshot.gradient, n_streams=self.n_streams))
-        curves = curve_rows(self.schemes, self.n_steps, self.seed, progress)
-        trained = ddp_rows(self.training, progress) if self.training else []
-        fitted = glm.glm_rows(self.fit, progress) if self.fit else []
-        if trained is None or fitted is None:
-            return None
-        return document(
-            "demo",
-            [*rows, *trained],
-            Environment.here(),
-            gradient={**{k: v for k, v in asdict(snapshot).items() if k != "gradient"}, "n": rows[0].n},
-            findings=findings(rows),
-            curves=[asdict(row) for row in curves],
-            glm=[row_fields(row) for row in fitted],
-        )
+
+def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
+    """What the document says, of all parts; None on a rank of torchrun other than the first."""
+    progress("training")
+    snapshot = digits_gradient(seed=options.seed)
+    rows = []
+    for scheme in options.schemes:
+        progress(scheme.label)
+        rows.append(survey(scheme, snapshot.gradient, n_streams=options.streams))
+    curves = curve_rows(options.schemes, options.steps, options.seed, progress)
+    training, fit = options.on_ranks or (None, None)
+    trained = ddp_rows(training, progress) if training else []
+    fitted = glm.glm_rows(fit, progress) if fit else []
+    if trained is None or fitted is None:
+        return None
+    return {
+        "rows": [*rows, *trained],
+        "gradient": {**{k: v for k, v in asdict(snapshot).items() if k != "gradient"}, "n": rows[0].n},
+        "findings": findings(rows),
+        "curves": [asdict(row) for row in curves],
+        "glm": [row_fields(row) for row in fitted],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,4 +276,17 @@ PRESENTATION = (
         split=_contenders("glm"),
         all_rows=False,
     ),
+)
+SUITE = Suite(
+    "demo",
+    DemoOptions,
+    run_demo,
+    """Compress a real gradient with every scheme, then train with some: error, bytes and speed.
+
+    Trains a small network on scikit-learn's digits for a moment and compresses its gradient; trains another with some
+    of the schemes; then four local ranks train a small convolutional network with fp32, bf16 and 4-bit gradients, and
+    fit a logistic regression with a message every iteration, then every 32. Writes a page of charts, as `laconic
+    report` does, to laconic-demo.html. Takes about a minute; the first run also compiles the kernels.
+    """,
+    page="laconic-demo.html",
 )

@@ -23,7 +23,7 @@ from laconic.bench.ranks import (
     scheme_of,
     slowest,
 )
-from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.survey import BITS
 from laconic.codec import Codec
 from laconic.exchange import (
@@ -37,6 +37,7 @@ from laconic.exchange import (
     ScatterReduce,
     by_name,
 )
+from laconic.options import check_counts, option
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.rates import make_codec

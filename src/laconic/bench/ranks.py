@@ -8,10 +8,11 @@ import torch
 
 from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.bench.protocol import WrongResult
-from laconic.bench.suite import Progress, check_names, option
+from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
+from laconic.options import check_names, option
 from laconic.report.values import Row, rows_in, spread_in
 
 TIMEOUT_SECONDS = 3600.0

@@ -5,11 +5,10 @@ See "Adding a benchmark suite" in docs/extending.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib import import_module
 from typing import Any
 
-from laconic.errors import InvalidOption, Option
 from laconic.measure.environment import Environment
 
 Progress = Callable[[str], None]
@@ -20,35 +19,27 @@ def no_progress(label: str) -> None:
     """Nobody is told."""
 
 
-def option(default: Any, help: str, *, flag: str = "", metavar: str = "", least: int = 1) -> Any:
-    """A field of a suite's options, with what the command line says of it.
-
-    default  None where the suite chooses; a tuple for a list
-    flag     such as "--codec", where the command's option is not called as the field is
-    metavar  what stands for its value in the help text
-    least    of a whole number
-    """
-    return field(default=default, metadata={"help": help, "flag": flag, "metavar": metavar, "least": least})
-
-
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A suite by its name.
 
     options  a frozen dataclass; its fields are made by `option`, `__post_init__` raises `InvalidOption`, and `n_parts`
              is how often `run` reports progress
-    run      gives the rows (dataclasses), or None on the ranks of torchrun other than the first
+    run      gives the rows (dataclasses), or a mapping of "rows" and what else the document says; None on the ranks of
+             torchrun other than the first
     help     of the command; the first line stands in the list of suites
     more     what else the document says, from options and rows, such as goals
     document the name of the suite in its documents, where it depends on the options
+    page     where its page of charts goes unless told otherwise; by default there is none
     """
 
     name: str
     options: type[Any]
-    run: Callable[[Any, Progress], Sequence[Any] | None]
+    run: Callable[[Any, Progress], Sequence[Any] | Mapping[str, Any] | None]
     help: str
     more: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = lambda options, rows: {}
     document: Callable[[Any], str] | None = None
+    page: str = ""
 
     def document_name(self, options: Any) -> str:
         """What its document is called, which says how it is shown."""
@@ -64,10 +55,12 @@ def load(module: str) -> Suite:
 def run_document(suite: Suite, options: Any, progress: Progress, commit: str | None = None) -> dict[str, Any] | None:
     """Run a suite; its document, or None on the ranks of torchrun other than the first."""
     here = Environment.here(commit, getattr(options, "device", None) or "cpu")
-    rows = suite.run(options, progress)
-    if rows is None:
+    found = suite.run(options, progress)
+    if found is None:
         return None
-    said = {"options": published(options), **suite.more(options, rows)}
+    said = dict(found) if isinstance(found, Mapping) else {"rows": found}
+    rows = said.pop("rows")
+    said = {"options": published(options), **said, **suite.more(options, rows)}
     return document(suite.document_name(options), rows, here, **said)
 
 
@@ -89,21 +82,3 @@ def row_fields(row: Any) -> dict[str, Any]:
         return dict(row)
     derived = [name for name, member in vars(type(row)).items() if isinstance(member, property)]
     return {**asdict(row), **{name: getattr(row, name) for name in derived}}  # type: ignore[arg-type]
-
-
-def check_counts(options: Any) -> None:
-    """Raise `InvalidOption` if a whole number among a suite's options is below the least that its field allows."""
-    for one in fields(options):
-        value = getattr(options, one.name)
-        least = one.metadata.get("least", 1)
-        if isinstance(value, int) and not isinstance(value, bool) and value < least:
-            raise InvalidOption(Option(one.name), f" must be a whole number, at least {least}; got {value}")
-
-
-def check_names(asked: Sequence[str], known: Sequence[str], what: str) -> None:
-    """Raise `InvalidOption` if nothing is asked for, or something that is not among the known names."""
-    for name in asked:
-        if name not in known:
-            raise InvalidOption(f"unknown {what} {name!r}; choose from {', '.join(known)}")
-    if not asked:
-        raise InvalidOption(f"no {what} to run; choose from {', '.join(known)}")

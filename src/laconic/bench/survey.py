@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from laconic.bench.protocol import Spread, measure, one_thread, relative_error
-from laconic.bench.suite import check_names
 from laconic.codec import Codec
 from laconic.coders import RANS, Elias, FixedWidth, Huffman, Shape, SymbolCoder
 from laconic.data import load_digits
 from laconic.kernels import Stream, select
+from laconic.options import check_names
 from laconic.quantizers import NUQSGD, QSGD, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 
 BITS = (2, 4, 8)

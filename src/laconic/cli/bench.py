@@ -1,139 +1,137 @@
-"""`laconic bench SUITE`: a command for each suite, made when it is asked for, from the dataclass of its options."""
+"""`laconic bench SUITE` and `laconic demo`: a command for each suite, made when it is asked for, from its options."""
 
-import inspect
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, Field, fields
-from functools import partial
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.command import with_lists
-from laconic.cli.errors import BadInput, bad_input, spell
-from laconic.cli.fit_options import names
-from laconic.cli.numbers import whole_number
+from laconic.cli.command import options_command, spelt
+from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
-from laconic.errors import LaconicError
 
 if TYPE_CHECKING:
     from laconic.bench.suite import Suite
 
 Output = Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the rows here as JSON, too.")]
+Report = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Write a page of charts, as laconic report does.")
+]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Commit = Annotated[
     str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
 ]
-COMMON = {"commit": (Commit, None), "output": (Output, None), "as_json": (AsJson, False), "quiet": (Quiet, False)}
+COMMON = {
+    "commit": (Commit, None),
+    "output": (Output, None),
+    "report": (Report, None),
+    "as_json": (AsJson, False),
+    "quiet": (Quiet, False),
+}
 """Options of every suite: type and default."""
 
 
 def command(suite: "Suite") -> Callable[..., None]:
     """A function with a parameter for each field of the suite's options, as Typer takes it."""
-    kinds = get_type_hints(suite.options)
-    chosen = {one.name: _parameter(one, str(kinds[one.name])) for one in fields(suite.options)}
 
-    def run(**given: Any) -> None:
-        common = {name: given.pop(name) for name in COMMON}
-        asked = {name: _value(str(kinds[name]), value) for name, value in given.items() if value is not None}
+    def run(asked: dict[str, Any], **common: Any) -> None:
         run_suite(suite, asked, **common)
 
-    parameters = {**chosen, **COMMON}
-    run.__name__, run.__doc__ = suite.name, suite.help
-    run.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in parameters.items()
-        ]
+    run.__doc__ = suite.help
+    return options_command(
+        suite.options, run, suite.name, COMMON | ({"no_report": (NoReport, False)} if suite.page else {})
     )
-    return with_lists(run)
-
-
-def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
-    """The annotation and the default of a field's parameter. Lists are texts with commas, which are not shown."""
-    said = one.metadata
-    flags = [said["flag"]] if said.get("flag") else [f"--{one.name.replace('_', '-')}"]
-    more: dict[str, Any] = {"help": said["help"], "metavar": said.get("metavar") or None}
-    default = None if one.default is MISSING else one.default
-    if "Sequence" in kind:
-        return Annotated[str | None, typer.Option(*flags, **more)], None
-    if kind.startswith("<class 'bool"):
-        return Annotated[bool, typer.Option(*flags, **more)], False
-    if "Path" in kind:
-        return Annotated[Path | None, typer.Option(*flags, **more)], default
-    if "float" in kind:
-        return Annotated[float | None, typer.Option(*flags, **more)], default
-    if "int" in kind:
-        parser = whole_number(said["least"])
-        return Annotated[int | None, typer.Option(*flags, parser=parser, **more)], default
-    return Annotated[str | None, typer.Option(*flags, **more)], default
-
-
-def _value(kind: str, value: Any) -> Any:
-    """What was typed, as the field takes it."""
-    if "Sequence" not in kind:
-        return value
-    words = names(value)
-    return tuple(whole_number()(word) for word in words) if "int" in kind else words
 
 
 def run_suite(
-    suite: "Suite", asked: dict[str, Any], *, output: Path | None, as_json: bool, quiet: bool, commit: str | None
+    suite: "Suite",
+    asked: dict[str, Any],
+    *,
+    output: Path | None,
+    report: Path | None,
+    as_json: bool,
+    quiet: bool,
+    commit: str | None,
+    no_report: bool = False,
 ) -> None:
-    """Make the options, run the suite, write its document, and print that or what it shows."""
+    """Make the options, run the suite, write its document and its page, and print that or what it shows."""
     from laconic.bench.suite import run_document
-    from laconic.report import show, terminal
+    from laconic.report import Run, show, terminal
+    from laconic.report import report as make_page
 
+    if report and no_report:
+        raise BadInput("--report says where the page goes, --no-report that there is none; give one of them")
+    page = None if no_report else report or (Path(suite.page) if suite.page and not as_json else None)
     first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
-        with _spelt(suite), bad_input():
+        with spelt(suite.options), bad_input():
             options = suite.options(**asked)
-            file = stack.enter_context(atomic_write(output)) if output and first else None
+            files: dict[Path | None, IO[Any]] = {
+                path: stack.enter_context(atomic_write(path)) for path in (output, page) if path and first
+            }
         begin = stack.enter_context(progress(options.n_parts, quiet=quiet or not first))
-        with _spelt(suite):
+        with spelt(suite.options):
             document = run_document(suite, options, begin, commit)
         if document is None:
             return
-        written = json.dumps(document, indent=2, allow_nan=False)
-        if file:
-            file.write(written + "\n")
+        written, name = json.dumps(document, indent=2, allow_nan=False), document["suite"]
+        if output in files:
+            files[output].write(written + "\n")
+        if page in files:
+            files[page].write(make_page(f"laconic {suite.name}", [Run(suite.name, name, document)])[0])
     if as_json:
         typer.echo(written)
-    else:
-        show(terminal(document["suite"], document))
-
-
-@contextmanager
-def _spelt(suite: "Suite") -> Iterator[None]:
-    """Errors speak of the command's options by their own names."""
-    flags = {one.name: one.metadata["flag"].lstrip("-") for one in fields(suite.options) if one.metadata.get("flag")}
-    try:
-        yield
-    except LaconicError as error:
-        raise BadInput(error.message(partial(spell, names=flags))) from error
-
-
-MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {
-    "glm --time-to": "glm-time-to",
-}
-"""Suites and options that the package no longer has, and what runs them in the repository."""
+        return
+    show(terminal(name, document))
+    if page:
+        typer.echo(f"\nCharts of all this: {page.resolve()}")
 
 
 class Suites(TyperGroup):
-    """The suites as commands; only those that are asked for are imported."""
+    """Commands, among them suites, of which only the one that is asked for is imported."""
+
+    def suites(self) -> Mapping[str, str]:
+        """Their names, and the modules that have their SUITE."""
+        return {"demo": "laconic.bench.demo"}
+
+    def load(self, name: str) -> "Suite":
+        """A suite by its name."""
+        from laconic.bench.suite import load
+
+        return load(self.suites()[name])
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
+        """Names of all commands."""
+        return [*self.suites(), *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name; None if there is none."""
+        if cmd_name not in self.suites():
+            return super().get_command(ctx, cmd_name)
+        alone = typer.Typer(add_completion=False)
+        alone.command(name=cmd_name)(command(self.load(cmd_name)))
+        return typer.main.get_command(alone)
+
+
+MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {"glm --time-to": "glm-time-to"}
+"""Suites and options that the package no longer has, and what runs them in the repository."""
+
+
+class BenchSuites(Suites):
+    """The suites of `laconic bench`."""
+
+    def suites(self) -> Mapping[str, str]:
+        """Their names, and the modules that have their SUITE."""
         from laconic.bench import SUITES
 
-        return list(SUITES)
+        return SUITES
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command and its arguments. Raises `BadInput` that says where a suite or an option has gone."""
@@ -143,19 +141,8 @@ class Suites(TyperGroup):
                 raise BadInput(f"bench {words} is now `python -m benchmarks {suite}` in laconic's repository")
         return super().resolve_command(ctx, args)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a suite."""
-        from laconic.bench import SUITES
-        from laconic.bench.suite import load
 
-        if cmd_name not in SUITES:
-            return None
-        alone = typer.Typer(add_completion=False)
-        alone.command(name=cmd_name)(command(load(SUITES[cmd_name])))
-        return typer.main.get_command(alone)
-
-
-app = typer.Typer(help="Measure this machine, its network and its ranks.", cls=Suites)
+app = typer.Typer(help="Measure this machine, its network and its ranks.", cls=BenchSuites)
 
 
 @app.callback(invoke_without_command=True)

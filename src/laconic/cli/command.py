@@ -1,13 +1,20 @@
-"""What every command shares: options that take lists, and Ctrl-C in one line."""
+"""What every command shares: options that take lists, or that a dataclass declares, and Ctrl-C in one line."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from dataclasses import MISSING, Field, fields
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+import typer
+
+from laconic.cli.errors import BadInput, spell
+from laconic.cli.fit_options import names
+from laconic.cli.numbers import whole_number
 from laconic.errors import LaconicError
+from laconic.options import flags
 
 LIST = ",..."
 """The end of the metavar of an option that takes several values."""
@@ -51,6 +58,70 @@ def _list_option(kind: Any) -> Any:
         if (getattr(info, "metavar", None) or "").endswith(LIST):
             return info
     return None
+
+
+def options_command(
+    options: type[Any], run: Callable[..., None], name: str, more: Mapping[str, tuple[Any, Any]] | None = None
+) -> Callable[..., None]:
+    """A command with an option for each field of a dataclass of options (see `laconic.options`), as Typer takes it.
+
+    run   is called with a mapping of what was given, by field, and with `more` by name; its docstring is the help
+    more  further parameters, by name: annotation and default
+    """
+    kinds, more = get_type_hints(options), more or {}
+    parameters = {one.name: _parameter(one, str(kinds[one.name])) for one in fields(options)} | dict(more)
+
+    def command(**given: Any) -> None:
+        others = {key: given.pop(key) for key in more}
+        asked = {key: _value(str(kinds[key]), value) for key, value in given.items() if value is not None}
+        run(asked, **others)
+
+    command.__name__, command.__doc__ = name, run.__doc__
+    command.__annotations__ = {key: kind for key, (kind, _) in parameters.items()}
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for key, (kind, default) in parameters.items()
+        ]
+    )
+    return with_lists(command)
+
+
+def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
+    """The annotation and the default of a field's parameter. Lists are texts with commas, which are not shown."""
+    said = one.metadata
+    words = (said["flag"] or f"--{one.name.replace('_', '-')}").split(" ")
+    shown = partial(typer.Option, *words, help=said["help"], metavar=said["metavar"] or None)
+    default = None if one.default is MISSING else one.default
+    if "Sequence" in kind:
+        return Annotated[str | None, shown()], None
+    if kind.startswith("<class 'bool"):
+        return Annotated[bool, shown()], False
+    if said["parse"] is not None:
+        return Annotated[Any, shown(parser=said["parse"])], default
+    for word, found in (("Path", Path), ("float", float)):
+        if word in kind:
+            return Annotated[found | None, shown()], default
+    if "int" in kind:
+        return Annotated[int | None, shown(parser=whole_number(said["least"]))], default
+    return Annotated[str | None, shown()], default
+
+
+def _value(kind: str, value: Any) -> Any:
+    """What was typed, as the field takes it."""
+    if "Sequence" not in kind:
+        return value
+    words = names(value)
+    return tuple(whole_number()(word) for word in words) if "int" in kind else words
+
+
+@contextmanager
+def spelt(options: type[Any]) -> Iterator[None]:
+    """Errors speak of the options by the names that the command gives them."""
+    try:
+        yield
+    except LaconicError as error:
+        raise BadInput(error.message(partial(spell, names=flags(options)))) from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from laconic._version import __version__
-from laconic.cli import analyze, bench, convert, demo, fit, plan, predict, report
+from laconic.cli import analyze, bench, convert, fit, plan, predict, report
 from laconic.cli.command import Interrupted, with_lists
 from laconic.cli.errors import spell
 from laconic.errors import LaconicError
@@ -22,11 +22,11 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="laconic",
     help="Train on many machines, say less.",
+    cls=bench.Suites,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
-app.command(name="demo")(demo.demo)
 app.command(name="fit")(fit.fit)
 app.command(name="predict")(predict.predict)
 app.command(name="convert")(convert.convert)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from laconic.bench.ranks import barrier
-from laconic.bench.suite import Progress, check_names
+from laconic.bench.suite import Progress
 from laconic.data import SHAPES, BadTable, column_cuts, make
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
@@ -26,6 +26,7 @@ from laconic.glm.solvers.wire import Wire
 from laconic.glm.source import Source
 from laconic.glm.source import load as load_table
 from laconic.measure.solvers import Contender, Copies, SolverRun
+from laconic.options import check_names
 
 SEED = 0
 FP32, BF16 = "sgd fp32", "sgd C"

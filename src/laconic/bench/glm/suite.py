@@ -10,12 +10,13 @@ from typing import Any
 from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
-from laconic.bench.suite import Progress, Suite, check_counts, no_progress, option
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES
 from laconic.errors import InvalidOption, Option
 from laconic.glm.resolve import require_gpu
 from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
+from laconic.options import check_counts, option
 from laconic.report import Column, Presentation, Row, Table, Text, speedups, text, where
 from laconic.report.documents import shape
 from laconic.report.values import names_in, number_in, rows_in, text_in
