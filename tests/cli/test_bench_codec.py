@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from laconic.bench import protocol
@@ -39,3 +40,47 @@ def test_a_wrong_result_is_not_the_users_mistake(tmp_path, monkeypatch):
         main([*FEW, "--output", str(target)])
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def saved(path, values):
+    np.save(path, values, allow_pickle=True)
+    return path
+
+
+def test_errors_on_gradients_of_ones_own(tmp_path_factory, published, printed):
+    folder = tmp_path_factory.mktemp("gradients")
+    files = [saved(folder / f"{name}.npy", np.linspace(-1, 1, 3000).reshape(3, -1)) for name in "ab"]
+    asked = ["bench", "codec", "--error", "--gradient", str(files[0]), "--gradient", str(files[1])]
+    document = published(asked)
+    assert document["suite"] == "codec-error"
+    assert {row["gradient"] for row in document["rows"]} == {"a.npy", "b.npy"}
+    out = printed(asked, columns=100)
+    for word in ("a.npy", "dithered", "EDEN", "best rival"):
+        assert word in out
+
+
+NO_GRADIENTS = {
+    "ints": (np.arange(9), "a gradient is an array of floats, this is one of int64"),
+    "objects": (np.array([None, {}]), "not an .npy file of plain numbers"),
+    "nan": (np.array([1.0, np.nan, np.inf]), "2 of 3 values are not finite"),
+    "zeros": (np.zeros(5, np.float16), "none of 5 values is other than zero"),
+    "empty": (np.zeros(0), "none of 0 values is other than zero"),
+    "missing": (None, "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("name", NO_GRADIENTS)
+def test_files_that_hold_no_gradient(name, tmp_path, capsys):
+    values, message = NO_GRADIENTS[name]
+    path = tmp_path / f"{name}.npy"
+    if values is not None:
+        saved(path, values)
+    assert main(["bench", "codec", "--error", "--gradient", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{path}: {message}" in said.replace("\n", " ")
+    assert "Traceback" not in said
+
+
+def test_a_gradient_is_for_errors(tmp_path, capsys):
+    assert main([*TINY, "--gradient", str(tmp_path / "g.npy")]) == 2
+    assert "--gradient is for errors, not for speed; add --error" in capsys.readouterr().err

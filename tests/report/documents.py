@@ -114,6 +114,19 @@ CODEC = {
     "gb_per_second": 3.0,
     "n_payloads": 4,
 }
+ERROR_ROWS = [
+    {
+        "gradient": gradient,
+        "n": 4096,
+        "kurtosis": 3.0,
+        "contender": name,
+        "ours": ours,
+        "unbiased": True,
+        "curve": [{"config": f"bits={bits}", "bits": bits, "error": scale * 4.0**-bits} for bits in (1, 2, 4)],
+    }
+    for gradient in ("rows", "mine.npy")
+    for name, ours, scale in (("dithered", True, 1.0), ("EDEN", False, 2.0))
+]
 PLAN_ROW = {
     "kind": "glm",
     "problem": "susy",
@@ -140,6 +153,7 @@ def _measured():
 
 DOCUMENTS = _measured() | {
     "analyze": _bench("analyze", TERM, {**TERM, "measured": 0.0}, recipes=[{"recipe": "C", "measured": 1e-3}]),
+    "codec-error": _bench("codec-error", *ERROR_ROWS),
     "decentralised": _bench(
         "decentralised",
         _step("DDP fp32", losses=[2.0, 1.0, 0.5], n_steps=10),

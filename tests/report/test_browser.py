@@ -88,7 +88,8 @@ def test_text_and_curves_stand_out_from_the_ground(width, dark, opened, page):
     assert opened.run(f"{LUMINANCE}(getComputedStyle(document.body).backgroundColor) < 0.5") is dark
 
 
-CHART = "document.querySelector('figure.chart')"
+CHART = "document.querySelector(':not(.panels) > figure.chart')"
+PANELS = "document.querySelector('.panels')"
 
 
 def count(opened, what):
@@ -103,6 +104,23 @@ def test_a_click_on_the_legend_hides_a_curve_and_brings_it_back(opened):
     assert opened.run(f"{button}.getAttribute('aria-pressed')") == "false"
     opened.run(f"{button}.click()")
     assert count(opened, "polyline") == shown
+
+
+def test_panels_share_one_legend_and_their_scales(opened):
+    figures = f"[...{PANELS}.querySelectorAll('figure')]"
+    lines = f"{figures}.map(f => f.querySelectorAll('polyline').length)"
+    ticks = f"{figures}.map(f => [...f.querySelectorAll('text')].map(t => t.textContent))"
+    assert opened.run(lines) == [3, 3]
+    assert opened.run(ticks)[0] == opened.run(ticks)[1]
+    assert opened.run(f"{PANELS}.querySelectorAll('.legend').length") == 1
+    opened.run(f"{PANELS}.querySelector('.legend button').click()")
+    assert opened.run(lines) == [2, 2]
+
+
+def test_a_point_with_a_name_of_its_own_tells_it(opened):
+    opened.run(f"{PANELS}.querySelector('.plot > svg').focus()")
+    opened.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
+    assert opened.run(f"{PANELS}.querySelector('.tip').innerText").startswith("dithered: dithered, bits=1")
 
 
 def test_all_curves_can_be_hidden(opened):

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 
 from laconic import coders as coders_by
+from laconic.bench.error import MEMBERS, ErrorRow, error_rows
+from laconic.bench.gradients import kinds
 from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.survey import NAMES, Scheme, digits_gradient, empirical_entropy, schemes
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
+from laconic.data import read_gradient
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
@@ -44,9 +47,15 @@ class CodecOptions:
     problem: str = option("normal", "normal (random values) or digits (a network's gradient, repeated).")
     schemes: Sequence[str] = option(NAMES, f"Only these: {', '.join(NAMES)}.", metavar="NAME,...")
     coders: Sequence[str] = option(CODERS, f"Only these: {', '.join(CODERS)}.", metavar="NAME,...")
+    error: bool = option(False, "Instead of speed: error against bits, on gradients of several kinds, beside rivals.")
+    gradient: Sequence[str] = option((), "With --error: on gradients of your own instead.", metavar="FILE.npy,...")
 
     def __post_init__(self) -> None:
         check_counts(self)
+        if self.gradient and not self.error:
+            raise InvalidOption(Option("gradient"), " is for errors, not for speed; add ", Option("error", True))
+        for file in self.gradient:
+            read_gradient(file)
         check_names([self.problem], PROBLEMS, "problem")
         check_names(self.coders, CODERS, "coder")
         schemes(self.bucket_size, self.schemes)
@@ -61,6 +70,8 @@ class CodecOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
+        if self.error:
+            return len(kinds(self.gradient)) * (2 + len(MEMBERS))
         return 1 + len(schemes(self.bucket_size, self.schemes)) + len(coder_cases(self.bucket_size, self.coders))
 
 
@@ -126,8 +137,10 @@ class Row:
         return self.bits_per_coordinate / self.entropy
 
 
-def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row]:
+def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row] | list[ErrorRow]:
     """Baselines, then codecs and bare kernels of each scheme, then coders on one core; every result is checked."""
+    if options.error:
+        return error_rows(options.gradient, options.size, progress)
     v = values(options.problem, options.size)
     scratch = torch.zeros_like(v)
     progress("baselines")
@@ -371,6 +384,8 @@ SUITE = Suite(
     codec_rows,
     """Speed and size of every scheme and coder, next to a torch copy of the same values.
 
-    Takes a few minutes at the default size. Every operation is checked before it is timed.
+    Takes a few minutes at the default size. Every operation is checked before it is timed. With --error: what each
+    loses at equal bytes, beside EDEN, natural compression, uint8, float8 and casts, in less than a minute.
     """,
+    document=lambda options: "codec-error" if options.error else "codec",
 )

@@ -6,6 +6,7 @@ Nothing is downloaded or unpickled.
 
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
+from laconic.data.npy import read_gradient
 from laconic.data.partition import column_cuts, column_weights, take_columns
 from laconic.data.read import Description, convert, describe, read, stream
 from laconic.data.rows import RowStream, collect, rows_of
@@ -34,6 +35,7 @@ __all__ = [
     "make",
     "open_store",
     "read",
+    "read_gradient",
     "read_libsvm",
     "rows_of",
     "scan_libsvm",

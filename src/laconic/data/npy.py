@@ -115,3 +115,24 @@ def _numbers(path: Path, array: Array) -> Array:
     if array.dtype.kind not in "biuf":
         raise BadTable(f"{path}: expected numbers, found an array of {array.dtype}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def read_gradient(path: AnyPath) -> torch.Tensor:
+    """A gradient that was saved by `np.save`: floats of any shape, as one row (n,) of float32.
+
+    Raises `MalformedFile` if the file is missing or no such array, `BadTable` if its values cannot be sent.
+    """
+    try:
+        found = _npy(Path(path))
+    except FileNotFoundError as error:
+        raise MalformedFile(path, "there is no such file") from error
+    if found.dtype.kind != "f":
+        hint = "save it by np.save(path, gradient.float().cpu().numpy())"
+        raise BadTable(f"{path}: a gradient is an array of floats, this is one of {found.dtype}; {hint}")
+    v = torch.from_numpy(found.astype(np.float32).reshape(-1))
+    n_finite = int(v.isfinite().sum())
+    if n_finite < v.numel():
+        raise BadTable(f"{path}: {v.numel() - n_finite} of {v.numel()} values are not finite numbers of float32")
+    if not bool(v.any()):
+        raise BadTable(f"{path}: none of {v.numel()} values is other than zero, so that errors have no measure")
+    return v

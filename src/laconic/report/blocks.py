@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from laconic.report.values import Unit, shown
 
@@ -119,19 +120,23 @@ MOST_POINTS = 400
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A name, and points that map keys of axes to numbers.
+    """A name, and points that map keys of axes to numbers, and "label" to what to call the point, if that has a name.
 
     ink  which colour and dash: the same for the same contender all over a section
     """
 
     name: str
-    points: Sequence[Mapping[str, float | None]]
+    points: Sequence[Mapping[str, Any]]
     ink: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Curves of one quantity over axes to choose from."""
+    """Curves of one quantity over axes to choose from.
+
+    log, log_x  whether the scales are logarithmic at first
+    panel       whether it stands beside its neighbours, on the same scales and with one legend
+    """
 
     title: str
     y: Axis
@@ -139,6 +144,8 @@ class Curves:
     axes: Sequence[Axis] = AXES
     log: bool = False
     note: str = ""
+    log_x: bool = False
+    panel: bool = False
 
     def used_axes(self) -> list[Axis]:
         """Axes that at least one curve gets along."""
@@ -165,7 +172,7 @@ class Section:
     tag: str = ""
 
 
-def thinned(points: Sequence[Mapping[str, float | None]], most: int = MOST_POINTS) -> list[Mapping[str, float | None]]:
+def thinned(points: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> list[Mapping[str, Any]]:
     """At most `most` of the points, evenly, the first and the last among them.
 
     >>> [p["iteration"] for p in thinned([{"iteration": i} for i in range(10)], 4)]

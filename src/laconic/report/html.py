@@ -6,7 +6,7 @@ they need no script.
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -72,6 +72,7 @@ def chart_data(chart: Curves) -> dict[str, Any]:
     return {
         "title": chart.title,
         "log": chart.log,
+        "logX": chart.log_x,
         "y": {"key": chart.y.key, "name": chart.y.name, "unit": chart.y.unit},
         "axes": [{"key": axis.key, "name": axis.name, "unit": axis.unit} for axis in axes],
         "curves": [
@@ -81,9 +82,10 @@ def chart_data(chart: Curves) -> dict[str, Any]:
     }
 
 
-def _points(chart: Curves, points: Any, axes: Sequence[Any]) -> Iterator[list[float | None]]:
+def _points(chart: Curves, points: Any, axes: Sequence[Any]) -> Iterator[list[Any]]:
     for point in thinned(points):
-        yield [_rounded(point.get(chart.y.key)), *(_rounded(point.get(axis.key)) for axis in axes)]
+        numbers = [_rounded(point.get(key)) for key in (chart.y.key, *(axis.key for axis in axes))]
+        yield [*numbers, point["label"]] if "label" in point else numbers
 
 
 def _rounded(x: float | None) -> float | None:
@@ -93,10 +95,12 @@ def _rounded(x: float | None) -> float | None:
 
 def _section(i: int, section: Section, charts: list[Curves]) -> str:
     parts = []
-    for one in section.blocks:
-        parts.append(block(one, len(charts)))
-        if isinstance(one, Curves):
-            charts.append(one)
+    for panels, some in groupby(section.blocks, key=lambda one: isinstance(one, Curves) and one.panel):
+        made = []
+        for one in some:
+            made.append(block(one, len(charts)))
+            charts += [one] if isinstance(one, Curves) else []
+        parts += [f'<div class="panels">{"".join(made)}</div>'] if panels else made
     about = f'<p class="about">{esc(section.about)}</p>' if section.about else ""
     inside = "\n".join(parts)
     tag = f' <span class="tag">{esc(section.tag)}</span>' if section.tag else ""
@@ -193,11 +197,14 @@ def bars(one: Bars) -> str:
 
 
 def curves(one: Curves, chart: int) -> str:
-    """The place of a chart that the script draws, and the ends of its curves."""
+    """The place of a chart that the script draws, and the ends of its curves; of a panel, only the place."""
+    said = "The curves are drawn by a script; without it, " + (
+        "see the table." if one.panel else "here are their ends."
+    )
     return (
         f'<figure class="chart" data-chart="{chart}"><figcaption>{esc(one.title)}</figcaption>'
-        '<noscript><p class="note">The curves are drawn by a script; without it, here are their ends.</p></noscript>'
-        f"{_note(one.note)}{grid(ends(one))}</figure>"
+        f'<noscript><p class="note">{said}</p></noscript>'
+        f"{_note(one.note)}{'' if one.panel else grid(ends(one))}</figure>"
     )
 
 
@@ -206,7 +213,7 @@ def ends(one: Curves) -> Grid:
     axes = [*one.used_axes(), one.y]
     rows = []
     for curve in one.curves:
-        last = next((p for p in reversed(curve.points) if p.get(one.y.key) is not None), {})
+        last: Mapping[str, Any] = next((p for p in reversed(curve.points) if p.get(one.y.key) is not None), {})
         rows.append([Cell(curve.name), *(Cell.of(last.get(axis.key), axis.unit, 4) for axis in axes)])
     return Grid("The end of each curve", ["curve", *(axis.name for axis in axes)], rows, folded=True)
 

@@ -88,23 +88,23 @@
 
   // ---- charts
 
-  class Chart {
-    constructor(figure, data) {
-      Object.assign(this, { data, axis: 0, logX: false, logY: data.log, hidden: new Set(), place: null });
-      const caption = figure.querySelector("figcaption");
-      this.plot = element("div", { class: "plot" });
+  /** What is chosen in a chart, or in panels that stand together: axis, scales and curves that are hidden. */
+  class View {
+    constructor(data) {
+      Object.assign(this, { axis: 0, logX: data.logX, logY: data.log, hidden: new Set(), charts: [] });
       this.legend = element("div", { class: "legend", role: "group", "aria-label": "Curves to show" });
       this.controls = element("div", { class: "controls" });
-      caption.after(this.controls, this.legend, this.plot);
-      this.tip = element("div", { class: "tip", role: "status" });
-      this.makeControls();
-      this.makeLegend();
-      new ResizeObserver(() => this.draw()).observe(this.plot);
+      this.makeControls(data);
+      this.makeLegend(data);
     }
 
-    makeControls() {
+    draw() {
+      this.charts.forEach((chart) => chart.draw());
+    }
+
+    makeControls(data) {
       const axes = element("div", { role: "group", "aria-label": "Horizontal axis" }, this.controls);
-      const buttons = this.data.axes.map((axis, i) => button(axis.name, i === 0, axes, () => {
+      const buttons = data.axes.map((axis, i) => button(axis.name, i === 0, axes, () => {
         this.axis = i;
         buttons.forEach((b, j) => b.setAttribute("aria-pressed", i === j));
         this.draw();
@@ -119,11 +119,11 @@
       }
     }
 
-    makeLegend() {
-      this.data.curves.forEach((curve, i) => {
+    makeLegend(data) {
+      data.curves.forEach((curve) => {
         const made = button("", true, this.legend, () => {
-          this.hidden.has(i) ? this.hidden.delete(i) : this.hidden.add(i);
-          made.setAttribute("aria-pressed", !this.hidden.has(i));
+          this.hidden.delete(curve.name) || this.hidden.add(curve.name);
+          made.setAttribute("aria-pressed", !this.hidden.has(curve.name));
           this.draw();
         });
         const sample = drawn("svg", { width: 24, height: 10, "aria-hidden": "true" }, made);
@@ -131,42 +131,54 @@
         element("span", {}, made, curve.name);
       });
     }
+  }
+
+  class Chart {
+    constructor(figure, data, view) {
+      Object.assign(this, { data, view, place: null });
+      this.plot = element("div", { class: "plot" });
+      this.tip = element("div", { class: "tip", role: "status" });
+      figure.querySelector("figcaption").after(this.plot);
+      view.charts.push(this);
+      new ResizeObserver(() => this.draw()).observe(this.plot);
+    }
 
     /** Curves that are shown, as lists of points {x, y, all} that the scales can place. */
     visible() {
+      const { axis, logX, logY, hidden } = this.view;
       const fits = (v, log) => v !== null && (!log || v > 0);
-      return this.data.curves.flatMap((curve, i) => (this.hidden.has(i) ? [] : [{
+      return this.data.curves.flatMap((curve) => (hidden.has(curve.name) ? [] : [{
         curve,
         points: curve.points
-          .map((all) => ({ x: all[1 + this.axis], y: all[0], all }))
-          .filter((p) => fits(p.x, this.logX) && fits(p.y, this.logY)),
+          .map((all) => ({ x: all[1 + axis], y: all[0], all }))
+          .filter((p) => fits(p.x, logX) && fits(p.y, logY)),
       }])).filter((shownCurve) => shownCurve.points.length);
     }
 
     draw() {
-      const width = this.plot.clientWidth, height = width < 500 ? 260 : 340;
+      const width = this.plot.clientWidth, height = width < 500 && this.view.charts.length === 1 ? 260 : 340;
       if (!width) return;
       this.plot.replaceChildren();
       this.tip.replaceChildren();
       this.place = null;
-      const label = `${this.data.title}: ${this.data.y.name} over ${this.data.axes[this.axis].name}`;
+      const label = `${this.data.title}: ${this.data.y.name} over ${this.data.axes[this.view.axis].name}`;
       this.svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, "aria-label": label }, this.plot);
       this.plot.append(this.tip);
       const curves = this.visible();
       if (!curves.length) {
-        drawn("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, this.svg, this.hidden.size ? "No curve is shown" : "Nothing to show on this scale");
+        drawn("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, this.svg, this.view.hidden.size ? "No curve is shown" : "Nothing to show on this scale");
         return;
       }
-      this.drawScales(curves, width, height);
+      this.drawScales(this.view.charts.flatMap((chart) => chart.visible()), width, height);
       this.drawCurves(curves);
       this.listen();
     }
 
     drawScales(curves, width, height) {
       const xs = curves.flatMap((c) => c.points.map((p) => p.x)), ys = curves.flatMap((c) => c.points.map((p) => p.y));
-      const axis = this.data.axes[this.axis], [left, right, top, bottom] = [60, width - 16, 24, height - 40];
-      this.x = scale(xs, this.logX, left, right);
-      this.y = scale(ys, this.logY, bottom, top);
+      const axis = this.data.axes[this.view.axis], [left, right, top, bottom] = [60, width - 16, 24, height - 40];
+      this.x = scale(xs, this.view.logX, left, right);
+      this.y = scale(ys, this.view.logY, bottom, top);
       for (const t of this.y.ticks) {
         const y = this.y.at(t);
         drawn("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }, this.svg);
@@ -223,7 +235,8 @@
       if (!spot) return;
       this.cursor.setAttribute("cx", spot.px);
       this.cursor.setAttribute("cy", spot.py);
-      element("strong", {}, this.tip, spot.curve.name);
+      const label = spot.all[1 + this.data.axes.length];
+      element("strong", {}, this.tip, label ? `${spot.curve.name}: ${label}` : spot.curve.name);
       element("div", {}, this.tip, `${this.data.y.name}: ${shown(spot.y, this.data.y.unit, 5)}`);
       this.data.axes.forEach((axis, i) => element("div", {}, this.tip, `${axis.name}: ${shown(spot.all[1 + i], axis.unit)}`));
       const room = this.plot.clientWidth - this.tip.offsetWidth;
@@ -258,7 +271,16 @@
   }
 
   const charts = JSON.parse(document.getElementById("charts").textContent);
-  document.querySelectorAll("figure[data-chart]").forEach((figure) => new Chart(figure, charts[figure.dataset.chart]));
+  const shared = new Map(); // views of panels that stand together
+  document.querySelectorAll("figure[data-chart]").forEach((figure) => {
+    const data = charts[figure.dataset.chart], panels = figure.closest(".panels");
+    const view = shared.get(panels) ?? new View(data);
+    if (panels && !shared.has(panels)) {
+      shared.set(panels, view);
+      panels.prepend(view.controls, view.legend);
+    } else if (!panels) figure.querySelector("figcaption").after(view.controls, view.legend);
+    new Chart(figure, data, view);
+  });
   document.querySelectorAll("table.sortable").forEach(sortable);
   if (window.innerWidth < 1088) document.querySelector("nav details").removeAttribute("open");
 })();

@@ -147,10 +147,12 @@ def speedups(over: str, key: str = "speedup_over_fp32", **more: Any) -> BarChart
 class LineChart:
     """A quantity of each row over iterations, seconds and bytes. A row keeps its colour in all charts of a document.
 
-    points  the key of a row's points, each a mapping with "iteration", "seconds", "bytes" and the quantity; or what
-            makes these of the row
+    points  the key of a row's points, each a mapping with "iteration", "seconds", "bytes" (or what `axes` say) and the
+            quantity, and maybe a "label"; or what makes these of the row
     name    the key of a curve's name
     by      a key: one chart for each of its values
+    panels  whether these charts stand side by side, on the same scales and with one legend
+    rows    which rows to show, or rows made of them; a number under "ink" says how a curve is drawn
     """
 
     y: b.Axis
@@ -161,23 +163,30 @@ class LineChart:
     log: bool = False
     note: str = ""
     of: str = "rows"
+    axes: Sequence[b.Axis] = b.AXES
+    log_x: bool = False
+    panels: bool = False
+    rows: Rows = list
 
     def blocks(self, document: Row) -> list[b.Block]:
-        rows = rows_in(document, self.of)
+        rows = list(self.rows(rows_in(document, self.of)))
         inks = {name: i for i, name in enumerate(names_in(rows, self.name))}
+        inks |= {text_in(row, self.name): int(ink) for row in rows if (ink := number_in(row, "ink")) is not None}
         made: list[b.Block] = []
         for group in names_in(rows, self.by) if self.by else [""]:
             here = [row for row in rows if not self.by or text_in(row, self.by) == group]
             named = [(text_in(row, self.name), self._points(row)) for row in here]
             curves = [b.Curve(name or "?", points, inks[name]) for name, points in named if points]
-            title = ": ".join(filter(None, [group, self.title or self.y.name]))
-            made += [b.Curves(title, self.y, curves, log=self.log, note=self.note)] if curves else []
+            title = group if self.panels else ": ".join(filter(None, [group, self.title or self.y.name]))
+            chart = b.Curves(title, self.y, curves, self.axes, self.log, self.note, self.log_x, self.panels)
+            made += [chart] if curves else []
         return made
 
-    def _points(self, row: Row) -> list[dict[str, float | None]]:
+    def _points(self, row: Row) -> list[dict[str, Any]]:
         found = self.points(row) if callable(self.points) else rows_in(row, self.points)
-        keys = [*(axis.key for axis in b.AXES), self.y.key]
-        points = [{key: number_in(point, key) for key in keys} for point in found]
+        keys = [*(axis.key for axis in self.axes), self.y.key]
+        labels = [{"label": text_in(point, "label")} if "label" in point else {} for point in found]
+        points = [{key: number_in(p, key) for key in keys} | label for p, label in zip(found, labels, strict=True)]
         return points if any(point[self.y.key] is not None for point in points) else []
 
 
