@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import torch
 
-from laconic import Elias, ErrorFeedback, Identity, coders
+from laconic import Elias, ErrorFeedback, Identity, Rotated, coders
 from laconic.quantizers import SCHEMES, Bucketed
 
 STATELESS = [example for scheme in SCHEMES for example in scheme.examples()]
 IDENTITIES = [quantizer for quantizer in STATELESS if isinstance(quantizer, Identity)]
 BUCKETED = [quantizer for quantizer in STATELESS if isinstance(quantizer, Bucketed)]
+FIXED_WIDTH = [quantizer for quantizer in STATELESS if isinstance(quantizer, Bucketed | Rotated)]
 UNBIASED = [quantizer for quantizer in BUCKETED if quantizer.unbiased]
 ENDS = [inner for scheme in SCHEMES for inner in {scheme.examples()[0]: 0, scheme.examples()[-1]: 0}]
 WITH_MEMORY = [ErrorFeedback(inner) for inner in ENDS]
@@ -61,7 +62,7 @@ def with_bucket(quantizer, bucket_size: int):
     """The same quantizer with another bucket size; `Identity` has none."""
     if isinstance(quantizer, ErrorFeedback):
         return ErrorFeedback(with_bucket(quantizer.inner, bucket_size))
-    return replace(quantizer, bucket_size=bucket_size) if isinstance(quantizer, Bucketed) else quantizer
+    return replace(quantizer, bucket_size=bucket_size) if isinstance(quantizer, Bucketed | Rotated) else quantizer
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

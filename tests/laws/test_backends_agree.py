@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from members import BUCKETED, DTYPES, SIZES_AND_BUCKETS, inputs, named, same_bits, with_bucket
+from members import BUCKETED, DTYPES, FIXED_WIDTH, SIZES_AND_BUCKETS, inputs, named, same_bits, with_bucket
 
 from laconic import BackendUnavailable, Codec, Stream
 from laconic.kernels import select
@@ -48,7 +48,7 @@ def same_kernels(quantizer, v, bucket_size, case):
         assert same_bits(NUMBA.pack(symbols, grid.bits, bucket_size), data), case
 
 
-@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+@pytest.mark.parametrize("quantizer", **named(FIXED_WIDTH))
 def test_fused_kernels_are_what_they_fuse(quantizer):
     for n, bucket_size in ((20_001, 8192), (999, 10)):
         scheme, v = with_bucket(quantizer, bucket_size), inputs(n)["heavy tail"]
@@ -60,7 +60,7 @@ def test_fused_kernels_are_what_they_fuse(quantizer):
             assert torch.equal(*sums), (n, weight)
 
 
-@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+@pytest.mark.parametrize("quantizer", **named(FIXED_WIDTH))
 def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer):
     for (n, bucket_size), backend in itertools.product(
         [(0, 8), (1, 8), (999, 10), (20_001, 8192)], ("reference", "cpu")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from members import ENDS, STATELESS, with_bucket
+from members import ENDS, FIXED_WIDTH, STATELESS, with_bucket
 
 from laconic import Codec, FixedWidth, Payload, Stream, TableRANS
 from laconic.codec import HEADER_BYTES, VERSION, codec
 from laconic.coders import CODERS
-from laconic.quantizers import SCHEMES, Bucketed
+from laconic.quantizers import SCHEMES
 
 GOLDEN = Path(__file__).parent / "golden_bytes.json"
 VERSION_1 = json.loads(GOLDEN.with_name("version_1_bodies.json").read_text())
@@ -28,7 +28,7 @@ STREAM = Stream(seed=1, rank=2, step=3, tensor="weight")
 def codecs() -> dict[str, Codec]:
     """Every quantizer at fixed width, and the first and last configuration of each scheme with every coder."""
     made = [Codec(quantizer) for quantizer in STATELESS]
-    coded = [quantizer for quantizer in ENDS if isinstance(quantizer, Bucketed)]
+    coded = [quantizer for quantizer in ENDS if quantizer in FIXED_WIDTH]
     made += [Codec(quantizer, coder()) for quantizer in coded for coder in CODERS.values() if coder is not FixedWidth]
     made = [replace(member, quantizer=with_bucket(member.quantizer, 40)) for member in made]
     return {f"{member.quantizer} {member.coder.name}": member for member in made}

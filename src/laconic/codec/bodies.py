@@ -1,6 +1,7 @@
-"""Four ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
+"""Five ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
 
 Fused      one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
+Rotating   the same for rotated buckets
 Raw        values in float32 or bfloat16, as they are
 Tabled     dithered values, rounded and entropy-coded by one kernel
 Stepwise   anything else: quantize, then code; decode, then dequantize
@@ -19,7 +20,8 @@ from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth, SymbolCoder, TableRANS
 from laconic.kernels import Backend, DitherBackend, Stream
 from laconic.kernels import select as _select
-from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer
+from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
+from laconic.quantizers.rotated import kernels_for
 
 select = lru_cache(maxsize=64)(_select)
 """The backend by name and device; asked for with every payload, and finding a module takes a while."""
@@ -30,6 +32,8 @@ def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
     core = quantizer.core
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Bucketed):
         return Fused(quantizer, layout, backend, core)
+    if isinstance(layout.coder, FixedWidth) and isinstance(core, Rotated):
+        return Rotating(quantizer, layout, backend, core)
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Identity):
         return Raw(quantizer, layout, backend, core)
     if isinstance(layout.coder, TableRANS) and isinstance(core, Dithered):
@@ -135,6 +139,41 @@ class Fused(Body):
 
 
 @dataclass(frozen=True, slots=True)
+class Rotating(Body):
+    """One kernel rotates, rounds and packs, one unpacks, rotates back and adds. On a GPU, both run on the host."""
+
+    core: Rotated
+
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+        core, n = self.core, v.numel()
+        kernels, device = kernels_for(self.backend, v.device)
+        data = self.layout.new(n, device, out if v.device == device else None, key=stream.key)
+        kernels.rotate_pack(v.to(device), core.bits, core.bucket_size, stream.key, *self.layout.split(data, n))
+        if v.device == device:
+            return data
+        return data.to(v.device) if out is None else out.copy_(data)
+
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        self._unpack([Payload(data)], out, weight, accumulate)
+
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
+        """In one pass over `out`."""
+        self._unpack(payloads, out, weight, False)
+
+    def _unpack(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, accumulate: bool) -> None:
+        if not payloads or not out.numel():
+            out.zero_()
+            return
+        kernels, device = kernels_for(self.backend, out.device)
+        keys = [payload.header.stream_key for payload in payloads]
+        scales, coded = self.layout.split_rows([Payload(payload.data.to(device)) for payload in payloads], out.numel())
+        target = out.to(device)
+        kernels.unpack_rotate(coded, scales, keys, self.core.bits, self.core.bucket_size, target, weight, accumulate)
+        if target is not out:
+            out.copy_(target)
+
+
+@dataclass(frozen=True, slots=True)
 class Raw(Body):
     """A copy, or a cast to bfloat16 and back."""
 
@@ -163,7 +202,7 @@ class Tabled(Body):
         kernels = cast(DitherBackend, self._kernels(given.device))
         steps, shape = self.core.steps(given, self.backend)
         made = self.coder.encode_values(given, steps, self.core.bucket_size, stream.key, shape, kernels)
-        data = layout.new_with_key(n, given.device, made.numel(), stream.key)
+        data = layout.new(n, given.device, None, made.numel(), stream.key)
         norms, coded = layout.split(data, n)
         norms.copy_(steps)
         coded.copy_(made)
@@ -193,7 +232,7 @@ class Stepwise(Body):
         layout, n = self.layout, v.numel()
         quantized = self.core.quantize(v, stream, backend=self.backend)
         made = self.coder.encode(quantized.symbols, layout.shape(n), self._kernels(v.device))
-        data = layout.new(n, v.device, out, made.numel())
+        data = layout.new(n, v.device, out, made.numel(), quantized.key)
         norms, coded = layout.split(data, n)
         norms.copy_(quantized.norms)
         coded.copy_(made)
@@ -203,7 +242,8 @@ class Stepwise(Body):
         layout, n = self.layout, out.numel()
         norms, coded = layout.split(data, n)
         symbols = self.coder.decode(coded, layout.shape(n), self._kernels(data.device))
-        values = self.core.dequantize(Quantized(symbols, norms), weight=weight, backend=self.backend)
+        key = Payload(data).header.stream_key if self.core.draws_again else 0
+        values = self.core.dequantize(Quantized(symbols, norms, key), weight=weight, backend=self.backend)
         if accumulate:
             out.add_(values)
         else:

@@ -94,23 +94,28 @@ class Layout:
             self._frames[n] = made
         return made
 
-    def new_with_key(self, n: int, device: torch.device, coded_bytes: int, key: int) -> torch.Tensor:
-        """A payload's bytes with a header that holds the key of random numbers; new memory."""
-        header = bytearray(self.header(n, coded_bytes, key).to_bytes())
-        out = torch.empty(self.first_coded(n) + coded_bytes, dtype=torch.uint8, device=device)
-        out[:HEADER_BYTES] = torch.frombuffer(header, dtype=torch.uint8).to(device)
-        return out
-
     def new(
-        self, n: int, device: torch.device, out: torch.Tensor | None = None, coded_bytes: int | None = None
+        self,
+        n: int,
+        device: torch.device,
+        out: torch.Tensor | None = None,
+        coded_bytes: int | None = None,
+        key: int = 0,
     ) -> torch.Tensor:
-        """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes."""
+        """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes.
+
+        key  of the random numbers, where the decoder draws them again
+        """
         header, n_bytes = self.frame(n, coded_bytes)
         if out is None:
             out = torch.empty(n_bytes, dtype=torch.uint8, device=device)
         else:
             _require_row(out, n_bytes, device)
-        out[:HEADER_BYTES] = _row(header, device)
+        if self.quantizer.draws_again:
+            header = self.header(n, n_bytes - self.first_coded(n), key).to_bytes()
+            out[:HEADER_BYTES] = torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device)
+        else:
+            out[:HEADER_BYTES] = _row(header, device)
         return out
 
     def split(self, data: torch.Tensor, n: int) -> Parts:

@@ -1,6 +1,15 @@
 """Kernels: arrays in, arrays out. `reference` is the specification; `cpu` and `gpu` must agree with it bit for bit."""
 
-from laconic.kernels.backend import BACKENDS, Backend, Blocks, DitherBackend, FeedbackBackend, Number, select
+from laconic.kernels.backend import (
+    BACKENDS,
+    Backend,
+    Blocks,
+    DitherBackend,
+    FeedbackBackend,
+    Number,
+    RotationBackend,
+    select,
+)
 from laconic.kernels.grid import Grid, Norm, Rounding
 from laconic.kernels.stream import Stream
 
@@ -13,6 +22,7 @@ __all__ = [
     "Grid",
     "Norm",
     "Number",
+    "RotationBackend",
     "Rounding",
     "Stream",
     "select",

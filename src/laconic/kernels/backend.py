@@ -122,6 +122,38 @@ class DitherBackend(Backend, Protocol):
         """out = weight * values, or out += the same; returns the first corrupt block or -1."""
 
 
+class RotationBackend(Backend, Protocol):
+    """A backend that also rotates buckets at random; `reference/rotation.py` explains how."""
+
+    def rotate_quantize(
+        self, v: torch.Tensor, bits: int, bucket_size: int, key: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
+
+    def rotate_dequantize(
+        self, symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
+    ) -> torch.Tensor:
+        """Symbols back to float32 values."""
+
+    def rotate_pack(
+        self, v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+    ) -> None:
+        """`rotate_quantize` and `pack` in one pass over memory."""
+
+    def unpack_rotate(
+        self,
+        data: torch.Tensor,
+        scales: torch.Tensor,
+        keys: list[int],
+        bits: int,
+        bucket_size: int,
+        out: torch.Tensor,
+        weight: float,
+        accumulate: bool,
+    ) -> None:
+        """out = weight * sum of the values of P payloads with these keys, or out += the same, in one pass."""
+
+
 @runtime_checkable
 class FeedbackBackend(Protocol):
     """A backend that also rounds, packs and updates an error memory in one pass over memory."""

@@ -11,11 +11,12 @@ from laconic.quantizers.error_feedback import ErrorFeedback
 from laconic.quantizers.identity import Identity
 from laconic.quantizers.nuqsgd import NUQSGD
 from laconic.quantizers.qsgd import QSGD, QSGDInf
+from laconic.quantizers.rotated import Rotated
 from laconic.quantizers.sign import Sign
 
-__all__ = ["NUQSGD", "QSGD", "Dithered", "ErrorFeedback", "Identity", "QSGDInf", "Sign"]
+__all__ = ["NUQSGD", "QSGD", "Dithered", "ErrorFeedback", "Identity", "QSGDInf", "Rotated", "Sign"]
 
-SCHEMES: tuple[type[Quantizer], ...] = (Identity, NUQSGD, QSGD, QSGDInf, Sign, Dithered)
+SCHEMES: tuple[type[Quantizer], ...] = (Identity, NUQSGD, QSGD, QSGDInf, Sign, Dithered, Rotated)
 """All that make symbols, by their number on the wire."""
 BY_NAME: dict[str, Callable[..., Quantizer]] = {
     **{dtype: partial(Identity, dtype) for dtype in ("fp32", "bf16")},

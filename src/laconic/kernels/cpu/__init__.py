@@ -17,6 +17,7 @@ from laconic.kernels.cpu.fused import (
 )
 from laconic.kernels.cpu.prefix import huffman_decode, huffman_encode
 from laconic.kernels.cpu.rans import rans_decode, rans_encode
+from laconic.kernels.reference.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 
 __all__ = [
     "cell_moments",
@@ -34,8 +35,12 @@ __all__ = [
     "quantize_pack",
     "rans_decode",
     "rans_encode",
+    "rotate_dequantize",
+    "rotate_pack",
+    "rotate_quantize",
     "scale",
     "scale_by_root",
     "unpack",
     "unpack_dequantize",
+    "unpack_rotate",
 ]

@@ -8,6 +8,7 @@ from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.norms import norms
 from laconic.kernels.reference.packing import pack, unpack
 from laconic.kernels.reference.rans import rans_decode, rans_encode
+from laconic.kernels.reference.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 from laconic.kernels.reference.rounding import dequantize, quantize
 
 __all__ = [
@@ -26,8 +27,12 @@ __all__ = [
     "quantize_pack",
     "rans_decode",
     "rans_encode",
+    "rotate_dequantize",
+    "rotate_pack",
+    "rotate_quantize",
     "scale",
     "scale_by_root",
     "unpack",
     "unpack_dequantize",
+    "unpack_rotate",
 ]

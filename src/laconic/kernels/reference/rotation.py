@@ -1,0 +1,181 @@
+"""Rotation of each bucket, rounding to the levels that suit a Gaussian, and back: the specification.
+
+A bucket x of m values and Euclidean norm ‖x‖ is rotated by y = R x / ‖x‖ in two rounds. With p the largest power of
+two that is not above m, H the Hadamard matrix of order p and s, s' random signs:
+
+    the first p values   w ← H (s · w) / √p
+    the last p values    w ← H (s' · w) / √p
+
+Each round is orthogonal. Where m is a power of two both take the whole bucket: one round makes a bucket with one large
+value a row of ± the same magnitude, the second makes of it what a bucket of any values becomes, nearly a Gaussian.
+
+The level of a value is that of LEVELS nearest to z = √m |y|, and the scale that is sent is
+
+    σ = ‖x‖ √m / Σ z · level        so that x̂ = R⁻¹(± level · σ) has ⟨x, x̂⟩ = ‖x‖²
+
+H is computed in place by stages h = 1, 2, 4, …, p/2, which replace values i and i + h (i without bit h) by their sum
+and difference, in float32. Value i of a round has the sign that bit 31 − ⌊i/16⌋ mod 32 of `hash32` says, at the offset
+16 (2 ⌊i/512⌋ + round) + i mod 16 of the bucket's key: a row of 16 hashes serves 512 values.
+
+A bucket of norm zero has scale zero, one of a non-finite norm has that norm as its scale; symbols are zero in both.
+"""
+
+import math
+from itertools import pairwise
+
+import torch
+
+from laconic.kernels.grid import Norm
+from laconic.kernels.reference.norms import norms
+from laconic.kernels.reference.packing import pack, unpack
+from laconic.kernels.reference.random import bucket_keys, hash32
+from laconic.kernels.reference.rounding import range_guard
+
+LEVELS = {
+    2: (0.4527800, 1.5104176),
+    3: (0.2450942, 0.7560053, 1.3439093, 2.1519457),
+    4: (0.1283950, 0.3880483, 0.6567591, 0.9423405, 1.2562312, 1.6180464, 2.0690172, 2.7325896),
+}
+"""By bits: the positive levels of the quantizer of least squared error for a standard Gaussian (Max 1960)."""
+LANES, ROW = 16, 512
+"""Values that a row of hashes is wide, and those it has signs for."""
+
+
+def thresholds(bits: int) -> tuple[float, ...]:
+    """Between neighbouring levels."""
+    levels = LEVELS[bits]
+    return tuple((a + b) / 2 for a, b in pairwise(levels))
+
+
+def order(m: int) -> int:
+    """The largest power of two that is not above m ≥ 1."""
+    return 1 << (m.bit_length() - 1)
+
+
+def root(m: int) -> float:
+    """√m, rounded to float32."""
+    return float(torch.tensor(math.sqrt(m), dtype=torch.float32))
+
+
+def signs(key: int, first: int, n_buckets: int, p: int, turn: int, device: torch.device) -> torch.Tensor:
+    """± 1 (n_buckets, p) for round `turn` of the buckets from `first` on."""
+    k0, k1 = (half[first:, None] for half in bucket_keys(key, first + n_buckets, device))
+    i = torch.arange(p, device=device)
+    bits = hash32(LANES * (2 * (i // ROW) + turn) + i % LANES, k0, k1)
+    return 1.0 - 2.0 * (bits >> (31 - i // LANES % 32) & 1).float()
+
+
+def hadamard(x: torch.Tensor) -> torch.Tensor:
+    """H x of each row (rows, p) float32, without a factor."""
+    rows, p = x.shape
+    h = 1
+    while h < p:
+        a, b = x.view(rows, p // (2 * h), 2, h).unbind(2)
+        x = torch.stack([a + b, a - b], 2).view(rows, p)
+        h *= 2
+    return x
+
+
+def rotate(x: torch.Tensor, key: int, first: int) -> torch.Tensor:
+    """R x of each row (rows, m) float32; row 0 is bucket `first`."""
+    (rows, m), y = x.shape, x.clone()
+    p = order(m)
+    for turn, part in enumerate((slice(0, p), slice(m - p, m))):
+        s = signs(key, first, rows, p, turn, x.device)
+        y[:, part] = hadamard(y[:, part] * s) * (1 / root(p))
+    return y
+
+
+def rotate_back(y: torch.Tensor, key: int, first: int) -> torch.Tensor:
+    """R⁻¹ y of each row."""
+    (rows, m), x = y.shape, y.clone()
+    p = order(m)
+    for turn, part in ((1, slice(m - p, m)), (0, slice(0, p))):
+        s = signs(key, first, rows, p, turn, y.device)
+        x[:, part] = hadamard(x[:, part] * (1 / root(p))) * s
+    return x
+
+
+def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values (n,) to symbols (n,) uint8, sign << (bits − 1) | level, and scales (n_buckets,) float32."""
+    whole = norms(v, bucket_size, Norm.L2)
+    parts = [
+        _quantize(v[start:stop].float().view(-1, m), whole[b : b + rows], bits, key, b)
+        for b, rows, m, start, stop in _parts(v.numel(), bucket_size)
+    ]
+    if not parts:
+        return torch.empty(0, dtype=torch.uint8, device=v.device), whole
+    symbols, scales = zip(*parts, strict=True)
+    return torch.cat(symbols), torch.cat(scales)
+
+
+def _quantize(
+    x: torch.Tensor, norm: torch.Tensor, bits: int, key: int, first: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of buckets (rows, m) of one size."""
+    m, usable, guard = x.shape[1], torch.isfinite(norm) & (norm > 0), range_guard(norm)
+    inverse = torch.where(usable, 1 / (norm * guard), 0.0)
+    t = torch.where(usable[:, None], x, 0.0) * guard[:, None] * inverse[:, None]
+    y = rotate(t, key, first)
+    z = y.abs() * root(m)
+    levels = torch.tensor(LEVELS[bits], dtype=torch.float32, device=x.device)
+    marks = torch.tensor(thresholds(bits), dtype=torch.float32, device=x.device)
+    level = torch.bucketize(z, marks, right=True)
+    dot = (z.double() * levels[level].double()).sum(1)
+    scale = (norm.double() * math.sqrt(m) / dot).float()
+    symbols = torch.where(usable[:, None], level + (y < 0) * 2 ** (bits - 1), 0)
+    return symbols.to(torch.uint8).view(-1), torch.where(usable, scale, norm)
+
+
+def rotate_dequantize(
+    symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
+) -> torch.Tensor:
+    """Symbols (n,) to float32 values (n,): R⁻¹(± level · scale)."""
+    levels = torch.tensor(LEVELS[bits], dtype=torch.float32, device=symbols.device)
+    values = torch.cat([levels, -levels])[symbols.long()]
+    parts = [
+        rotate_back(values[start:stop].view(-1, m) * scales[b : b + rows, None], key, b).view(-1)
+        for b, rows, m, start, stop in _parts(symbols.numel(), bucket_size)
+    ]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float32, device=symbols.device)
+
+
+def _parts(n: int, bucket_size: int) -> list[tuple[int, int, int, int, int]]:
+    """(first bucket, how many, their size, first value, past the last value): the whole buckets, and the short one."""
+    full, rest = divmod(n, bucket_size)
+    parts = [(0, full, bucket_size, 0, n - rest), (full, 1, rest, n - rest, n)]
+    return [part for part in parts if part[1] * part[2]]
+
+
+def rotate_pack(
+    v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+) -> None:
+    """scales_out, data_out = scales and packed symbols of v."""
+    symbols, scales = rotate_quantize(v, bits, bucket_size, key)
+    scales_out.copy_(scales)
+    data_out.copy_(pack(symbols, bits, bucket_size))
+
+
+def unpack_rotate(
+    data: torch.Tensor,
+    scales: torch.Tensor,
+    keys: list[int],
+    bits: int,
+    bucket_size: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+) -> None:
+    """out = weight * sum over payloads of their values, or out += the same.
+
+    `data` (P, n_bytes), `scales` (P, n_buckets), `keys` P of them, `out` (n,) float32.
+    """
+    for row, row_scales, key in zip(data, scales, keys, strict=True):
+        symbols = unpack(row, out.numel(), bits, bucket_size)
+        scaled = row_scales * torch.full_like(row_scales, weight)
+        values = rotate_dequantize(symbols, scaled, bits, bucket_size, key)
+        if accumulate:
+            out.add_(values)
+        else:
+            out.copy_(values)
+        accumulate = True

@@ -1,0 +1,101 @@
+"""Rotated: a random rotation makes every bucket look Gaussian, for which the best levels are known."""
+
+import zlib
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+
+from laconic.checks import check_int
+from laconic.kernels import RotationBackend, Stream, select
+from laconic.kernels.reference.rotation import LEVELS
+from laconic.quantizers.base import Quantized, Quantizer, flat
+
+GAUSSIAN_ERROR = {2: 0.13313, 3: 0.03579, 4: 0.009593}
+"""By bits: 1 / (1 − D) − 1, with D the squared error of `LEVELS` for a standard Gaussian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated(Quantizer):
+    """Random rotation R of each bucket, then the nearest of the best levels for a Gaussian; the receiver rotates back.
+
+    The rotation is two rounds of random signs and a Hadamard transform, in float32; both sides compute the signs from
+    the stream's key, which travels in the header. The error is 0.133, 0.036 or 0.0096 of ‖v‖² at 2, 3 or 4 bits,
+    whatever the values are, spread evenly over the bucket. One collective carries the symbols at fixed width.
+
+    Unbiased on average over rotations: the scale σ of a bucket makes ⟨x, x̂⟩ = ‖x‖² under every rotation, so that the
+    error is orthogonal to x; over uniformly random rotations it is orthogonal to x and as likely as its reflections,
+    hence zero on average. Two rounds are not uniformly random: in buckets of fewer than 64 values, and where one value
+    has more than 99.9 % of a bucket's squares, the mean of the other values is off. Under one given rotation nothing is
+    random. Nothing is clipped: what lies beyond the last level is part of that error.
+
+    bits         2, 3 or 4
+    bucket_size  values that are rotated together and share one scale; best a power of two, for others mix less
+
+    >>> scheme = Rotated(bits=4)
+    >>> v = torch.ones(1024)
+    >>> decoded = scheme.dequantize(scheme.quantize(v))
+    >>> round(float(v @ decoded), 2), bool((decoded - v).square().mean() < 0.012)
+    (1024.0, True)
+
+    Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher 2022, "EDEN: Communication-efficient and
+    robust distributed mean estimation for federated learning", ICML. The levels
+    are those of Max 1960, "Quantizing for minimum distortion", IRE Trans. Inf. Theory 6.
+    Differences from the paper: two Hadamard rounds instead of one; whole bits only.
+    """
+
+    bits: int = 4
+    bucket_size: int = 1024
+
+    name: ClassVar[str] = "rotated"
+    wire_id: ClassVar[int] = 6
+    draws_again: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("bits", 2, 4), ("bucket_size", 1, 65536)):
+            object.__setattr__(self, name, check_int(name, getattr(self, name), least, most, owner=self.name))
+
+    @classmethod
+    def examples(cls) -> list[Quantizer]:
+        return [cls(bits=bits) for bits in LEVELS]
+
+    @property
+    def unbiased(self) -> bool:
+        """On average over rotations."""
+        return True
+
+    def variance_bound(self, n: int) -> float:
+        """5/2 of a Gaussian's error. Not proved: whole buckets of a power of two values have the error itself, a short
+        last bucket with all its squares in one half up to 2.3 times as much, as measured."""
+        return 2.5 * GAUSSIAN_ERROR[self.bits]
+
+    @property
+    def fingerprint(self) -> int:
+        """CRC-32 of the levels, as Python prints them."""
+        return zlib.crc32(repr(LEVELS[self.bits]).encode())
+
+    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+        """Values of any shape to symbols, and the scales of the buckets."""
+        v = flat(v)
+        kernels, device = kernels_for(backend, v.device)
+        symbols, scales = kernels.rotate_quantize(v.to(device), self.bits, self.bucket_size, stream.key)
+        return Quantized(symbols.to(v.device), scales.to(v.device), stream.key)
+
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+        """R⁻¹(± level · (scale · weight)), in float32."""
+        symbols, scales, n = quantized.symbols, quantized.norms, quantized.symbols.numel()
+        if symbols.dtype != torch.uint8 or scales.numel() != self.n_norms(n):
+            raise ValueError(
+                f"{self} makes {n} symbols of torch.uint8 with {self.n_norms(n)} scales, "
+                f"got {symbols.dtype} with {scales.numel()}; dequantize with the quantizer that made them"
+            )
+        kernels, device = kernels_for(backend, symbols.device)
+        given = symbols.to(device), (scales * weight).to(device)
+        return kernels.rotate_dequantize(*given, self.bits, self.bucket_size, quantized.key).to(symbols.device)
+
+
+def kernels_for(backend: str, device: torch.device) -> tuple[RotationBackend, torch.device]:
+    """The backend and the device of its tensors: the host's, where that of `device` cannot rotate."""
+    if not hasattr(select(backend, device), "rotate_pack"):
+        backend, device = "auto", torch.device("cpu")
+    return cast(RotationBackend, select(backend, device)), device
