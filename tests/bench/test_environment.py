@@ -14,7 +14,7 @@ from laconic.measure import environment as module
 def test_everything_but_the_commit_is_known():
     here = asdict(Environment.here())
     assert here.pop("commit") is None or len(module.commit()) >= 40
-    assert {name for name, value in here.items() if not value} == {"gpu", "cuda", "triton"}
+    assert {name for name, value in here.items() if not value} == {"gpu", "n_gpus", "cuda", "triton"}
     assert here["laconic"] == __version__
     assert here["date"].endswith("+00:00")
 

@@ -111,8 +111,9 @@ def test_right_results_are_let_through():
         ({"s": ()}, "at least one problem"),
         ({"recipes": ("E",)}, "unknown recipe='E'"),
         ({"repeats": 0}, "repeats must be .*at least 1"),
-        ({"device": "tpu"}, "device must be a CUDA GPU, such as cuda; got 'tpu'"),
-        ({"device": "cuda"}, "ranks is of ranks on CPUs; leave it out beside device"),
+        ({"device": "tpu", "ranks": None}, "device must be a CUDA GPU, such as cuda; got 'tpu'"),
+        ({"device": "cuda:1"}, "device of ranks must be cpu or cuda, got 'cuda:1'"),
+        ({"device": "cuda", "ranks": None, "rate": "1gbit"}, "rate is of links between ranks; say how many with ranks"),
     ],
 )
 def test_wrong_options_are_told_before_any_work(options, message):

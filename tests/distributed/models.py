@@ -5,6 +5,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import laconic
 
+device = torch.device("cpu")
+"""Where models and batches are; `pool` changes it on ranks that have a GPU."""
+
 
 def network(seed: int = 0, width: int = 48) -> torch.nn.Sequential:
     torch.manual_seed(seed)
@@ -14,13 +17,14 @@ def network(seed: int = 0, width: int = 48) -> torch.nn.Sequential:
         torch.nn.Linear(width, width),
         torch.nn.ReLU(),
         torch.nn.Linear(width, 5),
-    )
+    ).to(device)
 
 
 def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1000 * step + rank)
     x = torch.randn(8, 20, generator=generator)
-    return x, (x[:, :5] + 0.1 * torch.randn(8, 5, generator=generator)).argmax(dim=1)
+    y = (x[:, :5] + 0.1 * torch.randn(8, 5, generator=generator)).argmax(dim=1)
+    return x.to(device), y.to(device)
 
 
 def wrap(group, codec, *, net=None, policy=None, **options):

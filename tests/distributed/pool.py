@@ -1,9 +1,11 @@
-"""One pool of rank processes for all distributed tests, forked from a process that has imported torch.
+"""Pools of rank processes for the distributed tests, forked from a process that has imported torch.
 
 They share Python's seed of hashes; `test_readme.py` starts ranks under torchrun, which do not.
 
 `pool.run(function, size, **kwargs)` calls `function(group, **kwargs)` on ranks 0 to size - 1, in a process group of
 just those ranks, and returns what each rank returned. An exception on any rank is raised here, with the rank's name.
+
+With `device="cuda"` the ranks share one GPU, the default process group is NCCL, and `models` makes tensors there.
 """
 
 import os
@@ -21,16 +23,26 @@ SECONDS = 120
 """For which ranks wait for each other: kernels may have to be compiled, on a machine that has other work."""
 
 
-def _serve(rank: int, store: str, pipe: Connection) -> None:
+def _serve(rank: int, store: str, device: str, pipe: Connection) -> None:
+    import models
+    import torch
     import torch.distributed as dist
 
+    from laconic.exchange.launch import Host
+    from laconic.exchange.rank import use_gpu
+
     begin()
-    dist.init_process_group("gloo", f"file://{store}", timedelta(seconds=SECONDS), N_RANKS, rank)
+    os.environ.update(Host().environment(rank, shared=device == "cuda"))
+    use_gpu(device, rank)
+    models.device = torch.device(device)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, f"file://{store}", timedelta(seconds=SECONDS), N_RANKS, rank)
     groups = {size: dist.new_group(list(range(size))) for size in range(1, N_RANKS + 1)}
     while (job := pipe.recv()) is not None:
         function, size, kwargs = job
         try:
-            pipe.send((True, function(groups[size], **kwargs)))
+            found = function(groups[size], **kwargs)
+            pipe.send((True, torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, found)))
         except BaseException as error:  # noqa: BLE001 (reported to the test)
             pipe.send((False, (type(error).__name__, str(error), traceback.format_exc())))
     os._exit(0)  # rank processes hold many process groups; taking them down in order brings nothing
@@ -47,12 +59,12 @@ class RankError(AssertionError):
 class RankPool:
     """The processes, and a pipe to each."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.pipes, self.processes = [], []
         for rank in range(N_RANKS):
             ours, theirs = CONTEXT.Pipe()
-            args = (rank, f"{self.folder.name}/store", theirs)
+            args = (rank, f"{self.folder.name}/store", device, theirs)
             process = CONTEXT.Process(target=_serve, args=args, daemon=True)
             process.start()
             theirs.close()

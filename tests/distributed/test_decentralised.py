@@ -99,7 +99,7 @@ def by_another_name(group, backend):
     part = torch.distributed.new_group([0, 1, 2], backend=backend)
     if torch.distributed.get_rank() == 3:
         return None
-    assert Communicator.over(part).is_gloo
+    assert Communicator.over(part).is_gloo(torch.device("cpu"))
     return train_node(part, "ecd", "ring")[0]
 
 

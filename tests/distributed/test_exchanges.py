@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 
+import models
 import pytest
 import torch
 from pool import SECONDS
@@ -28,7 +29,7 @@ def member(exchange: str, scheme: str, coder: str | None) -> tuple:
 
 
 def values(rank: int, n: int) -> torch.Tensor:
-    return torch.randn(n, generator=torch.Generator().manual_seed(100 * n + rank))
+    return torch.randn(n, generator=torch.Generator().manual_seed(100 * n + rank)).to(models.device)
 
 
 def exchange_all(group, exchange, scheme, coder):

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 def collective(group) -> Communicator:
     """Ranks that talk as over NCCL: by collectives of the process group, in one order."""
     comm = Communicator.over(group)
-    return Communicator(comm.rank, comm.size, (Channel(group, comm.rank, comm.size, is_gloo=False),))
+    return Communicator(comm.rank, comm.size, (Channel(group, comm.rank, comm.size, gloo=frozenset()),))
 
 
 def locksteps(group, exchange, scheme, coder, like_nccl):

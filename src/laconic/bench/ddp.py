@@ -15,6 +15,7 @@ from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import (
     check_replicas,
     choose,
+    device_option,
     digest,
     noise,
     on_ranks,
@@ -66,6 +67,7 @@ class DDPOptions:
 
     ranks: int = ranks_option()
     rate: str | None = rate_option()
+    device: str | None = device_option()
     problem: str = option("clusters", "clusters (a perceptron) or digits (a small convolutional network).")
     size: int = option(2**22, "Parameters of the perceptron, at least.")
     batch_size: int = option(16, "Samples per rank and step.")
@@ -89,7 +91,8 @@ class DDPOptions:
     @property
     def trial(self) -> Trial:
         """What every contender is trained on, and for how long."""
-        return Trial(self.problem, perceptron_width(self.size), self.batch_size, self.repeats)
+        device = self.device or "cpu"
+        return Trial(self.problem, perceptron_width(self.size), self.batch_size, self.repeats, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class DDPRow:
     n: int
     ranks: int
     rate: str | None
+    device: str | None
     n_steps: int
     seconds: Spread
     speedup_over_fp32: Spread
@@ -128,7 +132,7 @@ def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPR
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     chosen = contenders(options.codecs)
     arguments = {"labels": chosen, "trial": asdict(options.trial), "seeds": options.seeds}
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device)
     if results is None:
         return None
     check_replicas(results)
@@ -157,6 +161,7 @@ def _row(
         n=ranks[0]["n_parameters"],
         ranks=len(ranks),
         rate=options.rate,
+        device=options.device,
         n_steps=options.trial.n_steps,
         seconds=Spread.of(rounds[label]),
         speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),

@@ -14,7 +14,9 @@ from laconic.bench.ranks import (
     barrier,
     check_replicas,
     choose,
+    device_option,
     digest,
+    finish,
     noise,
     on_ranks,
     ranks_option,
@@ -33,9 +35,9 @@ from laconic.exchange import (
     Communicator,
     Exchange,
     Exchanged,
-    Pipeline,
     ScatterReduce,
     by_name,
+    pipeline_for,
 )
 from laconic.options import check_counts, option
 from laconic.planner import NetworkOption
@@ -80,6 +82,7 @@ class ExchangeOptions:
 
     ranks: int = ranks_option()
     rate: str | None = rate_option()
+    device: str | None = device_option()
     size: int = option(2**22, "Number of float32 values per rank.")
     bucket_size: int = option(8192, "Values that share one norm.")
     piece_values: int = option(PIECE_VALUES, "Values that go through the pipeline together.", flag="--piece")
@@ -121,6 +124,7 @@ class ExchangeRow:
     n: int
     ranks: int
     rate: str | None
+    device: str | None
     seconds: Spread
     speedup_over_fp32: Spread
     speedup_over_bf16: Spread
@@ -142,9 +146,9 @@ def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) ->
     chosen = contenders(options.codecs)
     arguments = {
         "labels": chosen,
-        **{name: getattr(options, name) for name in ("size", "bucket_size", "piece_values", "repeats")},
+        **{name: getattr(options, name) for name in ("size", "bucket_size", "piece_values", "repeats", "device")},
     }
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device)
     if results is None:
         return None
     check_replicas(results)
@@ -184,6 +188,7 @@ def _row(
         n=n,
         ranks=size,
         rate=options.rate,
+        device=options.device,
         seconds=Spread.of(rounds[label]),
         speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
         speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),
@@ -213,14 +218,16 @@ def exchange_on_rank(
     bucket_size: int,
     piece_values: int,
     repeats: int,
+    device: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """All contenders, one after another, `repeats` times around; seconds of each round, bytes, error and a digest.
 
     Round 0 is not timed; its results are the ones that are checked.
     """
-    comm = Communicator.open()
-    pipeline = Pipeline(comm)
-    v = values(comm.rank, size)
+    here = torch.device(device or "cpu")
+    comm = Communicator.open(device=here)
+    pipeline = pipeline_for(comm, here)
+    v = values(comm.rank, size).to(here)
     exact = exact_mean(comm.size, size) if comm.rank == 0 else None
     calls = {label: exchange_call(pipeline, CONTENDERS[label], v, bucket_size, piece_values) for label in labels}
     logs = {label: _Log(call) for label, call in calls.items()}
@@ -231,6 +238,7 @@ def exchange_on_rank(
             barrier(comm)
             start = time.perf_counter()
             exchanged = log.run(turn)
+            finish(here)
             seconds = time.perf_counter() - start
             if turn == 0:
                 results[label] = _result(exchanged, exact)
@@ -241,7 +249,9 @@ def exchange_on_rank(
     comm.close()
     for label, log in logs.items():
         results[label]["seconds"] = log.seconds
-        results[label] |= {phase: median(getattr(a, phase) for a in log.accounting) for phase in PHASES}
+        queued = here.type == "cuda"  # the host does not see how long a phase takes there
+        seen = {phase: 0.0 if queued else median(getattr(a, phase) for a in log.accounting) for phase in PHASES}
+        results[label] |= seen
     return results
 
 
@@ -262,7 +272,7 @@ def exact_mean(size: int, n: int) -> tuple[torch.Tensor, float]:
 
 def _result(exchanged: Exchanged, exact: tuple[torch.Tensor, float] | None) -> dict[str, Any]:
     """What to compare across ranks, and with the exact mean."""
-    value, accounting = exchanged.value, exchanged.accounting
+    value, accounting = exchanged.value.cpu(), exchanged.accounting
     result = {"digest": digest([value]), "bytes_sent": accounting.bytes_sent}
     if exact is None:
         return result

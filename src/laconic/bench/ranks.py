@@ -12,8 +12,9 @@ from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
+from laconic.glm.resolve import require_gpu
 from laconic.options import check_names, option
-from laconic.report.values import Row, rows_in, spread_in
+from laconic.report.values import Row, number_in, rows_in, spread_in
 
 TIMEOUT_SECONDS = 3600.0
 BUSY = 1.5
@@ -44,8 +45,17 @@ def rate_option() -> Any:
     )
 
 
+def device_option(text: str = "cuda: ranks with a GPU each, over NCCL; they share GPUs where there are fewer.") -> Any:
+    """The field `device` of a suite's options; None for the CPU, over Gloo."""
+    return option(None, text, metavar="DEVICE")
+
+
 def resolve_network(options: Any) -> None:
     """Put the number of ranks into a suite's options; raise `InvalidOption` if there can be no such network."""
+    device = getattr(options, "device", None)
+    if device not in (None, "cpu", "cuda"):
+        raise InvalidOption(Option("device"), f" of ranks must be cpu or cuda, got {device!r}")
+    require_gpu(device)
     ranks = n_ranks(options.ranks, options.rate)
     object.__setattr__(options, "ranks", ranks)
     if not 2 <= ranks <= MAX_HOSTS:
@@ -61,19 +71,22 @@ def on_ranks(
     rate: str | None,
     progress: Progress,
     rates: Mapping[int, str] | None = None,
+    device: str | None = None,
 ) -> list[Any] | None:
     """What `function` returned on each rank; None on the ranks of torchrun other than the first.
 
-    rates  of hosts whose link has another rate, by the host's number
+    rates   of hosts whose link has another rate, by the host's number
+    device  "cuda" for ranks with GPUs
 
     A `LaconicError` of a rank is raised here.
     """
     results: list[Any] | None
+    here, seconds = device or "cpu", TIMEOUT_SECONDS
     if inside_torchrun():
-        results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
+        results = join_ranks(function, arguments, device=here, timeout_seconds=seconds)
     else:
         with emulated_network(ranks, rate, rates=rates) as hosts:
-            results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=progress)
+            results = start_ranks(function, arguments, hosts, device=here, timeout_seconds=seconds, progress=progress)
     return results
 
 
@@ -98,6 +111,12 @@ def scheme_of(codec: str) -> str:
     ('nuqsgd', 'ef-sign')
     """
     return codec if codec == "ef-sign" else codec.partition("-")[0]
+
+
+def finish(device: torch.device) -> None:
+    """Wait until what was queued on a GPU is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def barrier(comm: Communicator) -> None:
@@ -130,11 +149,20 @@ def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
             raise WrongResult(f"{label}: the ranks do not hold the same bits")
 
 
+def crowd(document: Row) -> list[str]:
+    """A sentence if ranks share cores, and one if they share GPUs."""
+    first = next(iter(rows_in(document)), {})
+    ranks, here = number_in(first, "ranks") or 1, first.get("environment") or {}
+    cores, gpus = here.get("n_cores") or ranks, here.get("n_gpus") or ranks
+    found = [f"{ranks:.0f} ranks on {cores} cores: they wait for each other's turns"] if ranks > cores else []
+    return found + ([f"{ranks:.0f} ranks share {gpus} GPU{'s' * (gpus > 1)}"] if ranks > gpus else [])
+
+
 def noise(document: Row) -> list[str]:
-    """How much the first baseline of a document varies from round to round, in a sentence."""
-    spread = next((spread_in(row, "seconds") for row in rows_in(document)), None)
+    """How much the first baseline of a document varies from round to round, and what ranks share, in sentences."""
+    shared, spread = crowd(document), next((spread_in(row, "seconds") for row in rows_in(document)), None)
     if spread is None or not spread[0]:
-        return []
+        return shared
     ratio = spread[1] / spread[0]
     busy = "; the machine is busy, mistrust these times" if ratio > BUSY else ""
-    return [f"80th over 20th percentile of the fp32 baseline: {ratio:.2f}{busy}"]
+    return [*shared, f"80th over 20th percentile of the fp32 baseline: {ratio:.2f}{busy}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from laconic.bench.ranks import barrier
+from laconic.bench.ranks import barrier, finish
 from laconic.bench.suite import Progress
 from laconic.data import load_digits
 from laconic.exchange import Accounting, Communicator
@@ -36,10 +36,10 @@ class NetworkProblem:
     learning_rate: float
 
     def new_network(self, seed: int = 0) -> torch.nn.Module:
-        """With the same initial weights for every contender, and on every rank."""
+        """With the same initial weights for every contender, and on every rank; where the samples are."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self.network()
+            return self.network().to(self.x.device)
 
     def new_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.SGD:
         """SGD with momentum."""
@@ -127,6 +127,7 @@ class Trial:
     batch_size    samples per rank and step
     steps         that count
     warmup_steps  before them, in which kernels are compiled
+    device        "cpu" or "cuda"
     """
 
     problem: str
@@ -134,6 +135,7 @@ class Trial:
     batch_size: int
     steps: int
     warmup_steps: int = WARMUP_STEPS
+    device: str = "cpu"
 
     @property
     def n_steps(self) -> int:
@@ -142,7 +144,8 @@ class Trial:
 
     def network_problem(self) -> NetworkProblem:
         """The problem itself; made anew by every call."""
-        return network_problem(self.problem, self.width)
+        made = network_problem(self.problem, self.width)
+        return replace(made, x=made.x.to(self.device), y=made.y.to(self.device))
 
 
 @dataclass(slots=True)
@@ -174,6 +177,7 @@ class TrainingRun:
         self.optimizer.zero_grad()
         backward(self.model, x, y)
         self.optimizer.step()
+        finish(x.device)
         self.seconds.append(time.perf_counter() - start)
 
     def reset(self) -> None:

@@ -20,22 +20,28 @@ class Channel:
 
     group       whose messages all ranks must send in that order
     rank, size  this rank's place in it
-    is_gloo     whether Gloo carries them, which takes messages from the CPU only; NCCL takes them from the GPU only
+    gloo        devices, "cpu" or "cuda", whose tensors Gloo carries: it takes messages from the CPU only, and the host
+                waits for them. NCCL takes them from the GPU only, and queues them there
     """
 
     group: dist.ProcessGroup
     rank: int
     size: int
-    is_gloo: bool
+    gloo: frozenset[str]
 
     @classmethod
-    def of(cls, group: dist.ProcessGroup, device: torch.device = CPU) -> "Channel":
-        """The group as it is, for tensors on `device`."""
-        return cls(group, dist.get_rank(group), dist.get_world_size(group), backend_of(group, device) == "gloo")
+    def of(cls, group: dist.ProcessGroup) -> "Channel":
+        """The group as it is."""
+        gloo = frozenset(kind for kind in ("cpu", "cuda") if backend_of(group, torch.device(kind)) == "gloo")
+        return cls(group, dist.get_rank(group), dist.get_world_size(group), gloo)
+
+    def is_gloo(self, device: torch.device) -> bool:
+        """Whether Gloo carries tensors of `device`."""
+        return device.type in self.gloo
 
     def wire_device(self, device: torch.device) -> torch.device:
         """Where messages must lie to be sent, for tensors on `device`."""
-        return torch.device("cpu") if self.is_gloo else device
+        return CPU if self.is_gloo(device) else device
 
     def timeout(self, device: torch.device = CPU) -> timedelta | None:
         """How long messages from `device` are waited for; None if the group does not tell."""

@@ -38,11 +38,8 @@ class Communicator:
     )
 
     @classmethod
-    def over(cls, group: dist.ProcessGroup | None = None, device: torch.device = CPU) -> "Communicator":
-        """The default process group, or `group`, as it is: one channel, nothing set up. One rank if there is none.
-
-        device  where the tensors are: a group may have a backend for each
-        """
+    def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
+        """The default process group, or `group`, as it is: one channel, nothing set up. One rank if there is none."""
         if not dist.is_initialized():
             return cls()
         chosen = dist.group.WORLD if group is None else group
@@ -52,7 +49,7 @@ class Communicator:
             raise ValueError(
                 f"rank {dist.get_rank()} is not in the process group that was given; call this on its ranks"
             )
-        channel = Channel.of(chosen, device)
+        channel = Channel.of(chosen)
         return cls(channel.rank, channel.size, (channel,))
 
     @classmethod
@@ -73,19 +70,19 @@ class Communicator:
         Gloo, and one over NCCL, where groups that are busy at the same time may wait for each other. Over a part of the
         ranks, it has the group itself as its one channel: torch cannot make a new group there without the others.
         """
-        base = cls.over(group, device)
+        base = cls.over(group)
         if base.size == 1:
             return cls()
         if base.size < dist.get_world_size():
             return base
         like, ranks = base.channels[0], list(range(base.size))
-        n_channels = n_channels if like.is_gloo else 1
-        backend, timeout = dist.get_backend(like.group), timeout or like.timeout(device)
+        n_channels = n_channels if like.is_gloo(device) else 1
+        backend, timeout = dist.get_backend_config(like.group), timeout or like.timeout(device)
         with yielding_threads():
             groups = [dist.new_group(ranks, timeout=timeout, backend=backend) for _ in range(n_channels)]
         for group in groups:
             dist.barrier(group)  # so that no rank closes a channel that another is still connecting
-        return cls(base.rank, base.size, tuple(Channel.of(group, device) for group in groups), owned=True)
+        return cls(base.rank, base.size, tuple(map(Channel.of, groups)), owned=True)
 
     def close(self) -> None:
         """Give back the channels that `open` made; nothing is done where they are gone, with all groups or before."""
@@ -93,13 +90,12 @@ class Communicator:
             with suppress(ValueError):  # which torch raises for groups that it does not know
                 dist.destroy_process_group(channel.group)
 
-    @property
-    def is_gloo(self) -> bool:
-        """Whether messages go over Gloo: from the CPU, whose threads wait for them. NCCL queues them on the GPU.
+    def is_gloo(self, device: torch.device) -> bool:
+        """Whether messages from `device` go over Gloo: the host waits for them. NCCL queues them on the GPU.
 
         Not so for a rank alone, which waits for nobody.
         """
-        return bool(self.channels) and self.channels[0].is_gloo
+        return bool(self.channels) and self.channels[0].is_gloo(device)
 
     def one_channel(self) -> "Communicator":
         """The same with the first channel for all phases, so that all messages go in one order."""
@@ -143,7 +139,7 @@ class Communicator:
         if not self.channels:
             return LocalOutbox(lengths, device, buffers, str(phase))
         channel = self.channel(phase)
-        if lengths is not None and channel.is_gloo:
+        if lengths is not None and channel.is_gloo(device):
             return PairwiseOutbox(channel, lengths, device, tag, buffers, str(phase))
         if lengths is not None and sending is not None:
             return AllToAllOutbox(channel, sending, lengths, device, buffers, str(phase))
@@ -153,7 +149,7 @@ class Communicator:
         self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW
     ) -> Outbox:
         """The same where every rank gets the same message: `send` it to each; `buffer_for` is the same for all."""
-        if lengths is None or not self.channels or self.channel(phase).is_gloo:
+        if lengths is None or not self.channels or self.channel(phase).is_gloo(device):
             return self.outbox(lengths, device, phase=phase, buffers=buffers)
         self._tag(phase)
         return AllGatherOutbox(self.channel(phase), lengths, device, buffers, str(phase))

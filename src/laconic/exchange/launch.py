@@ -16,13 +16,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, cast
 
+import torch
 import torch.distributed as dist
 
-from laconic.errors import ExchangeFailed, InvalidOption, LaconicError, Option, from_json
+from laconic.errors import InvalidOption, LaconicError, Option, from_json
 from laconic.exchange.agreement import gather_json
 from laconic.exchange.channel import backend_of, yielding_threads
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.rank import Job, Progress, outcome
+from laconic.exchange.rank import BACKENDS, Job, Progress, outcome, use_gpu
 
 STDERR_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
@@ -39,7 +40,7 @@ class Host:
     """Where a rank runs.
 
     address    of the host, as the others reach it
-    interface  that Gloo is to use
+    interface  that Gloo and NCCL are to use
     namespace  network namespace to run in; None for that of this process
     """
 
@@ -53,6 +54,17 @@ class Host:
         if self.namespace is None:
             return []
         return [shutil.which("ip") or "ip", "netns", "exec", self.namespace]
+
+    def environment(self, rank: int, *, shared: bool = False) -> dict[str, str]:
+        """Variables that make Gloo and NCCL use the host's interface.
+
+        shared  whether ranks share GPUs. NCCL refuses two ranks on one GPU if they are on one host, which it takes from
+                NCCL_HOSTID; ranks of one host with a GPU each keep the fast paths between them
+        """
+        found = {"GLOO_SOCKET_IFNAME": self.interface}
+        if shared or self.namespace is not None:
+            found |= {"NCCL_HOSTID": f"laconic-{rank}", "NCCL_SOCKET_IFNAME": self.interface, "NCCL_IB_DISABLE": "1"}
+        return found
 
 
 def inside_torchrun() -> bool:
@@ -75,7 +87,8 @@ def default_communicator() -> Communicator:
     """All ranks of the default process group; without one, this process alone.
 
     Under torchrun (RANK and WORLD_SIZE are in the environment) a script that has set up no process group gets one over
-    Gloo, once, which is left when the script ends. So the same script runs alone and on many ranks.
+    Gloo, once, which is left when the script ends. So the same script runs alone and on many ranks. Where the default
+    group is NCCL alone, a second group of the same ranks carries data of the host, too.
 
     >>> default_communicator().size
     1
@@ -84,12 +97,17 @@ def default_communicator() -> Communicator:
         with yielding_threads():
             dist.init_process_group("gloo")
         atexit.register(_leave)
-    if dist.group.WORLD is not None and not backend_of(dist.group.WORLD):
-        raise ExchangeFailed(
-            "the default process group is NCCL, which carries no CPU tensors; "
-            'set it up with init_process_group("gloo"), or pass comm=Communicator.over(new_group(backend="gloo"))'
-        )
-    return Communicator.over()
+    world = dist.group.WORLD
+    if world is None or backend_of(world):
+        return Communicator.over()
+    if _beside[:1] != [world]:
+        with yielding_threads():
+            _beside[:] = [world, dist.new_group(backend=BACKENDS["cuda"])]
+    return Communicator.over(_beside[1])
+
+
+_beside: list[dist.ProcessGroup] = []
+"""The default process group if it carries no tensors of the CPU, and one of the same ranks that carries both."""
 
 
 def _leave() -> None:
@@ -97,12 +115,25 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
-def join_ranks(function: str, arguments: Mapping[str, Any], *, timeout_seconds: float = 600.0) -> list[Any] | None:
+def share_gpus(size: int) -> bool:
+    """Whether ranks of this machine must share GPUs: more ranks than GPUs."""
+    return size > torch.cuda.device_count()
+
+
+def join_ranks(
+    function: str, arguments: Mapping[str, Any], *, device: str = "cpu", timeout_seconds: float = 600.0
+) -> list[Any] | None:
     """Call `function` on this rank of torchrun; on rank 0, what each rank returned, and None on the others.
+
+    device  "cuda" for ranks that also send tensors of their GPU, over NCCL
 
     If the function raises a `LaconicError`, rank 0 raises it.
     """
-    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_seconds))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "cuda" and share_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
+        os.environ.update(Host().environment(int(os.environ["RANK"]), shared=True))
+    use_gpu(device, local)
+    dist.init_process_group(BACKENDS[device], timeout=timedelta(seconds=timeout_seconds))
     try:
         comm = Communicator.over()
         outcomes = gather_json(comm, outcome(function, arguments, lambda text: None))
@@ -116,13 +147,16 @@ def start_ranks(
     arguments: Mapping[str, Any],
     hosts: Sequence[Host],
     *,
+    device: str = "cpu",
     timeout_seconds: float = 600.0,
     progress: Progress = lambda text: None,
 ) -> list[Any]:
-    """Call `function` on one new process per host, joined in a Gloo process group; what each rank returned.
+    """Call `function` on one new process per host, joined in a process group; what each rank returned.
 
     function   "module:name" of an importable function; called as name(progress, **arguments)
     arguments  plain JSON values; results must be such, too. Nothing is pickled
+    device     "cpu": Gloo carries all messages. "cuda": each rank has a GPU, whose tensors NCCL carries; ranks share
+               GPUs where there are fewer
     progress   called here with the texts that rank 0 calls its own with
 
     Each process has one thread for torch and for our kernels. All are ended, by their own ids, before this returns or
@@ -134,7 +168,7 @@ def start_ranks(
         events: _Events = queue.SimpleQueue()
         try:
             for rank, host in enumerate(hosts):
-                job = Job(function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds)
+                job = Job(function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds, device)
                 ranks.append(_Rank(job, host, Path(folder, f"stderr-{rank}"), events))
             return _results(_outcomes(ranks, events, timeout_seconds, progress))
         finally:
@@ -147,6 +181,7 @@ class _Rank:
     def __init__(self, job: Job, host: Host, stderr: Path, events: _Events) -> None:
         self.rank, self.stderr, self.events = job.rank, stderr, events
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+        network = host.environment(job.rank, shared=job.device == "cuda" and share_gpus(job.size))
         with stderr.open("w") as errors:
             self.process = subprocess.Popen(  # noqa: S603 (a list of our own arguments, no shell)
                 [*host.command, sys.executable, "-m", "laconic.exchange.rank"],
@@ -154,7 +189,7 @@ class _Rank:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, **threads, "GLOO_SOCKET_IFNAME": host.interface},
+                env={**os.environ, **threads, **network},
                 start_new_session=True,  # Ctrl-C is ours to handle: we end the ranks
             )
         self.stdin, self.stdout = cast(IO[str], self.process.stdin), cast(IO[str], self.process.stdout)

@@ -138,7 +138,7 @@ class Swap:
         wire = channel.wire_device(self.device)
         self._message, self._lengths = message.to(wire), lengths
         self._inbox = {j: torch.empty(sum(lengths[j]), dtype=torch.uint8, device=wire) for j in lengths}
-        if channel.is_gloo:  # an operation each, so that whatever fails can be named
+        if channel.is_gloo(self.device):  # an operation each, so that whatever fails can be named
             for j in lengths:
                 works = self._post([j], channel.group)
                 self._receives[j], self._sends[j] = works[:1], works[1:]

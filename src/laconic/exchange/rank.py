@@ -19,6 +19,8 @@ import torch.distributed as dist
 
 from laconic.errors import LaconicError
 
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+"""What carries messages between ranks whose tensors are on a device; data of the host goes over Gloo in any case."""
 Progress = Callable[[str], None]
 """Called with what is being done now, for a progress bar."""
 
@@ -30,6 +32,7 @@ class Job:
     function   "module:name" of what to call, as name(progress, **arguments)
     arguments  plain JSON values
     store      file that the ranks find each other by; it can be reached from every namespace of this machine
+    device     "cpu" or "cuda": see `BACKENDS`
     """
 
     function: str
@@ -38,6 +41,13 @@ class Job:
     size: int
     store: str
     timeout_seconds: float
+    device: str = "cpu"
+
+
+def use_gpu(device: str, local_rank: int) -> None:
+    """Make a GPU of this machine the current one, if `device` is "cuda"; ranks take turns where there are fewer."""
+    if device == "cuda":
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
 
 
 def outcome(function: str, arguments: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -68,7 +78,8 @@ def _run(job: Job, progress: Progress) -> dict[str, Any]:
     """Join the other ranks and do the job."""
     torch.set_num_threads(1)
     timeout = timedelta(seconds=job.timeout_seconds)
-    dist.init_process_group("gloo", f"file://{job.store}", timeout, job.size, job.rank)
+    use_gpu(job.device, job.rank)
+    dist.init_process_group(BACKENDS[job.device], f"file://{job.store}", timeout, job.size, job.rank)
     found = outcome(job.function, job.arguments, progress)
     if "result" in found:
         dist.barrier()  # so that no rank leaves while another still talks to it

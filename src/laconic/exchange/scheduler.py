@@ -208,7 +208,7 @@ def pipeline_for(comm: Communicator, device: torch.device) -> Scheduler:
     'Pipeline'
     >>> scheduler.close()
     """
-    return Pipeline(comm, device) if device.type == "cpu" or comm.is_gloo else Lockstep(comm, device)
+    return Pipeline(comm, device) if device.type == "cpu" or comm.is_gloo(device) else Lockstep(comm, device)
 
 
 def average_in_pieces(

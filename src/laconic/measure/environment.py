@@ -22,7 +22,7 @@ MEASURED = ("src", "pyproject.toml", ":(glob)benchmarks/**/*.py")
 class Environment:
     """Machine, versions, commit and date of a run.
 
-    gpu, cuda, triton  of a run on a GPU; None on a CPU
+    gpu, n_gpus, cuda, triton  of a run on a GPU; None on a CPU
     commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Or
             what whoever started the run says it is, where the sources were copied without their history
     """
@@ -32,6 +32,7 @@ class Environment:
     n_threads: int
     system: str
     gpu: str | None
+    n_gpus: int | None
     cuda: str | None
     python: str
     torch: str
@@ -52,6 +53,7 @@ class Environment:
             n_threads=torch.get_num_threads(),
             system=f"{platform.system()} {platform.machine()}",
             gpu=gpu,
+            n_gpus=torch.cuda.device_count() if gpu else None,
             cuda=torch.version.cuda if gpu else None,
             python=platform.python_version(),
             torch=version("torch"),

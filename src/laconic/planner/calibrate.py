@@ -15,6 +15,7 @@ from laconic.exchange import (
     Nothing,
     Pipeline,
     ScatterReduce,
+    Scheduler,
     average_in_pieces,
     by_name,
 )
@@ -162,7 +163,7 @@ def _try(
 
 
 def exchange_call(
-    pipeline: Pipeline,
+    pipeline: Scheduler,
     option: NetworkOption,
     v: torch.Tensor,
     bucket_size: int = BUCKET_SIZE,

@@ -299,9 +299,10 @@ def where(document: Row) -> str:
     """
     first = next(iter(rows_in(document)), {})
     ranks, n = number_in(first, "ranks"), number_in(first, "n")
-    if text_in(first, "device").startswith("cuda"):
+    on_gpu = text_in(first, "device").startswith("cuda")
+    if on_gpu and ranks in (None, 1):
         return "one GPU"
-    said = [f"{ranks:.0f} ranks" if ranks != 1 else "1 rank"] if ranks is not None else []
+    said = [f"{ranks:.0f} ranks" + " over NCCL" * on_gpu if ranks != 1 else "1 rank"] if ranks is not None else []
     if first.get("simulated") is True:
         said.append("simulated")
     elif first.get("rate"):

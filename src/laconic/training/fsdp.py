@@ -218,7 +218,7 @@ def _ranks(
     groups = [group_of(unit.fsdp) for unit in units]
     if len({() if group is None else tuple(dist.get_process_group_ranks(group)) for group in groups}) > 1:
         raise ValueError(f"parts of the model are {how} over different ranks; give fully_shard one mesh for all of it")
-    return Communicator() if groups[0] is None else Communicator.over(groups[0], device)
+    return Communicator() if groups[0] is None else Communicator.over(groups[0])
 
 
 def _check_replicas(

@@ -9,10 +9,11 @@ from typing import Any
 
 from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
 from laconic.bench.protocol import Spread, WrongResult, speedup
-from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
+from laconic.bench.ranks import device_option, noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES
 from laconic.errors import InvalidOption, Option
+from laconic.exchange.launch import inside_torchrun
 from laconic.glm.resolve import require_gpu
 from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
@@ -40,7 +41,9 @@ class GLMOptions:
     problem: Sequence[str] | None = option(None, f"{', '.join(SHAPES)} (synthetic), or all; all.", metavar="NAME,...")
     ranks: int = ranks_option()
     rate: str | None = rate_option()
-    device: str | None = option(None, "One process on this GPU instead of ranks: cuda, cuda:1, ...", metavar="GPU")
+    device: str | None = device_option(
+        "cuda, cuda:1, ...: one process on this GPU; with --ranks, cuda for ranks with a GPU each, over NCCL."
+    )
     s: Sequence[int] = option(
         (1, 8, 32, 64, 128), "Iterations that share a message in ca_sgd; 1,8,32,64,128.", metavar="N,..."
     )
@@ -82,18 +85,18 @@ class GLMOptions:
         check_counts(self)
         check_contenders(self.recipes, self.s, self.iterations or 0)
         self.problems  # noqa: B018 (raises if there is no such problem)
-        if self.device is None:
+        asked: int | None = self.ranks
+        if self.device is None or asked is not None or inside_torchrun():
             resolve_network(self)
         else:
             self._check_device(self.device)
 
     def _check_device(self, device: str) -> None:
-        """There is one rank on a GPU, and no network."""
+        """There is one process on a GPU, and no network."""
         if not device.startswith("cuda"):
             raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {device!r}")
-        for name in ("ranks", "rate"):
-            if getattr(self, name) is not None:
-                raise InvalidOption(Option(name), " is of ranks on CPUs; leave it out beside ", Option("device"))
+        if self.rate is not None:
+            raise InvalidOption(Option("rate"), " is of links between ranks; say how many with ", Option("ranks"))
         require_gpu(device)
         object.__setattr__(self, "ranks", 1)
 
@@ -112,7 +115,7 @@ class GLMOptions:
     @property
     def contenders(self) -> list[Contender]:
         """Everyone who takes part; one process sends nothing, with or without messages."""
-        return [one for one in contenders(self.recipes, self.s) if not (self.device and one.silent)]
+        return [one for one in contenders(self.recipes, self.s) if self.ranks > 1 or not one.silent]
 
     @property
     def n_parts(self) -> int:
@@ -175,10 +178,11 @@ class GLMRow:
 def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     arguments = rank_arguments(options, repeats=options.repeats)
-    if options.device is None:
-        results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    arguments["device"] = options.device
+    if options.ranks > 1:
+        results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device)
     else:
-        results = [glm_on_rank(progress, **arguments, device=options.device)]
+        results = [glm_on_rank(progress, **arguments)]
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given.name, options, results)]
@@ -326,6 +330,6 @@ SUITE = Suite(
     """SGD and CA-SGD over blocks of columns: time, messages, bytes and loss of each precision and each s.
 
     CA-SGD in fp32 must give SGD's iterates, and all ranks the same bits, before a time counts. Under torchrun, uses
-    its ranks. With --device, runs on one GPU.
+    its ranks. With --device and without --ranks, runs on one GPU.
     """,
 )

@@ -133,4 +133,4 @@ def reduction_for(wire: Wire, pairs: torch.Tensor, margin: Format) -> Reduction:
     """The strategy for these ranks and their backend."""
     if wire.comm.size == 1:
         return Local()
-    return (Joint if wire.comm.is_gloo else Prefetched)(wire, pairs, margin)
+    return (Joint if wire.comm.is_gloo(pairs.device) else Prefetched)(wire, pairs, margin)

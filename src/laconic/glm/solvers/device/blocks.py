@@ -60,7 +60,7 @@ class Blocks:
         self.losses = torch.empty(0, device=device)
         self.graphs: dict[tuple[int, int], CapturedRun] = {}
         self.warm = False
-        self.captures = device.type == "cuda" and not wire.comm.is_gloo
+        self.captures = device.type == "cuda" and not wire.comm.is_gloo(device)
 
     @staticmethod
     def suits(problem: Problem, settings: Settings, wire: Wire) -> bool:
