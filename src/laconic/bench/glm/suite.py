@@ -80,16 +80,17 @@ class GLMOptions:
         why = " is of the synthetic problems; leave it out beside " if self.data else " is for files; give one with "
         if given or (self.data and self.scale is not None):
             raise InvalidOption(Option((given or ["scale"])[0]), why, Option("data"))
+        asked: int | None = self.ranks
+        alone = self.device is not None and asked is None and not inside_torchrun()
         if self.iterations is None:
-            object.__setattr__(self, "iterations", ON_GPU if self.device else ITERATIONS)
+            object.__setattr__(self, "iterations", ON_GPU if alone else ITERATIONS)
         check_counts(self)
         check_contenders(self.recipes, self.s, self.iterations or 0)
         self.problems  # noqa: B018 (raises if there is no such problem)
-        asked: int | None = self.ranks
-        if self.device is None or asked is not None or inside_torchrun():
-            resolve_network(self)
+        if alone:
+            self._check_device(str(self.device))
         else:
-            self._check_device(self.device)
+            resolve_network(self)
 
     def _check_device(self, device: str) -> None:
         """There is one process on a GPU, and no network."""

@@ -72,8 +72,8 @@ class Multinomial(Family):
         return self.n_classes
 
     def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        sums = torch.zeros(self.n_classes, dtype=weights.dtype, device=y.device)
-        return sums.index_add_(0, y.long(), weights) / weights.sum()
+        sums = torch.zeros(self.n_classes, dtype=weights.dtype)  # on the CPU: a GPU adds in any order
+        return sums.index_add_(0, y.long().cpu(), weights.cpu()).to(y.device) / weights.sum()
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         p = torch.softmax(z, 1)
