@@ -183,8 +183,8 @@ def compress_sharded(
         raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
     units, first = find_units(model, policy), codec_for(codec)
     device = units[0].fsdp.device
-    comm = _ranks(units, device, "sharded", lambda fsdp: fsdp._reduce_scatter_process_group)
-    replicas = _ranks(units, device, "replicated", replica_group)
+    comm = _ranks(units, "sharded", lambda fsdp: fsdp._reduce_scatter_process_group)
+    replicas = _ranks(units, "replicated", replica_group)
     second = ScatterReduce().second_codec(first) if replica_codec is None else codec_for(replica_codec)
     _check_replicas(comm, replicas, exchange, replica_codec, second)
     groups: list[Group] = [group for unit in units for group in unit.groups]
@@ -211,9 +211,7 @@ def _at_the_end(call: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
-def _ranks(
-    units: list[Unit], device: torch.device, how: str, group_of: Callable[[Any], dist.ProcessGroup | None]
-) -> Communicator:
+def _ranks(units: list[Unit], how: str, group_of: Callable[[Any], dist.ProcessGroup | None]) -> Communicator:
     """The ranks that the units are sharded or replicated over, which must be the same for all."""
     groups = [group_of(unit.fsdp) for unit in units]
     if len({() if group is None else tuple(dist.get_process_group_ranks(group)) for group in groups}) > 1:
