@@ -11,10 +11,10 @@ from laconic.bench.ranks import on_ranks
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
+from laconic.measure.calibrate import Calibration
 from laconic.measure.environment import Environment
 from laconic.options import option
 from laconic.planner import GlmJob, GlmOption, NetworkJob, Plan, plan
-from laconic.planner.calibration import Calibration
 from laconic.planner.network import NETWORK_OPTIONS
 from laconic.planner.plan import recommend
 from laconic.report import BarChart, Column, Presentation, Table, text

@@ -78,7 +78,7 @@ def test_without_a_gpu():
 def test_the_command_runs_an_epoch_unless_told_otherwise(monkeypatch):
     """Losses are compared after an epoch: a flag that is not given must not turn that off."""
     asked = []
-    monkeypatch.setattr(command, "run_suite", lambda suite, given, **more: asked.append(given))
+    monkeypatch.setattr(command, "run_suite", lambda suite, given, common: asked.append(given))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert main(["glm-device"]) == main(["glm-device", "--skip-epoch"]) == 0
     assert [DeviceOptions(**given).published()["epoch"] for given in asked] == [True, False]

@@ -179,8 +179,8 @@ WRONG = {
 def test_mistakes_are_one_line_and_exit_code_2(arguments, said, capsys, monkeypatch, tmp_path):
     from dataclasses import replace
 
+    from laconic.measure.calibrate import Calibration
     from laconic.planner import DEFAULT, GlmJob, NetworkJob, plan
-    from laconic.planner.calibration import Calibration
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.json").write_text("{}")

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from laconic.exchange import Communicator
-from laconic.measure.calibrate import calibrate, calibrate_here
+from laconic.measure.calibrate import Calibration, CalibrationFailed, calibrate, calibrate_here
 from laconic.planner import DEFAULT, Link
 from laconic.planner.calibrate import Measurements, find_device, measure
-from laconic.planner.calibration import Calibration, CalibrationFailed
 from laconic.planner.collectives import all_reduce, all_to_all
 from laconic.planner.rates import LINK_SIZES, fit_link, merge, scaled
 from laconic.planner.terms import total

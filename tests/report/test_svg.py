@@ -5,13 +5,13 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from laconic.report import Bar, bars
-from laconic.report.svg import Chart, Curve, lines, page
+from laconic.report.svg import Chart, lines, page
 
 NAMES = ["a", "nuqsgd-4-rans scatter_reduce", "<b> & " * 20]
 
 
 def chart(*names, x=(1.0, 10.0), y=(2.0, 20.0)):
-    return Chart("title", "x", "y", [Curve(name, x, y) for name in names])
+    return Chart("title", "x", "y", dict.fromkeys(names, (x, y)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,7 +42,7 @@ def test_a_page_takes_nothing_for_markup():
 
 PICTURES = {
     "lines": lambda: lines(chart("a")),
-    "bars": lambda: bars("title", [Bar("a", 1.0, 2.0)], ("measured", "bound")),
+    "bars": lambda: bars("title", [Bar("a", 1.0, limit=2.0)], ("measured", "bound")),
 }
 
 

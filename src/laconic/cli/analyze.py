@@ -173,6 +173,6 @@ def _file_text(terms: "Sequence[Term]", report: dict[str, Any], suffix: str) -> 
         return page("laconic analyze", [Run("analyze", "analyze", report)])[0]
     formats = [term.format for term in terms]
     ordered = sorted(terms, key=lambda term: formats.index(term.format))
-    rows = [Bar(f"{term.format}  {term.knob}", term.measured, term.bound) for term in ordered]
+    rows = [Bar(f"{term.format}  {term.knob}", term.measured, limit=term.bound) for term in ordered]
     title = f"{report['options']['data']}, {report['family']}: local error of an outer iteration ÷ its step"
     return bars(title, rows, ("measured", "bound"))

@@ -4,8 +4,9 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
@@ -14,79 +15,75 @@ from laconic.atomic_write import atomic_write
 from laconic.cli.command import options_command, spelt
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
+from laconic.options import option
 
 if TYPE_CHECKING:
     from laconic.bench.suite import Suite
 
-Output = Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the rows here as JSON, too.")]
-Report = Annotated[
-    Path | None, typer.Option(metavar="FILE.html", help="Write a page of charts, as laconic report does.")
-]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Commit = Annotated[
-    str | None, typer.Option(metavar="HASH", help="Commit of this copy, to be written down; by default git's answer.")
-]
-COMMON = {
-    "commit": (Commit, None),
-    "output": (Output, None),
-    "report": (Report, None),
-    "as_json": (AsJson, False),
-    "quiet": (Quiet, False),
-}
-"""Options of every suite: type and default."""
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What becomes of a suite's run."""
+
+    commit: str | None = option(
+        None, "Commit of this copy, to be written down; by default git's answer.", metavar="HASH"
+    )
+    output: Path | None = option(None, "Write the rows here as JSON, too.", metavar="FILE.json")  # noqa: RUF009
+    report: Path | None = option(None, "Write a page of charts here, too.", metavar="FILE.html")  # noqa: RUF009
+    as_json: bool = option(False, "Print the rows as JSON instead of tables.", flag="--json")
+    quiet: bool = option(False, "No progress bar.", flag="--quiet -q")
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions(RunOptions):
+    """The same for a suite that writes a page anyway."""
+
+    no_report: bool = option(False, "Write no page.")
 
 
 def command(suite: "Suite") -> Callable[..., None]:
     """A function with a parameter for each field of the suite's options, as Typer takes it."""
+    common = PageOptions if suite.page else RunOptions
 
-    def run(asked: dict[str, Any], **common: Any) -> None:
-        run_suite(suite, asked, **common)
+    def run(asked: dict[str, Any], given: dict[str, Any]) -> None:
+        run_suite(suite, asked, common(**given))
 
     run.__doc__ = suite.help
-    return options_command(
-        suite.options, run, suite.name, COMMON | ({"no_report": (NoReport, False)} if suite.page else {})
-    )
+    return options_command(run, suite.name, suite.options, common)
 
 
-def run_suite(
-    suite: "Suite",
-    asked: dict[str, Any],
-    *,
-    output: Path | None,
-    report: Path | None,
-    as_json: bool,
-    quiet: bool,
-    commit: str | None,
-    no_report: bool = False,
-) -> None:
+def page_of(suite: "Suite", common: RunOptions) -> Path | None:
+    """Where the page goes, if anywhere: a suite's own page is left out beside JSON."""
+    if getattr(common, "no_report", False):
+        if common.report:
+            raise BadInput("--report says where the page goes, --no-report that there is none; give one of them")
+        return None
+    return common.report or (Path(suite.page) if suite.page and not common.as_json else None)
+
+
+def run_suite(suite: "Suite", asked: dict[str, Any], common: RunOptions) -> None:
     """Make the options, run the suite, write its document and its page, and print that or what it shows."""
     from laconic.bench.suite import run_document
     from laconic.report import Run, show, terminal
     from laconic.report import report as make_page
 
-    if report and no_report:
-        raise BadInput("--report says where the page goes, --no-report that there is none; give one of them")
-    page = None if no_report else report or (Path(suite.page) if suite.page and not as_json else None)
-    first = os.environ.get("RANK", "0") == "0"
+    page, first = page_of(suite, common), os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         with spelt(suite.options), bad_input():
             options = suite.options(**asked)
-            files: dict[Path | None, IO[Any]] = {
-                path: stack.enter_context(atomic_write(path)) for path in (output, page) if path and first
-            }
-        begin = stack.enter_context(progress(options.n_parts, quiet=quiet or not first))
+            paths = [path for path in (common.output, page) if path and first]
+            files: dict[Path | None, IO[Any]] = {path: stack.enter_context(atomic_write(path)) for path in paths}
+        begin = stack.enter_context(progress(options.n_parts, quiet=common.quiet or not first))
         with spelt(suite.options):
-            document = run_document(suite, options, begin, commit)
+            document = run_document(suite, options, begin, common.commit)
         if document is None:
             return
         written, name = json.dumps(document, indent=2, allow_nan=False), document["suite"]
-        if output in files:
-            files[output].write(written + "\n")
+        if common.output in files:
+            files[common.output].write(written + "\n")
         if page in files:
             files[page].write(make_page(f"laconic {suite.name}", [Run(suite.name, name, document)])[0])
-    if as_json:
+    if common.as_json:
         typer.echo(written)
         return
     show(terminal(name, document))

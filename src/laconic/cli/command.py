@@ -1,7 +1,7 @@
 """What every command shares: options that take lists, or that a dataclass declares, and Ctrl-C in one line."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from functools import partial, wraps
@@ -60,21 +60,18 @@ def _list_option(kind: Any) -> Any:
     return None
 
 
-def options_command(
-    options: type[Any], run: Callable[..., None], name: str, more: Mapping[str, tuple[Any, Any]] | None = None
-) -> Callable[..., None]:
-    """A command with an option for each field of a dataclass of options (see `laconic.options`), as Typer takes it.
+def options_command(run: Callable[..., None], name: str, *options: type[Any]) -> Callable[..., None]:
+    """A command with an option for each field of some dataclasses (see `laconic.options`), as Typer takes it.
 
-    run   is called with a mapping of what was given, by field, and with `more` by name; its docstring is the help
-    more  further parameters, by name: annotation and default
+    run  is called with a mapping for each dataclass, of what was given by field; its docstring is the help
     """
-    kinds, more = get_type_hints(options), more or {}
-    parameters = {one.name: _parameter(one, str(kinds[one.name])) for one in fields(options)} | dict(more)
+    hints = [get_type_hints(one) for one in options]
+    kinds = {key: str(kind) for one in hints for key, kind in one.items()}
+    parameters = {one.name: _parameter(one, kinds[one.name]) for each in options for one in fields(each)}
 
     def command(**given: Any) -> None:
-        others = {key: given.pop(key) for key in more}
-        asked = {key: _value(str(kinds[key]), value) for key, value in given.items() if value is not None}
-        run(asked, **others)
+        asked = {key: _value(kinds[key], value) for key, value in given.items() if value is not None}
+        run(*({key: asked[key] for key in one if key in asked} for one in hints))
 
     command.__name__, command.__doc__ = name, run.__doc__
     command.__annotations__ = {key: kind for key, (kind, _) in parameters.items()}

@@ -2,139 +2,185 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from laconic.atomic_write import atomic_write, check_writable
+from laconic.cli.command import options_command, spelt
 from laconic.cli.errors import BadInput, bad_input
-from laconic.cli.numbers import duration, link_rate, whole_number
-from laconic.cli.plan_job import job_for
+from laconic.cli.numbers import duration, link_rate
 from laconic.cli.progress import progress
+from laconic.errors import InvalidOption, Option
+from laconic.options import option
 
 if TYPE_CHECKING:
+    from laconic.measure.calibrate import Calibration
     from laconic.planner import Cluster, Plan
-    from laconic.planner.calibration import Calibration
+    from laconic.planner.plan import Job
     from laconic.report.svg import Chart
 
 T = TypeVar("T")
 TYPICAL = "typical"
 CHARTS = (".html", ".svg")
+KINDS = {"glm": "model", "network": "network"}
+"""Kinds of job, as messages call them."""
 
 
-def plan(
-    rows: Annotated[int | None, typer.Option(parser=whole_number(), help="Rows of a model's data.")] = None,
-    features: Annotated[int | None, typer.Option(parser=whole_number(), help="Columns of a model's data.")] = None,
-    density: Annotated[float | None, typer.Option(help="Share of the entries that are not zero; by default 1.")] = None,
-    family: Annotated[str | None, typer.Option(help="As for `laconic fit`; by default logistic.")] = None,
-    outputs: Annotated[int | None, typer.Option(parser=whole_number(), help="Classes of a multinomial model.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(parser=whole_number(), help="Rows of a batch; by default 32.")
-    ] = None,
-    s: Annotated[
-        int | None, typer.Option("--s", parser=whole_number(), help="Only this many iterations per message; 1 is SGD.")
-    ] = None,
-    loss_gap: Annotated[
-        float | None,
-        typer.Option(
-            help="How far above fp32 SGD's the loss may end: by default 0.005, which allows C; 0.02 allows D."
-        ),
-    ] = None,
-    parameters: Annotated[int | None, typer.Option(parser=whole_number(), help="Parameters of a network.")] = None,
-    backward: Annotated[
-        float | None,
-        typer.Option(parser=duration, metavar="TIME", help="Its backward pass, such as 80ms; by default 0."),
-    ] = None,
-    other: Annotated[
-        float | None,
-        typer.Option(parser=duration, metavar="TIME", help="The rest of a step: forward, update; by default 0."),
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number(),
-            help="Ranks to start here, by default 4; with --from or --calibration, ranks to plan for.",
-        ),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="What to measure: cpu (the default) or cuda.")] = None,
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FILE|typical", help="Do not measure: use this file, or typical rates.")
-    ] = None,
-    given: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="PLAN.json", help="Do not measure: take job and rates of this plan."),
-    ] = None,
-    link: Annotated[
-        float | None,
-        typer.Option(parser=link_rate, metavar="RATE", help="Plan for links of this rate, such as 25gbit."),
-    ] = None,
-    latency: Annotated[
-        float | None,
-        typer.Option(parser=duration, metavar="TIME", help="Plan for links of this latency, such as 20us."),
-    ] = None,
-    algorithm: Annotated[
-        str | None, typer.Option(help="Plan for this all-reduce: ring, tree, or best of both.")
-    ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print every term of the prediction.")] = False,
-    chart: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Draw time against s and against the link's rate: .html or .svg."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="Write the plan.")] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the calibration.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON instead of text.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """The job, whose fields are those of `GlmJob` and `NetworkJob`; the cluster; and what becomes of the plan."""
+
+    n_rows: int | None = option(None, "Rows of a model's data.", flag="--rows")
+    n_features: int | None = option(None, "Columns of a model's data.", flag="--features")
+    density: float | None = option(None, "Share of the entries that are not zero; by default 1.")
+    family: str | None = option(None, "As for `laconic fit`; by default logistic.")
+    n_outputs: int | None = option(None, "Classes of a multinomial model.", flag="--outputs")
+    batch_size: int | None = option(None, "Rows of a batch; by default 32.")
+    s: int | None = option(None, "Only this many iterations per message; 1 is SGD.")
+    loss_gap: float | None = option(
+        None, "How far above fp32 SGD's the loss may end: by default 0.005, which allows C; 0.02 allows D."
+    )
+    n_parameters: int | None = option(None, "Parameters of a network.", flag="--parameters")
+    backward_seconds: float | None = option(
+        None, "Its backward pass, such as 80ms; by default 0.", flag="--backward", metavar="TIME", parse=duration
+    )
+    other_seconds: float | None = option(
+        None, "The rest of a step: forward, update; by default 0.", flag="--other", metavar="TIME", parse=duration
+    )
+    ranks: int | None = option(
+        None, "Ranks to start here, by default 4; with --from or --calibration, ranks to plan for."
+    )
+    device: str | None = option(None, "What to measure: cpu (the default) or cuda.")
+    calibration: str | None = option(None, "Do not measure: use this file, or typical rates.", metavar="FILE|typical")
+    given: Path | None = option(  # noqa: RUF009
+        None, "Do not measure: take job and rates of this plan.", flag="--from", metavar="PLAN.json"
+    )
+    link: float | None = option(None, "Plan for links of this rate, such as 25gbit.", metavar="RATE", parse=link_rate)
+    latency: float | None = option(
+        None, "Plan for links of this latency, such as 20us.", metavar="TIME", parse=duration
+    )
+    algorithm: str | None = option(None, "Plan for this all-reduce: ring, tree, or best of both.")
+    explain: bool = option(False, "Print every term of the prediction.")
+    chart: Path | None = option(  # noqa: RUF009
+        None, "Draw time against s and against the link's rate: .html or .svg.", metavar="FILE.html"
+    )
+    output: Path | None = option(None, "Write the plan.", flag="--output -o", metavar="PLAN.json")  # noqa: RUF009
+    save: Path | None = option(None, "Write the calibration.", metavar="FILE.json")  # noqa: RUF009
+    as_json: bool = option(False, "Print the plan as JSON instead of text.", flag="--json")
+    quiet: bool = option(False, "No progress bar.", flag="--quiet -q")
+
+    def __post_init__(self) -> None:
+        paths = [path for path in (self.chart, self.output, self.save) if path is not None]
+        for i, path in enumerate(paths):
+            check_writable(path)
+            if path.resolve() in [other.resolve() for other in paths[:i]]:
+                raise BadInput(f"--chart, --output and --save are files of their own; {path} is given twice")
+        if self.chart is not None and self.chart.suffix not in CHARTS:
+            ending = self.chart.suffix or "without an ending"
+            raise BadInput(f"charts are written as {' or '.join(CHARTS)}, not {ending}: {self.chart}")
+        if self.device == "cuda" and self.n_rows is not None:
+            raise BadInput(
+                "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
+                "take on a GPU is measured by laconic bench glm --device cuda"
+            )
+        if self.device is not None and (self.given or self.calibration):
+            source = "--from" if self.given else "--calibration"
+            raise BadInput(f"--device is what to measure, and {source} measures nothing")
+
+
+def run(asked: dict[str, Any]) -> None:
     """Predict the time of each option and recommend one, which may be not to compress.
 
     For a model, give --rows and --features; for a network, --parameters. Measures the ranks of this machine, or those
     of torchrun, for some seconds; with --from or --calibration measures nothing. With --from, what is not given is as
     in that plan.
     """
-    asked = dict(locals())
-    first = os.environ.get("RANK", "0") == "0"
-    _check_files(chart, output, save)
-    _check_device(asked)
     from laconic.planner import from_json
+    from laconic.planner import plan as make
 
-    old = None if given is None else _read(given, from_json)
-    job, s = job_for(asked, old)
-    cluster, calibrated = _known(old, calibration)
+    o = PlanOptions(**asked)
+    old = None if o.given is None else _read(o.given, from_json)
+    with spelt(PlanOptions):
+        job, s = job_for(asked, old)
+    cluster, calibrated = _known(old, o.calibration)
+    ranks = o.ranks
     if cluster is None:
-        calibrated = _measured(ranks, device or "cpu", quiet=quiet or not first)
+        calibrated = _measured(ranks, o.device or "cpu", quiet=o.quiet)
         if calibrated is None:
             return
         cluster, ranks = calibrated.cluster, None
-    from laconic.planner import plan as make
-
     with bad_input():
-        made = make(job, cluster.what_if(ranks, link, latency, algorithm), s)
+        made = make(job, cluster.what_if(ranks, o.link, o.latency, o.algorithm), s)
         document = made.to_json() | ({} if calibrated is None else {"calibration": calibrated.to_json()})
-        _write(made, document, calibrated, chart, output, save)
-    if as_json:
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
-    elif explain:
-        typer.echo(made.explain())
+        written = json.dumps(document, indent=2, allow_nan=False)
+        _write(made, written, calibrated, o)
+    if o.as_json or o.explain:
+        typer.echo(written if o.as_json else made.explain())
+        return
+    from laconic.report import show, terminal
+    from laconic.report.runs import PLAN
+
+    for line in (made.cluster.describe(), *(calibrated.lines() if calibrated is not None else [])):
+        typer.echo(line)
+    show(terminal(PLAN, document))
+
+
+plan = options_command(run, "plan", PlanOptions)
+
+
+def job_for(asked: Mapping[str, Any], old: "Plan | None") -> "tuple[Job, int | None]":
+    """The job and its s: as asked, and otherwise as in the old plan if that is of the same kind.
+
+    asked  the options that were given, by name
+    """
+    from laconic.glm.families import FAMILIES
+    from laconic.planner.plan import JOBS
+
+    if asked.get("family", "logistic") not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise InvalidOption("unknown ", Option("family", asked["family"]), f"; choose one of {known}")
+    about = {kind: [name for name in asked if name in _fields(kind)] for kind in KINDS}
+    kind = _kind(about, old)
+    given, s = {name: asked[name] for name in about[kind] if name != "s"}, asked.get("s")
+    if old is not None and old.job.kind == kind:
+        job, s = replace(old.job, **given), s or old.s
     else:
-        from laconic.report import show, terminal
-        from laconic.report.runs import PLAN
+        job = JOBS[kind](**given)
+    batches = getattr(job, "batches", None)
+    if s is not None and batches is not None and s > batches:
+        most = Option("s", batches)
+        raise InvalidOption(Option("s", s), f" is more than the {batches} batches of an epoch; give ", most, " or less")
+    return job, s
 
-        for line in (made.cluster.describe(), *(calibrated.lines() if calibrated is not None else [])):
-            typer.echo(line)
-        show(terminal(PLAN, document))
+
+def _fields(kind: str, *, needed: bool = False) -> list[str]:
+    """The options that are about a kind of job; if `needed`, those without which there is none."""
+    from laconic.planner.plan import JOBS
+
+    found = [one.name for one in fields(JOBS[kind]) if not needed or one.default is MISSING]
+    return [*found, "s"] if kind == "glm" and not needed else found
 
 
-def _check_device(asked: dict[str, Any]) -> None:
-    device, source = asked["device"], "--from" if asked["given"] else "--calibration"
-    if device == "cuda" and asked["rows"] is not None:
-        raise BadInput(
-            "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
-            "take on a GPU is measured by laconic bench glm --device cuda"
-        )
-    if device is not None and (asked["given"] or asked["calibration"]):
-        raise BadInput(f"--device is what to measure, and {source} measures nothing")
+def _kind(about: Mapping[str, list[str]], old: "Plan | None") -> str:
+    """The kind of job that the options are about, or that of the old plan; `InvalidOption` if they fit neither."""
+    kinds = [kind for kind, names in about.items() if names]
+    if len(kinds) > 1:
+        model, network = (Option(about[kind][0]) for kind in kinds)
+        raise InvalidOption(model, " is about a model and ", network, " about a network: give one of them, not both")
+    former = None if old is None else old.job.kind
+    kind = kinds[0] if kinds else former
+    if kind is not None and (kind == former or set(_fields(kind, needed=True)) <= set(about[kind])):
+        return kind
+    if kind is None or former is None:
+        raise InvalidOption("say what to plan: --rows and --features of a model's data, or --parameters of a network")
+    first, *rest = (Option(name) for name in _fields(kind, needed=True))
+    why = f"the plan is of a {KINDS[former]}; for a {KINDS[kind]}, which "
+    more = [part for name in rest for part in (" and ", name)]
+    raise InvalidOption(why, Option(about[kind][0]), " is about, give ", first, *more)
 
 
 def _read(path: Path, make: Callable[[Any], T]) -> T:
@@ -149,8 +195,8 @@ def _read(path: Path, make: Callable[[Any], T]) -> T:
 
 def _known(old: "Plan | None", calibration: str | None) -> "tuple[Cluster | None, Calibration | None]":
     """The cluster to plan for, if it need not be measured, and the calibration that it comes from, if any."""
+    from laconic.measure.calibrate import Calibration
     from laconic.planner import DEFAULT
-    from laconic.planner.calibration import Calibration
 
     if calibration is None:
         return None if old is None else old.cluster, None
@@ -166,38 +212,20 @@ def _measured(ranks: int | None, device: str, *, quiet: bool) -> "Calibration | 
 
     with bad_input():
         size = n_ranks(ranks)
+    quiet = quiet or os.environ.get("RANK", "0") != "0"
     with progress(N_PARTS, quiet=quiet) as begin, bad_input():
         return calibrate_here(size, device, begin)
 
 
-def _check_files(chart: Path | None, output: Path | None, save: Path | None) -> None:
-    given = [path for path in (chart, output, save) if path is not None]
-    for i, path in enumerate(given):
-        check_writable(path)
-        if path.resolve() in [other.resolve() for other in given[:i]]:
-            raise BadInput(f"--chart, --output and --save are files of their own; {path} is given twice")
-    if chart is not None and chart.suffix not in CHARTS:
-        raise BadInput(
-            f"charts are written as {' or '.join(CHARTS)}, not {chart.suffix or 'without an ending'}: {chart}"
-        )
-
-
-def _write(
-    made: "Plan",
-    document: dict[str, Any],
-    calibrated: "Calibration | None",
-    chart: Path | None,
-    output: Path | None,
-    save: Path | None,
-) -> None:
-    picture = _draw(made, chart) if chart is not None else ""
-    if save is not None:
+def _write(made: "Plan", written: str, calibrated: "Calibration | None", o: PlanOptions) -> None:
+    picture = _draw(made, o.chart) if o.chart is not None else ""
+    if o.save is not None:
         if calibrated is None:
             raise BadInput(
                 "--save writes what was measured, and nothing was; leave out --from and --calibration typical"
             )
-        calibrated.save(save)
-    for path, text in ((output, json.dumps(document, indent=2, allow_nan=False) + "\n"), (chart, picture)):
+        calibrated.save(o.save)
+    for path, text in ((o.output, written + "\n"), (o.chart, picture)):
         if path is not None:
             with atomic_write(path) as file:
                 file.write(text)
@@ -218,19 +246,15 @@ def _charts(made: "Plan") -> "list[Chart]":
     from laconic.planner.plan import against_rate, against_s
     from laconic.planner.terms import duration as seconds
     from laconic.planner.terms import rate
-    from laconic.report.svg import Chart, Curve
+    from laconic.report.svg import Chart
 
-    def curves(found: dict[str, tuple[list[float], list[float]]]) -> list[Curve]:
-        return [Curve(name, xs, ys) for name, (xs, ys) in found.items()]
-
-    unit = made.job.unit
-    charts, by_s, n_ranks = [], against_s(made), made.cluster.n_ranks
+    unit, charts, by_s, n_ranks = made.job.unit, [], against_s(made), made.cluster.n_ranks
     if by_s:
         blocks = next(iter(by_s.values()))[0]
         mark = (float(getattr(made.recommended.option, "s", 1)), made.recommended.seconds)
         title, axis = f"Time of {unit} against s, {n_ranks} ranks", "s, iterations that share a message"
-        charts.append(Chart(title, axis, "time", curves(by_s), y_text=seconds, mark=mark, x_ticks=blocks))
+        charts.append(Chart(title, axis, "time", by_s, y_text=seconds, mark=mark, x_ticks=blocks))
     if n_ranks > 1:
         title, axis = f"Time of {unit} against the link, {n_ranks} ranks", "rate of the links"
-        charts.append(Chart(title, axis, "time", curves(against_rate(made)), x_text=rate, y_text=seconds))
+        charts.append(Chart(title, axis, "time", against_rate(made), x_text=rate, y_text=seconds))
     return charts

@@ -1,7 +1,7 @@
 """Reports: what to show of a run, declared once, and its renderers for terminal, page and Markdown."""
 
 from laconic.report import documents as documents
-from laconic.report.blocks import Axis, Cell
+from laconic.report.blocks import Axis, Bar, Cell
 from laconic.report.markdown import markdown
 from laconic.report.presentation import (
     AllRows,
@@ -18,7 +18,7 @@ from laconic.report.presentation import (
     where,
 )
 from laconic.report.runs import NotARun, Run, presentations, read_run, read_runs, register, registered, report, sections
-from laconic.report.svg import Bar, bars, text_bar
+from laconic.report.svg import bars, text_bar
 from laconic.report.terminal import show, terminal
 from laconic.report.values import Row
 

@@ -1,9 +1,11 @@
 """Pictures as SVG that stand alone: bars and curves on logarithmic axes, on a ground of their own, light or dark."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from laconic.report.blocks import Bar
 
 STYLE = (
     "svg{background:#fff}text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"
@@ -30,27 +32,10 @@ FEWEST_TICKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A label, a value and an upper value; what is not positive and finite has no bar."""
-
-    label: str
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A name and its points; both coordinates above 0."""
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
     """Curves over two logarithmic axes.
 
+    curves          by name, x and y of their points, all above 0
     x_text, y_text  how a number on an axis is written
     mark            a point to ring, such as what is recommended
     x_ticks         numbers to write below; by default powers of ten
@@ -59,7 +44,7 @@ class Chart:
     title: str
     x_label: str
     y_label: str
-    curves: Sequence[Curve]
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     x_text: Callable[[float], str] = "{:g}".format
     y_text: Callable[[float], str] = "{:g}".format
     mark: tuple[float, float] | None = None
@@ -90,14 +75,14 @@ class _Axis:
 
 
 def bars(title: str, rows: Sequence[Bar], key: tuple[str, str]) -> str:
-    """One line per row on a logarithmic scale: a solid bar to `low`, a pale one to `high`.
+    """One line per row on a logarithmic scale: a solid bar to its value, a pale one to its limit.
 
-    key  what the two are
+    key  what the two are; where they are not positive and finite there is no bar
 
-    >>> bars("t", [Bar("a", 1e-3, 1e-1)], ("measured", "bound")).startswith("<svg")
+    >>> bars("t", [Bar("a", 1e-3, limit=1e-1)], ("measured", "bound")).startswith("<svg")
     True
     """
-    values = [v for row in rows for v in (row.low, row.high) if math.isfinite(v) and v > 0] or [1.0]
+    values = [v for row in rows for v in (row.value, row.limit) if v and math.isfinite(v) and v > 0] or [1.0]
     first, last = math.floor(math.log10(min(values))), math.floor(math.log10(max(values))) + 1
     axis = _Axis(10.0**first, 10.0**last, LABEL, LABEL + PLOT)
     height = BARS_TOP + LINE * (len(rows) + 1) + 8
@@ -115,38 +100,36 @@ def bars(title: str, rows: Sequence[Bar], key: tuple[str, str]) -> str:
 
 def _bar(row: Bar, y: int, axis: _Axis) -> list[str]:
     parts = [_text(8, y + 15, row.label)]
-    for value, kind in ((row.high, "high"), (row.low, "low")):
-        if value > 0:
+    for value, kind in ((row.limit, "high"), (row.value, "low")):
+        if value and value > 0:
             length = max(1.0, axis.at(min(value, axis.high)) - axis.begin)
             parts.append(f'<rect class="{kind}" x="{LABEL}" y="{y + 3}" width="{length:.1f}" height="{LINE - 7}"/>')
-    low = f"{row.low:.2g}" if row.low > 0 else "0"
-    high = f"{row.high:.2g}" if math.isfinite(row.high) else "none"
+    low = f"{row.value:.2g}" if row.value and row.value > 0 else "0"
+    high = f"{row.limit:.2g}" if row.limit is not None and math.isfinite(row.limit) else "none"
     return [*parts, _text(LABEL + PLOT + 8, y + 15, f"{low} / {high}", "dim")]
 
 
 def lines(chart: Chart) -> str:
     """The curves of a chart.
 
-    >>> lines(Chart("t", "x", "y", [Curve("a", [1, 10], [2, 20])])).startswith("<svg")
+    >>> lines(Chart("t", "x", "y", {"a": ([1, 10], [2, 20])})).startswith("<svg")
     True
     """
-    xs = [x for curve in chart.curves for x in curve.x]
-    ys = [y for curve in chart.curves for y in curve.y]
+    xs, ys = ([value for points in chart.curves.values() for value in points[i]] for i in (0, 1))
     if not xs or min(xs) <= 0 or min(ys) <= 0:
         raise ValueError("a chart on logarithmic axes needs points, all above 0")
     across = _Axis(min(xs), max(xs), LEFT, RIGHT)
     up = _Axis(min(ys), max(ys), HEIGHT - BOTTOM, TOP)
-    width = RIGHT + NAME + LETTER * max(len(curve.name) for curve in chart.curves)
+    width = RIGHT + NAME + LETTER * max(map(len, chart.curves))
     parts = [_text(LEFT, 22, chart.title, "title"), *_grid(chart, across, up)]
-    for i, curve in enumerate(chart.curves):
-        points = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in zip(curve.x, curve.y, strict=True))
-        name = f"<title>{escape(curve.name)}</title>"
-        parts.append(f'<polyline class="curve" {_ink(i)} points="{points}">{name}</polyline>')
-    order = sorted(range(len(chart.curves)), key=lambda i: -chart.curves[i].y[-1])  # as they end, the highest first
-    for place, i in enumerate(order):
+    for i, (name, curve) in enumerate(chart.curves.items()):
+        points = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in zip(*curve, strict=True))
+        parts.append(f'<polyline class="curve" {_ink(i)} points="{points}"><title>{escape(name)}</title></polyline>')
+    order = sorted(enumerate(chart.curves), key=lambda one: -chart.curves[one[1]][1][-1])  # the highest end first
+    for place, (i, name) in enumerate(order):
         x, y = RIGHT + 14, TOP + 8 + 20 * place
         parts.append(f'<line class="curve" {_ink(i)} x1="{x}" y1="{y}" x2="{x + 22}" y2="{y}"/>')
-        parts.append(_text(RIGHT + NAME, y + 4, chart.curves[i].name))
+        parts.append(_text(RIGHT + NAME, y + 4, name))
     if chart.mark is not None:
         at = f'cx="{across.at(chart.mark[0]):.1f}" cy="{up.at(chart.mark[1]):.1f}"'
         parts.append(f'<circle class="mark" {at} r="7" stroke="{COLOURS[1]}"/>')
