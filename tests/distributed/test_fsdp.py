@@ -1,12 +1,14 @@
 """Training under `fully_shard`: FSDP2's own gradients where nothing is lost, and DDP's laws for every codec."""
 
+from functools import cache
+
 import pytest
 import torch
 import torch.distributed as dist
 from models import batch, network, sgd, train
 from test_ddp import CODECS
 from torch.distributed._composable import checkpoint
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
@@ -15,6 +17,12 @@ from laconic import NUQSGD, Policy
 
 POLICY = Policy(min_values=100)
 NUQSGD_4 = NUQSGD(bits=4, bucket_size=256)
+
+
+@cache
+def copies() -> DeviceMesh:
+    """Two copies of a model, each sharded over two ranks."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
 
 
 def shard(group, codec=None, *, net=None, root=True, compress=None, **options):
@@ -159,3 +167,121 @@ def test_fp32_is_plain_fsdp(pool, mode):
     tolerance = 4e-3 if mode == "bf16" else 1e-3 if mode == "fp16" else 1e-6
     assert torch.allclose(gradients, our_gradients, rtol=tolerance, atol=tolerance)
     assert torch.allclose(weights, ours, rtol=tolerance, atol=tolerance)
+
+
+def one_backward(group, codec, factor=None, seed=0, broken_rank=None, same_batch=False, **options):
+    """A sharded model's gradients after one backward pass, this rank's own, and the state."""
+    rank = dist.get_rank(group)
+    x, y = batch(0 if same_batch else rank, 0)
+    if rank == broken_rank:
+        x[0, 0] = torch.nan
+    model, alone = shard(group, codec, compress={"seed": seed, **options}), network(width=50)
+    for layer in (*model[::2], model):
+        if factor is not None:
+            layer.set_gradient_divide_factor(factor)
+    for net in (model, alone):
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+    own = {name: p.grad for name, p in alone.named_parameters()}
+    return {name: p.grad.full_tensor() for name, p in model.named_parameters()}, own, laconic.state_dict(model)
+
+
+@pytest.mark.parametrize("factor", [None, 3.0, 2.0])
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_is_not_sent_is_remembered(pool, size, factor):
+    """average = mean of (gradient − memory), parameter by parameter, whatever the sums are divided by."""
+    ranks = pool.run(one_backward, size, codec=CODECS["ef-sign"], factor=factor)
+    for name, average in ranks[0][0].items():
+        sent = [own[name] - state["memory"].get(name, 0.0) for _, own, state in ranks]
+        assert torch.allclose(average, sum(sent) / (factor or size), atol=1e-6), name
+    assert ranks[0][2]["memory"]["2.weight"].abs().sum() > 0
+
+
+def test_ranks_round_apart_and_seeds_decide(pool):
+    same, again, other = (
+        pool.run(one_backward, 2, codec=NUQSGD_4, seed=seed, same_batch=True)[0] for seed in (0, 0, 1)
+    )
+    name = "2.weight"
+    assert torch.equal(same[0][name], again[0][name])
+    assert not torch.equal(same[0][name], other[0][name])
+    levels = (same[0][name][0].abs() / same[0][name].abs().max()).log2()
+    assert not torch.equal(
+        levels, levels.round()
+    )  # one rank's roundings have powers of two only, the mean of two has not
+
+
+@pytest.mark.parametrize("codec", ["nuqsgd-4", "ef-sign", "dithered"])
+def test_a_value_that_is_not_finite_reaches_its_owner(pool, codec):
+    averages, _, state = pool.run(one_backward, 2, codec=CODECS[codec], broken_rank=1)[0]
+    assert not any(torch.isfinite(average).all() for average in averages.values())
+    assert all(torch.isfinite(memory).all() for memory in state["memory"].values())
+
+
+def with_policy(group, policy):
+    model = shard(group, NUQSGD_4, compress={"policy": policy})
+    found = []
+    for step in range(4):
+        train(model, sgd(model), [step], dist.get_rank(group))
+        found.append(whole(model.parameters()))
+    return found, laconic.stats(model)
+
+
+def test_policy(pool):
+    nothing, warm, all_of_it, some = (
+        pool.run(with_policy, 2, policy=policy)[0]
+        for policy in (Policy(min_values=10**9), Policy(min_values=100, warmup_steps=2), Policy(0, 0), POLICY)
+    )
+    equal = [torch.equal(a, b) for a, b in zip(nothing[0], warm[0], strict=True)]
+    assert equal == [True, True, False, False]
+    assert nothing[1]["bytes_sent"] > some[1]["bytes_sent"] > all_of_it[1]["bytes_sent"]
+
+
+def hybrid(group, codec, n_steps=10, factor=None, same_batch=False, **options):
+    """Training on two copies of two shards."""
+    rank = 0 if same_batch else dist.get_rank(group)
+    model = shard(group, CODECS.get(codec, codec), mesh=copies(), compress=options)
+    for layer in (*model[::2], model):
+        if factor is not None:
+            layer.set_gradient_divide_factor(factor)
+    losses = train(model, sgd(model), range(n_steps), rank)
+    local = torch.cat([p.to_local().detach().reshape(-1) for p in model.parameters()])
+    return local, sum(losses), laconic.stats(model) if codec else None, whole(p.grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("n_steps", [10, pytest.param(200, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("codec", CODECS)
+def test_copies_are_identical(pool, codec, n_steps):
+    ranks = pool.run(hybrid, 4, codec=codec, n_steps=n_steps)
+    for first, second in ((0, 2), (1, 3)):
+        assert torch.equal(ranks[first][0], ranks[second][0])
+    assert ranks[0][2]["steps"] == n_steps
+
+
+def test_fp32_is_plain_hsdp(pool):
+    plain, ours = (pool.run(hybrid, 4, codec=codec)[0] for codec in (None, "fp32"))
+    assert torch.allclose(plain[0], ours[0], atol=1e-6)
+
+
+def test_copies_round_apart(pool):
+    """Given the same batch, two copies do not make the same error, which averaging would not reduce."""
+    ranks = pool.run(hybrid, 4, codec="nuqsgd-4", n_steps=1, same_batch=True, exchange="nothing")
+    assert not torch.equal(ranks[0][0], ranks[2][0])
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"replica_codec": "fp32"}, 0.02),
+        ({"replica_codec": laconic.QSGDInf(bits=8, bucket_size=64), "exchange": "scatter_reduce"}, 0.05),
+        ({"replica_codec": NUQSGD_4, "exchange": "all_gather"}, 0.8),
+        ({"exchange": "nothing"}, None),
+        ({"factor": 4.0}, 0.02),
+        ({"factor": 1.0}, 0.02),
+    ],
+)
+def test_codec_and_exchange_between_copies(pool, options, most):
+    exact = pool.run(hybrid, 4, codec="fp32", n_steps=1)
+    found = pool.run(hybrid, 4, codec="bf16", n_steps=1, **options)
+    assert torch.equal(found[0][0], found[2][0]) == (most is not None)
+    if most is not None:
+        gradient = found[0][3] * options.get("factor", 4.0) / 4.0
+        assert float((gradient - exact[0][3]).norm() / exact[0][3].norm()) < most
