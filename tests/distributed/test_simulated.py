@@ -12,6 +12,7 @@ CODECS = {
     "nuqsgd": NUQSGD(bits=4, bucket_size=256),
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
     "dithered": Dithered(bits=1.5),
+    "dithered-0.3": Dithered(error=0.3),
     "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), RANS()),
 }
 POLICIES = {
@@ -22,7 +23,12 @@ POLICIES = {
 }
 
 
-METRICS = {"none": (sgd, "auto"), "second moment": (adamw, "auto"), "tensor": (adamw, "tensor")}
+METRICS = {
+    "none": (sgd, "none"),
+    "second moment": (adamw, "auto"),
+    "tensor": (adamw, "tensor"),
+    "model": (sgd, "auto"),
+}
 
 
 def distributed(group, codec, policy, metric):
@@ -38,9 +44,10 @@ def distributed(group, codec, policy, metric):
 
 @pytest.mark.parametrize(
     ("codec", "policy", "metric"),
-    [(codec, policy, "none") for codec in CODECS for policy in POLICIES]
+    [(codec, policy, "none") for codec in CODECS if codec != "dithered-0.3" for policy in POLICIES]
     + [(codec, "everything", metric) for codec in CODECS for metric in ("second moment", "tensor")]
-    + [("dithered", "after three steps", metric) for metric in ("second moment", "tensor")],
+    + [("dithered-0.3", "everything", "model")]
+    + [("dithered-0.3", "after three steps", metric) for metric in METRICS if metric != "none"],
 )
 def test_simulated_is_distributed(pool, codec, policy, metric):
     k = 3  # 1/3 is no float: multiplying by it and dividing by 3 differ

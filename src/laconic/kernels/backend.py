@@ -77,6 +77,9 @@ class Backend(Protocol):
     ) -> None:
         """values *= √max(factor · squares, least), or values /= the same, in place; both (n,) float32."""
 
+    def total(self, values: torch.Tensor, squared: bool) -> torch.Tensor:
+        """Σx or Σx² of float32 values (n,) as a float64 number, in whatever order."""
+
     def histogram(self, symbols: torch.Tensor, bits: int) -> torch.Tensor:
         """How often each of the 2**bits symbols occurs (int64)."""
 

@@ -16,7 +16,6 @@ from laconic.planner.rates import make_codec
 from laconic.planner.timing import Stopwatch
 from laconic.quantizers import Dithered, QSGDInf, Quantizer
 from laconic.training.groups import Group
-from laconic.training.metric import Metric
 
 NOWHERE = Link(0.0, 0.0)
 ALONE = Cluster(
@@ -29,22 +28,18 @@ ALONE = Cluster(
 log = logging.getLogger("laconic")
 
 DEFAULTS: dict[str, tuple[Quantizer, str]] = {
-    "second moment": (
-        Dithered(error=0.1),
-        "the fewest bits that train like float32, where gradients are divided by the root of second moments",
-    ),
-    "tensor": (Dithered(error=0.1), "the fewest bits that train like float32, where each parameter has its own scale"),
-    "none": (Dithered(error=0.3), "SGD trains like float32 with far larger errors, and this one costs few bits"),
-    "unknown": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer; give optimizer= for fewer bits"),
+    "second moment": (Dithered(error=0.1), "few bits, and the noise follows what the optimizer divides by"),
+    "tensor": (Dithered(error=0.1), "few bits, and the noise follows each parameter's own gradient"),
+    "model": (Dithered(error=0.3), "few bits, and SGD averages the noise out"),
+    "none": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer; give optimizer= for fewer bits"),
     "gpu": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer, and a GPU packs them in one pass"),
 }
-"""What `compress` takes without a codec, and why, by the metric's name; without an optimizer "unknown"."""
+"""What `compress` takes without a codec, and why, by the name of the metric."""
 
 
-def default_codec(metric: Metric, optimizer: object, device: torch.device) -> tuple[Quantizer, str]:
-    """The default for this metric, and the reason."""
-    row = "gpu" if device.type != "cpu" else "unknown" if optimizer is None and metric.name == "none" else metric.name
-    quantizer, reason = DEFAULTS[row]
+def default_codec(metric: str, device: torch.device) -> tuple[Quantizer, str]:
+    """The default for gradients in this metric on this device, and the reason."""
+    quantizer, reason = DEFAULTS[metric if device.type == "cpu" else "gpu"]
     log.info("no codec was given: %r; %s", quantizer, reason)
     return quantizer, reason
 

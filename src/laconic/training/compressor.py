@@ -128,8 +128,9 @@ class Compressor:
         if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
         measure = self.error_every > 0 and self.step % self.error_every == 0
+        codec = self.metric.codec(self.codec, group)
         exchange = InMetric(self.exchange, scale) if scale.parts else self.exchange
-        return exchange, Task(v, self.codec, stream, self.memory_of(group), measure, v, buffers)
+        return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers)
 
     @property
     def _plain_exchange(self) -> Exchange:

@@ -20,7 +20,7 @@ from laconic.training.fsdp import compress_sharded
 from laconic.training.fsdp_units import is_sharded
 from laconic.training.groups import Group, Policy, describe, make_groups
 from laconic.training.hook import HookState, average_gradients
-from laconic.training.metric import SquaredError, metric_for, useful
+from laconic.training.metric import SquaredError, metric_for, metric_kind, unwrapped
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 
@@ -48,7 +48,8 @@ def compress(
     optimizer    of the model, if gradients are to be quantised in its metric: divided by the root of the second moments
                  of Adam and the like, which all ranks share
     metric       "auto" chooses by the optimizer's type; "tensor" divides by the rms of the parameter's last averaged
-                 gradient; "none" divides by nothing. `laconic.stats` says which, and why
+                 gradient; "model" gives every coordinate the same error, whatever group it is in, with `Dithered`;
+                 "none" does nothing. `laconic.stats` says which, and why
     replica_codec  of a sharded model with several copies (HSDP): the codec between copies; by default the same, or
                  8-bit QSGDInf where that one is biased
     exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
@@ -70,16 +71,19 @@ def compress(
     seed, error_every = check_int("seed", seed, 0, MAX_SEED), check_int("error_every", error_every, 0)
     policy = policy or Policy()
     parameters = _averaged(model) if isinstance(model, DistributedDataParallel) else list(model.named_parameters())
-    device, in_metric = parameters[0][1].device, metric_for(metric, optimizer, dict(parameters))
-    codec, reason = default_codec(in_metric, optimizer, device) if codec is None else (codec, "asked for")
+    optimizer, device = unwrapped(optimizer), parameters[0][1].device
+    kind, _ = metric_kind(metric, optimizer)
+    codec, reason = default_codec(kind, device) if codec is None else (codec, "asked for")
     if isinstance(model, DistributedDataParallel):
         _leave_out(replica_codec=replica_codec)
         compressor = _compress_ddp(model, parameters, codec, exchange, policy, seed, error_every, timeout)
+        compressor.metric = metric_for(metric, optimizer, dict(parameters), compressor.codec)
     else:
-        _leave_out(timeout=timeout, optimizer=None if isinstance(in_metric, SquaredError) else optimizer or metric)
+        needless = kind == "none" or (kind == "model" and metric == "auto")
+        _leave_out(timeout=timeout, optimizer=None if needless else optimizer or metric)
         compressor = compress_sharded(model, codec, replica_codec, exchange, policy, seed, error_every)
-    compressor.metric, plan = useful(in_metric, compressor.codec), compressor.plan
-    compressor.reason = reason if plan is None else plan.verdict()
+        compressor.metric = SquaredError("ranks share no second moments of a sharded model")
+    compressor.reason = reason if compressor.plan is None else compressor.plan.verdict()
     _compressors[model] = compressor
     return compressor
 

@@ -11,7 +11,7 @@ from laconic.exchange.base import measure_error
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
 from laconic.training.groups import PLAIN, Group, Policy, make_groups, trainable
-from laconic.training.metric import Scale, metric_for, useful
+from laconic.training.metric import Scale, metric_for, unwrapped
 
 
 class SimulatedWorkers:
@@ -55,7 +55,7 @@ class SimulatedWorkers:
         self.policy, self.seed = policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
         self.parameters = trainable(model)
         self.groups = make_groups(self.parameters.items(), self.policy)
-        self.metric = useful(metric_for(metric, optimizer, self.parameters), self.codec)
+        self.metric = metric_for(metric, unwrapped(optimizer), self.parameters, self.codec)
         self.memory: dict[tuple[int, int], torch.Tensor] = {}
         self.step = 0
         self.last = Accounting()
@@ -95,7 +95,7 @@ class SimulatedWorkers:
         if scale is None:
             codec, payload = PLAIN, PLAIN.encode(v, stream)
         else:
-            codec, memory = self.codec, self._memory_of(worker, group, v)
+            codec, memory = self.metric.codec(self.codec, group), self._memory_of(worker, group, v)
             scale.divide(v)
             scale.divide(memory)
             payload = codec.encode(v, stream, memory)

@@ -12,6 +12,7 @@ from laconic.kernels.cpu.fused import (
     quantize_pack,
     scale,
     scale_by_root,
+    total,
     unpack,
     unpack_dequantize,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "rotate_quantize",
     "scale",
     "scale_by_root",
+    "total",
     "unpack",
     "unpack_dequantize",
     "unpack_rotate",

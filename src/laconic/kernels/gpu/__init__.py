@@ -13,7 +13,7 @@ from laconic.kernels.gpu.norms import norms
 from laconic.kernels.gpu.steps import dequantize, pack, quantize, scale, unpack
 from laconic.kernels.reference.bitstream import histogram
 from laconic.kernels.reference.elias import elias_decode, elias_encode
-from laconic.kernels.reference.fused import scale_by_root
+from laconic.kernels.reference.fused import scale_by_root, total
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.rans import rans_decode, rans_encode
 
@@ -33,6 +33,7 @@ __all__ = [
     "rans_encode",
     "scale",
     "scale_by_root",
+    "total",
     "unpack",
     "unpack_dequantize",
 ]

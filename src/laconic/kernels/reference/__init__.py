@@ -3,7 +3,7 @@
 from laconic.kernels.reference.bitstream import histogram
 from laconic.kernels.reference.dither import cell_moments, dither_decode, dither_encode
 from laconic.kernels.reference.elias import elias_decode, elias_encode
-from laconic.kernels.reference.fused import quantize_pack, scale, scale_by_root, unpack_dequantize
+from laconic.kernels.reference.fused import quantize_pack, scale, scale_by_root, total, unpack_dequantize
 from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
 from laconic.kernels.reference.norms import norms
 from laconic.kernels.reference.packing import pack, unpack
@@ -32,6 +32,7 @@ __all__ = [
     "rotate_quantize",
     "scale",
     "scale_by_root",
+    "total",
     "unpack",
     "unpack_dequantize",
     "unpack_rotate",

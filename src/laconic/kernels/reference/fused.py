@@ -45,6 +45,12 @@ def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: Number, l
         values.mul_(root)
 
 
+def total(values: torch.Tensor, squared: bool) -> torch.Tensor:
+    """Σx or Σx² of float32 values (n,), a float64 number on their device."""
+    wide = values.double()
+    return (wide.square() if squared else wide).sum()
+
+
 def unpack_dequantize(
     data: torch.Tensor,
     norms: torch.Tensor,

@@ -1,0 +1,175 @@
+"""The metric that gradients are quantised in: one positive number m per coordinate, the same on every rank.
+
+The gradient is divided by m before it is encoded, and the average is multiplied by m after it is decoded. Every rank
+knows m already, so nothing more is sent, and any codec can be used. The codec's error is then relative to m.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from laconic.codec import Codec
+from laconic.errors import Disagreement
+from laconic.exchange import Accounting, Communicator, Exchange
+from laconic.exchange.agreement import gather_json
+from laconic.exchange.base import Exchanged, Phases, Task
+from laconic.kernels import Number, select
+from laconic.training.groups import Group
+
+FLOOR = 0.1
+"""Least m of a coordinate, in units of the root mean square of m over its parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """m of one parameter, values [first, last) of its group: √max(factor · squares, least), or √least without squares.
+
+    squares  (last − first,) float32, where each coordinate has an m of its own
+    """
+
+    first: int
+    last: int
+    squares: torch.Tensor | None
+    factor: Number
+    least: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """m of one group at one step; 1 everywhere if it has no parts."""
+
+    parts: tuple[Part, ...] = ()
+
+    def divide(self, flat: torch.Tensor) -> None:
+        """A group's values (n,) float32 divided by m, in place; nothing if they are none."""
+        self._apply(flat, inverse=True)
+
+    def multiply(self, flat: torch.Tensor) -> None:
+        """A group's values (n,) float32 multiplied by m, in place; nothing if they are none."""
+        self._apply(flat, inverse=False)
+
+    def _apply(self, flat: torch.Tensor, inverse: bool) -> None:
+        for part in self.parts if flat.numel() else ():
+            values = flat[part.first : part.last]
+            if part.squares is not None:
+                select("auto", flat.device).scale_by_root(values, part.squares, part.factor, part.least, inverse)
+            elif inverse:
+                values.div_(part.least**0.5)
+            else:
+                values.mul_(part.least**0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class InMetric(Exchange):
+    """An exchange of values divided by m, whose average is multiplied by m; error memory stays in units of the values.
+
+    1. divide values and memory by m; 2. the first phase of `inner`, which encodes; 3. multiply the memory by m;
+    4. the other phases; 5. multiply the average, which is the same on all ranks, by m.
+    """
+
+    inner: Exchange
+    scale: Scale
+
+    name: ClassVar[str] = "in_metric"
+
+    def phases(self, task: Task, comm: Communicator) -> Phases:
+        spent, memory = Accounting(), task.v[:0] if task.memory is None else task.memory
+        phases = self.inner.phases(task, comm)
+        with spent.timed("encode"):
+            self.scale.divide(task.v)
+            self.scale.divide(memory)
+        next(phases)
+        with spent.timed("encode"):
+            self.scale.multiply(memory)
+        yield
+        result: Exchanged = yield from phases
+        with spent.timed("decode"):
+            self.scale.multiply(result.value)
+        accounting = result.accounting
+        accounting += spent
+        return result
+
+    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
+        return self.inner.bytes_received(codec, n, size)
+
+    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
+        """That of `inner`, with all norms taken after division by m."""
+        return self.inner.variance_bound(codec, n, size)
+
+
+@dataclass(slots=True)
+class Metric(ABC):
+    """Gives each group's m at each step.
+
+    reason  why this metric, in words for `laconic.stats`
+    """
+
+    reason: str
+    name: ClassVar[str]
+
+    @abstractmethod
+    def scale(self, group: Group) -> Scale | None:
+        """m of this group at this step; None while nothing is known of it, and it goes in float32."""
+
+    def codec(self, codec: Codec, group: Group) -> Codec:
+        """The codec for this group at this step."""
+        return codec
+
+    def observe(self, group: Group, average: torch.Tensor) -> None:  # noqa: B027 (most learn nothing from it)
+        """Learn from an average (n,) that all ranks have."""
+
+    def facts(self, groups: Sequence[Group]) -> dict[str, float]:
+        """A number per parameter that must not differ between ranks."""
+        return {}
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What must survive a restart, by parameter."""
+        return {}
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:  # noqa: B027
+        """Go on from a saved state."""
+
+
+@dataclass(slots=True)
+class SquaredError(Metric):
+    """m = 1: every coordinate's error counts alike."""
+
+    name: ClassVar[str] = "none"
+
+    def scale(self, group: Group) -> Scale:
+        return Scale()
+
+
+def least_squares(group: Group, means: Sequence[torch.Tensor | None], share: float) -> list[Number]:
+    """The least m² of each parameter of a group, given its mean square, None or 0 if it has none: share · mean.
+
+    A parameter without takes FLOOR² of the mean over those that have one. If none has, all are alike: 1.
+    """
+    like = next(mean for mean in means if mean is not None)
+    known = torch.stack([torch.zeros_like(like) if mean is None else mean for mean in means])
+    sizes = torch.tensor([float(shape.numel()) for shape in group.shapes], device=like.device) * (known > 0)
+    overall = (known * sizes).sum() / sizes.sum()
+    floors = torch.where(known > 0, share * known, torch.where(overall > 0, FLOOR**2 * overall, 1.0))
+    return floors.tolist() if floors.is_cpu else list(floors)
+
+
+def mean(values: torch.Tensor, *, squared: bool = False) -> torch.Tensor:
+    """The mean of values (n,) float32, or of their squares, as a float32 number on their device."""
+    return (select("auto", values.device).total(values, squared) / max(values.numel(), 1)).float()
+
+
+def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: torch.device) -> None:
+    """Raise `Disagreement` on every rank unless the facts of all are the same, within what other machines round."""
+    first, *others = gather_json(comm, dict(facts), device)
+    for rank, other in enumerate(others, start=1):
+        for name in sorted(first.keys() | other.keys()):
+            ours, theirs = first.get(name, 0.0), other.get(name, 0.0)
+            if not math.isclose(ours, theirs, rel_tol=1e-3) and str(ours) != str(theirs):  # NaN is NaN
+                raise Disagreement(
+                    f"the mean squared gradient of {name} is {ours:g} on rank 0 and {theirs:g} on rank {rank}, and the "
+                    "metric needs the same. Give every rank the same optimizer and its state, or use metric='none'"
+                )
