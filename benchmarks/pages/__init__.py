@@ -14,8 +14,11 @@ PAGES = {
     "docs/performance.md": "performance",
     "docs/planning.md": "planning",
     "docs/precision.md": "precision",
+    "docs/training.md": "training",
     "docs/decentralised.md": "decentralised",
 }
+DRAWN = ("figures", "papers", "readme", "training")
+"""Modules that draw figures."""
 
 
 def written() -> dict[Path, str]:
@@ -24,6 +27,6 @@ def written() -> dict[Path, str]:
     for page, name in PAGES.items():
         path = ROOT / page
         found[path] = filled(path.read_text(), import_module(f"benchmarks.pages.{name}").WRITERS)
-    drawings = [import_module(f"benchmarks.pages.{name}").figures() for name in ("figures", "papers", "readme")]
+    drawings = [import_module(f"benchmarks.pages.{name}").figures() for name in DRAWN]
     figures = ROOT / "docs" / "figures"
     return found | {figures / name: drawing for some in drawings for name, drawing in some.items()}

@@ -79,9 +79,18 @@ def nice(step: float) -> float:
 
 
 def curves(
-    title: str, x_name: str, y_name: str, shown: Sequence[Curve], x_log: bool = False, y_log: bool = False
+    title: str,
+    x_name: str,
+    y_name: str,
+    shown: Sequence[Curve],
+    x_log: bool = False,
+    y_log: bool = False,
+    dots: bool = False,
 ) -> str:
-    """One curve over another, the legend above them; what a logarithmic axis has no place for is left out."""
+    """One curve over another, the legend above them; what a logarithmic axis has no place for is left out.
+
+    dots  whether points are marked, as of curves with few of them
+    """
     if y_log:
         shown = [replace(curve, points=[(x, y) for x, y in curve.points if y > 0]) for curve in shown]
     xs = [x for curve in shown for x, _ in curve.points]
@@ -98,6 +107,8 @@ def curves(
     for curve in shown:
         path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in curve.points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{curve.colour}" stroke-width="2"/>')
+        for x, y in curve.points if dots else ():
+            parts.append(f'<circle cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="3.5" fill="{curve.colour}"/>')
     return svg(WIDTH, HEIGHT, escape(title), *parts)
 
 

@@ -30,9 +30,9 @@ class Member:
     """A quantizer, and what gradients are divided by before it and multiplied by after it.
 
     family  members of one family differ in one number, and make one curve
-    metric  "" nothing; "tensor" the root mean square of the tensor's gradient, which travels along; "optimizer" the
-            square root of Adam's second moment, which all ranks know, or FLOOR times its own root mean square over the
-            tensor where that is more; at the first step, when there is none, as "tensor"
+    metric  "" nothing; "tensor" the root mean square of the tensor's last averaged gradient; "optimizer" the square
+            root of Adam's second moment, or FLOOR times its own root mean square over the tensor where that is more.
+            All ranks know these; at the first step, when nobody does, gradients go in float32
     """
 
     quantizer: Quantizer
@@ -103,21 +103,25 @@ class Sender:
         self.sizes = torch.tensor([b - a for a, b in pairwise(cuts)], device=device)
         self.memory: torch.Tensor | None = None
 
-    def send(self, g: torch.Tensor, second: torch.Tensor | None, step: int) -> Message:
-        """g (M, C), and Adam's second moment (S, C) of each of the S seeds, whose replicas follow one another."""
+    def send(self, g: torch.Tensor, known: torch.Tensor | None, step: int) -> Message:
+        """g (M, C), and what the metric is made of, (S, C) for S seeds, whose replicas follow one another.
+
+        known  Adam's second moment, or the last averaged gradient; None at the first step
+        """
         if not self.member.metric:
             return Message(g, self._quantised(g, step))
-        scale = self.scale(g, second)
+        if known is None:
+            return Message(g, g)
+        scale = self.scale(known).repeat_interleave(len(g) // len(known), 0)
         v = g / scale
         return Message(v, self._quantised(v, step) * scale, scale)
 
-    def scale(self, g: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
-        """The metric (M, C) of each replica."""
-        if self.member.metric == TENSOR or second is None:
-            return self._rms(g).clamp(min=SMALLEST)
-        root = second.sqrt()
-        metric = torch.maximum(root, (FLOOR * self._rms(root)).clamp(min=SMALLEST))
-        return metric.repeat_interleave(len(g) // len(root), 0)
+    def scale(self, known: torch.Tensor) -> torch.Tensor:
+        """The metric (S, C) of each seed."""
+        if self.member.metric == TENSOR:
+            return self._rms(known).clamp(min=SMALLEST)
+        root = known.sqrt()
+        return torch.maximum(root, (FLOOR * self._rms(root)).clamp(min=SMALLEST))
 
     def _rms(self, x: torch.Tensor) -> torch.Tensor:
         """The root mean square over its tensor, for each value of each row."""
@@ -131,14 +135,15 @@ class Sender:
         if isinstance(quantizer, Dithered):
             return dithered(v, quantizer)
         n, stream = v.shape[1], Stream(step=step)
+        backend = "reference" if v.is_cuda and quantizer.core.draws_again else "auto"  # the others have GPU kernels
         rows = padded(v, quantizer.bucket_size)
         flat = rows.view(-1)
         if isinstance(quantizer, ErrorFeedback):
             self.memory = quantizer.new_memory(flat) if self.memory is None else self.memory
-            quantized = quantizer.quantize(flat, stream, memory=self.memory)
+            quantized = quantizer.quantize(flat, stream, memory=self.memory, backend=backend)
         else:
-            quantized = quantizer.quantize(flat, stream)
-        return quantizer.dequantize(quantized).view_as(rows)[:, :n]
+            quantized = quantizer.quantize(flat, stream, backend=backend)
+        return quantizer.dequantize(quantized, backend=backend).view_as(rows)[:, :n]
 
 
 def padded(v: torch.Tensor, size: int) -> torch.Tensor:

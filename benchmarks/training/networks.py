@@ -54,9 +54,9 @@ def linear(p: Parameters, name: str, x: torch.Tensor) -> torch.Tensor:
     return torch.baddbmm(p[f"{name}.bias"][:, None], x, p[f"{name}.weight"].transpose(1, 2))
 
 
-def normed(p: Parameters, name: str, x: torch.Tensor) -> torch.Tensor:
-    """Layer normalisation of (M, n, d) over d."""
-    z = functional.layer_norm(x, x.shape[-1:])
+def normed(p: Parameters, name: str, x: torch.Tensor, n: int = 1) -> torch.Tensor:
+    """Layer normalisation of (M, N, d) over each n rows of d values, with a scale and a shift for each of these d."""
+    z = functional.layer_norm(x.view(len(x), -1, n * x.shape[-1]), (n * x.shape[-1],)).view_as(x)
     return torch.addcmul(p[f"{name}.shift"][:, None], z, p[f"{name}.scale"][:, None])
 
 
@@ -116,12 +116,12 @@ class ByteTransformer(Network):
 
 @dataclass(frozen=True, slots=True)
 class ConvNet(Network):
-    """Four 3 × 3 convolutions, all but the first of stride 2, each normalised over its channels; mean; linear.
+    """Four 3 × 3 convolutions, all but the first of stride 2, each normalised over its image; linear.
 
     A convolution is a product with the nine shifted images side by side, so that replicas are a batch.
 
     >>> sum(math.prod(shape) for shape in ConvNet((1, 28, 28), 10).shapes.values())
-    963722
+    1002122
     """
 
     image: tuple[int, int, int]
@@ -137,7 +137,8 @@ class ConvNet(Network):
         found: Shapes = {}
         for i, (n_in, n_out) in enumerate(zip(self.widths, self.widths[1:], strict=False)):
             found |= dense(f"{i}.conv", 9 * n_in, n_out) | norm(f"{i}.norm", n_out)
-        return found | dense("head", self.widths[-1], self.n_classes)
+        n_pixels = math.prod(-(-side // 8) for side in self.image[1:])
+        return found | dense("head", n_pixels * self.widths[-1], self.n_classes)
 
     def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         M, B = x.shape[:2]
@@ -146,8 +147,9 @@ class ConvNet(Network):
             columns = shifted(h, stride=2 if i else 1)
             height, breadth = columns.shape[2:4]
             z = linear(p, f"{i}.conv", columns.reshape(M, -1, columns.shape[-1]))
-            h = functional.relu(normed(p, f"{i}.norm", z)).view(M, B, height, breadth, width)
-        return cross_entropy(linear(p, "head", h.mean((2, 3))), y)
+            z = normed(p, f"{i}.norm", z, height * breadth)
+            h = functional.relu(z).view(M, B, height, breadth, width)
+        return cross_entropy(linear(p, "head", h.flatten(2)), y)
 
 
 def shifted(x: torch.Tensor, stride: int) -> torch.Tensor:

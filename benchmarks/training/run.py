@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.training.data import Pictures, Text, open_pictures, open_text
-from benchmarks.training.members import MEMBERS, TENSOR, Sender
+from benchmarks.training.members import MEMBERS, OPTIMIZER, Sender
 from benchmarks.training.networks import CONTEXT, ByteTransformer, ConvNet, Network
 from laconic.kernels import Stream
 from laconic.measure.environment import cpu_model
@@ -41,7 +41,7 @@ class Task:
 
 
 TASKS = {
-    "cnn-sgd": Task("cnn", "sgd", 0.05, 32, 5e-4, "convolutional network, SGD with momentum 0.9"),
+    "cnn-sgd": Task("cnn", "sgd", 0.02, 32, 5e-4, "convolutional network, SGD with momentum 0.9"),
     "lm-adamw": Task("lm", "adamw", 1e-3, 16, 0.01, "byte-level transformer, AdamW"),
     "lm-sgd": Task("lm", "sgd", 0.1, 16, 0.0, "byte-level transformer, SGD with momentum 0.9"),
 }
@@ -122,36 +122,52 @@ class Weights:
         return found
 
 
+class Training:
+    """The state of one run: the weights of all seeds, their optimizer, and what is measured on the way."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.task, self.data, device = job, TASKS[job.task], job.data(), torch.device(job.device)
+        self.network = network_for(job, self.data)
+        self.weights = Weights(self.network, job.seeds, device)
+        self.optimizer = _optimizer(self.task, self.weights.flat)
+        self.sender = Sender(MEMBERS[job.member], self.weights.cuts[: self.weights.n_tensors + 1], device)
+        self.samples = Samples(job, self.weights)
+        self.batches = _batches(job, self.data.n_examples).to(device)
+
+    def step(self, t: int) -> None:
+        """One step: every worker's gradient, sent, averaged over the workers of its seed."""
+        job, flat, C = self.job, self.weights.flat, self.weights.n_compressed
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.task.learning_rate * rate(t, job.steps)
+        x, y = self.data.batch(self.batches[t])
+        g = _gradients(self.network, self.weights, x.flatten(0, 1), y.flatten(0, 1), job)
+        adam = t > 0 and self.sender.member.metric == OPTIMIZER
+        known = self.optimizer.state[flat]["exp_avg_sq"] if adam else flat.grad
+        message = self.sender.send(g[:, :C], None if known is None else known[:, :C], t)
+        if t % SAMPLE_EVERY == SAMPLE_EVERY // 2 or t == job.steps - 1:
+            self.samples.add(message.v, message.errors(), t)
+        g[:, :C] = message.decoded
+        flat.grad = g.view(job.seeds, job.workers, -1).mean(1)
+        self.optimizer.step()
+
+
 def train(job: Job) -> dict[str, Any]:
     """Train all seeds together: losses on what is held out, bits, errors, and seconds of a step."""
-    data, task, device = job.data(), TASKS[job.task], torch.device(job.device)
     torch.backends.cuda.matmul.allow_tf32 = job.precision == "tf32"
     torch.manual_seed(0)
-    network = network_for(job, data)
-    weights = Weights(network, job.seeds, device)
-    optimizer = _optimizer(task, weights.flat)
-    sender = Sender(MEMBERS[job.member], weights.cuts[: weights.n_tensors + 1], device)
-    batches = _batches(job, data.n_examples).to(device)
-    samples = Samples(job, weights)
+    run = Training(job)
     began = time.perf_counter()
-    for step in range(job.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = task.learning_rate * rate(step, job.steps)
-        x, y = data.batch(batches[step])
-        g = _gradients(network, weights, x.flatten(0, 1), y.flatten(0, 1), job)
-        second = optimizer.state[weights.flat].get("exp_avg_sq") if step else None
-        C = weights.n_compressed
-        message = sender.send(g[:, :C], None if second is None else second[:, :C], step)
-        if step % SAMPLE_EVERY == SAMPLE_EVERY // 2 or step == job.steps - 1:
-            samples.add(message.v, message.errors(), step)
-        g[:, :C] = message.decoded
-        weights.flat.grad = g.view(job.seeds, job.workers, -1).mean(1)
-        optimizer.step()
-    losses = validate(network, weights, data, job)
-    seconds = (time.perf_counter() - began) / job.steps
-    finite = [loss if math.isfinite(loss) else None for loss in losses]
-    sizes = {"n": weights.n, "n_compressed": weights.n_compressed}
-    return {**sizes, "losses": finite, **samples.means(), "seconds": seconds, "source": data.source}
+    for t in range(job.steps):
+        run.step(t)
+    losses = validate(run.network, run.weights, run.data, job)
+    return {
+        "n": run.weights.n,
+        "n_compressed": run.weights.n_compressed,
+        "losses": [loss if math.isfinite(loss) else None for loss in losses],
+        **run.samples.means(),
+        "seconds": (time.perf_counter() - began) / job.steps,
+        "source": run.data.source,
+    }
 
 
 def rate(step: int, steps: int) -> float:
@@ -224,8 +240,6 @@ class Samples:
         """bits and bits_coded per compressed value, by default and entropy-coded; bits_in_all over all parameters."""
         default, *coded = (fmean(column) for column in zip(*self.bits, strict=True))
         n, C = self.weights.n, self.weights.n_compressed
-        if MEMBERS[self.job.member].metric == TENSOR:
-            default += 32 * self.weights.n_tensors / C
         least = min([default, *coded])
         in_metric, plain = (fmean(float(e) for e in column) for column in zip(*self.errors, strict=True))
         return {

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks.goals import goals_of_rows
 from benchmarks.training.jobs import job_for, planned, run_jobs
-from benchmarks.training.members import MEMBERS
+from benchmarks.training.members import MEMBERS, OPTIMIZER
 from benchmarks.training.run import TASKS, WIDTH, Job
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
@@ -56,6 +57,11 @@ class TrainingOptions:
         check_names(["fp32"] if self.members is None else self.members, list(MEMBERS), "member")
         check_names([self.device], ("cpu", "cuda"), "device")
         check_names([FP32 if self.precision is None else self.precision], PRECISIONS, "precision")
+        for member, task in product(self.members or (), self.tasks):
+            if MEMBERS[member].metric == OPTIMIZER and TASKS[task].optimizer != "adamw":
+                raise InvalidOption(
+                    f"{member} needs second moments, which {task} has none of; give ", Option("tasks", ...)
+                )
         if self.width % 32:
             raise InvalidOption(Option("width"), f" must be a multiple of 32; got {self.width}")
         if self.device == "cuda" and not torch.cuda.is_available():

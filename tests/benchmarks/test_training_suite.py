@@ -1,11 +1,14 @@
 """The suite `training`: replicas do not see each other, members are the library's, runs are kept and not run again."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
+from benchmarks.pages import common
+from benchmarks.pages import training as page
 from benchmarks.training import data
 from benchmarks.training.jobs import DECIDING, OTHERS, planned
 from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Member, Sender, dithered
@@ -48,8 +51,8 @@ def test_a_convolution_is_torchs():
     for i in range(4):
         weight = p[f"{i}.conv.weight"][0].unflatten(1, (3, 3, -1)).permute(0, 3, 1, 2)
         h = torch.nn.functional.conv2d(h, weight, p[f"{i}.conv.bias"][0], stride=2 if i else 1, padding=1)
-        h = torch.nn.functional.layer_norm(h.permute(0, 2, 3, 1), h.shape[1:2]).permute(0, 3, 1, 2).relu()
-    scores = torch.nn.functional.linear(h.mean((2, 3)), p["head.weight"][0], p["head.bias"][0])
+        h = torch.nn.functional.group_norm(h, 1).relu()
+    scores = torch.nn.functional.linear(h.permute(0, 2, 3, 1).flatten(1), p["head.weight"][0], p["head.bias"][0])
     y = torch.tensor([[0, 1, 2]])
     torch.testing.assert_close(net.loss(p, x, y)[0], torch.nn.functional.cross_entropy(scores, y[0]))
 
@@ -79,14 +82,14 @@ def test_the_metric_is_floored_by_tensor_and_undone():
     cuts, g = [0, 3, 5], torch.randn(4, 5)
     second = torch.tensor([[4.0, 0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
     sender = Sender(Member(Identity(), "", OPTIMIZER), cuts, CPU)
-    scale = sender.scale(g, second)
     floors = [FLOOR * (4 / 3) ** 0.5, FLOOR * 4.5**0.5]
     expected = [[2.0, floors[0], floors[0], 1.0, 1.0], [1e-30, 1e-30, 1e-30, 3.0, floors[1]]]
-    torch.testing.assert_close(scale, torch.tensor(expected).repeat_interleave(2, 0))
+    torch.testing.assert_close(sender.scale(second), torch.tensor(expected))
     torch.testing.assert_close(sender.send(g, second, 1).decoded, g)
-    by_tensor = Sender(Member(Identity(), "", TENSOR), cuts, CPU).send(g, None, 0)
+    assert sender.send(g, None, 0).decoded is g
+    by_tensor = Sender(Member(Identity(), "", TENSOR), cuts, CPU).scale(g[:2])
     for a, b in pairwise(cuts):
-        torch.testing.assert_close(by_tensor.v[:, a:b].square().mean(1), torch.ones(4))
+        torch.testing.assert_close(by_tensor[:, a:b], g[:2, a:b].square().mean(1, keepdim=True).sqrt().expand(2, b - a))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -106,14 +109,15 @@ def test_the_plan_has_known_members_and_fp32_first():
     assert len(set(plan)) == len(plan)
 
 
-def test_runs_are_kept_gathered_and_not_mixed(tmp_path_factory, published, complains):
+def test_runs_are_kept_gathered_and_not_mixed(tmp_path_factory, published, complains, monkeypatch):
     folder = tmp_path_factory.mktemp("runs")
     command = [*TINY, "--task", "cnn-sgd", "--workers", "2", "--out", str(folder)]
     complains([*command, "--seconds", "0"], "has no finished runs; give --seconds")
     first = published([*command, "--member", "fp32"])
     path = folder / "cnn-sgd-fp32-x2.json"
     made = path.stat().st_mtime_ns
-    rows = {row["contender"]: row for row in published([*command, "--member", "fp32,dithered-1"])["rows"]}
+    document = published([*command, "--member", "fp32,dithered-1"])
+    rows = {row["contender"]: row for row in document["rows"]}
     assert path.stat().st_mtime_ns == made
     assert rows["fp32"]["losses"] == first["rows"][0]["losses"]
     assert rows["fp32"]["loss_over_fp32"] == 1.0
@@ -124,10 +128,17 @@ def test_runs_are_kept_gathered_and_not_mixed(tmp_path_factory, published, compl
     assert 0.1 < ours["bits"] < ours["bits_in_all"] < 8
     complains([*command, "--member", "fp32", "--steps", "4"], "with steps = 3, not 4; give another folder")
 
+    for module in (common, page):
+        monkeypatch.setattr(module, "RESULTS", folder)
+    (folder / "training.json").write_text(json.dumps(document))
+    assert "dithered-1" in page.tables()
+    assert list(page.figures()) == ["training-cnn-sgd-2.svg"]
+
 
 WRONG = {
     "task": (["--task", "gan"], "unknown task 'gan'"),
     "member": (["--member", "zip"], "unknown member 'zip'"),
+    "no second moments": (["--member", "dithered-0.1@metric"], "which cnn-sgd has none of; give --task"),
     "width": (["--width", "33"], "--width must be a multiple of 32; got 33"),
     "precision": (["--precision", "fp8"], "unknown precision 'fp8'"),
     "device": (["--device", "tpu"], "unknown device 'tpu'"),

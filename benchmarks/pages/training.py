@@ -1,0 +1,68 @@
+"""The tables and figures of docs/training.md, from benchmarks/results/training.json, once there is one."""
+
+from collections.abc import Callable
+
+from benchmarks.goals import NEAR
+from benchmarks.pages.common import RESULTS, Document, goals, load, origin, presented
+from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
+from benchmarks.training.suite import about
+
+NAME = "training"
+COLOURS = {
+    "Dithered in the metric": BLUE,
+    "Dithered, one Δ": ORANGE,
+    "Dithered, Δ per bucket": GREEN,
+    "Dithered, Δ per tensor": PURPLE,
+    "NUQSGD, buckets of 512": "#c2255c",
+    "NUQSGD, buckets of 8192": "#f06595",
+    "NUQSGD in the metric": "#0b7285",
+    "QSGDInf": "#b08900",
+    "Rotated": "#5c940d",
+    "Sign with error feedback": "#8d6e4b",
+}
+"""Of the families that are drawn; float32 and bfloat16 would be far to the right."""
+HIGHEST = 1.06
+"""Largest loss over fp32's that is drawn; what is above it stands in the tables."""
+
+
+def exists() -> bool:
+    """Whether there is a result to write about."""
+    return (RESULTS / f"{NAME}.json").is_file()
+
+
+def tables() -> str:
+    """What was trained, a figure and a table for each task and number of workers, goals, and where the file is from."""
+    if not exists():
+        return ""
+    made = load(NAME)
+    note = f"Members whose loss is more than {100 * (HIGHEST - 1):.0f} % above float32's are not drawn."
+    drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _drawings(made).items())
+    aims = ["### Goals", goals(NAME)] if made["goals"] else []
+    return "\n\n".join([about(made), drawn, note, presented(made, level=3), *aims, origin(NAME)])
+
+
+def figures() -> dict[str, str]:
+    """Every figure's file, and the drawing."""
+    return {file: drawing for file, (_, drawing) in _drawings(load(NAME)).items()} if exists() else {}
+
+
+def _drawings(made: Document) -> dict[str, tuple[str, str]]:
+    found = {}
+    for task, workers in dict.fromkeys((row["task"], row["workers"]) for row in made["rows"]):
+        rows = [row for row in made["rows"] if (row["task"], row["workers"]) == (task, workers)]
+        shown = [curve for name, colour in COLOURS.items() if (curve := _curve(rows, name, colour)).points]
+        if shown:
+            bits = [x for curve in shown for x, _ in curve.points]
+            limit = Curve("0.5 % above fp32", GREY, [(min(bits), NEAR), (max(bits), NEAR)])
+            title = f"{task}, {workers} workers"
+            drawing = curves(title, "bits per value", "validation loss ÷ fp32's", [*shown, limit], True, dots=True)
+            found[f"{NAME}-{task}-{workers}.svg"] = title, drawing
+    return found
+
+
+def _curve(rows: list[Document], family: str, colour: str) -> Curve:
+    own = [row for row in rows if row["family"] == family and (row["loss_over_fp32"] or HIGHEST) < HIGHEST]
+    return Curve(family, colour, sorted((row["bits"], row["loss_over_fp32"]) for row in own))
+
+
+WRITERS: dict[str, Callable[[], str]] = {NAME: tables}
