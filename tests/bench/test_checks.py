@@ -34,8 +34,9 @@ def test_a_wrong_sign_is_noticed(scheme):
         check_error(scheme.label, scheme.quantizer, v, -10 * v)
 
 
-def test_expected_error_is_the_mean_of_measured_errors():
-    scheme = schemes(512, only=["nuqsgd"])[1]
+@pytest.mark.parametrize("label", ["nuqsgd-4", "dithered"])
+def test_expected_error_is_the_mean_of_measured_errors(label):
+    scheme = next(scheme for scheme in SCHEMES if scheme.label == label)
     v = torch.randn(2048, generator=torch.Generator().manual_seed(0))
     mean, deviation = expected_error(scheme.quantizer, v)
     errors = [float((decoded(scheme, v, seed) - v).square().sum() / v.square().sum()) for seed in range(50)]

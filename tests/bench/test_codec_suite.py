@@ -5,6 +5,7 @@ import torch
 
 from laconic.bench.codec import CODERS, CodecOptions, codec_rows
 from laconic.bench.survey import NAMES, schemes
+from laconic.quantizers import Bucketed
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,14 @@ def test_every_scheme_has_its_rows(rows):
     for scheme in schemes(512):
         found = {(row.via, row.operation) for row in rows if row.contender == scheme.label}
         assert {("codec", "encode"), ("codec", "decode + add")} <= found
-        assert (("kernel", "quantize + pack") in found) == (scheme.name not in ("fp32", "bf16", "ef-sign"))
+        assert (("kernel", "quantize + pack") in found) == isinstance(scheme.quantizer, Bucketed)
+
+
+def test_bits_are_those_that_were_sent(rows):
+    sent = {row.contender: row.bits_per_coordinate for row in rows if row.via == "codec"}
+    assert 0.8 < sent["dithered-1"] < 1.2
+    assert 1.8 < sent["dithered"] < 2.4  # of its error, 0.1, for normal values
+    assert 4 < sent["nuqsgd-4"] < 4.2
 
 
 def test_baselines_are_there(rows):

@@ -181,7 +181,7 @@ def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> 
 
 
 def scheme_rows(scheme: Scheme, options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
-    """Values v (n,) to bytes and back at fixed width, through `Codec` and by the bare kernels; overwrites `scratch`."""
+    """Values v (n,) to bytes and back, through `Codec` and by the bare kernels; overwrites `scratch`."""
     bits, error = checked(scheme, v, scratch)
     calls = {**through_codec(scheme, v, scratch), **bare(scheme, v, scratch)}
     return [
@@ -336,7 +336,7 @@ PRESENTATION = Presentation(
     [
         Text(_noise),
         Table(
-            "Values to bytes and back, at fixed width",
+            "Values to bytes and back",
             [
                 text("scheme", "contender"),
                 Column("bits", "bits_per_coordinate"),

@@ -60,6 +60,8 @@ _EXCHANGES = (
     *(NetworkOption(codec, "scatter_reduce") for codec in _SCATTERED),
     NetworkOption("nuqsgd-4", "all_gather"),
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
+    NetworkOption("dithered", "scatter_reduce"),
+    NetworkOption("dithered-1", "scatter_reduce"),
     NetworkOption("ef-sign", "all_gather"),
 )
 CONTENDERS = {one.label: one for one in _EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}
@@ -89,7 +91,7 @@ class ExchangeOptions:
     repeats: int = option(11, "Timed rounds.")
     codecs: Sequence[str] | None = option(
         None,
-        "Only these besides the baselines: nuqsgd, nuqsgd-4-rans, ef-sign, ...",
+        "Only these besides the baselines: nuqsgd, nuqsgd-4-rans, dithered, ...",
         flag="--codec",
         metavar="NAME,...",
     )

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from laconic.kernels import Norm
-from laconic.quantizers import Bucketed, Quantizer
+from laconic.kernels.dither import RAW_ABOVE
+from laconic.quantizers import Bucketed, Dithered, Quantizer
 
 SAMPLE = 2**20
 DEVIATIONS = 8.0
@@ -123,12 +124,13 @@ def check_error(label: str, quantizer: Quantizer, v: torch.Tensor, decoded: torc
     """Compare the error of the last buckets, about 2**20 values of them, with what it must be.
 
     An unbiased scheme between levels l ≤ r ≤ u has E[error] = (u − r)(r − l) for a value r, exactly, and a known
-    deviation; values are independent. The other schemes are not random, so that their bounds hold each time.
+    deviation; values are independent. Dither has Δ²/12. The other schemes are not random, so that their bounds hold
+    each time.
     """
     start = _last_buckets(v.numel(), quantizer.bucket_size)
     v, decoded = v[start:], decoded[start:]
     error = relative_error(decoded, v)
-    if isinstance(quantizer, Bucketed) and quantizer.unbiased:
+    if isinstance(quantizer, Bucketed | Dithered) and quantizer.unbiased:
         mean, deviation = expected_error(quantizer, v)
         if not abs(error - mean) <= DEVIATIONS * deviation + ROUNDOFF * mean:
             raise WrongResult(f"{label}: the error is {error:.4g} of ‖v‖², expected {mean:.4g} ± {deviation:.2g}")
@@ -136,8 +138,14 @@ def check_error(label: str, quantizer: Quantizer, v: torch.Tensor, decoded: torc
         raise WrongResult(f"{label}: the error is {error:.4g} of ‖v‖², above {quantizer.variance_bound(v.numel()):.4g}")
 
 
-def expected_error(quantizer: Bucketed, v: torch.Tensor) -> tuple[float, float]:
+def expected_error(quantizer: Bucketed | Dithered, v: torch.Tensor) -> tuple[float, float]:
     """E‖Q(v) − v‖² / ‖v‖² of these very values, and the standard deviation of one draw around it."""
+    size = _squares(v)
+    mean, variance = _level_error(quantizer, v) if isinstance(quantizer, Bucketed) else _dither_error(quantizer, v)
+    return (mean / size, math.sqrt(variance) / size) if size else (0.0, 0.0)
+
+
+def _level_error(quantizer: Bucketed, v: torch.Tensor) -> tuple[float, float]:
     levels = torch.tensor(quantizer.grid.levels, dtype=torch.float64)
     mean = variance = 0.0
     for bucket in torch.split(v.double(), quantizer.bucket_size):
@@ -147,8 +155,17 @@ def expected_error(quantizer: Bucketed, v: torch.Tensor) -> tuple[float, float]:
         up, down = levels[above] - r, r - levels[above - 1]
         mean += float((up * down).sum() * norm**2)
         variance += float((up * down * (up - down) ** 2).sum() * norm**4)
-    size = _squares(v)
-    return (mean / size, math.sqrt(variance) / size) if size else (0.0, 0.0)
+    return mean, variance
+
+
+def _dither_error(quantizer: Dithered, v: torch.Tensor) -> tuple[float, float]:
+    """An error is uniform on ±Δ/2, unless the value is sent as it is."""
+    mean = variance = 0.0
+    for bucket, step in zip(torch.split(v, quantizer.bucket_size), quantizer.steps(v)[0].tolist(), strict=True):
+        n_coded = int((bucket.abs() <= RAW_ABOVE * step).sum())
+        mean += n_coded * step**2 / 12
+        variance += n_coded * step**4 / 180
+    return mean, variance
 
 
 def check_symbols(label: str, decoded: torch.Tensor, symbols: torch.Tensor) -> None:

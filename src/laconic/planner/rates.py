@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 
@@ -10,6 +11,7 @@ from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates, Link
 from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
 from laconic.planner.timing import FittedRates, Stopwatch, Timing, fit_rates
+from laconic.quantizers import Dithered
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
 QUICK_LINK_SIZES = (64, 2**17, 2**21)
@@ -83,15 +85,17 @@ def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
 
     >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/512").quantizer.bucket_size
     (NUQSGD(bits=4, bucket_size=8192, p=0.5), 512)
+    >>> make_codec("dithered").quantizer, make_codec("dithered-1.5/512").quantizer
+    (Dithered(error=0.1), Dithered(bits=1.5, bucket_size=512))
     """
     if name in PLAIN:
         return codec(name)
     name, _, own = name.partition("/")
-    bucket_size = int(own or bucket_size)
-    if name == "ef-sign":
-        return codec(name, bucket_size=bucket_size)
-    scheme, bits, *coder = name.split("-")
-    return codec(scheme, *coder, bits=int(bits), bucket_size=bucket_size)
+    scheme, *more = name.removeprefix("ef-").split("-")
+    options: dict[str, Any] = {"bits": float(more[0]) if "." in more[0] else int(more[0])} if more else {}
+    if own or scheme != Dithered.name:
+        options["bucket_size"] = int(own or bucket_size)
+    return codec(f"{'ef-' if name.startswith('ef-') else ''}{scheme}", *more[1:], **options)
 
 
 def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Timing]]:
