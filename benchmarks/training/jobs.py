@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import TASKS, Job, train
 from laconic.atomic_write import atomic_write
 from laconic.bench.suite import Progress
@@ -24,18 +23,18 @@ from laconic.errors import InvalidOption, Option
 from laconic.measure.environment import n_cores
 
 DECIDING = {
-    "lm-adamw": ["fp32", "dithered-0.1@metric", "dithered-0.277@metric", "dithered-0.5@metric", "nuqsgd-4/512",
-                 "dithered-0.277/512"],
     "cnn-sgd": ["fp32", "dithered-1", "dithered-3", "dithered-10", "nuqsgd-4/8192"],
-    "lm-sgd": ["fp32", "dithered-1", "dithered-10"],
-}  # fmt: skip
+    "lm-adamw": ["fp32", "dithered-0.1@metric", "dithered-0.277@metric", "dithered-0.5@metric", "nuqsgd-4/512"],
+    "lm-sgd": [],
+}
 """Members by which defaults are chosen: with every number of workers."""
 OTHERS = {
-    "lm-adamw": ["dithered-0.2@metric", "qsgdinf-4/512", "nuqsgd-4/8192", "rotated-2", "rotated-4", "dithered-0.277",
-                 "dithered-0.1/512", "dithered-0.277/tensor", "nuqsgd-4/512@metric", "dithered-0.05@metric", "bf16",
-                 "rotated-3", "dithered-0.1", "dithered-0.1/tensor", "nuqsgd-3/512", "nuqsgd-2/512"],
-    "cnn-sgd": ["dithered-0.3", "nuqsgd-2/512", "qsgdinf-4/512", "rotated-2", "ef-sign", "nuqsgd-4/512", "bf16"],
-    "lm-sgd": ["nuqsgd-4/8192", "dithered-3", "ef-sign", "rotated-2"],
+    "cnn-sgd": ["dithered-0.3", "rotated-2", "nuqsgd-2/512", "qsgdinf-4/512", "ef-sign", "nuqsgd-4/512", "bf16"],
+    "lm-adamw": ["dithered-0.2@metric", "dithered-0.277/512", "qsgdinf-4/512", "nuqsgd-4/8192", "rotated-2",
+                 "rotated-4", "dithered-0.277", "dithered-0.1/512", "dithered-0.277/tensor", "nuqsgd-4/512@metric",
+                 "dithered-0.05@metric", "bf16", "rotated-3", "dithered-0.1", "dithered-0.1/tensor", "nuqsgd-3/512",
+                 "nuqsgd-2/512"],
+    "lm-sgd": ["fp32", "dithered-1", "nuqsgd-4/8192", "dithered-10", "dithered-3", "ef-sign", "rotated-2"],
 }  # fmt: skip
 """With the first number of workers only."""
 
@@ -49,9 +48,7 @@ def planned(tasks: Sequence[str], workers: Sequence[int], members: Sequence[str]
     if members is not None:
         return [(task, member, n) for n, member, task in product(workers, members, tasks)]
     deciding = [(task, member, n) for n in workers for task in tasks for member in DECIDING[task]]
-    others = [(task, member, workers[0]) for task in tasks for member in OTHERS[task] if member in MEMBERS]
-    main = [one for one in deciding if one[0] != "lm-sgd"]
-    return [*main, *others, *(one for one in deciding if one not in main)]
+    return deciding + [(task, member, workers[0]) for task in tasks for member in OTHERS[task]]
 
 
 def file_of(job: Job, folder: Path) -> Path:
@@ -72,17 +69,13 @@ def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def run_job(job: Job, folder: Path, until: float) -> str:
-    """Run a job and write its result, if there is time; says why it failed, if it did."""
+def run_job(job: Job, folder: Path, until: float) -> None:
+    """Run a job and write its result, if there is time."""
     if time.time() >= until:
-        return ""
-    try:
-        found = train(job)
-    except (RuntimeError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
+        return
+    found = train(job)
     with atomic_write(file_of(job, folder)) as file:
         json.dump({"job": job.settings(), "result": found}, file, indent=2, allow_nan=False)
-    return ""
 
 
 def run_jobs(
@@ -95,25 +88,21 @@ def run_jobs(
     if processes == 1:
         for job in missing:
             progress(job.label)
-            _tell(job, run_job(job, folder, until))
+            run_job(job, folder, until)
     else:
         _side_by_side(missing, folder, processes, until, progress)
     return [found for job in jobs if (found := result_of(job, folder)) is not None]
 
 
 def _side_by_side(jobs: Sequence[Job], folder: Path, processes: int, until: float, progress: Progress) -> None:
+    """A run that fails is told, and stops no other."""
     threads = max(1, n_cores() // processes)
     with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
-        started: dict[Future[str], Job] = {pool.submit(run_job, job, folder, until): job for job in jobs}
+        started = {pool.submit(run_job, job, folder, until): job for job in jobs}
         for done in as_completed(started):
             progress(started[done].label)
-            _tell(started[done], done.result())
-
-
-def _tell(job: Job, failure: str) -> None:
-    """A run that fails stops no other."""
-    if failure:
-        print(f"{job.label}: {failure}", file=sys.stderr)  # noqa: T201
+            if error := done.exception():
+                print(f"{started[done].label}: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
 
 
 def job_for(task: str, member: str, workers: int, batch_size: int | None, **settings: Any) -> Job:

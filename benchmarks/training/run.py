@@ -153,7 +153,7 @@ class Training:
 
 def train(job: Job) -> dict[str, Any]:
     """Train all seeds together: losses on what is held out, bits, errors, and seconds of a step."""
-    torch.backends.cuda.matmul.allow_tf32 = job.precision == "tf32"
+    torch.set_float32_matmul_precision("high" if job.precision == "tf32" else "highest")
     torch.manual_seed(0)
     run = Training(job)
     began = time.perf_counter()
