@@ -18,7 +18,7 @@ from laconic.kernels.cpu.fused import (
 )
 from laconic.kernels.cpu.prefix import huffman_decode, huffman_encode
 from laconic.kernels.cpu.rans import rans_decode, rans_encode
-from laconic.kernels.reference.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
+from laconic.kernels.cpu.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 
 __all__ = [
     "cell_moments",

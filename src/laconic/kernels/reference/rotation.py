@@ -121,7 +121,7 @@ def _quantize(
     levels = torch.tensor(LEVELS[bits], dtype=torch.float32, device=x.device)
     marks = torch.tensor(thresholds(bits), dtype=torch.float32, device=x.device)
     level = torch.bucketize(z, marks, right=True)
-    dot = (z.double() * levels[level].double()).sum(1)
+    dot = (z * levels[level]).double().sum(1)
     scale = (norm.double() * math.sqrt(m) / dot).float()
     symbols = torch.where(usable[:, None], level + (y < 0) * 2 ** (bits - 1), 0)
     return symbols.to(torch.uint8).view(-1), torch.where(usable, scale, norm)

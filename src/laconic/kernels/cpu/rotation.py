@@ -1,0 +1,455 @@
+"""Rotation, rounding and packing of a bucket while it lies in the cache; `reference/rotation.py` is the specification.
+
+Numba's loops give no vector code for butterflies between neighbouring values, so those are written as LLVM's vectors of
+16 values: one pass over a bucket does seven stages in registers, and each further pass three. Additions are those of
+the specification, stage by stage, so that the sums are the same to the last bit.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from laconic.kernels.cpu import threads
+from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, widen
+from laconic.kernels.cpu.fused import _flat_rows, _stored
+from laconic.kernels.cpu.norms import bucket_norm
+from laconic.kernels.cpu.packing import PADDING, copy, fill, pack_bucket, packed_size, unpack_bucket
+from laconic.kernels.grid import Norm
+from laconic.kernels.layout import n_buckets, packed_bucket_bytes
+from laconic.kernels.reference.rotation import LANES, LEVELS, ROW, thresholds
+
+u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
+L2, MINUS = int(Norm.L2), u32(0x80000000)
+N_LEVELS = 8
+_FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
+
+
+def _within(builder, x):
+    """The stages h = 1, 2, 4, 8 inside a vector of 16: neighbours, plus or minus the values themselves."""
+    for h in (1, 2, 4, 8):
+        neighbours = builder.shuffle_vector(x, x, ir.Constant(_INTS, [i ^ h for i in range(LANES)]))
+        minus = ir.Constant(_INTS, [0x80000000 if i & h else 0 for i in range(LANES)])
+        signed = builder.bitcast(builder.xor(builder.bitcast(x, _INTS), minus), _FLOATS)
+        x = builder.fadd(neighbours, signed)
+    return x
+
+
+def _between(builder, vectors):
+    """The stages between vectors."""
+    h = 1
+    while h < len(vectors):
+        for j in (j for j in range(len(vectors)) if not j & h):
+            a, b = vectors[j], vectors[j + h]
+            vectors[j], vectors[j + h] = builder.fadd(a, b), builder.fsub(a, b)
+        h *= 2
+    return vectors
+
+
+def _places(context, builder, array_type, array, start, stride, n_vectors, kind=_FLOATS):
+    """Pointers to vectors that lie `stride` values apart in an array."""
+    data, found = context.make_array(array_type)(context, builder, array).data, []
+    for j in range(n_vectors):
+        step = builder.mul(stride, ir.Constant(stride.type, j))
+        found.append(builder.bitcast(builder.gep(data, [builder.add(start, step)]), kind.as_pointer()))
+    return found
+
+
+def _splat(builder, value, kind):
+    lane = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(lane, lane, ir.Constant(_INTS, [0] * LANES))
+
+
+def _signed(transform: bool, accumulate: bool) -> Any:
+    """A kernel over 128 values from `start` on: out = ± source · factor, or out += the same.
+
+    Vector j has as its signs the highest bits of hashes << (shift + j).
+
+    transform  whether the first seven stages follow
+    """
+
+    @intrinsic
+    def kernel(_context, source, out, _start, hashes, _shift, _factor):
+        def codegen(context, builder, signature, args):
+            given, target, first, rows, moved, times = args
+            lanes, zero = ir.Constant(first.type, LANES), ir.Constant(first.type, 0)
+            row = builder.load(_places(context, builder, signature.args[3], rows, zero, zero, 1, _INTS)[0], align=4)
+            row = builder.shl(row, _splat(builder, moved, _INTS))
+            times, minus = _splat(builder, times, _FLOATS), ir.Constant(_INTS, [0x80000000] * LANES)
+            vectors = []
+            for j, place in enumerate(_places(context, builder, signature.args[0], given, first, lanes, 8)):
+                x = builder.fmul(builder.load(place, align=4), times)
+                sign = builder.and_(builder.shl(row, ir.Constant(_INTS, [j] * LANES)), minus)
+                vectors.append(builder.bitcast(builder.xor(builder.bitcast(x, _INTS), sign), _FLOATS))
+            if transform:
+                vectors = _between(builder, [_within(builder, x) for x in vectors])
+            places = _places(context, builder, signature.args[1], target, first, lanes, 8)
+            for place, x in zip(places, vectors, strict=True):
+                x = builder.fadd(builder.load(place, align=4), x) if accumulate else x
+                builder.store(x, place, align=4)
+            return context.get_dummy_value()
+
+        return types.void(source, out, types.intp, hashes, types.uint32, types.float32), codegen
+
+    return kernel
+
+
+def _stages(n_vectors: int, within: bool) -> Any:
+    """A kernel that does the stages between `n_vectors` vectors that lie `stride` values apart, in place.
+
+    within  whether those inside each vector come first
+    """
+
+    @intrinsic
+    def kernel(_context, array, _start, _stride):
+        def codegen(context, builder, signature, args):
+            given, start, stride = args
+            places = _places(context, builder, signature.args[0], given, start, stride, n_vectors)
+            vectors = [builder.load(place, align=4) for place in places]
+            vectors = [_within(builder, x) for x in vectors] if within else vectors
+            for place, x in zip(places, _between(builder, vectors), strict=True):
+                builder.store(x, place, align=4)
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp, types.intp), codegen
+
+    return kernel
+
+
+_first_7, _put, _put_added = _signed(True, False), _signed(False, False), _signed(False, True)
+_first_4, _next_3, _next_2, _next_1 = _stages(1, True), _stages(8, False), _stages(4, False), _stages(2, False)
+
+
+@njit(nogil=True, cache=True)
+def _small(w):
+    """All stages of at most 64 values."""
+    h = 1
+    if w.size >= LANES:
+        for i in range(0, w.size, LANES):
+            _first_4(w, i, LANES)
+        h = LANES
+    while h < w.size:
+        for i in range(w.size):
+            if i & h == 0:
+                w[i], w[i + h] = w[i] + w[i + h], w[i] - w[i + h]
+        h *= 2
+
+
+@njit(nogil=True, cache=True)
+def _hash_row(k0, k1, row, turn, hashes):
+    for lane in range(LANES):
+        hashes[lane] = hash32(u32(LANES * (2 * row + turn) + lane), k0, k1) if turn >= 0 else u32(0)
+
+
+@njit(nogil=True, cache=True)
+def _flip(source, factor, k0, k1, turn, hashes, accumulate, out):
+    """out = ± source · factor, or out += the same, with the signs of round `turn`; `hashes` (LANES,) is scratch."""
+    for first in range(0, out.size, ROW):
+        _hash_row(k0, k1, first // ROW, turn, hashes)
+        last = min(first + ROW, out.size)
+        whole = first + (last - first) // (8 * LANES) * (8 * LANES)
+        for i in range(first, whole, 8 * LANES):
+            if accumulate:
+                _put_added(source, out, i, hashes, u32((i - first) // LANES), factor)
+            else:
+                _put(source, out, i, hashes, u32((i - first) // LANES), factor)
+        for i in range(whole, last):
+            sign = u32(u32(hashes[i % LANES] << u32((i - first) // LANES)) & MINUS)
+            value = bits_float(u32(float_bits(source[i] * factor) ^ sign))
+            out[i] = out[i] + value if accumulate else value
+
+
+@njit(nogil=True, cache=True)
+def _turn(source, factor, k0, k1, turn, hashes, w):
+    """w = H (± source · factor), with the signs of round `turn`, none for −1; w (a power of two) may be the source."""
+    p = w.size
+    if p < 8 * LANES:
+        _flip(source, factor, k0, k1, turn, hashes, False, w)
+        _small(w)
+        return
+    for first in range(0, p, ROW):
+        _hash_row(k0, k1, first // ROW, turn, hashes)
+        for i in range(first, min(first + ROW, p), 8 * LANES):
+            _first_7(source, w, i, hashes, u32((i - first) // LANES), factor)
+    _rest(w, 8 * LANES)
+
+
+@njit(nogil=True, cache=True)
+def _rest(w, h):
+    """The stages from h ≥ 16 on, in place."""
+    p = w.size
+    while h < p:
+        if 8 * h <= p:
+            for first in range(0, p, 8 * h):
+                for i in range(first, first + h, LANES):
+                    _next_3(w, i, h)
+            h *= 8
+        elif 4 * h <= p:
+            for first in range(0, p, 4 * h):
+                for i in range(first, first + h, LANES):
+                    _next_2(w, i, h)
+            h *= 4
+        else:
+            for i in range(0, h, LANES):
+                _next_1(w, i, h)
+            h *= 2
+
+
+@njit(nogil=True, cache=True)
+def _scale(w, factor):
+    for i in range(w.size):
+        w[i] *= factor
+
+
+@njit(nogil=True, cache=True)
+def _scaled(x, guard, inverse, w):
+    for i in range(x.size):
+        w[i] = (widen(x[i]) * guard) * inverse
+
+
+@njit(nogil=True, cache=True)
+def _round(y, factor, root_m, marks, levels, sign_bit, words, products):
+    """Symbols of the rotated values y · factor, and z · level of each."""
+    m1, m2, m3, m4, m5, m6, m7 = marks[1], marks[2], marks[3], marks[4], marks[5], marks[6], marks[7]
+    v0, v1, v2, v3 = levels[0], levels[1], levels[2], levels[3]
+    v4, v5, v6, v7 = levels[4], levels[5], levels[6], levels[7]
+    for i in range(y.size):
+        value = y[i] * factor
+        z = abs(value) * root_m
+        level = v1 if z >= m1 else v0
+        level = v2 if z >= m2 else level
+        level = v3 if z >= m3 else level
+        level = v4 if z >= m4 else level
+        level = v5 if z >= m5 else level
+        level = v6 if z >= m6 else level
+        level = v7 if z >= m7 else level
+        k = u32(1) if z >= m1 else u32(0)
+        k = u32(2) if z >= m2 else k
+        k = u32(3) if z >= m3 else k
+        k = u32(4) if z >= m4 else k
+        k = u32(5) if z >= m5 else k
+        k = u32(6) if z >= m6 else k
+        k = u32(7) if z >= m7 else k
+        words[i] = u32(k | (sign_bit if value < f32(0) else u32(0)))
+        products[i] = z * level
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc"})
+def _sum(values):
+    total = 0.0
+    for i in range(values.size):
+        total += np.float64(values[i])
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _frame(m, key, bucket):
+    """Order of the transform of m values, its factor 1 / √p, √m, and the halves of the bucket's key."""
+    p = 1
+    while 2 * p <= m:
+        p *= 2
+    halves = bucket_key(key, bucket)
+    factor = f32(1.0 / np.float64(f32(math.sqrt(p))))
+    return p, factor, f32(math.sqrt(m)), u32(halves & u64(0xFFFFFFFF)), u32(halves >> u64(32))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _quantize_bucket(x, bits, marks, levels, key, bucket, w, products, words, hashes):
+    """Symbols of one bucket to `words` (x.size,) uint32; returns its scale. `w` and `products` are scratch."""
+    m, norm = x.size, bucket_norm(x, L2)
+    if not (norm > f32(0) and norm < f32(np.inf)):
+        fill(words, u32(0))
+        return norm
+    guard = f32(2.0**64) if norm < f32(2.0**-62) else (f32(2.0**-64) if norm > f32(2.0**62) else f32(1))
+    p, factor, root_m, k0, k1 = _frame(m, key, bucket)
+    _scaled(x, guard, f32(1) / (norm * guard), w)
+    _turn(w, f32(1), k0, k1, 0, hashes, w[:p])
+    if p == m:
+        _turn(w, factor, k0, k1, 1, hashes, w)
+        _round(w, factor, root_m, marks, levels, u32(1 << (bits - 1)), words, products)
+    else:
+        _scale(w[:p], factor)
+        _turn(w[m - p :], f32(1), k0, k1, 1, hashes, w[m - p :])
+        _scale(w[m - p :], factor)
+        _round(w, f32(1), root_m, marks, levels, u32(1 << (bits - 1)), words, products)
+    return f32(np.float64(norm) * math.sqrt(m) / _sum(products[:m]))
+
+
+@njit(nogil=True, cache=True)
+def _pick(symbols, sign_bit, values, out):
+    """± values[level] of each symbol, by choices instead of a table, which vector units can do."""
+    v0, v1, v2, v3 = values[0], values[1], values[2], values[3]
+    v4, v5, v6, v7 = values[4], values[5], values[6], values[7]
+    level_bits = u32(sign_bit - u32(1))
+    for i in range(out.size):
+        s = u32(symbols[i])
+        k = u32(s & level_bits)
+        one, two = u32(k & u32(1)) != u32(0), u32(k & u32(2)) != u32(0)
+        low = (v3 if one else v2) if two else (v1 if one else v0)
+        high = (v7 if one else v6) if two else (v5 if one else v4)
+        value = high if k >= u32(4) else low
+        sign = MINUS if s >= sign_bit else u32(0)
+        out[i] = bits_float(u32(float_bits(value) ^ sign))
+
+
+@njit(nogil=True, cache=True)
+def _bucket_values(symbols, scale, bits, levels, key, bucket, accumulate, scaled, w, hashes, out):
+    """out = R⁻¹(± level · scale) of one bucket, or out += the same; `w` and `scaled` (N_LEVELS,) are scratch."""
+    m = symbols.size
+    p, factor, _, k0, k1 = _frame(m, key, bucket)
+    for k in range(N_LEVELS):
+        scaled[k] = levels[k] * scale
+    if p == m:
+        _scale(scaled, factor)
+        _pick(symbols, u32(1 << (bits - 1)), scaled, w)
+        _turn(w, f32(1), k0, k1, -1, hashes, w)
+        _turn(w, factor, k0, k1, 1, hashes, w)
+    else:
+        _pick(symbols, u32(1 << (bits - 1)), scaled, w)
+        _turn(w[m - p :], factor, k0, k1, -1, hashes, w[m - p :])
+        _flip(w[m - p :], f32(1), k0, k1, 1, hashes, False, w[m - p :])
+        _turn(w, factor, k0, k1, -1, hashes, w[:p])
+        _put_rest(w[p:], accumulate, out[p:])
+    _flip(w, f32(1), k0, k1, 0, hashes, accumulate, out[:p])
+
+
+@njit(nogil=True, cache=True)
+def _put_rest(values, accumulate, out):
+    for i in range(out.size):
+        out[i] = out[i] + values[i] if accumulate else values[i]
+
+
+@njit(nogil=True, cache=True)
+def _join_4(words, out):
+    """Byte j holds symbols j and j + out.size."""
+    half = out.size
+    high = words[half:]
+    for j in range(high.size):
+        out[j] = u8(u32(words[j] | u32(high[j] << u32(4))))
+    if high.size < half:
+        out[half - 1] = u8(words[half - 1])
+
+
+@njit(nogil=True, cache=True)
+def _quantize_range(v, size, bits, marks, levels, key, stride, packed, scales, out, first, last):
+    """Buckets `first` to `last`: their scales, and their symbols, packed or one per byte."""
+    width = min(size, v.size)
+    w, products = np.empty(width, np.float32), np.empty(width, np.float32)
+    words, hashes = np.empty(width, np.uint32), np.empty(LANES, np.uint32)
+    symbols = np.empty(width + PADDING, np.uint8)
+    for b in range(first, last):
+        x, target = v[b * size : (b + 1) * size], out[b * stride : (b + 1) * stride]
+        found = words[: x.size]
+        scales[b] = _quantize_bucket(x, bits, marks, levels, key, b, w[: x.size], products, found, hashes)
+        if not packed:
+            copy(found, target)
+        elif bits == 4:
+            _join_4(found, target)
+        else:
+            copy(found, symbols[: x.size])
+            pack_bucket(symbols[: x.size + PADDING], x.size, bits, target)
+
+
+@njit(nogil=True, cache=True)
+def _values_range(
+    data, data_row, scales, scale_row, keys, size, bits, levels, stride, packed, weight, accumulate, out, first, last
+):
+    width = min(size, out.size)
+    w, scaled, hashes = np.empty(width, np.float32), np.empty(N_LEVELS, np.float32), np.empty(LANES, np.uint32)
+    symbols = np.empty(width + PADDING, np.uint8)
+    for b in range(first, last):
+        target = out[b * size : (b + 1) * size]
+        n = target.size
+        for p in range(keys.size):
+            start = p * data_row + b * stride
+            if packed:
+                unpack_bucket(data[start : start + packed_size(n, bits)], n, bits, symbols[: n + PADDING])
+            else:
+                copy(data[start : start + n], symbols[:n])
+            scale = scales[p * scale_row + b] * weight
+            adding = accumulate or p > 0
+            _bucket_values(symbols[:n], scale, bits, levels, keys[p], b, adding, scaled, w[:n], hashes, target)
+
+
+@cache
+def _levels(bits: int) -> tuple[Any, Any]:
+    """The lower ends of the levels and the levels, filled up to N_LEVELS; no value lies beyond an infinite end."""
+    marks, levels = np.full(N_LEVELS, np.inf, np.float32), np.zeros(N_LEVELS, np.float32)
+    marks[1 : len(LEVELS[bits])] = thresholds(bits)
+    levels[: len(LEVELS[bits])] = LEVELS[bits]
+    return marks, levels
+
+
+def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
+    symbols = torch.empty(v.numel(), dtype=torch.uint8, device=v.device)
+    scales = torch.empty(n_buckets(v.numel(), bucket_size), dtype=torch.float32, device=v.device)
+    _quantize(v, bits, bucket_size, key, scales, symbols, bucket_size, False)
+    return symbols, scales
+
+
+def rotate_pack(
+    v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+) -> None:
+    """Scales and packed symbols in one pass over memory."""
+    _quantize(v, bits, bucket_size, key, scales_out, data_out, packed_bucket_bytes(bucket_size, bits), True)
+
+
+def _quantize(
+    v: torch.Tensor,
+    bits: int,
+    bucket_size: int,
+    key: int,
+    scales: torch.Tensor,
+    out: torch.Tensor,
+    stride: int,
+    packed: bool,
+) -> None:
+    args = (_stored(v), bucket_size, bits, *_levels(bits), u64(key), stride, packed, scales.numpy(), out.numpy())
+    threads.run(lambda i, j: _quantize_range(*args, i, j), len(scales), 2 * v.numel())
+
+
+def rotate_dequantize(
+    symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
+) -> torch.Tensor:
+    """Symbols (n,) to float32 values (n,)."""
+    out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
+    _values(symbols[None], scales[None], [key], bits, bucket_size, out, 1.0, False, bucket_size, False)
+    return out
+
+
+def unpack_rotate(
+    data: torch.Tensor,
+    scales: torch.Tensor,
+    keys: list[int],
+    bits: int,
+    bucket_size: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+) -> None:
+    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
+    stride = packed_bucket_bytes(bucket_size, bits)
+    _values(data, scales, keys, bits, bucket_size, out, weight, accumulate, stride, True)
+
+
+def _values(
+    data: torch.Tensor,
+    scales: torch.Tensor,
+    keys: list[int],
+    bits: int,
+    bucket_size: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+    stride: int,
+    packed: bool,
+) -> None:
+    rows = (*_flat_rows(data), *_flat_rows(scales), np.array(keys, np.uint64), bucket_size, bits, _levels(bits)[1])
+    args = (*rows, stride, packed, f32(weight), accumulate, out.numpy())
+    threads.run(lambda i, j: _values_range(*args, i, j), scales.shape[1], 2 * len(keys) * len(out))
