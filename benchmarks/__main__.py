@@ -62,7 +62,7 @@ def goals(
     from laconic.report.presentation import Presentation
     from laconic.report.terminal import section_lines
 
-    judged = {one.name: goals_of(one.document) for one in read_runs(runs).runs if one.suite in GOALS}
+    judged = {one.name: goals_of(one.document) for one in read_runs(runs)[0] if one.suite in GOALS}
     if as_json:
         typer.echo(json.dumps(judged, indent=2))
         return

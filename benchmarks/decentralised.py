@@ -178,8 +178,10 @@ def _on_ranks(
         "contenders": {label: asdict(one) for label, one in contenders.items()},
         "trial": asdict(options.trial),
     }
-    slow = {} if options.slow_rate is None else {options.ranks - 1: options.slow_rate}
-    return on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, rates=slow)
+    rate: str | list[str] | None = options.rate
+    if options.rate is not None and options.slow_rate is not None:
+        rate = [options.rate] * (options.ranks - 1) + [options.slow_rate]
+    return on_ranks(RANK_FUNCTION, arguments, options.ranks, rate, progress)
 
 
 def _check_losses(results: Sequence[dict[str, Any]]) -> None:

@@ -61,9 +61,9 @@ def test_of_a_folder_the_runs_in_order_and_the_rest_named(tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(DOCUMENTS["glm"]))
     (tmp_path / "package.json").write_text('{"name": "other"}')
     (tmp_path / "notes.txt").write_text("no")
-    found = read_runs([tmp_path])
-    assert [run.name for run in found.runs] == ["a", "b"]
-    assert [name for name, _ in found.passed_over] == [str(tmp_path / "package.json")]
+    found, passed_over = read_runs([tmp_path])
+    assert [run.name for run in found] == ["a", "b"]
+    assert [name for name, _ in passed_over] == [str(tmp_path / "package.json")]
 
 
 def test_a_folder_without_runs(tmp_path):

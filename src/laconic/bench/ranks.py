@@ -68,14 +68,13 @@ def on_ranks(
     function: str,
     arguments: Mapping[str, Any],
     ranks: int,
-    rate: str | None,
+    rate: str | Sequence[str] | None,
     progress: Progress,
-    rates: Mapping[int, str] | None = None,
     device: str | None = None,
 ) -> list[Any] | None:
     """What `function` returned on each rank; None on the ranks of torchrun other than the first.
 
-    rates   of hosts whose link has another rate, by the host's number
+    rate    of all links, or those of each host's; None for loopback
     device  "cuda" for ranks with GPUs
 
     A `LaconicError` of a rank is raised here.
@@ -85,7 +84,7 @@ def on_ranks(
     if inside_torchrun():
         results = join_ranks(function, arguments, device=here, timeout_seconds=seconds)
     else:
-        with emulated_network(ranks, rate, rates=rates) as hosts:
+        with emulated_network(ranks, rate) as hosts:
             results = start_ranks(function, arguments, hosts, device=here, timeout_seconds=seconds, progress=progress)
     return results
 

@@ -1,6 +1,6 @@
 """Options that commands on files share, and those of a fit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +22,10 @@ Exposure = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of exposures; their logarithm is the offset.")
 ]
 OneHot = Annotated[
-    str | None, typer.Option(metavar="NAME,...", help="Columns to turn into one column per category (CSV, Parquet).")
+    list[str] | None,
+    typer.Option(metavar="NAME,...", help="Columns to turn into one column per category (CSV, Parquet)."),
 ]
-Drop = Annotated[str | None, typer.Option(metavar="NAME,...", help="Columns to leave out (CSV, Parquet).")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns to leave out (CSV, Parquet).")]
 Dense = Annotated[bool, typer.Option("--dense", help="Take a LIBSVM file as a dense matrix.")]
 NFeatures = Annotated[
     int | None,
@@ -34,13 +35,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print a report as JSON ins
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """What is between the commas.
+def names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of an option that takes a list and may be repeated: `--drop a --drop b` is `--drop a,b`.
 
-    >>> names("a, b"), names(None)
-    (('a', 'b'), ())
+    >>> names(["a, b", "c"]), names(None)
+    (('a', 'b', 'c'), ())
     """
-    return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    return tuple(name.strip() for name in ",".join(given or ()).split(",") if name.strip())
 
 
 def source(given: Mapping[str, Any]) -> "Source":

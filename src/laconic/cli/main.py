@@ -9,7 +9,7 @@ import typer
 
 from laconic._version import __version__
 from laconic.cli import analyze, bench, convert, fit, plan, predict, report
-from laconic.cli.command import Interrupted, with_lists
+from laconic.cli.command import Interrupted
 from laconic.cli.errors import spell
 from laconic.errors import LaconicError
 
@@ -33,9 +33,6 @@ app.command(name="convert")(convert.convert)
 app.command(name="plan")(plan.plan)
 app.command(name="analyze")(analyze.analyze)
 app.command(name="report")(report.report)
-for registered in (*app.registered_commands, *bench.app.registered_commands):
-    if registered.callback is not None:
-        registered.callback = with_lists(registered.callback)
 
 
 @app.callback(invoke_without_command=True)

@@ -34,17 +34,17 @@ def report(
 
     if output.suffix == ".json" or output.resolve() in {path.resolve() for path in runs}:
         raise BadInput(f"cannot write {output}: the page is HTML, and runs are JSON; give -o FILE.html")
-    found = read_runs(runs)
-    page, summary = make(title, found.runs)
+    found, passed_over = read_runs(runs)
+    page, summary = make(title, found)
     with atomic_write(output) as file:
         file.write(page)
-    for _, why in found.passed_over:
+    for _, why in passed_over:
         typer.echo(f"laconic: passed over: {' '.join(why.split())}", err=True)
     if as_json:
-        passed_over = [name for name, _ in found.passed_over]
-        typer.echo(json.dumps({"output": str(output), **summary, "passed_over": passed_over}, indent=2))
+        names = [name for name, _ in passed_over]
+        typer.echo(json.dumps({"output": str(output), **summary, "passed_over": names}, indent=2))
     else:
-        counts = {"run": len(found.runs), "chart": summary["charts"], "table": summary["tables"]}
+        counts = {"run": len(found), "chart": summary["charts"], "table": summary["tables"]}
         contents = ", ".join(f"{n} {what}{'s' if n != 1 else ''}" for what, n in counts.items())
         typer.echo(f"{output}: {contents}")
     if show:

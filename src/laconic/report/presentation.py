@@ -45,7 +45,7 @@ class Column:
 
     def cell(self, row: Row) -> b.Cell:
         """The row's cell."""
-        value = self._value(row)
+        value = self.key(row) if callable(self.key) else row.get(self.key)
         if isinstance(value, b.Cell):
             return value
         if self.unit is None:
@@ -54,16 +54,6 @@ class Column:
         number, spread = number_in({"": value}, ""), spread_in({"": value}, "")
         between = ranged(*spread, self.unit, self.digits) if spread else ""
         return b.Cell(shown(number, self.unit, self.digits), number, spread=between)
-
-    def holds_something(self, row: Row) -> bool:
-        """Whether the row has a value here."""
-        value = self._value(row)
-        if isinstance(value, b.Cell):
-            return value.text not in ("", "–")
-        return plain(value) not in ("", "–") if self.unit is None else number_in({"": value}, "") is not None
-
-    def _value(self, row: Row) -> Any:
-        return self.key(row) if callable(self.key) else row.get(self.key)
 
 
 def text(heading: str, key: str | Callable[[Row], Any]) -> Column:
@@ -96,10 +86,11 @@ class Table:
 
     def grid(self, rows: list[Any]) -> b.Grid:
         """These rows as a block."""
-        used = [c for c in self.columns if any(c.holds_something(row) for row in rows)]
+        columns = [(one.heading, [one.cell(row) for row in rows]) for one in self.columns]
+        used = [(heading, cells) for heading, cells in columns if any(cell.text not in ("", "–") for cell in cells)]
         title = self.title(rows) if callable(self.title) and rows else str(self.title)
-        cells = [[column.cell(row) for column in used] for row in rows]
-        return b.Grid(title, [c.heading for c in used], cells, self.note, self.folded)
+        lines = list(zip(*(cells for _, cells in used), strict=True))
+        return b.Grid(title, [heading for heading, _ in used], lines, self.note, self.folded)
 
 
 @dataclass(frozen=True, slots=True)

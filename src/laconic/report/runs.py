@@ -30,16 +30,8 @@ class Run:
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """The runs of some paths, and what else lay in a folder: (file, why it is none)."""
-
-    runs: list[Run]
-    passed_over: list[tuple[str, str]]
-
-
-def read_runs(paths: Sequence[Path]) -> Runs:
-    """Every run of these files and folders. A file must be one; of a folder the JSON files that are."""
+def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[str, str]]]:
+    """Every run of these files and folders; a file must be one. Also what else lay in a folder: (file, why not)."""
     runs: list[Run] = []
     passed_over: list[tuple[str, str]] = []
     for path in paths:
@@ -54,7 +46,7 @@ def read_runs(paths: Sequence[Path]) -> Runs:
                 passed_over.append((str(file), str(error)))
         if len(runs) == before:
             raise NotARun(f"{path}: no .json file in this folder is a run; expected {EXPECTED}")
-    return Runs(runs, passed_over)
+    return runs, passed_over
 
 
 def read_run(path: Path) -> Run:
