@@ -17,7 +17,7 @@ from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, perceptron_wid
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.topology import TOPOLOGIES
 from laconic.options import check_counts, check_names, option
-from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, speedups, text, where
+from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, speedups, text, where
 from laconic.report.values import Row, number_in
 
 RANK_FUNCTION = "benchmarks.decentralised_training:decentralised_on_rank"
@@ -258,7 +258,7 @@ PRESENTATION = Presentation(
     lambda document: f"Training without a centre, {where(document)}",
     [
         Text(noise),
-        Table(
+        RowTable(
             "A step of training",
             [
                 text("contender", "contender"),
@@ -271,7 +271,7 @@ PRESENTATION = Presentation(
             "ms: the slowest rank's, forward to update. × fp32: speed over DDP as it is; × scatter reduce: over "
             "nuqsgd-4 under DDP. MB sent by the rank that sends most, and by the last.",
         ),
-        Table(
+        RowTable(
             "Loss of the average model",
             [
                 text("contender", "contender"),

@@ -21,7 +21,7 @@ from laconic.kernels import Stream, select
 from laconic.kernels.layout import n_buckets, packed_bytes
 from laconic.options import check_counts, check_names, option
 from laconic.quantizers import Bucketed
-from laconic.report import BarChart, Column, Presentation, Table, speedups, text
+from laconic.report import BarChart, Column, Presentation, RowTable, speedups, text
 from laconic.report.values import Row, number_in, text_in
 
 NAMES = ("nuqsgd", "qsgd", "qsgdinf", "sign")
@@ -283,7 +283,7 @@ def _who(row: Row) -> str:
 PRESENTATION = Presentation(
     "GPU kernels",
     [
-        Table(
+        RowTable(
             "GPU kernels",
             [
                 text("contender", "contender"),

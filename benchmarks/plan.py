@@ -17,7 +17,7 @@ from laconic.options import option
 from laconic.planner import GlmJob, GlmOption, NetworkJob, Plan, plan
 from laconic.planner.network import NETWORK_OPTIONS
 from laconic.planner.plan import recommend
-from laconic.report import BarChart, Column, Presentation, Table, text
+from laconic.report import BarChart, Column, Presentation, RowTable, text
 from laconic.report.values import Row, number_in, text_in
 
 RANK_FUNCTION = "benchmarks.plan_measurement:plan_on_rank"
@@ -281,7 +281,7 @@ def _worst(rows: list[Row]) -> list[Row]:
 PRESENTATION = Presentation(
     "Predictions and what was measured",
     [
-        Table(
+        RowTable(
             "Recommendations",
             [
                 text("ranks and link", _where),
@@ -293,7 +293,7 @@ PRESENTATION = Presentation(
             "regret: time of what is recommended over that of the fastest option, both measured.",
             of="regrets",
         ),
-        Table(
+        RowTable(
             "The worst predictions",
             [
                 text("ranks and link", _where),

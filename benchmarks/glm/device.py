@@ -24,7 +24,7 @@ from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
 from laconic.options import check_counts, check_names, option
-from laconic.report import Column, Presentation, Table, Text, speedups, text
+from laconic.report import Column, Presentation, RowTable, Text, speedups, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 
 EAGER, EAGER_BF16 = "eager fp32 SGD", "eager bf16 SGD"
@@ -357,7 +357,7 @@ def _device_losses(document: Row) -> list[str]:
 PRESENTATION = Presentation(
     lambda document: f"Generalised linear models on a GPU: {problems(document)}",
     [
-        Table(
+        RowTable(
             an_iteration,
             [
                 text("contender", "contender"),

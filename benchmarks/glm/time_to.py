@@ -30,7 +30,7 @@ from laconic.glm import Progress as FitProgress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.measure.solvers import ALPHA
 from laconic.options import check_counts, option
-from laconic.report import BarChart, Column, Presentation, Table, Text, text
+from laconic.report import BarChart, Column, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, rows_in, shown, text_in
 
 WITHIN = 0.01
@@ -348,7 +348,7 @@ def _optimum(document: Row) -> list[str]:
 PRESENTATION = Presentation(
     lambda document: f"Time to a good model: {problems(document)}",
     [
-        Table(
+        RowTable(
             lambda rows: f"{text_in(rows[0], 'problem')}: to within 1 % of the optimum",
             [
                 text("contender", "contender"),

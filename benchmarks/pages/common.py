@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.report import markdown, sections
-from laconic.report.blocks import Grid
+from laconic.report.blocks import Cells
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -39,7 +39,7 @@ def presented(document: Document, level: int = 0, without: Sequence[str] = ()) -
     without  titles of tables to leave out
     """
     blocks = [block for section in sections(document["suite"], document) for block in section.blocks]
-    grids = [block for block in blocks if isinstance(block, Grid) and block.title not in ("Goals", *without)]
+    grids = [block for block in blocks if isinstance(block, Cells) and block.title not in ("Goals", *without)]
     last = {grid.note: i for i, grid in enumerate(grids)}
     return markdown([grid if last[grid.note] == i else replace(grid, note="") for i, grid in enumerate(grids)], level)
 

@@ -34,7 +34,7 @@ from laconic.glm import Problem
 from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
 from laconic.options import check_names
-from laconic.report import Axis, Column, LineChart, Presentation, Table, Text, speedups, text
+from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, speedups, text
 from laconic.report.documents import shape
 from laconic.report.values import Row, text_in
 
@@ -315,7 +315,7 @@ PRESENTATION = Presentation(
     [
         Text(noise),
         *PUBLISHED,
-        Table(
+        RowTable(
             _problem,
             [
                 text("contender", "contender"),

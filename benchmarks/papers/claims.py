@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from laconic.report import Cell, Column, Table, text
+from laconic.report import Cell, Column, RowTable, text
 from laconic.report.values import Row, finite, plain, shown, text_in
 
 CA_SGD = 'summary of "Mixed-Precision Communication-Avoiding SGD for Generalized Linear Models on GPUs"'
@@ -53,7 +53,7 @@ def _figure(key: str, heading: str) -> Column:
 
 CLAIM = text("claim", "what")
 PUBLISHED = (
-    Table(
+    RowTable(
         "Published and measured",
         [
             CLAIM,
@@ -63,7 +63,7 @@ PUBLISHED = (
         ],
         of="published",
     ),
-    Table("Where in the papers, and what differs", [CLAIM, text("source", "source"), text("note", "note")],
+    RowTable("Where in the papers, and what differs", [CLAIM, text("source", "source"), text("note", "note")],
           of="published", folded=True),
 )  # fmt: skip
 

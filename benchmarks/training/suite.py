@@ -17,7 +17,7 @@ from benchmarks.training.run import TASKS, WIDTH, Job
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_counts, check_names, option
-from laconic.report import Axis, Column, Presentation, Row, Table, Text, text
+from laconic.report import Axis, Column, Presentation, Row, RowTable, Text, text
 from laconic.report import blocks as b
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
@@ -250,7 +250,7 @@ class LossOverBits:
 PRESENTATION = Presentation(
     "Bits against validation loss",
     [
-        Table(
+        RowTable(
             _title,
             [
                 text("member", "contender"),

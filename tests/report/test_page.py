@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from laconic.report.blocks import Axis, Bar, Bars, Cell, Curve, Curves, Facts, Grid, Section, Words, thinned
+from laconic.report.blocks import Axis, Bar, Bars, Cell, Cells, Curve, Curves, Facts, Section, Words, thinned
 from laconic.report.html import web_page
 from laconic.report.runs import Run, report
 
@@ -151,11 +151,11 @@ def test_long_curves_are_thinned_to_their_ends():
     [
         (Words(["one", "two"], listed=True), "<li>one</li><li>two</li>"),
         (Facts([("cpu", "a < b")]), "<dt>cpu</dt><dd>a &lt; b</dd>"),
-        (Grid("t", ["a"], [[Cell("x", 2.0, "bad")]]), '<th scope="row" class="n bad" data-v="2.0">'),
+        (Cells("t", ["a"], [[Cell("x", 2.0, "bad")]]), '<th scope="row" class="n bad" data-v="2.0">'),
         (Bars("t", [Bar("a", 2.0, (1.0, 4.0))], "×"), 'width="48.00%"'),
         (Bars("t", [Bar("a", 1e-2), Bar("b", 1.0)], log=True), 'width="32.00%"'),
         (Bars("t", [Bar("a", None), Bar("b", 0.0)]), '<span class="value">–</span>'),
-        (Grid("t", ["a"], [], folded=True), "<details"),
+        (Cells("t", ["a"], [], folded=True), "<details"),
     ],
 )
 def test_blocks(block, said):

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from laconic.report import Axis, BarChart, Cell, Column, LineChart, Presentation, Table, Text, markdown, text
-from laconic.report.blocks import Grid
+from laconic.report import Axis, BarChart, Cell, Column, LineChart, Presentation, RowTable, Text, markdown, text
+from laconic.report.blocks import Cells
 from laconic.report.html import web_page
 from laconic.report.terminal import section_lines
 
@@ -23,7 +23,7 @@ COLUMNS = [
     Column("verdict", "verdict", None, words={"missed": Cell("no", mark="bad")}),
     Column("nowhere", "nothing"),
 ]
-TABLE = Table("Times", COLUMNS, "A note.")
+TABLE = RowTable("Times", COLUMNS, "A note.")
 SHOWN = Presentation("A suite", [TABLE, Text(lambda document: ["A sentence."])], all_rows=False)
 
 
@@ -64,9 +64,9 @@ def test_on_a_terminal_only_the_first_spread_is_shown():
 
 
 def test_rows_are_chosen_and_grouped():
-    by = Table(lambda rows: f"of {rows[0]['problem']}", COLUMNS, by="problem")
+    by = RowTable(lambda rows: f"of {rows[0]['problem']}", COLUMNS, by="problem")
     assert [grid.title for grid in by.blocks({"rows": ROWS})] == ["of p", "of q"]
-    first = Table("t", COLUMNS, rows=lambda rows: rows[:1])
+    first = RowTable("t", COLUMNS, rows=lambda rows: rows[:1])
     assert [len(grid.rows) for grid in first.blocks({"rows": ROWS})] == [1]
 
 
@@ -80,4 +80,6 @@ def test_a_document_without_the_values_shows_nothing(part, document):
 
 def test_a_section_for_each_document_that_is_split_off():
     split = Presentation("t", [TABLE], split=lambda document: [{"rows": [row]} for row in document["rows"]])
-    assert [[type(block) for block in section.blocks] for section in split.sections({"rows": ROWS})] == [[Grid] * 2] * 2
+    assert [[type(block) for block in section.blocks] for section in split.sections({"rows": ROWS})] == [
+        [Cells] * 2
+    ] * 2

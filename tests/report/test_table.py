@@ -3,7 +3,7 @@
 import pytest
 
 from laconic.report import Cell, show
-from laconic.report.blocks import Grid
+from laconic.report.blocks import Cells
 from laconic.report.terminal import grid
 
 ROWS = [("nuqsgd-4-rans scatter_reduce", "1,234.5 ms"), ("data[final].csv :x:", "0.88")]
@@ -12,7 +12,7 @@ CELLS = [[Cell(name), *[Cell(number, 1.0)] * 4] for name, number in ROWS]
 
 
 def table(title, cells=CELLS, note=""):
-    return grid(Grid(title, HEADINGS, cells, note))
+    return grid(Cells(title, HEADINGS, cells, note))
 
 
 @pytest.mark.parametrize("width", [1, 20, 40, 80, 300])

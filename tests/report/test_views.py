@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from laconic.planner import DEFAULT, GlmJob, plan
 from laconic.report import registered
 from laconic.report import sections as sections_by_name
-from laconic.report.blocks import Bars, Curves, Grid
+from laconic.report.blocks import Bars, Cells, Curves
 from laconic.report.runs import Run, report, sections_of
 
 from .documents import DOCUMENTS, UNKNOWN
@@ -32,7 +32,7 @@ def test_every_view_has_a_document_here():
 
 @pytest.mark.parametrize("suite", DOCUMENTS)
 def test_a_view_shows_a_table_or_bars(suite):
-    assert blocks(suite, Grid)
+    assert blocks(suite, Cells)
     assert blocks(suite, Bars | Curves)
 
 
@@ -56,7 +56,7 @@ def test_bars_of(words, suite):
 
 
 def test_published_figures_stand_beside_ours():
-    published = next(grid for grid in blocks("papers-ca-sgd", Grid) if "published" in grid.headings)
+    published = next(grid for grid in blocks("papers-ca-sgd", Cells) if "published" in grid.headings)
     shown = [[cell.text for cell in row] for row in published.rows]
     assert shown[0] == ["speed-up", "5.1 to 6.8 ×", "5.50 ×", "holds"]
     assert shown[1][2:4] == ["–", "not comparable"]
@@ -86,7 +86,7 @@ def test_losses_of_nodes_are_placed_at_the_steps_they_were_looked_at():
 def test_the_parts_of_a_plan_s_options_add_up_to_all_told():
     made = plan(GlmJob(400_000, 2000, batch_size=8), DEFAULT).to_json()
     made["options"][0] |= {"hidden_seconds": 1e-5, "seconds": made["options"][0]["seconds"] - 1e-5}
-    grids = [block for block in sections_by_name("plan-made", made)[0].blocks if isinstance(block, Grid)]
+    grids = [block for block in sections_by_name("plan-made", made)[0].blocks if isinstance(block, Cells)]
     assert [len(grid.rows) for grid in grids] == [14, 20]
     for grid in grids:
         assert grid.headings[2:6] == ["predicted", "work", "wire", "hidden"]
@@ -103,7 +103,7 @@ def test_curves_of_a_fit_say_when_they_were_looked_at():
 
 def test_an_unknown_suite_is_shown_as_it_is():
     (section,) = sections_by_name("of tomorrow", UNKNOWN)
-    grid = next(block for block in section.blocks if isinstance(block, Grid) and block.title == "The rows")
+    grid = next(block for block in section.blocks if isinstance(block, Cells) and block.title == "The rows")
     assert grid.headings == ["name", "nested", "speed"]
     assert [cell.text for cell in grid.rows[0]] == ["a", '{"x": [1]}', "2 (1.5–2.5)"]
     assert grid.rows[1][2].text == "–"

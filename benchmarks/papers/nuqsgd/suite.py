@@ -16,7 +16,7 @@ from benchmarks.papers.nuqsgd_claims import losses
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import noise, on_ranks, slowest
 from laconic.bench.suite import Progress, no_progress
-from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, speedups, text
+from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, speedups, text
 from laconic.report.values import Row, number_in, shown, text_in
 
 RANK_FUNCTION = "benchmarks.papers.nuqsgd.rank:nuqsgd_on_rank"
@@ -183,7 +183,7 @@ PRESENTATION = Presentation(
     [
         Text(noise),
         *PUBLISHED,
-        Table(
+        RowTable(
             lambda rows: f"{text_in(rows[0], 'problem')}, {shown(number_in(rows[0], 'n'), 'n')} parameters",
             [
                 text("method", "contender"),
@@ -198,7 +198,7 @@ PRESENTATION = Presentation(
             "variance: of a worker's gradient, E‖Q(g) − g‖² / ‖g‖², mean over the run. ms: of an iteration of all.",
             by="problem",
         ),
-        Table(
+        RowTable(
             "Bits per coordinate by coder, on the same gradients",
             [
                 text("method", "contender"),

@@ -20,7 +20,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf
-from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text
+from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
 from laconic.report.values import number_in, rows_in, shown, text_in
 
@@ -335,7 +335,7 @@ PRESENTATION = Presentation(
     "Codecs and coders",
     [
         Text(_noise),
-        Table(
+        RowTable(
             "Values to bytes and back",
             [
                 text("scheme", "contender"),
@@ -352,7 +352,7 @@ PRESENTATION = Presentation(
             "memory that is there. GB/s of float32 values. ÷ copy: speed over a torch copy_ just before.",
             rows=_that(lambda row: not _is_coder(row)),
         ),
-        Table(
+        RowTable(
             "Symbols to bytes and back, on one core",
             [
                 text("coder", "contender"),

@@ -30,7 +30,7 @@ from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial,
 from laconic.exchange import Communicator
 from laconic.options import check_counts, check_names, option
 from laconic.planner.rates import make_codec
-from laconic.report import BarChart, Column, Part, Presentation, Table, Text, speedups, text, where
+from laconic.report import BarChart, Column, Part, Presentation, RowTable, Text, speedups, text, where
 from laconic.training import compress
 
 RANK_FUNCTION = "laconic.bench.ddp:ddp_on_rank"
@@ -253,7 +253,7 @@ def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 PARTS: tuple[Part, ...] = (
-    Table(
+    RowTable(
         "A step of training, and the loss after all of them",
         [
             text("contender", "contender"),

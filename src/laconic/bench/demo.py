@@ -20,7 +20,7 @@ from laconic.bench.survey import Scheme, digits_gradient, findings, survey
 from laconic.bench.survey import schemes as all_schemes
 from laconic.data import load_digits
 from laconic.options import check_counts, option
-from laconic.report import Axis, BarChart, Column, LineChart, Presentation, Table, Text, text
+from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, plain, rows_in
 from laconic.training import SimulatedWorkers
 
@@ -198,7 +198,7 @@ PRESENTATION = (
     Presentation(
         "Every scheme on a real gradient",
         [
-            Table(
+            RowTable(
                 "What is lost",
                 [
                     text("scheme", "scheme"),
@@ -212,7 +212,7 @@ PRESENTATION = (
                 "error feedback sends the rest later.",
                 rows=_schemes,
             ),
-            Table(
+            RowTable(
                 "What is sent, in bits per coordinate",
                 [
                     text("scheme", "scheme"),
@@ -243,7 +243,7 @@ PRESENTATION = (
     Presentation(
         "Training with each scheme",
         [
-            Table(
+            RowTable(
                 "The loss over all images",
                 [
                     text("scheme", "contender"),

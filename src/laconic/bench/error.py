@@ -17,7 +17,7 @@ from laconic.coders import RANS, Coder, FixedWidth
 from laconic.kernels import Stream
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantizer
 from laconic.quantizers.registry import SCHEMES
-from laconic.report import Axis, Cell, Column, LineChart, Presentation, Table, Text, text
+from laconic.report import Axis, Cell, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, names_in, number_in, rows_in, shown, text_in
 
 MEMBERS = tuple(scheme for scheme in SCHEMES[::-1] if scheme is not Identity)
@@ -204,7 +204,7 @@ PRESENTATION = Presentation(
     "Error at equal bytes",
     [
         Text(_said),
-        Table(
+        RowTable(
             "The best at equal bytes",
             [
                 text("gradient", "gradient"),
@@ -229,7 +229,7 @@ PRESENTATION = Presentation(
             log_x=True,
             panels=True,
         ),
-        Table(
+        RowTable(
             "The gradients",
             [
                 text("gradient", "gradient"),
@@ -240,7 +240,7 @@ PRESENTATION = Presentation(
             "kurtosis: 3 for normal values.",
             rows=lambda rows: list({text_in(row, "gradient"): row for row in rows}.values()),
         ),
-        Table(
+        RowTable(
             "Every point",
             [
                 text("gradient", "gradient"),

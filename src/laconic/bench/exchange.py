@@ -44,7 +44,7 @@ from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.rates import make_codec
 from laconic.quantizers import QSGD, QSGDInf
-from laconic.report import BarChart, Column, Presentation, Table, Text, speedups, text, where
+from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text, where
 from laconic.report.values import Row, text_in
 
 RANK_FUNCTION = "laconic.bench.exchange:exchange_on_rank"
@@ -287,7 +287,7 @@ def _working(rows: list[Row]) -> list[Row]:
     return [row for row in rows if "nothing" not in text_in(row, "contender")]
 
 
-WHERE_THE_TIME_GOES = Table(
+WHERE_THE_TIME_GOES = RowTable(
     "Where the time goes",
     [
         text("contender", "contender"),
@@ -305,7 +305,7 @@ PRESENTATION = Presentation(
     lambda document: f"Averaging over {where(document)}",
     [
         Text(noise),
-        Table(
+        RowTable(
             "One average, everything included",
             [
                 text("contender", "contender"),

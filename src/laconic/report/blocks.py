@@ -52,7 +52,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Cells:
     """A table with one heading per column; `folded` starts closed."""
 
     title: str
@@ -156,7 +156,7 @@ class Curves:
         ] or list(self.axes[:1])
 
 
-Block = Words | Facts | Grid | Bars | Curves
+Block = Words | Facts | Cells | Bars | Curves
 
 
 @dataclass(frozen=True, slots=True)

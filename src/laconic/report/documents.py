@@ -10,7 +10,7 @@ from laconic.report.presentation import (
     Column,
     LineChart,
     Presentation,
-    Table,
+    RowTable,
     Text,
     text,
 )
@@ -65,7 +65,7 @@ FITS = Presentation(
         ),
         _curve("validation_loss", "loss of the rows held back"),
         _curve("eta", "step size"),
-        Table(
+        RowTable(
             "The fits",
             [
                 text("fit", "name"),
@@ -125,7 +125,7 @@ PLANS = Presentation(
     [
         Text(lambda document: [text_in(document, key) for key in ("verdict", "crossing")]),
         BarChart("Predicted time", "seconds", "s", "label", of="options"),
-        Table(
+        RowTable(
             lambda rows: f"Predicted time of {'an iteration' if 'solver' in rows[0] else 'a step'}",
             OPTION_COLUMNS,
             "→: recommended. work: this rank's own; wire: messages, some hidden behind the work. ×: times as fast as "
@@ -133,7 +133,7 @@ PLANS = Presentation(
             rows=lambda rows: _fastest(_of_one(rows)),
             of="options",
         ),
-        Table("All options", OPTION_COLUMNS, rows=_of_one, of="options", folded=True),
+        RowTable("All options", OPTION_COLUMNS, rows=_of_one, of="options", folded=True),
     ],
     all_rows=False,
 )
@@ -182,7 +182,7 @@ ANALYSES = Presentation(
         f"{text_in(document.get('options'), 'device', 'cpu')}"
     ),
     [
-        Table(
+        RowTable(
             "Nine terms",
             [
                 text("format", "format"),
@@ -198,7 +198,7 @@ ANALYSES = Presentation(
             rows=_by_format,
         ),
         Text(_bounds),
-        Table(
+        RowTable(
             "Recipes",
             [
                 text("recipe", "recipe"),
@@ -208,7 +208,7 @@ ANALYSES = Presentation(
             "The sum includes what float32 arithmetic itself costs.",
             of="recipes",
         ),
-        Table(
+        RowTable(
             "Tolerances",
             [
                 text("tolerance", lambda row: f"{number_in(row, 'tolerance') or 0.0:g}"),

@@ -15,7 +15,7 @@ from math import floor, log10
 from typing import Any
 
 from laconic._version import __version__
-from laconic.report.blocks import SIGNS, Bar, Bars, Block, Cell, Curves, Facts, Grid, Section, Words, thinned
+from laconic.report.blocks import SIGNS, Bar, Bars, Block, Cell, Cells, Curves, Facts, Section, Words, thinned
 from laconic.report.values import ranged, shown
 
 SHORT, LONG = 24, 40
@@ -127,7 +127,7 @@ def block(one: Block, chart: int) -> str:
         case Facts(facts):
             pairs = "".join(f"<div><dt>{esc(name)}</dt><dd>{esc(value)}</dd></div>" for name, value in facts)
             return f'<dl class="facts">{pairs}</dl>'
-        case Grid():
+        case Cells():
             return grid(one)
         case Bars():
             return bars(one)
@@ -135,7 +135,7 @@ def block(one: Block, chart: int) -> str:
             return curves(one, chart)
 
 
-def grid(one: Grid) -> str:
+def grid(one: Cells) -> str:
     """A table that scrolls inside its own box."""
     numeric, headings = one.numeric(), one.spread_headings()
     head = "".join(
@@ -208,14 +208,14 @@ def curves(one: Curves, chart: int) -> str:
     )
 
 
-def ends(one: Curves) -> Grid:
+def ends(one: Curves) -> Cells:
     """The last point of every curve, as a table."""
     axes = [*one.used_axes(), one.y]
     rows = []
     for curve in one.curves:
         last: Mapping[str, Any] = next((p for p in reversed(curve.points) if p.get(one.y.key) is not None), {})
         rows.append([Cell(curve.name), *(Cell.of(last.get(axis.key), axis.unit, 4) for axis in axes)])
-    return Grid("The end of each curve", ["curve", *(axis.name for axis in axes)], rows, folded=True)
+    return Cells("The end of each curve", ["curve", *(axis.name for axis in axes)], rows, folded=True)
 
 
 def bar_rows(one: Bars) -> list[tuple[str, str]]:

@@ -62,7 +62,7 @@ def text(heading: str, key: str | Callable[[Row], Any]) -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RowTable:
     """Rows under headings, without the columns that hold nothing.
 
     title  or what makes it of the rows that are shown
@@ -84,13 +84,13 @@ class Table:
         groups = [[r for r in rows if text_in(r, self.by) == name] for name in names_in(rows, self.by)]
         return [grid for group in (groups if self.by else [rows]) if (grid := self.grid(group)).headings]
 
-    def grid(self, rows: list[Any]) -> b.Grid:
+    def grid(self, rows: list[Any]) -> b.Cells:
         """These rows as a block."""
         columns = [(one.heading, [one.cell(row) for row in rows]) for one in self.columns]
         used = [(heading, cells) for heading, cells in columns if any(cell.text not in ("", "–") for cell in cells)]
         title = self.title(rows) if callable(self.title) and rows else str(self.title)
         lines = list(zip(*(cells for _, cells in used), strict=True))
-        return b.Grid(title, [heading for heading, _ in used], lines, self.note, self.folded)
+        return b.Cells(title, [heading for heading, _ in used], lines, self.note, self.folded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +228,14 @@ class AllRows:
         same_note = "The same in all rows: " + "; ".join(f"{k}: {v}" for k, v in facts) + "."
         note = "" if self.title or not facts else same_note
         headings = [key.replace("_", " ") for key in differ]
-        return [*made, b.Grid(self.title or f"All {len(rows)} rows", headings, cells, note, folded=not self.title)]
+        return [*made, b.Cells(self.title or f"All {len(rows)} rows", headings, cells, note, folded=not self.title)]
 
 
 def goals(document: Row) -> list[b.Block]:
     """Targets beside what was measured, with misses marked, in documents that have a list of "goals"."""
     about = text_in(document, "goals_for")
     note = f"Set for: {about}." if about else ""
-    return Table("Goals", GOAL_COLUMNS, note, of="goals").blocks(document)
+    return RowTable("Goals", GOAL_COLUMNS, note, of="goals").blocks(document)
 
 
 VERDICTS = {
@@ -260,7 +260,7 @@ class Presentation:
     split         makes several documents of one, each of which becomes a section of its own
     all_rows      whether to end with a folded table of all rows
 
-    >>> shown = Presentation("Sizes", [Table("Bytes", [text("who", "contender"), Column("sent", "bytes", "B")])])
+    >>> shown = Presentation("Sizes", [RowTable("Bytes", [text("who", "contender"), Column("sent", "bytes", "B")])])
     >>> shown.sections({"rows": [{"contender": "a", "bytes": 2000}]})[0].blocks[0].rows[0][1].text
     '2.00 kB'
     """

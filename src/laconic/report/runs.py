@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.errors import LaconicError
-from laconic.report.blocks import Bars, Cell, Curves, Grid, Section
+from laconic.report.blocks import Bars, Cell, Cells, Curves, Section
 from laconic.report.html import web_page
 from laconic.report.presentation import ENVIRONMENT, AllRows, Presentation, Settings, machine
 from laconic.report.values import Row, names_in, rows_in, text_in
@@ -141,7 +141,7 @@ def report(title: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
             for run in merged
         ],
         "charts": sum(isinstance(b, Curves | Bars) for s in made for b in s.blocks),
-        "tables": sum(isinstance(b, Grid) for s in made for b in s.blocks),
+        "tables": sum(isinstance(b, Cells) for s in made for b in s.blocks),
         "bytes": len(page.encode("utf-8", "replace")),
     }
 
@@ -186,7 +186,7 @@ def _summary(runs: Sequence[Run]) -> Section:
             ]
         )
     headings = ["run", "suite", "rows", "goals met", "machine", "commit", "date"]
-    return Section("Runs", [Grid("What is on this page", headings, rows)])
+    return Section("Runs", [Cells("What is on this page", headings, rows)])
 
 
 def _short(environments: Sequence[Any], key: str, length: int) -> str:

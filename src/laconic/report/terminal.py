@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-from laconic.report.blocks import SIGNS, SPREAD, Block, Facts, Grid, Section, Words
+from laconic.report.blocks import SIGNS, SPREAD, Block, Cells, Facts, Section, Words
 from laconic.report.presentation import machine
 from laconic.report.runs import sections
 from laconic.report.values import Row
@@ -42,12 +42,12 @@ def _block(block: Block) -> Iterator[RenderableType]:
             yield "\n".join(f"• {line}" if listed else line for line in lines)
         case Facts(facts):
             yield "; ".join(f"{name}: {value}" for name, value in facts)
-        case Grid() if not block.folded:
+        case Cells() if not block.folded:
             yield ""
             yield grid(block)
 
 
-def grid(one: Grid) -> Table:
+def grid(one: Cells) -> Table:
     """A table. Of the columns with a spread only the first shows it, which leaves room for the others.
 
     Headings take several lines. Where the terminal is narrow, columns of text fold and those of numbers do not: cut
@@ -99,11 +99,11 @@ def _glued(heading: str) -> str:
     return heading.replace("× ", "×" + GLUE).replace("÷ ", "÷" + GLUE)
 
 
-def _first_spread(one: Grid) -> int | None:
+def _first_spread(one: Cells) -> int | None:
     return next((i for i in range(len(one.headings)) if any(row[i].spread for row in one.rows)), None)
 
 
-def _cells(one: Grid) -> Sequence[Sequence[str]]:
+def _cells(one: Cells) -> Sequence[Sequence[str]]:
     first = _first_spread(one)
     return [
         [SIGNS.get(c.mark, "") + (c.shown if i == first else c.text) for i, c in enumerate(row)] for row in one.rows

@@ -18,7 +18,7 @@ from laconic.glm.resolve import require_gpu
 from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
 from laconic.options import check_counts, option
-from laconic.report import Column, Presentation, Row, Table, Text, speedups, text, where
+from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, text, where
 from laconic.report.documents import shape
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
@@ -298,7 +298,7 @@ def _working(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.get("is_floor") is not True]
 
 
-PER_ITERATION = Table(
+PER_ITERATION = RowTable(
     an_iteration,
     [
         text("contender", "contender"),
