@@ -5,7 +5,7 @@ import torch
 
 from laconic.bench.codec import CODERS, CodecOptions, codec_rows
 from laconic.bench.survey import NAMES, schemes
-from laconic.quantizers import Bucketed
+from laconic.quantizers import Bucketed, Rotated
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def test_every_scheme_has_its_rows(rows):
     for scheme in schemes(512):
         found = {(row.via, row.operation) for row in rows if row.contender == scheme.label}
         assert {("codec", "encode"), ("codec", "decode + add")} <= found
-        assert (("kernel", "quantize + pack") in found) == isinstance(scheme.quantizer, Bucketed)
+        assert (("kernel", "quantize + pack") in found) == isinstance(scheme.quantizer, Bucketed | Rotated)
 
 
 def test_bits_are_those_that_were_sent(rows):

@@ -19,7 +19,8 @@ from laconic.data import read_gradient
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
-from laconic.quantizers import NUQSGD, Bucketed, QSGDInf
+from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Rotated
+from laconic.quantizers.rotated import kernels_for
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
 from laconic.report.values import number_in, rows_in, shown, text_in
@@ -223,19 +224,23 @@ def through_codec(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tu
 
 def bare(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
     """The two fused kernels, into memory that is already there; none for a scheme that has no kernels or wraps one."""
-    q = scheme.quantizer
-    if not isinstance(q, Bucketed):
+    q, key = scheme.quantizer, STREAM.key
+    if not isinstance(q, Bucketed | Rotated):
         return {}
-    kernels = select("auto", v.device)
     norms = torch.zeros(q.n_norms(v.numel()))
     data = torch.zeros(FixedWidth().max_bytes(Shape(v.numel(), q.bits, q.bucket_size)), dtype=torch.uint8)
+    pack, unpack = ("kernel", "quantize + pack"), ("kernel", "unpack + dequantize + add")
+    if isinstance(q, Rotated):
+        rotating, _ = kernels_for("auto", v.device)
+        sizes, rows = (q.bits, q.bucket_size), (data[None], norms[None])
+        return {
+            pack: lambda: rotating.rotate_pack(v, *sizes, key, norms, data),
+            unpack: lambda: rotating.unpack_rotate(*rows, [key], *sizes, out, 1.0, True),
+        }
+    kernels = select("auto", v.device)
     return {
-        ("kernel", "quantize + pack"): lambda: kernels.quantize_pack(
-            v, q.norm, q.grid, q.bucket_size, STREAM.key, norms, data
-        ),
-        ("kernel", "unpack + dequantize + add"): lambda: kernels.unpack_dequantize(
-            data[None], norms[None], q.grid, q.bucket_size, out, 1.0, True
-        ),
+        pack: lambda: kernels.quantize_pack(v, q.norm, q.grid, q.bucket_size, key, norms, data),
+        unpack: lambda: kernels.unpack_dequantize(data[None], norms[None], q.grid, q.bucket_size, out, 1.0, True),
     }
 
 

@@ -1,8 +1,9 @@
 """`laconic bench codec --error`: error against the bits really sent, of every member and of rivals."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from laconic.bench.suite import Progress, no_progress
 from laconic.codec import Codec
 from laconic.coders import RANS, Coder, FixedWidth
 from laconic.kernels import Stream
-from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantizer
+from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantizer, Sign
 from laconic.quantizers.registry import SCHEMES
 from laconic.report import Axis, Cell, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, names_in, number_in, rows_in, shown, text_in
@@ -101,21 +102,18 @@ def configurations(scheme: type[Quantizer]) -> Iterator[tuple[str, str, Codec]]:
     >>> [(curve, config) for curve, config, _ in configurations(Sign)]
     [('ef-sign/8192', 'bits=1'), ('ef-sign/512', 'bits=1')]
     """
-    if issubclass(scheme, Bucketed):
-        coders: tuple[Coder, ...] = (FixedWidth(), RANS()) if scheme.max_bits > 1 else (FixedWidth(),)
-        for size, coder in ((size, coder) for size in BUCKETS for coder in coders):
-            for bits in range(scheme.min_bits, scheme.max_bits + 1):
-                made = scheme(bits=bits, bucket_size=size)
-                name = f"{'' if made.unbiased else 'ef-'}{scheme.name}/{size}{' rans' if coder == RANS() else ''}"
-                yield name, f"bits={bits}", Codec(made if made.unbiased else ErrorFeedback(made), coder)
-    elif scheme is Dithered:
+    if scheme is Dithered:
         for name, whole in (("dithered", True), ("dithered, buckets", False)):
             for error in ERRORS:
                 dithered = Dithered(error=error) if whole else Dithered(error=error, bucket_size=BUCKETS[-1])
                 yield name, f"error={error:.3g}", Codec(dithered)
-    else:
-        for one in scheme.examples():
-            yield scheme.name, f"bits={one.bits}", Codec(one)
+        return
+    coders: tuple[Coder, ...] = (FixedWidth(),) if scheme is Sign else (FixedWidth(), RANS())
+    sizes = BUCKETS if issubclass(scheme, Bucketed) else (scheme.examples()[0].bucket_size,)
+    for size, coder, one in product(sizes, coders, scheme.examples()):
+        made = replace(one, bucket_size=size)  # type: ignore[type-var]
+        name = f"{'' if made.unbiased else 'ef-'}{scheme.name}/{size}{' rans' if coder == RANS() else ''}"
+        yield name, f"bits={one.bits}", Codec(made if made.unbiased else ErrorFeedback(made), coder)
 
 
 def error_at(row: Row, bits: float) -> float | None:

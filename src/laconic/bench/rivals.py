@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 import torch
+
+from laconic.kernels.reference.rotation import LEVELS
 
 ROW = 512
 """Values of a row with one scale, as PyTorch's per-channel hook has them."""
@@ -124,20 +125,14 @@ def hadamard(x: torch.Tensor) -> torch.Tensor:
     return x.view(-1) / math.sqrt(n)
 
 
-@cache
 def lloyd_max(bits: int) -> torch.Tensor:
-    """The 2^bits levels (float32) with the least mean squared error for a normal value: means of their intervals.
+    """The 2^bits levels of least mean squared error for a normal value.
 
-    >>> lloyd_max(2).numpy().round(3).tolist()
-    [-1.5099999904632568, -0.453000009059906, 0.453000009059906, 1.5099999904632568]
+    >>> lloyd_max(1)
+    tensor([-0.7979,  0.7979])
     """
-    levels = torch.linspace(-2, 2, 2**bits, dtype=torch.float64)
-    ends = torch.tensor([-math.inf, math.inf], dtype=torch.float64)
-    for _ in range(2000):
-        edges = torch.cat([ends[:1], (levels[1:] + levels[:-1]) / 2, ends[1:]])
-        density = torch.exp(-edges.square() / 2) / math.sqrt(2 * math.pi)
-        levels = -density.diff() / torch.special.ndtr(edges).diff()
-    return levels.float()
+    positive = torch.tensor(LEVELS[bits] if bits > 1 else (math.sqrt(2 / math.pi),))
+    return torch.cat([-positive.flip(0), positive])
 
 
 def entropy(symbols: torch.Tensor) -> float:

@@ -14,10 +14,20 @@ from laconic.coders import RANS, Elias, FixedWidth, Huffman, Shape, SymbolCoder
 from laconic.data import load_digits
 from laconic.kernels import Stream, select
 from laconic.options import check_names
-from laconic.quantizers import NUQSGD, QSGD, Bucketed, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
+from laconic.quantizers import (
+    NUQSGD,
+    QSGD,
+    Dithered,
+    ErrorFeedback,
+    Identity,
+    QSGDInf,
+    Quantizer,
+    Rotated,
+    Sign,
+)
 
 BITS = (2, 4, 8)
-NAMES = ("fp32", "bf16", "qsgd", "nuqsgd", "qsgdinf", "sign", "ef-sign", "dithered")
+NAMES = ("fp32", "bf16", "qsgd", "nuqsgd", "qsgdinf", "sign", "ef-sign", "rotated", "dithered")
 ABOUT_EQUAL = 1.15
 CODERS: tuple[SymbolCoder, ...] = (FixedWidth(), Elias(), Huffman(), RANS())
 BATCH_SIZE, WIDTH, LEARNING_RATE = 128, 512, 0.2
@@ -97,6 +107,7 @@ def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> list[Scheme]:
                 found.append(Scheme(kind.name, "nuqsgd-4 p=0.7", NUQSGD(bits=4, bucket_size=bucket_size, p=0.7)))
     sign = Sign(bucket_size=bucket_size)
     found += [Scheme("sign", "sign", sign), Scheme("ef-sign", "ef-sign", ErrorFeedback(sign))]
+    found += [Scheme("rotated", f"rotated-{bits}", Rotated(bits=bits)) for bits in (2, 4)]
     found += [Scheme("dithered", "dithered-1", Dithered(bits=1)), Scheme("dithered", "dithered", Dithered())]
     return [scheme for scheme in found if scheme.name in only]
 
@@ -167,7 +178,7 @@ def survey(scheme: Scheme, v: torch.Tensor, *, n_streams: int = 20, repeats: int
         n_streams=n_streams,
         variance=mean_error(scheme, v, n_streams),
         bound=bound if math.isfinite(bound := q.variance_bound(n)) else None,
-        entropy=empirical_entropy(q.core.quantize(v).symbols, q.bits) if isinstance(q.core, Bucketed) else None,
+        entropy=empirical_entropy(q.core.quantize(v).symbols, q.bits) if q.symbol_bits in range(1, 9) else None,
         coded_bits=coded,
         total_bits=min(coded.values()) + overhead,
         encode_seconds=measure(encode, repeats=repeats),

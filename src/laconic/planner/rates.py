@@ -11,7 +11,8 @@ from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates, Link
 from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
 from laconic.planner.timing import FittedRates, Stopwatch, Timing, fit_rates
-from laconic.quantizers import Dithered
+from laconic.quantizers import Bucketed
+from laconic.quantizers.registry import SCHEMES
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
 QUICK_LINK_SIZES = (64, 2**17, 2**21)
@@ -75,6 +76,8 @@ def _expected(found: Samples, size: int) -> float:
 CODEC_SIZES = (2**13, 2**20)
 PLAIN = {"fp32": torch.float32, "bf16": torch.bfloat16}
 STREAM = Stream(seed=1)
+BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
+"""Schemes whose buckets are as large as their user says; others have a size of their own."""
 
 Calls = tuple[Callable[[], object], Callable[[], object], float]
 """Encode, decode, and bits a value."""
@@ -93,7 +96,7 @@ def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
     name, _, own = name.partition("/")
     scheme, *more = name.removeprefix("ef-").split("-")
     options: dict[str, Any] = {"bits": float(more[0]) if "." in more[0] else int(more[0])} if more else {}
-    if own or scheme != Dithered.name:
+    if own or scheme in BUCKETED:
         options["bucket_size"] = int(own or bucket_size)
     return codec(f"{'ef-' if name.startswith('ef-') else ''}{scheme}", *more[1:], **options)
 
