@@ -27,11 +27,13 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x.to(device), y.to(device)
 
 
-def wrap(group, codec, *, net=None, policy=None, **options):
-    """A compressed model; small groups, so that there are several."""
+def wrap(group, codec, *, net=None, policy=None, make=None, **options):
+    """A compressed model; small groups, so that there are several. `make` makes its optimizer, `model.optimizer`."""
     ours = ("exchange", "seed", "error_every", "timeout", "optimizer", "metric")
     compress_options = {k: options.pop(k) for k in ours if k in options}
     model = DistributedDataParallel(net or network(), process_group=group, **options)
+    if make is not None:
+        model.optimizer = compress_options["optimizer"] = make(model)
     if codec is not None:
         policy = policy or laconic.Policy(min_values=100, group_values=1000)
         laconic.compress(model, codec, policy=policy, **compress_options)

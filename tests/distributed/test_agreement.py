@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models import network, sgd, train, wrap
+from models import adamw, network, sgd, train, wrap
 
 import laconic
 from laconic import NUQSGD, Policy, QSGDInf
@@ -34,8 +34,15 @@ def disagree(group, field):
         options["policy"] = Policy(min_values=100, warmup_steps=3 if odd else 0)
     elif field == "rule":
         options["policy"] = Everything() if odd else Policy()
+    elif field == "metric":
+        options["metric"] = "tensor" if odd else "none"
+    elif field == "second moment":
+        options["make"] = adamw
     model = wrap(group, **options)
-    if field.startswith("loaded"):
+    if field == "second moment":
+        train(model, model.optimizer, range(1), rank)
+        model.optimizer.state[model.module[2].weight]["exp_avg_sq"].mul_(2 if odd else 1)
+    elif field.startswith("loaded"):
         train(model, sgd(model), range(1), rank)
         name = field.removeprefix("loaded ")
         laconic.load_state_dict(model, {**laconic.state_dict(model), name: torch.tensor(7 + odd)})
@@ -51,6 +58,8 @@ MESSAGES = {
     "loaded step": "step is 7 on rank 0 and 8 on rank 1",
     "loaded seed": "seed is 7 on rank 0 and 8 on rank 1",
     "rule": "what group 0 holds is ['compressed', '2.weight'] on rank 0 and ['compressed', '4.bias', '4.weight', ",
+    "metric": "metric is none on rank 0 and tensor on rank 1",
+    "second moment": "the mean squared gradient of 2.weight is ",
     "policy": "policy.warmup_steps is 0 on rank 0 and 3 on rank 1",
 }
 

@@ -43,6 +43,33 @@ def test_all_ranks_choose_alike(pool, size):
     assert first["cluster"]["n_ranks"] == size
 
 
+DEFAULTS = {
+    "AdamW": ({}, "Dithered(error=0.1): few bits", "second moment: AdamW divides every coordinate by its root"),
+    "SGD": ({}, "Dithered(error=0.3): few bits", "model: SGD takes every coordinate of the gradient as it is"),
+    "Rprop": ({}, "Dithered(error=0.1): few bits", "tensor: how Rprop scales coordinates is not known"),
+    None: ({}, "QSGDInf(bits=4, bucket_size=512): small buckets suit", "none: no optimizer was given"),
+    "RMSprop": ({"metric": "none"}, "QSGDInf(bits=4, bucket_size=512): small buckets suit", "none: asked for"),
+    "Adam": ({"codec": "bf16"}, "Identity(dtype='bf16'): asked for", "none: a float format loses"),
+}
+
+
+def _without_a_codec(group, name):
+    net = torch.nn.Linear(64, 64)
+    model = DistributedDataParallel(net, process_group=group)
+    optimizer = getattr(torch.optim, name)(net.parameters(), lr=0.01) if name else None
+    laconic.compress(model, optimizer=optimizer, **DEFAULTS[name][0])
+    for _ in range(2):
+        model(torch.ones(4, 64)).square().sum().backward()
+    return laconic.stats(model)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_without_a_codec_the_optimizer_decides(pool, name):
+    for stats in pool.run(_without_a_codec, 2, name=name):
+        assert stats["codec"].startswith(DEFAULTS[name][1])
+        assert stats["metric"].startswith(DEFAULTS[name][2])
+
+
 def _with_exchange(group):
     model = DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group)
     laconic.compress(model, "auto", exchange="all_gather")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models import batch, network, sgd, train, weights, wrap
+from models import adamw, batch, network, sgd, train, weights, wrap
 from torch.nn.parallel import DistributedDataParallel
 
 import laconic
@@ -56,13 +56,13 @@ def test_fp32_is_plain_ddp(pool):
     assert torch.allclose(plain, ours, atol=1e-5)
 
 
-def in_mode(group, mode):
-    """Ten steps in one of DDP's modes; returns the weights."""
+def in_mode(group, mode, make=sgd):
+    """Ten steps in one of DDP's modes, in the metric of the optimizer that `make` makes; returns the weights."""
     rank = torch.distributed.get_rank(group)
     codec = NUQSGD(bits=4, bucket_size=256)
     if mode == "accumulate":
-        model = wrap(group, codec)
-        optimizer = sgd(model)
+        model = wrap(group, codec, make=make)
+        optimizer = model.optimizer
         for step in range(10):
             optimizer.zero_grad()
             x, y = batch(rank, step)
@@ -77,34 +77,35 @@ def in_mode(group, mode):
         net.register_module("extra", torch.nn.Linear(64, 64))
         forward = torch.nn.Sequential.forward
         net.forward = lambda x: forward(torch.nn.Sequential(*list(net)[:5]), x)
-        model = wrap(group, codec, net=net, find_unused_parameters=True)
+        model = wrap(group, codec, net=net, make=make, find_unused_parameters=True)
     elif mode in ("frozen after wrapping", "thawed after wrapping"):
         net = network()
         net[2].requires_grad_(mode == "frozen after wrapping")
-        model = wrap(group, None, net=net, find_unused_parameters=True)
+        model = wrap(group, None, net=net, make=make, find_unused_parameters=True)
         net[2].requires_grad_(mode == "thawed after wrapping")
-        laconic.compress(model, codec, policy=Policy(min_values=100, group_values=1000))
+        policy = Policy(min_values=100, group_values=1000)
+        laconic.compress(model, codec, optimizer=model.optimizer, policy=policy)
         net[2].requires_grad_(False)
     elif mode == "ignored":
         net = network()
         net.add_module("extra", torch.nn.Linear(64, 64))
         net.forward = lambda x: torch.nn.Sequential.forward(net[:5], x)
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["extra.weight", "extra.bias"])
-        model = wrap(group, codec, net=net)
+        model = wrap(group, codec, net=net, make=make)
     elif mode == "bf16":
-        model = wrap(group, codec, net=network().to(torch.bfloat16))
+        model = wrap(group, codec, net=network().to(torch.bfloat16), make=make)
         model.module.forward = lambda x, f=model.module.forward: f(x.to(torch.bfloat16)).float()
     elif mode == "warm-up":
-        model = wrap(group, codec, policy=Policy(min_values=100, warmup_steps=5))
+        model = wrap(group, codec, policy=Policy(min_values=100, warmup_steps=5), make=make)
     elif mode == "everything compressed":
-        model = wrap(group, codec, policy=Policy(min_values=0, min_dims=0, group_values=10**9))
+        model = wrap(group, codec, policy=Policy(min_values=0, min_dims=0, group_values=10**9), make=make)
     elif mode == "nothing compressed":
-        model = wrap(group, codec, policy=Policy(min_values=10**9))
+        model = wrap(group, codec, policy=Policy(min_values=10**9), make=make)
     elif mode == "small DDP buckets":
-        model = wrap(group, codec, bucket_cap_mb=0.004)
+        model = wrap(group, codec, bucket_cap_mb=0.004, make=make)
     else:
-        model = wrap(group, codec, **{mode: True})
-    train(model, sgd(model, 0.02), range(10), rank)
+        model = wrap(group, codec, make=make, **{mode: True})
+    train(model, model.optimizer, range(10), rank)
     return weights(model)
 
 
@@ -124,17 +125,20 @@ MODES = [
 ]
 
 
+@pytest.mark.parametrize("make", [sgd, adamw])
 @pytest.mark.parametrize("mode", MODES)
-def test_modes(pool, mode):
-    a, b, c = pool.run(in_mode, 3, mode=mode)
+def test_modes(pool, mode, make):
+    a, b, c = pool.run(in_mode, 3, mode=mode, make=make)
     assert torch.isfinite(a).all()
     assert torch.equal(a, b)
     assert torch.equal(a, c)
 
 
-def test_ddp_s_own_buckets_do_not_matter(pool):
+@pytest.mark.parametrize("make", [sgd, adamw])
+def test_ddp_s_own_buckets_do_not_matter(pool, make):
     """Groups are ours: whatever DDP's buckets, the same values are quantised together with the same random numbers."""
-    large, small = (pool.run(in_mode, 2, mode=mode)[0] for mode in ("gradient_as_bucket_view", "small DDP buckets"))
+    modes = ("gradient_as_bucket_view", "small DDP buckets")
+    large, small = (pool.run(in_mode, 2, mode=mode, make=make)[0] for mode in modes)
     assert torch.equal(large, small)
 
 
@@ -191,19 +195,31 @@ class Writer:
         self.rows[tag] = (scalar_value, global_step)
 
 
-def logged(group):
-    model = wrap(group, "nuqsgd", error_every=2)
-    train(model, sgd(model), range(3), torch.distributed.get_rank(group))
+def logged(group, codec, make):
+    model = wrap(group, codec, error_every=2, make=make)
+    train(model, model.optimizer, range(3), torch.distributed.get_rank(group))
     writer = Writer()
     laconic.log_stats(model, writer)
     return writer.rows, laconic.stats(model)
 
 
-def test_statistics(pool):
-    rows, stats = pool.run(logged, 2)[0]
+STATISTICS = {
+    "sgd": ("nuqsgd", sgd, "NUQSGD(bits=4, bucket_size=8192, p=0.5): asked for", "none: SGD takes"),
+    "adamw": (laconic.Dithered(error=0.2), adamw, "Dithered(error=0.2): asked for", "second moment: AdamW divides"),
+}
+
+
+@pytest.mark.parametrize("case", STATISTICS)
+def test_statistics(pool, case):
+    codec, make, said, metric = STATISTICS[case]
+    rows, stats = pool.run(logged, 2, codec=codec, make=make)[0]
     assert rows["laconic/ratio"] == (stats["ratio"], 3)
     assert 0 < stats["nmse"] < 1
+    assert 0 < stats["bits"] < 32
     assert stats["values"] == sum(p.numel() for p in network().parameters())
+    assert stats["codec"] == said
+    assert stats["metric"].startswith(metric)
+    assert not any("codec" in tag or "metric" in tag for tag in rows)
 
 
 def counted(group, case):

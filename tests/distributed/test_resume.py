@@ -4,7 +4,7 @@ import io
 
 import pytest
 import torch
-from models import sgd, train, weights, wrap
+from models import adamw, sgd, train, weights, wrap
 
 import laconic
 from laconic import NUQSGD, Codec, ErrorFeedback, Sign
@@ -13,6 +13,7 @@ CODECS = {
     "nuqsgd": NUQSGD(bits=4, bucket_size=256),
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
     "ef-dithered": ErrorFeedback(laconic.Dithered(error=0.3)),
+    "dithered": laconic.Dithered(error=0.3),
     "ef-nuqsgd-rans": Codec(ErrorFeedback(NUQSGD(bits=2, bucket_size=256)), laconic.RANS()),
 }
 
@@ -24,46 +25,49 @@ def checkpoint(model, optimizer) -> bytes:
     return buffer.getvalue()
 
 
-def interrupted(group, codec, exchange):
-    """Twenty steps without a stop; and ten, a checkpoint, a new model, ten more."""
+METRICS = {
+    "none": (sgd, "none"),
+    "model": (sgd, "auto"),
+    "tensor": (adamw, "tensor"),
+    "second moment": (adamw, "auto"),
+}
+
+
+def interrupted(group, codec, exchange, metric):
+    """Twenty steps without a stop; and ten, a checkpoint, a new model, ten more, with our state and without."""
     rank = torch.distributed.get_rank(group)
-    whole = wrap(group, CODECS[codec], exchange=exchange)
-    train(whole, sgd(whole), range(20), rank)
-
-    first = wrap(group, CODECS[codec], exchange=exchange)
-    optimizer = sgd(first)
-    train(first, optimizer, range(10), rank)
-    saved = torch.load(io.BytesIO(checkpoint(first, optimizer)), weights_only=True)
-
-    second = wrap(group, CODECS[codec], exchange=exchange)
-    optimizer = sgd(second)
-    second.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
+    make, name = METRICS[metric]
+    options = {"exchange": exchange, "make": make, "metric": name}
+    whole, first, second, forgetful = (wrap(group, CODECS[codec], **options) for _ in range(4))
+    train(whole, whole.optimizer, range(20), rank)
+    train(first, first.optimizer, range(10), rank)
+    saved = torch.load(io.BytesIO(checkpoint(first, first.optimizer)), weights_only=True)
+    for model in (second, forgetful):
+        model.load_state_dict(saved["model"])
+        model.optimizer.load_state_dict(saved["optimizer"])
     laconic.load_state_dict(second, saved["laconic"])
-    train(second, optimizer, range(10, 20), rank)
-
-    forgetful = wrap(group, CODECS[codec], exchange=exchange)
-    optimizer = sgd(forgetful)
-    forgetful.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    train(forgetful, optimizer, range(10, 20), rank)
+    for model in (second, forgetful):
+        train(model, model.optimizer, range(10, 20), rank)
     return weights(whole), weights(second), weights(forgetful)
 
 
 @pytest.mark.parametrize(
-    ("codec", "exchange"),
+    ("codec", "exchange", "metric"),
     [
-        ("nuqsgd", "all_gather"),
-        ("ef-sign", "scatter_reduce"),
-        ("ef-nuqsgd-rans", "all_gather"),
-        ("ef-dithered", "scatter_reduce"),
-        pytest.param("nuqsgd", "scatter_reduce", marks=pytest.mark.exhaustive),
-        pytest.param("ef-sign", "all_gather", marks=pytest.mark.exhaustive),
-        pytest.param("ef-nuqsgd-rans", "scatter_reduce", marks=pytest.mark.exhaustive),
+        ("nuqsgd", "all_gather", "none"),
+        ("ef-sign", "scatter_reduce", "none"),
+        ("ef-nuqsgd-rans", "all_gather", "none"),
+        ("ef-dithered", "scatter_reduce", "second moment"),
+        ("dithered", "scatter_reduce", "model"),
+        ("nuqsgd", "scatter_reduce", "tensor"),
+        pytest.param("nuqsgd", "scatter_reduce", "none", marks=pytest.mark.exhaustive),
+        pytest.param("ef-sign", "all_gather", "tensor", marks=pytest.mark.exhaustive),
+        pytest.param("ef-nuqsgd-rans", "scatter_reduce", "second moment", marks=pytest.mark.exhaustive),
+        pytest.param("ef-dithered", "scatter_reduce", "none", marks=pytest.mark.exhaustive),
     ],
 )
-def test_resume_is_bit_exact(pool, codec, exchange):
-    for whole, resumed, forgetful in pool.run(interrupted, 3, codec=codec, exchange=exchange):
+def test_resume_is_bit_exact(pool, codec, exchange, metric):
+    for whole, resumed, forgetful in pool.run(interrupted, 3, codec=codec, exchange=exchange, metric=metric):
         assert torch.equal(whole, resumed)
         assert not torch.equal(whole, forgetful)  # without the state it would differ
 

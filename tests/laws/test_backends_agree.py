@@ -84,6 +84,19 @@ def test_scaling_is_one_rounding_after_another(dtype, accumulate):
             assert torch.equal(*out)
 
 
+@pytest.mark.parametrize("inverse", [False, True])
+def test_the_metric_s_kernels_agree(inverse):
+    for n in (0, 1, 1001, 200_000):
+        for values in inputs(n).values():
+            squares = values.roll(1).square()
+            results = [values.clone() for _ in range(2)]
+            for backend, result in zip((REFERENCE, NUMBA), results, strict=True):
+                backend.scale_by_root(result, squares, 1.7, 0.01, inverse)
+            assert torch.equal(results[0].nan_to_num(7.0), results[1].nan_to_num(7.0))
+            sums = [backend.total(values, inverse) for backend in (REFERENCE, NUMBA)]
+            assert torch.allclose(*sums, rtol=1e-12, atol=1e-9, equal_nan=True)
+
+
 def test_random_bits_match_the_kernels_through_a_quantizer():
     """The 23 random bits of an element decide its rounding: recover one bit of them from the symbols."""
     quantizer = with_bucket(BUCKETED[0], 16)  # NUQSGD with 2 bits: levels 0 and 1
