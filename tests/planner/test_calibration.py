@@ -15,7 +15,7 @@ from laconic.planner.calibrate import Measurements, find_device, measure
 from laconic.planner.collectives import all_reduce, all_to_all
 from laconic.planner.rates import LINK_SIZES, fit_link, merge, scaled
 from laconic.planner.terms import total
-from laconic.planner.timing import Stopwatch, Timing, fit_rates
+from laconic.planner.timing import Stopwatch, fit_rates
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
@@ -23,25 +23,25 @@ from laconic.planner.timing import Stopwatch, Timing, fit_rates
 def test_a_link_is_found_from_its_times(name, n_ranks):
     link = Link(3e-4, 5e-9)
     way = all_reduce if name == "all_reduce" else lambda n, link, ranks: all_to_all("", n, link, ranks)
-    samples = {size: Timing((total(way(size, link, n_ranks)),)) for size in LINK_SIZES}
-    found, fitted = fit_link(name, samples, n_ranks)
+    samples = {size: [total(way(size, link, n_ranks))] for size in LINK_SIZES}
+    found, errors = fit_link(name, samples, n_ranks)
     assert found.alpha_seconds == pytest.approx(link.alpha_seconds, rel=1e-4)
     assert found.seconds_per_byte == pytest.approx(link.seconds_per_byte, rel=1e-4)
-    assert max(map(abs, fitted.residuals)) < 1e-4
+    assert max(map(abs, errors)) < 1e-4
 
 
 def test_a_fit_is_deaf_to_an_outlier_and_knows_no_negative_rates():
     x = np.array([1.0, 10, 100, 1000, 10_000, 100_000])
     t = 1e-3 + 1e-7 * x
     t[2] *= 5  # disturbed timings are long ones
-    assert fit_rates([[1, value] for value in x], t).coefficients == pytest.approx((1e-3, 1e-7), rel=0.02)
+    assert fit_rates([[1, value] for value in x], t)[0] == pytest.approx((1e-3, 1e-7), rel=0.02)
     falling = fit_rates([[1, value] for value in x], 1e-3 / x**0.1)
-    assert min(falling.coefficients) >= 0
+    assert min(falling[0]) >= 0
 
 
 def test_samples_of_two_occasions_are_one():
-    a, b = {8: Timing((1.0, 3.0)), 64: Timing((9.0,))}, {8: Timing((4.0,))}
-    assert merge(a, b)[8].median == 3.0
+    a, b = {8: [1.0, 3.0], 64: [9.0]}, {8: [4.0]}
+    assert merge(a, b)[8] == [1.0, 3.0, 4.0]
     assert list(merge(a, b)) == [8]
 
 

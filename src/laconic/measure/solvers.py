@@ -23,7 +23,7 @@ from laconic.planner.calibrate import Measurements, Progress, announced
 from laconic.planner.collectives import all_reduce
 from laconic.planner.glm import Counts, cost, counts
 from laconic.planner.terms import total
-from laconic.planner.timing import Stopwatch, Timing, fit_rates
+from laconic.planner.timing import Rounds, Stopwatch, fit_rates
 
 ALPHA = 1e-4
 ETA = 1e-3
@@ -165,7 +165,7 @@ class _Sample:
     recipe: str
     counts: Counts
     s: int
-    timing: Timing
+    timing: Rounds
 
 
 def measure_solvers(
@@ -198,7 +198,7 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
         run, _ = SolverRun.of(contender, noise, job.batch_size, clock.comm).rounds()
         timings.append(clock.time(run, rounds=3, seconds=0.03))
         predicted = cost(job, contender, cluster)
-        extra.append(timings[-1].median - predicted.work_seconds - predicted.wire_seconds)
+        extra.append(median(timings[-1]) - predicted.work_seconds - predicted.wire_seconds)
     found.note("waiting", timings)
     latency = total(all_reduce(0, cluster.all_reduce, cluster.n_ranks, cluster.algorithm))
     return min(max(0.0, median(extra)), latency)
@@ -206,7 +206,7 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
 
 def _sample(clock: Stopwatch, one: Contender, noise: Copies, b: int) -> _Sample:
     run, iterations = SolverRun.of(one, noise, b, clock.comm).rounds()
-    timing = clock.time(run, rounds=3, seconds=0.02).over(iterations / one.s)
+    timing = [seconds * one.s / iterations for seconds in clock.time(run, rounds=3, seconds=0.02)]
     return _Sample(one.recipe, counts(GlmJob(N_ROWS, noise.problem.columns.n, batch_size=b), one, 1), one.s, timing)
 
 
@@ -215,7 +215,7 @@ def _gather_seconds(clock: Stopwatch, noise: Copies, recipe: str) -> float:
     columns = noise.stored_as(recipe_named(recipe)).columns
     rows = np.random.default_rng(0).integers(0, columns.m, GATHER_ROWS)
     timing = clock.time(lambda: columns.take(rows, torch.float32), rounds=3)
-    return timing.median / (GATHER_ROWS * columns.n)
+    return median(timing) / (GATHER_ROWS * columns.n)
 
 
 def _gemm_seconds(clock: Stopwatch, noise: Copies) -> float:
@@ -224,7 +224,7 @@ def _gemm_seconds(clock: Stopwatch, noise: Copies) -> float:
     Y = noise.problem.columns.take(np.random.default_rng(0).integers(0, N_ROWS, GEMM_ROWS), torch.float32)
     triangle, precision = torch.empty(triangle_size(cuts)), recipe_named("fp32")
     timing = clock.time(lambda: Y.gram(cuts, precision, triangle), rounds=3)
-    return timing.median / (2 * triangle_size(cuts) * N_WIDE)
+    return median(timing) / (2 * triangle_size(cuts) * N_WIDE)
 
 
 def _fitted(
@@ -242,9 +242,10 @@ def _fitted(
         shared = [sample.counts.rows, sample.s, sample.counts.pairs]
         return [*own, *(flag * sample.counts.values for flag in own), *(shared if solver == "ca_sgd" else shared[:1])]
 
-    left = [max(s.timing.median - gemm * s.counts.gemm_flops, LEAST_LEFT * s.timing.median) for s in samples]
-    fitted = fit_rates([features(sample) for sample in samples], left)
-    x, k = fitted.coefficients, len(recipes)
+    taken = [(median(sample.timing), gemm * sample.counts.gemm_flops) for sample in samples]
+    left = [max(seconds - product, LEAST_LEFT * seconds) for seconds, product in taken]
+    x, errors = fit_rates([features(sample) for sample in samples], left)
+    k = len(recipes)
     row, step, pair = x[2 * k :] if solver == "ca_sgd" else (x[2 * k], 0.0, 0.0)
     flops = 4 if solver == "sgd" else 8
     rates = {}
@@ -252,6 +253,5 @@ def _fitted(
         gather = min(gathers[recipe], x[k + i])  # the fit tells a gathered value with its flops; the gather was timed
         rates[f"{solver} {recipe}"] = SolverRates(x[i], step, row, gather, (x[k + i] - gather) / flops, gemm, pair)
         own = [j for j, sample in enumerate(samples) if sample.recipe == recipe]
-        residuals = tuple(fitted.residuals[j] for j in own)
-        found.note(f"{solver} {recipe}", [samples[j].timing for j in own], residuals)
+        found.note(f"{solver} {recipe}", [samples[j].timing for j in own], [errors[j] for j in own])
     return rates

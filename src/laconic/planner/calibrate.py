@@ -35,7 +35,8 @@ from laconic.planner.rates import (
     scaled,
 )
 from laconic.planner.terms import Cost
-from laconic.planner.timing import Stopwatch, Timing
+from laconic.planner.timing import Rounds, Stopwatch
+from laconic.planner.timing import noise as noise_of
 
 CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans")
 QUICK_CODECS = CODECS[:-1]
@@ -60,9 +61,9 @@ class Measurements:
     noise: dict[str, float] = field(default_factory=dict)
     residuals: dict[str, float] = field(default_factory=dict)
 
-    def note(self, name: str, timings: list[Timing], residuals: tuple[float, ...] = ()) -> None:
+    def note(self, name: str, timings: Sequence[Rounds], residuals: Sequence[float] = ()) -> None:
         """Keep the spread, of several timings the median of theirs, and the worst residual."""
-        self.noise[name] = median(timing.noise for timing in timings) if timings else 0.0
+        self.noise[name] = median(map(noise_of, timings)) if timings else 0.0
         if residuals:
             self.residuals[name] = max(residuals, key=abs)
 
@@ -112,8 +113,8 @@ def measure(clock: Stopwatch, *, quick: bool = False, progress: Progress = lambd
     for name in announced(LINKS, progress, "link again"):
         if again:
             samples[name] = merge(samples[name], sample_link(clock, name, sizes))
-        found.links[name], fitted = fit_link(name, samples[name], clock.comm.size)
-        found.note(name, list(samples[name].values()), fitted.residuals)
+        found.links[name], errors = fit_link(name, samples[name], clock.comm.size)
+        found.note(name, list(samples[name].values()), errors)
     if clock.comm.size > 1:
         progress("exchanges")
         _settle(clock, found, quick=quick)
@@ -158,8 +159,8 @@ def _try(
     call = exchange_call(pipeline, option, v)
     timing = clock.time(lambda: call(0), rounds=3)
     predicted = cost(NetworkJob(n), option, found.cluster(clock.comm.size))
-    found.note(option.label, [timing], (predicted.seconds / timing.median - 1,))
-    return timing.median, predicted
+    found.note(option.label, [timing], (predicted.seconds / median(timing) - 1,))
+    return median(timing), predicted
 
 
 def exchange_call(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from laconic.codec import Codec, codec
 from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates, Link
 from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
-from laconic.planner.timing import FittedRates, Stopwatch, Timing, fit_rates
+from laconic.planner.timing import Rounds, Stopwatch, fit_rates
 from laconic.quantizers import Bucketed
 from laconic.quantizers.registry import SCHEMES
 
@@ -22,13 +23,13 @@ ROUNDS = 3
 UNIT, NOTHING = Link(1.0, 1.0), Link(0.0, 0.0)
 DTYPES = {"all_reduce": torch.float32, "narrow": torch.bfloat16}
 
-Samples = Mapping[int, Timing]
+Samples = Mapping[int, Rounds]
 """By bytes."""
 
 
 def sample_link(clock: Stopwatch, name: str, sizes: Sequence[int] = LINK_SIZES) -> Samples:
     """Time messages of growing size: the process group's all-reduce ("all_reduce", "narrow"), or "all_to_all"."""
-    found: dict[int, Timing] = {}
+    found: dict[int, Rounds] = {}
     for size in sizes if clock.comm.size > 1 else ():
         if found and _expected(found, size) > LONGEST_SECONDS:
             break
@@ -39,23 +40,23 @@ def sample_link(clock: Stopwatch, name: str, sizes: Sequence[int] = LINK_SIZES) 
 def merge(one: Samples, other: Samples) -> Samples:
     """Samples of two occasions as one; sizes that only one of them has are left out, so that neither counts more.
 
-    >>> merge({8: Timing((1.0,)), 64: Timing((5.0,))}, {8: Timing((3.0,))})
-    {8: Timing(rounds=(1.0, 3.0))}
+    >>> merge({8: [1.0], 64: [5.0]}, {8: [3.0]})
+    {8: [1.0, 3.0]}
     """
-    return {size: one[size] + other[size] for size in one if size in other}
+    return {size: [*one[size], *other[size]] for size in one if size in other}
 
 
-def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, FittedRates]:
-    """α and β of a message between two ranks, by the formula of the collective; nothing for one rank."""
+def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, list[float]]:
+    """α and β of a message between two ranks, by the formula of the collective, and its relative errors."""
     if not samples:
-        return NOTHING, FittedRates((), ())
+        return NOTHING, []
     terms = {
         size: all_to_all("", size, UNIT, n_ranks) if name == "all_to_all" else all_reduce(size, UNIT, n_ranks)
         for size in samples
     }
     counts = [[term.count for term in terms[size]] for size in samples]
-    fitted = fit_rates(counts, [timing.median for timing in samples.values()])
-    return Link(*fitted.coefficients), fitted
+    rates, errors = fit_rates(counts, [median(rounds) for rounds in samples.values()])
+    return Link(*rates), errors
 
 
 def _message(clock: Stopwatch, name: str, size: int) -> Callable[[], object]:
@@ -70,7 +71,7 @@ def _message(clock: Stopwatch, name: str, size: int) -> Callable[[], object]:
 def _expected(found: Samples, size: int) -> float:
     """Seconds of the next size, if what the last took more than the first is for its bytes."""
     (_, first), *_, (last_size, last) = [*found.items(), *found.items()]
-    return first.median + max(0.0, last.median - first.median) * size / last_size
+    return median(first) + max(0.0, median(last) - median(first)) * size / last_size
 
 
 CODEC_SIZES = (2**13, 2**20)
@@ -101,7 +102,7 @@ def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
     return codec(f"{'ef-' if name.startswith('ef-') else ''}{scheme}", *more[1:], **options)
 
 
-def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Timing]]:
+def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Rounds]]:
     """Rates of one codec; `base` is that of the same scheme at fixed width, which an entropy coder comes on top of."""
     timings, seconds, bits = [], {}, 0.0
     for n in CODEC_SIZES:
@@ -109,7 +110,7 @@ def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -
         for what, run in (("encode", encode), ("decode", decode)):
             timing = clock.time(run, rounds=3)
             timings.append(timing)
-            seconds[what, n] = timing.median
+            seconds[what, n] = median(timing)
     small, large = CODEC_SIZES
     each = {what: max(0.0, (seconds[what, large] - seconds[what, small]) / (large - small)) for what in _WHAT}
     call = max(0.0, sum(seconds[what, small] - small * each[what] for what in _WHAT) / 2)

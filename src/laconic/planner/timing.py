@@ -20,34 +20,18 @@ LONG_SECONDS = 0.03
 """A call that takes longer is timed twice only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of one call, in each of some rounds."""
+Rounds = Sequence[float]
+"""Seconds of one call, in each of some rounds; their median counts."""
 
-    rounds: tuple[float, ...]
 
-    @property
-    def median(self) -> float:
-        """What counts."""
-        return float(np.median(self.rounds))
+def noise(rounds: Rounds) -> float:
+    """(80th − 20th percentile) / median.
 
-    @property
-    def noise(self) -> float:
-        """(80th − 20th percentile) / median.
-
-        >>> Timing((1.0, 2.0, 3.0)).noise
-        0.6
-        """
-        p20, median, p80 = np.quantile(self.rounds, (0.2, 0.5, 0.8))
-        return float(np.round((p80 - p20) / median, 12)) if median else 0.0
-
-    def over(self, calls: float) -> "Timing":
-        """Of one of so many things that a call does."""
-        return Timing(tuple(x / calls for x in self.rounds))
-
-    def __add__(self, other: "Timing") -> "Timing":
-        """Both, as one."""
-        return Timing(self.rounds + other.rounds)
+    >>> noise((1.0, 2.0, 3.0))
+    0.6
+    """
+    p20, middle, p80 = np.quantile(rounds, (0.2, 0.5, 0.8))
+    return float(np.round((p80 - p20) / middle, 12)) if middle else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +55,7 @@ class Stopwatch:
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
-    def time(self, run: Callable[[], object], rounds: int = ROUNDS, seconds: float | None = None) -> Timing:
+    def time(self, run: Callable[[], object], rounds: int = ROUNDS, seconds: float | None = None) -> Rounds:
         """Of `run`, which all ranks call as often; collective, and the same on all of them."""
         run()
         first, spent = self.slowest([self._round(run, 1), time.perf_counter() - self.began])
@@ -82,7 +66,7 @@ class Stopwatch:
         for _ in range(2 if late or first > LONG_SECONDS else rounds):
             self.comm.all_reduce(torch.zeros(1, device=self.device))()
             own.append(self._round(run, calls))
-        return Timing(tuple(self.slowest(own)))
+        return self.slowest(own)
 
     def late(self) -> bool:
         """Whether the budget is spent, on any rank; collective."""
@@ -108,21 +92,15 @@ TOLERATED = 0.1
 """Relative errors beyond this count by their size, not by its square."""
 
 
-@dataclass(frozen=True, slots=True)
-class FittedRates:
-    """coefficients (k,), and for each sample how far the fit is from it, relatively: predicted ÷ measured − 1."""
+def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Rates (k,) from timings, by robust least squares of relative errors, none of them negative.
 
-    coefficients: tuple[float, ...]
-    residuals: tuple[float, ...]
-
-
-def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> FittedRates:
-    """Rates from timings, by robust least squares of relative errors, none of them negative.
+    Also for each sample how far the fit is from it, relatively: predicted ÷ measured − 1.
 
         min over x ≥ 0 of Σ ρ(a_i·x / t_i − 1),   ρ of Huber;   features (n, k), seconds (n,)
 
-    >>> fit_rates([[1, 10], [1, 1000], [1, 5000]], [1.02e-3, 3e-3, 11e-3]).coefficients
-    (0.001, 2e-06)
+    >>> fit_rates([[1, 10], [1, 1000], [1, 5000]], [1.02e-3, 3e-3, 11e-3])[0]
+    [0.001, 2e-06]
     """
     A = np.asarray(features, dtype=np.float64)
     t = np.asarray(seconds, dtype=np.float64)
@@ -135,7 +113,7 @@ def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
         x = nonnegative_least_squares(scaled / largest * root[:, None], root) / largest
         errors = np.abs(scaled @ x - 1)
         weights = np.minimum(1.0, TOLERATED / np.maximum(errors, 1e-12))
-    return FittedRates(tuple(float(f"{value:.6g}") for value in x), tuple(float(value) for value in scaled @ x - 1))
+    return [float(f"{value:.6g}") for value in x], [float(value) for value in scaled @ x - 1]
 
 
 def nonnegative_least_squares(A: np.ndarray, b: np.ndarray) -> np.ndarray:
