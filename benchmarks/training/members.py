@@ -189,8 +189,8 @@ def rotated(v: torch.Tensor, quantizer: Rotated) -> torch.Tensor:
     turn = hadamard(torch.eye(size, device=v.device)) / math.sqrt(size)
     signs = [torch.empty_like(x).random_(2).mul_(2).sub_(1) for _ in range(2)]
     y = (x * signs[0] @ turn * signs[1]) @ turn
-    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(min=SMALLEST)
-    z = y.abs() * (math.sqrt(size) / norm)
+    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    z = y.abs() * (math.sqrt(size) / norm.clamp(min=SMALLEST))
     levels, between = LEVELS[quantizer.bits], thresholds(quantizer.bits)
     level = torch.tensor(levels, device=v.device)[torch.bucketize(z, torch.tensor(between, device=v.device))]
     sent = level.copysign(y) * (norm * math.sqrt(size) / (z * level).sum(1, keepdim=True).clamp(min=SMALLEST))

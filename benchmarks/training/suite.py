@@ -17,7 +17,7 @@ from benchmarks.training.run import TASKS, WIDTH, Job
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_counts, check_names, option
-from laconic.report import Axis, Column, Presentation, Row, RowTable, Text, text
+from laconic.report import Axis, Column, LineChart, Presentation, Row, RowTable, Text, text
 from laconic.report import blocks as b
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
@@ -229,22 +229,13 @@ def _missing(document: Row) -> list[str]:
     return [f"{n:.0f} runs are not there yet; the same command goes on with them."] if n else []
 
 
-@dataclass(frozen=True, slots=True)
-class LossOverBits:
-    """A chart for each task and number of workers: loss over fp32's against bits per value, a curve per family."""
-
-    def blocks(self, document: Row) -> list[b.Block]:
-        rows = [{**row, "log_bits": math.log2(number_in(row, "bits") or 1.0)} for row in _tables(rows_in(document))]
-        inks = {name: i for i, name in enumerate(names_in(rows, "family"))}
-        made: list[b.Block] = []
-        for problem in names_in(rows, "problem"):
-            here = [row for row in rows if row["problem"] == problem and number_in(row, "loss_over_fp32") is not None]
-            curves = [b.Curve(name, [r for r in here if r["family"] == name], inks[name]) for name in inks]
-            curves = [curve for curve in curves if curve.points]
-            axes = (Axis("log_bits", "log₂ of bits per value"), Axis("bits", "bits per value"))
-            y = Axis("loss_over_fp32", "validation loss ÷ fp32's")
-            made += [b.Curves(problem, y, curves, axes)] if curves else []
-        return made
+def _families(rows: list[Row]) -> list[Row]:
+    """A row for each family of each task and number of workers, with its members as points; not of fp32."""
+    lossy = [{**row, "label": row.get("contender")} for row in _tables(rows) if row.get("contender") != FP32]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in lossy:
+        groups.setdefault((row["problem"], text_in(row, "family")), []).append(row)
+    return [{"problem": problem, "family": family, "curve": own} for (problem, family), own in groups.items()]
 
 
 PRESENTATION = Presentation(
@@ -269,7 +260,15 @@ PRESENTATION = Presentation(
             rows=_tables,
             by="problem",
         ),
-        LossOverBits(),
+        LineChart(
+            Axis("loss_over_fp32", "validation loss ÷ fp32's"),
+            axes=[Axis("bits", "bits per value")],
+            rows=_families,
+            name="family",
+            by="problem",
+            log_x=True,
+            panels=True,
+        ),
         Text(_missing),
     ],
     about,
