@@ -23,6 +23,7 @@ from laconic.report.values import names_in, number_in, rows_in, text_in
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 FP32 = "fp32"
+PLAIN = (FP32, "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +231,8 @@ def _missing(document: Row) -> list[str]:
 
 
 def _families(rows: list[Row]) -> list[Row]:
-    """A row for each family of each task and number of workers, with its members as points; not of fp32."""
-    lossy = [{**row, "label": row.get("contender")} for row in _tables(rows) if row.get("contender") != FP32]
+    """A row for each family of each task and number of workers, with its members as points; not of fp32 and bf16."""
+    lossy = [{**row, "label": row.get("contender")} for row in _tables(rows) if row.get("contender") not in PLAIN]
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lossy:
         groups.setdefault((row["problem"], text_in(row, "family")), []).append(row)
@@ -267,7 +268,6 @@ PRESENTATION = Presentation(
             name="family",
             by="problem",
             log_x=True,
-            panels=True,
         ),
         Text(_missing),
     ],
