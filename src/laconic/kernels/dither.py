@@ -3,8 +3,9 @@
 **Dither.** Value i of block b (65,536 values) has the dither u in (−1/2, 1/2), which sender and receiver both compute:
 
     r  = hash32(65536 + cell; k0, k1) mod 16            once per cell of 512 values
-    q  = ((i + r) mod 16) · 2²⁰ + hash32(i; k0, k1) div 2¹²
-    u  = (2 q + 1 − 2²⁴) / 2²⁵                          exact in float32, symmetric about 0
+    h  = hash32(256 · cell + i mod 256; k0, k1)         once for two values: the halves of a cell share it
+    q  = ((i + r) mod 16) · 2¹⁶ + (h mod 2¹⁶ in the first half of a cell, h div 2¹⁶ in the second)
+    u  = (2 q + 1 − 2²⁰) / 2²¹                          exact in float32, symmetric about 0
 
 with (k0, k1) the key of block b (`kernels.stream`). Every u is uniform on its grid, so the symbol k = round(x/Δ + u)
 gives the unbiased value Δ (k − u) whose error is uniform on ±Δ/2 whatever x is. The 16 strata (i + r) mod 16 make the
@@ -35,14 +36,17 @@ from math import fsum
 
 import numpy as np
 
-CELL = 512
-"""Values that share a scale."""
+CELL, HALF = 512, 256
+"""Values that share a scale, and half of them: value i and value i + HALF of a cell share a hash."""
+DITHER_BITS = 20
+"""Random bits q of a dither: the stratum and 16 of the hash."""
 N_STRATA, N_CLASSES = 16, 8
 N_STATES = N_STRATA
 """rANS states of a block: state s codes the digits of positions s, s + 16, s + 32, …"""
 PRECISION = 12
 TOTAL = 1 << PRECISION
-LOWEST_STATE = 1 << 16
+LOWEST_STATE = 1 << 15
+"""States are below 2³¹: whole numbers with a sign, which every processor turns into floating-point ones."""
 N_SCALES = 36
 ZERO_SCALE = 20
 """Scale i stands for a mean magnitude of 2^((i − ZERO_SCALE) / 2) steps."""

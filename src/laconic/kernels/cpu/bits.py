@@ -35,6 +35,16 @@ def bits_float(_context, _x):
     return types.float32(types.uint32), codegen
 
 
+@intrinsic
+def trailing_zeros(_context, _x):
+    """How many zeros a uint64 ends with; 64 for zero."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
 def widen(x):
     """A stored value as float32: float32 is itself, uint16 is the bit pattern of a bfloat16."""
     raise TypeError(f"widen() runs inside kernels only, got {type(x)}")

@@ -1,19 +1,23 @@
 """Subtractive dither and its code in plain torch and Python: the specification.
 
 Values are cut into blocks of 65,536 and these into cells of 512 (`kernels.dither` explains cells, scales, digits and
-laws). A block is coded by itself with 16 rANS states x, all 2**16 at first, as in `reference/rans.py` but with
-frequencies that sum to 2**12 and a law of its own for every symbol. The decoder takes, cell by cell,
+laws). A block is coded by itself with 16 rANS states x, as in `reference/rans.py` but from 2**15, where they begin, to
+2**31, with frequencies that sum to 2**12 and a law of its own for every symbol. The decoder takes
 
-    1. the cell's scale less that of the cell before (0 before the first), modulo 36: from state (cell mod 16)
+    1. the scale of each cell less that of the cell before (0 before the first), modulo 36: from state (cell mod 16)
+
+and then, cell by cell,
+
     2. the bytes of digits: byte j from state j mod 16, by the law of the scale and of that state's class. Byte 16 g + s
        holds the digits of values 16 (D g + d) + s of the cell, d = 0 … D − 1 = 8/w − 1, the first in the lowest bits
-    3. one tail symbol for every escaped value, in the order of the values: the e-th from state e mod 16
+    3. one tail symbol for every escaped value, in the order of bytes and digits: the e-th from state e mod 16
 
 and the encoder goes the same way backwards. Past the end of the values, the last cell is filled up with zeros.
 
-    words of a block    16 final states, the 16-bit units two per word, and the raw values from the last to the first
+    words of a block    the 16-bit units two per word, the raw values from the last to the first, 16 final states
 
-A block is accepted only if all states come back to 2**16 and all words are used.
+The states come last, so that a decoder that takes 16 units at a time stays in the block. A block is accepted only if
+all states come back to 2**15 and all words are used.
 """
 
 from itertools import pairwise
@@ -24,8 +28,10 @@ import torch
 from laconic.kernels.backend import Blocks
 from laconic.kernels.dither import (
     CELL,
+    DITHER_BITS,
     FIXED_LIMIT,
     FIXED_POINT,
+    HALF,
     LOWEST_STATE,
     N_CLASSES,
     N_SCALES,
@@ -58,17 +64,18 @@ def cell_moments(v: torch.Tensor) -> torch.Tensor:
 
 
 def dither_bits(key: int, n: int, device: torch.device) -> torch.Tensor:
-    """(n,) int64: the 24 random bits q of each value, its stratum in the highest four."""
+    """(n,) int64: the 20 random bits q of each value, its stratum in the highest four."""
     i = torch.arange(n, device=device)
-    block, offset = i // BLOCK_SIZE, i % BLOCK_SIZE
+    block, cell = i // BLOCK_SIZE, i % BLOCK_SIZE // CELL
     k0, k1 = (half[block] for half in bucket_keys(key, int(-(-n // BLOCK_SIZE)), device))
-    rotation = hash32(BLOCK_SIZE + offset // CELL, k0, k1)
-    return (offset + rotation) % N_STRATA << 20 | hash32(offset, k0, k1) >> 12
+    rotation, h = hash32(BLOCK_SIZE + cell, k0, k1), hash32(HALF * cell + i % HALF, k0, k1)
+    return (i + rotation) % N_STRATA << 16 | torch.where(i % CELL < HALF, h % 2**16, h >> 16)
 
 
 def dither_offset(q: torch.Tensor) -> torch.Tensor:
-    """u = (2 q + 1 − 2²⁴) / 2²⁵, float32."""
-    return (2 * q + 1 - 2**24).float() * 2.0**-25
+    """u = (2 q + 1 − 2²⁰) / 2²¹, float32."""
+    u: torch.Tensor = (2 * q + 1 - 2**DITHER_BITS).float() / 2 ** (DITHER_BITS + 1)
+    return u
 
 
 def scaled(v: torch.Tensor, steps: torch.Tensor, step_size: int) -> torch.Tensor:
@@ -88,18 +95,18 @@ def dither_quantize(
     within float32 (`rounding.range_guard`).
     """
     n, t = v.numel(), scaled(v, steps, step_size)
-    q = dither_bits(key, n, v.device)
-    k = torch.where(t.abs() <= RAW_ABOVE, (t + dither_offset(q)).round(), float(BEYOND)).long()
+    u = dither_offset(dither_bits(key, n, v.device))
+    k = torch.where(t.abs() <= RAW_ABOVE, (t + u).round(), float(BEYOND)).long()
     fixed = (t.abs().clamp(max=FIXED_LIMIT) * FIXED_POINT).long()
     cells = torch.nn.functional.pad(fixed, (0, -n % CELL)).view(-1, CELL).sum(1)
-    return torch.where((q >= 2**23) | (k == BEYOND), k, -k), cells
+    return torch.where((u < 0) & (k != BEYOND), -k, k), cells
 
 
 def dither_dequantize(kappa: torch.Tensor, scales: torch.Tensor, step_size: int, key: int) -> torch.Tensor:
     """(k − u) · scale (n,), float32; a scale is Δ times the weight."""
-    q = dither_bits(key, kappa.numel(), kappa.device)
-    k = torch.where(q >= 2**23, kappa, -kappa).float()
-    return (k - dither_offset(q)) * scales[torch.arange(kappa.numel(), device=kappa.device) // step_size]
+    n, device = kappa.numel(), kappa.device
+    u = dither_offset(dither_bits(key, n, device))
+    return (torch.where(u < 0, -kappa, kappa) - u) * scales[torch.arange(n, device=device) // step_size]
 
 
 def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
@@ -109,7 +116,7 @@ def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int
     step_size  a whole number of cells
     """
     kappa, magnitudes = dither_quantize(v, steps, step_size, key)
-    strata = dither_bits(key, v.numel(), v.device) >> 20
+    strata = dither_bits(key, v.numel(), v.device) >> 16
     parts = []
     for first in range(0, v.numel(), BLOCK_SIZE):
         part = slice(first, first + BLOCK_SIZE)
@@ -134,7 +141,7 @@ def dither_decode(
     starts, bad = block_starts(blocks, n)
     if bad >= 0:
         return bad
-    strata = (dither_bits(key, n, torch.device("cpu")) >> 20).tolist()
+    strata = (dither_bits(key, n, torch.device("cpu")) >> 16).tolist()
     kappa: list[int] = []
     raw: dict[int, float] = {}
     for block, (start, stop) in enumerate(pairwise(starts)):
@@ -161,12 +168,12 @@ def _encode_block(
 ) -> list[int]:
     pad = -v.numel() % CELL
     values, symbols = v.tolist() + [0.0] * pad, kappa.tolist() + [0] * pad
-    plan: list[Symbol] = []
+    scales = [scale_of(magnitude) for magnitude in magnitudes]
+    deltas = [(scale - before) % N_SCALES for before, scale in pairwise([0, *scales])]
+    plan = [_symbol(cell % N_STATES, tables.scales, delta) for cell, delta in enumerate(deltas)]
     raw: list[float] = []
-    before = 0
-    for cell, magnitude in enumerate(magnitudes):
-        part, scale = slice(cell * CELL, (cell + 1) * CELL), scale_of(magnitude)
-        plan.append(_symbol(cell % N_STATES, tables.scales, (scale - before) % N_SCALES))
+    for cell, scale in enumerate(scales):
+        part = slice(cell * CELL, (cell + 1) * CELL)
         first = int(strata[cell * CELL])
         classes = [_class_of((first + s) % N_STRATA) for s in range(N_STATES)]
         escaped = _plan_digits(symbols[part], scale, classes, tables, plan)
@@ -175,35 +182,38 @@ def _encode_block(
             tail = symbols[part][i] + TAIL_LIMIT if inside else RAW
             plan.append(_symbol(e % N_STATES, tables.tails[scale], tail))
             raw += [] if inside else [values[part][i]]
-        before = scale
     states, units = [LOWEST_STATE] * N_STATES, []
     for state, start, frequency, _ in reversed(plan):
         x = states[state]
-        if x >= frequency << (32 - PRECISION):
+        if x >= frequency << (31 - PRECISION):
             units.append(x % 2**16)
             x >>= 16
         states[state] = x // frequency * TOTAL + x % frequency + start
     units.reverse()
     units += [0] * (len(units) % 2)
     floats: list[int] = np.array(raw[::-1], np.float32).view(np.uint32).tolist()
-    return states + [low | high << 16 for low, high in zip(units[::2], units[1::2], strict=True)] + floats
+    return [low | high << 16 for low, high in zip(units[::2], units[1::2], strict=True)] + floats + states
 
 
 def _plan_digits(kappa: list[int], scale: int, classes: list[int], tables: Laws, plan: list[Symbol]) -> list[int]:
-    """Add the bytes of a cell's digits to the plan; returns which values are escaped."""
+    """Add the bytes of a cell's digits to the plan; returns which values are escaped, in the order of the bytes."""
     width = int(tables.widths[scale])
     limit, escape, per_byte = 2 ** (width - 1) - 1, 2**width - 1, 8 // width
     digits = [k + limit if abs(k) <= limit else escape for k in kappa]
+    escaped: list[int] = []
     for j in range(CELL // per_byte):
-        positions = [(j // N_STATES * per_byte + d) * N_STATES + j % N_STATES for d in range(per_byte)]
+        positions = _positions(j, per_byte)
         byte = sum(digits[i] << (width * d) for d, i in enumerate(positions))
         law = tables.bytes_[scale, classes[j % N_STATES]]
-        if law[byte] == 0:
-            byte = 255
-            for i in positions:
-                digits[i] = escape
+        byte = byte if law[byte] > 0 else 255
+        escaped += [i for i in positions if byte == 255 or digits[i] == escape]
         plan.append(_symbol(j % N_STATES, law, byte))
-    return [i for i, digit in enumerate(digits) if digit == escape]
+    return escaped
+
+
+def _positions(j: int, per_byte: int) -> list[int]:
+    """Of the values in a cell whose digits byte j holds."""
+    return [(j // N_STATES * per_byte + d) * N_STATES + j % N_STATES for d in range(per_byte)]
 
 
 def _symbol(state: int, law: np.ndarray, symbol: int) -> Symbol:
@@ -212,10 +222,10 @@ def _symbol(state: int, law: np.ndarray, symbol: int) -> Symbol:
 
 def _decode_block(words: list[int], strata: list[int], tables: Laws) -> tuple[list[int], dict[int, float]] | None:
     """κ of each value, and the raw values by position; None if the block is corrupt."""
-    states, n_cells = words[:N_STATES], -(-len(strata) // CELL)
-    if len(states) < N_STATES or min(states) < LOWEST_STATE:
+    words, states, n_cells = words[:-N_STATES], words[-N_STATES:], -(-len(strata) // CELL)
+    if len(states) < N_STATES or min(states) < LOWEST_STATE or max(states) >= LOWEST_STATE << 16:
         return None
-    units = [half for word in words[N_STATES:] for half in (word % 2**16, word >> 16)]
+    units = [half for word in words for half in (word % 2**16, word >> 16)]
     used = 0
 
     def pop(state: int, law: np.ndarray) -> int:
@@ -233,18 +243,20 @@ def _decode_block(words: list[int], strata: list[int], tables: Laws) -> tuple[li
     kappa: list[int] = []
     raw_at: list[int] = []
     scale = 0
-    for cell in range(n_cells):
-        scale = (scale + pop(cell % N_STATES, tables.scales)) % N_SCALES
+    deltas = [pop(cell % N_STATES, tables.scales) for cell in range(n_cells)]
+    for cell, delta in enumerate(deltas):
+        scale = (scale + delta) % N_SCALES
         width = int(tables.widths[scale])
         limit, escape, per_byte = 2 ** (width - 1) - 1, 2**width - 1, 8 // width
         first = strata[cell * CELL]
-        digits = [0] * CELL
+        digits, escaped = [0] * CELL, []
         for j in range(CELL // per_byte):
             s = j % N_STATES
             byte = pop(s, tables.bytes_[scale, _class_of((first + s) % N_STRATA)])
-            for d in range(per_byte):
-                digits[(j // N_STATES * per_byte + d) * N_STATES + s] = byte >> (width * d) & escape
-        for e, i in enumerate(i for i in range(CELL) if digits[i] == escape):
+            for d, i in enumerate(_positions(j, per_byte)):
+                digits[i] = byte >> (width * d) & escape
+                escaped += [i] if digits[i] == escape else []
+        for e, i in enumerate(escaped):
             tail = pop(e % N_STATES, tables.tails[scale])
             raw_at += [cell * CELL + i] if tail == RAW else []
             digits[i] = tail - TAIL_LIMIT + limit
