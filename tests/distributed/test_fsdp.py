@@ -96,8 +96,8 @@ def in_mode(group, mode, codec):
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     elif mode == "checkpointed":
         checkpoint(net[2])
-    elif mode == "unused":
-        net.register_module("extra", torch.nn.Linear(64, 64))
+    elif mode.startswith("unused"):
+        net.register_module("extra", torch.nn.Linear(*((64, 64) if mode == "unused" else (50, 50))))
         net.forward = lambda x: torch.nn.Sequential.forward(torch.nn.Sequential(*list(net)[:5]), x)
         options["root"] = "only"
     elif mode == "meta":
@@ -113,6 +113,11 @@ def in_mode(group, mode, codec):
             layer.set_force_sum_reduction_for_comms(True)
     elif mode == "frozen later":
         model[2].requires_grad_(False)
+    elif mode == "unused, and reduced":  # by its size it could be either of two layers
+        model.set_reduce_scatter_unused_params(True)
+    elif mode == "prefetched":
+        model[0].set_modules_to_forward_prefetch([model[2]])
+        model[4].set_modules_to_backward_prefetch([model[2], model[0]])
     elif mode == "compiled":
         model.compile(backend="eager")
     optimizer = sgd(model, 0.02)
@@ -147,6 +152,8 @@ MODES = {
     "offloaded": 2,
     "checkpointed": 2,
     "unused": 2,
+    "unused, and reduced": 2,
+    "prefetched": 2,
     "meta": 2,
     "force sum": 2,
     "compiled": 2,
@@ -167,6 +174,13 @@ def test_fp32_is_plain_fsdp(pool, mode):
     tolerance = 4e-3 if mode == "bf16" else 1e-3 if mode == "fp16" else 1e-6
     assert torch.allclose(gradients, our_gradients, rtol=tolerance, atol=tolerance)
     assert torch.allclose(weights, ours, rtol=tolerance, atol=tolerance)
+
+
+def test_one_rank_sends_nothing(pool):
+    ((weights, _, stats),) = pool.run(training, 1, codec="nuqsgd-4", n_steps=3)
+    ((plain, _, _),) = pool.run(training, 1, codec=None, n_steps=3)
+    assert torch.equal(weights, plain)
+    assert stats["bytes_sent"] == 0
 
 
 def one_backward(group, codec, factor=None, seed=0, broken_rank=None, same_batch=False, **options):

@@ -33,6 +33,7 @@ class Run:
 
 
 LOSSES = tuple(rf"epoch {i}: mean loss \d\.\d+" for i in range(1, 6))
+TOKENS = (r"step 10: loss [34]\.\d\d", r"step 20: loss [23]\.\d\d", r"step 30: loss 2\.\d\d")
 ACCURATE = r"accuracy on 297 digits not seen: 0\.(8[5-9]|9\d)\d"
 GRADIENT = r"a step sent 10,\d+ bytes a rank of a gradient of 76,840"
 PROBE = (
@@ -51,6 +52,8 @@ SAME = ("steps 30 to 60: loss 0.*", "steps 0 to 60: loss 0.*", "33,088 weights .
 RUNS = [
     Run("ddp_classifier.py", 0, (*LOSSES, ACCURATE, "one rank has no one to talk to; .*")),
     Run("ddp_classifier.py", 2, (*LOSSES, ACCURATE, r"a step sent 78,\d+ bytes a rank; .* 7\.\d times as many")),
+    Run("fsdp_transformer.py", 0, (*TOKENS, "one rank has no one to talk to; .*")),
+    Run("fsdp_transformer.py", 2, (*TOKENS, r"a step sent 126,\d+ bytes a rank; .* 7\.\d times as many")),
     Run("linear_probe.py", 0, (*PROBE, r"the sweep took .* s; what ran: sgd, compiled, C", BEST)),
     Run("linear_probe.py", 2, (*PROBE, r"the sweep took .* s; what ran: ca_sgd s=\d+, .* C", BEST)),
     Run("poisson_claims.py", 0, (r"41 columns, \d+ epochs of sgd, .*", *CLAIMS)),
