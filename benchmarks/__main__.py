@@ -31,7 +31,7 @@ class JudgedSuites(Suites):
         suite = super().load(name)
         if not SUITES[name].startswith("laconic."):
             return suite
-        return replace(suite, more=lambda options, rows: goals_of_rows(suite.name, rows))
+        return replace(suite, more=lambda options, rows: goals_of_rows(suite.document_name(options), rows))
 
 
 app = typer.Typer(

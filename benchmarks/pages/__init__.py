@@ -14,10 +14,11 @@ PAGES = {
     "docs/performance.md": "performance",
     "docs/planning.md": "planning",
     "docs/precision.md": "precision",
+    "docs/quantizers.md": "quantizers",
     "docs/training.md": "training",
     "docs/decentralised.md": "decentralised",
 }
-DRAWN = ("figures", "papers", "readme", "training")
+DRAWN = ("figures", "papers", "readme", "training", "quantizers")
 """Modules that draw figures."""
 
 

@@ -9,7 +9,7 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b7dd8", "#d9822b", "#2e9e6b", "#a05cc0", 
 STYLE = "font-family: system-ui, sans-serif; font-size: 14px"
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 320, 56, 14, 46
 LEGEND_LINE, LEGEND_TOP = 18, 42
-FEWEST_TICKS = 3
+FEWEST_TICKS, MOST_DOTS = 3, 24
 BAND = "#74808c66"
 
 
@@ -36,11 +36,12 @@ def box(x: float, y: float, w: float, h: float, colour: str, opacity: float = 0.
 
 @dataclass(frozen=True)
 class Curve:
-    """A name, a colour, and points (x, y)."""
+    """A name, a colour, points (x, y), and the dashes of the line, as SVG has them."""
 
     name: str
     colour: str
     points: Sequence[tuple[float, float]]
+    dash: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,30 +87,35 @@ def curves(
     x_log: bool = False,
     y_log: bool = False,
     dots: bool = False,
+    beside: Sequence[Curve] = (),
+    height: int = HEIGHT,
 ) -> str:
     """One curve over another, the legend above them; what a logarithmic axis has no place for is left out.
 
-    dots  whether points are marked, as of curves with few of them
+    dots    whether points are marked, of curves with few of them
+    beside  curves of other figures that have the same axes
     """
     if y_log:
         shown = [replace(curve, points=[(x, y) for x, y in curve.points if y > 0]) for curve in shown]
-    xs = [x for curve in shown for x, _ in curve.points]
-    ys = [y for curve in shown for _, y in curve.points]
-    legend, top = _legend([(curve.name, curve.colour) for curve in shown])
+    xs = [x for curve in (*shown, *beside) for x, _ in curve.points]
+    ys = [y for curve in (*shown, *beside) for _, y in curve.points]
+    legend, top = _legend([(curve.name, curve.colour) for curve in shown], [curve.dash for curve in shown])
     across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, x_log)
     margin = 0.03 * (max(ys) - min(ys))
     low, high = (min(ys) / 1.2, max(ys) * 1.2) if y_log else (min(ys) - margin, max(ys) + margin)
-    up = Axis(low, high, HEIGHT - BOTTOM, top, y_log)
+    up = Axis(low, high, height - BOTTOM, top, y_log)
     parts = [*_frame(title, y_name), *legend]
     parts += [_tick_up(y, up) for y in up.ticks()]
-    parts += [text(across.at(x), HEIGHT - BOTTOM + 18, f"{x:g}", "middle") for x in across.ticks()]
-    parts.append(text(WIDTH - RIGHT, HEIGHT - 8, x_name, "end"))
+    parts += [text(across.at(x), height - BOTTOM + 18, f"{x:g}", "middle") for x in across.ticks()]
+    parts.append(text(WIDTH - RIGHT, height - 8, x_name, "end"))
+    radius = 3.5 if height == HEIGHT else 2.5
     for curve in shown:
         path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in curve.points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{curve.colour}" stroke-width="2"/>')
-        for x, y in curve.points if dots else ():
-            parts.append(f'<circle cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="3.5" fill="{curve.colour}"/>')
-    return svg(WIDTH, HEIGHT, escape(title), *parts)
+        ink = f'stroke-width="1.5" stroke-dasharray="{curve.dash}"' if curve.dash else 'stroke-width="2"'
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{curve.colour}" {ink}/>')
+        for x, y in curve.points if dots and len(curve.points) <= MOST_DOTS else ():
+            parts.append(f'<circle cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="{radius}" fill="{curve.colour}"/>')
+    return svg(WIDTH, height, escape(title), *parts)
 
 
 def bars(
@@ -144,16 +150,19 @@ def _frame(title: str, y_name: str) -> list[str]:
     return [text(4, 16, escape(title), extra='font-weight="600"'), text(4, 34, escape(y_name), extra='font-size="12"')]
 
 
-def _legend(names: Sequence[tuple[str, str]]) -> tuple[list[str], float]:
+def _legend(names: Sequence[tuple[str, str]], dashes: Sequence[str] = ()) -> tuple[list[str], float]:
     """The names in lines of three, and where the plot may begin."""
     parts, width = [], WIDTH / 3
     for i, (name, colour) in enumerate(names):
         x, y = 4 + width * (i % 3), LEGEND_TOP + LEGEND_LINE * (i // 3 + 0.5)
-        parts += [line(x, y, x + 18, y, colour, 3), text(x + 24, y + 4, escape(name), extra='font-size="12"')]
+        dash = dashes[i] if dashes else ""
+        stroke = line(x, y, x + 18, y, colour, 3)
+        parts.append(stroke.replace("/>", f' stroke-dasharray="{dash}"/>') if dash else stroke)
+        parts.append(text(x + 24, y + 4, escape(name), extra='font-size="12"'))
     return parts, LEGEND_TOP + LEGEND_LINE * math.ceil(len(names) / 3) + 12
 
 
 def _tick_up(y: float, up: Axis) -> str:
     at = up.at(y)
     grid = f'<line x1="{LEFT}" y1="{at:.1f}" x2="{WIDTH - RIGHT}" y2="{at:.1f}" stroke="{GREY}" stroke-opacity="0.3"/>'
-    return grid + text(LEFT - 6, at + 4, f"{y:g}", "end")
+    return grid + text(LEFT - 6, at + 4, f"{y:g}" if y >= 1e-3 or y <= 0 else f"{y:.0e}", "end")

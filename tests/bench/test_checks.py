@@ -34,7 +34,7 @@ def test_a_wrong_sign_is_noticed(scheme):
         check_error(scheme.label, scheme.quantizer, v, -10 * v)
 
 
-@pytest.mark.parametrize("label", ["nuqsgd-4", "dithered"])
+@pytest.mark.parametrize("label", ["nuqsgd-4", "dithered-0.1"])
 def test_expected_error_is_the_mean_of_measured_errors(label):
     scheme = next(scheme for scheme in SCHEMES if scheme.label == label)
     v = torch.randn(2048, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import pages
 from benchmarks.__main__ import main
-from benchmarks.pages import common, written
+from benchmarks.goals import goals_of
+from benchmarks.pages import common, quantizers, written
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,3 +42,25 @@ def test_a_stale_page_is_reported_and_written(tmp_path, monkeypatch, capsys):
     assert main(["pages"]) == 0
     assert page.read_text() == "new"
     assert main(["pages", "--check"]) == 0
+
+
+def _error_row(gradient, contender, scale):
+    curve = [{"config": f"bits={bits}", "bits": bits, "error": scale * 4.0**-bits} for bits in (1, 2, 4)]
+    here = dict.fromkeys(("cpu", "n_cores", "torch", "numba", "commit", "date"), "some")
+    about = {"n": 9, "kurtosis": 3.0, "ours": contender == "dithered", "unbiased": True}
+    return {"gradient": gradient, "contender": contender, **about, "curve": curve, "environment": here}
+
+
+def test_the_chart_of_errors_is_drawn_where_there_is_a_result(tmp_path, monkeypatch):
+    for module in (common, quantizers):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    assert not quantizers.error()
+    assert not quantizers.figures()
+    rows = [_error_row(name, *one) for name in ("rows", "byte LM, trained") for one in (("dithered", 1), ("EDEN", 2))]
+    document = {"suite": "codec-error", "rows": rows}
+    (tmp_path / "codec-error.json").write_text(json.dumps(document | goals_of(document)))
+    drawn = quantizers.figures()
+    assert list(drawn) == ["error-rows.svg", "error-byte-lm-trained.svg"]
+    assert all(drawing.count("<polyline") == 3 for drawing in drawn.values())
+    for words in ("(figures/error-rows.svg)", "| dithered |", "worst over gradients and bits | 2 | 1 | 1.5 | aim |"):
+        assert words in quantizers.error()

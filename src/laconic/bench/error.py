@@ -179,7 +179,7 @@ def _chart(rows: list[Row]) -> list[Row]:
             name = scheme if any(row.get("unbiased") for row in found) else f"{scheme} (biased)"
             ink = i if scheme in ours else DASHED + i - len(ours)
             made.append({"gradient": gradient, "name": name, "ink": ink, "curve": _front(_points(found))})
-        made.append({"gradient": gradient, "name": "Shannon's limit, normal values", "ink": DOTTED, "curve": limit})
+        made.append({"gradient": gradient, "name": "Shannon, normal values", "ink": DOTTED, "curve": limit})
     return made
 
 

@@ -60,7 +60,7 @@ _EXCHANGES = (
     *(NetworkOption(codec, "scatter_reduce") for codec in _SCATTERED),
     NetworkOption("nuqsgd-4", "all_gather"),
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
-    *(NetworkOption(codec, "scatter_reduce") for codec in ("rotated-2", "rotated-4", "dithered", "dithered-1")),
+    *(NetworkOption(codec, "scatter_reduce") for codec in ("rotated-2", "rotated-4", "dithered-0.1", "dithered-1")),
     NetworkOption("ef-sign", "all_gather"),
 )
 CONTENDERS = {one.label: one for one in _EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}

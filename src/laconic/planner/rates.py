@@ -12,7 +12,7 @@ from laconic.kernels import Stream
 from laconic.planner.cluster import CodecRates, Link
 from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
 from laconic.planner.timing import Rounds, Stopwatch, fit_rates
-from laconic.quantizers import Bucketed
+from laconic.quantizers import Bucketed, Dithered
 from laconic.quantizers.registry import SCHEMES
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
@@ -85,21 +85,22 @@ Calls = tuple[Callable[[], object], Callable[[], object], float]
 
 
 def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
-    """A codec by a name with its bits, its coder, and after a slash a bucket size of its own.
+    """A codec by a name with its bits (of dithered, its error), its coder, and after a slash its own bucket size.
 
     >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/512").quantizer.bucket_size
     (NUQSGD(bits=4, bucket_size=8192, p=0.5), 512)
-    >>> make_codec("dithered").quantizer, make_codec("dithered-1.5/512").quantizer
-    (Dithered(error=0.1), Dithered(bits=1.5, bucket_size=512))
+    >>> make_codec("dithered-0.3").quantizer, make_codec("dithered-1/512").quantizer
+    (Dithered(error=0.3), Dithered(error=1.0, bucket_size=512))
     """
     if name in PLAIN:
         return codec(name)
     name, _, own = name.partition("/")
-    scheme, *more = name.removeprefix("ef-").split("-")
-    options: dict[str, Any] = {"bits": float(more[0]) if "." in more[0] else int(more[0])} if more else {}
-    if own or scheme in BUCKETED:
-        options["bucket_size"] = int(own or bucket_size)
-    return codec(f"{'ef-' if name.startswith('ef-') else ''}{scheme}", *more[1:], **options)
+    _, wrapped, name = name.rpartition("ef-")
+    scheme, *more = name.split("-")
+    options: dict[str, Any] = {"bucket_size": int(own or bucket_size)} if own or scheme in BUCKETED else {}
+    if more:
+        options |= {"error": float(more[0])} if scheme == Dithered.name else {"bits": int(more[0])}
+    return codec(wrapped + scheme, *more[1:], **options)
 
 
 def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Rounds]]:
