@@ -11,6 +11,7 @@ for _codec in (
     laconic.codec("nuqsgd", "rans"),
     laconic.codec("qsgdinf"),
     laconic.codec("dithered", error=0.1),
+    laconic.codec("rotated", bucket_size=64),
 ):
     _codec.decode_add(_codec.encode(_gradient, laconic.Stream()), torch.zeros(64))
 laconic.CASGDClassifier(max_iter=1, tol=None).fit(np.eye(2), [0, 1])

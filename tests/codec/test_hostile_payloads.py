@@ -18,6 +18,8 @@ ALL = {f"{scheme} {coder}": codec(scheme, coder, bucket_size=64) for scheme in (
 ALL["bf16"] = codec("bf16")
 ALL["dithered"] = codec("dithered", error=0.1)
 ALL["dithered, escapes"] = codec("dithered", error=1e-5)
+ALL["rotated"] = codec("rotated", bits=3, bucket_size=64)
+ALL["rotated rans"] = codec("rotated", "rans", bucket_size=64)
 ALL["nuqsgd fixed, checksum"] = codec("nuqsgd", bucket_size=64, checksum=True)
 ALL["nuqsgd rans, checksum"] = codec("nuqsgd", "rans", bucket_size=64, checksum=True)
 V = torch.randn(1000, generator=torch.Generator().manual_seed(0))

@@ -17,6 +17,7 @@ CODECS = {
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
     "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), laconic.RANS()),
     "dithered": laconic.Dithered(error=0.3),
+    "rotated": laconic.Rotated(bits=4, bucket_size=256),
     "ef-nuqsgd-elias": Codec(ErrorFeedback(NUQSGD(bits=4, bucket_size=256)), laconic.Elias()),
 }
 

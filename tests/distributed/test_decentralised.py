@@ -23,6 +23,7 @@ MEMBERS = {
     "dcd-rans": (DCDPSGD, {"codec": Codec(FINE, RANS())}),
     "ecd": (ECDPSGD, {"codec": FINE}),
     "dcd-dithered": (DCDPSGD, {"codec": laconic.Dithered(error=0.05)}),
+    "ecd-rotated": (ECDPSGD, {"codec": laconic.Rotated(bits=4, bucket_size=256)}),
     "ecd-elias": (ECDPSGD, {"codec": Codec(FINE, laconic.Elias())}),
     "ecd-paper": (ECDPSGD, {"codec": FINE, "reference": "zero"}),
     "ecd-atc": (ECDPSGD, {"codec": FINE, "order": "adapt_then_combine"}),

@@ -13,7 +13,7 @@ from laconic import Codec, Stream
 from laconic.exchange import AllGather, BySize, Communicator, Pipeline, ScatterReduce, Task, average_in_pieces, by_name
 from laconic.exchange.scatter_reduce import chunk_cuts
 
-CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "ef-sign", "ef-nuqsgd"]
+CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "rotated", "ef-sign", "ef-nuqsgd"]
 MEMBERS = [("all_reduce", "fp32", "fixed"), ("all_reduce", "bf16", "fixed"), ("nothing", "fp32", "fixed")]
 MEMBERS += [(exchange, codec, "fixed") for exchange in ("all_gather", "scatter_reduce") for codec in CODECS]
 MEMBERS += [(exchange, "nuqsgd", coder) for exchange in ("all_gather", "scatter_reduce") for coder in ("rans", "elias")]

@@ -14,6 +14,7 @@ CODECS = {
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
     "ef-dithered": ErrorFeedback(laconic.Dithered(error=0.3)),
     "dithered": laconic.Dithered(error=0.3),
+    "ef-rotated": ErrorFeedback(laconic.Rotated(bits=2, bucket_size=256)),
     "ef-nuqsgd-rans": Codec(ErrorFeedback(NUQSGD(bits=2, bucket_size=256)), laconic.RANS()),
 }
 
@@ -59,6 +60,7 @@ def interrupted(group, codec, exchange, metric):
         ("ef-nuqsgd-rans", "all_gather", "none"),
         ("ef-dithered", "scatter_reduce", "second moment"),
         ("dithered", "scatter_reduce", "model"),
+        ("ef-rotated", "all_gather", "none"),
         ("nuqsgd", "scatter_reduce", "tensor"),
         pytest.param("nuqsgd", "scatter_reduce", "none", marks=pytest.mark.exhaustive),
         pytest.param("ef-sign", "all_gather", "tensor", marks=pytest.mark.exhaustive),

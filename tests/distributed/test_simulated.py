@@ -5,13 +5,14 @@ import torch
 from models import adamw, batch, network, sgd, train, weights, wrap
 
 import laconic
-from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Policy, Sign
+from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Policy, Rotated, Sign
 from laconic.training.ddp import compressor_of
 
 CODECS = {
     "nuqsgd": NUQSGD(bits=4, bucket_size=256),
     "ef-sign": ErrorFeedback(Sign(bucket_size=256)),
     "dithered": Dithered(bits=1.5),
+    "rotated": Rotated(bits=3, bucket_size=256),
     "dithered-0.3": Dithered(error=0.3),
     "nuqsgd-rans": Codec(NUQSGD(bits=4, bucket_size=256), RANS()),
 }

@@ -7,7 +7,7 @@ import torch
 from agreement import compiled, gpu, gpu_payload
 from running import n_processes, run
 
-from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Sign, Stream
+from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Rotated, Sign, Stream
 from laconic.kernels import select
 
 pytestmark = [
@@ -27,8 +27,9 @@ def test_kernels_agree_with_the_reference(name, outcomes):
     assert outcomes.get(name, "its process ended before it") == "ok"
 
 
-def test_dithered_values_are_coded_on_the_host():
-    v, codec, stream = torch.randn(70_000), Codec(Dithered(error=0.1)), Stream(step=3)
+@pytest.mark.parametrize("quantizer", [Dithered(error=0.1), Rotated()], ids=repr)
+def test_what_has_no_kernel_there_is_coded_on_the_host(quantizer):
+    v, codec, stream = torch.randn(70_000), Codec(quantizer), Stream(step=3)
     there, here = codec.encode(v.cuda(), stream), codec.encode(v, stream)
     assert torch.equal(there.data.cpu(), here.data)
     total = codec.decode_add(there, torch.ones(70_000, device="cuda"), weight=0.5)

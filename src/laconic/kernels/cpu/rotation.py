@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from laconic.kernels.cpu import threads
-from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, widen
-from laconic.kernels.cpu.fused import _flat_rows, _stored
+from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32
+from laconic.kernels.cpu.fused import _flat_rows
 from laconic.kernels.cpu.norms import bucket_norm
 from laconic.kernels.cpu.packing import PADDING, copy, fill, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.grid import Norm
@@ -31,12 +32,16 @@ _FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(
 
 
 def _within(builder, x):
-    """The stages h = 1, 2, 4, 8 inside a vector of 16: neighbours, plus or minus the values themselves."""
+    """The stages h = 1, 2, 4, 8 inside a vector of 16: neighbours, plus or minus the values themselves.
+
+    A product with ± 1 is exact, so that it does not matter whether multiplication and addition are rounded apart.
+    """
+    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+    muladd = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LANES}f32")
     for h in (1, 2, 4, 8):
         neighbours = builder.shuffle_vector(x, x, ir.Constant(_INTS, [i ^ h for i in range(LANES)]))
-        minus = ir.Constant(_INTS, [0x80000000 if i & h else 0 for i in range(LANES)])
-        signed = builder.bitcast(builder.xor(builder.bitcast(x, _INTS), minus), _FLOATS)
-        x = builder.fadd(neighbours, signed)
+        signs = ir.Constant(_FLOATS, [-1.0 if i & h else 1.0 for i in range(LANES)])
+        x = builder.call(muladd, [x, signs, neighbours])
     return x
 
 
@@ -142,8 +147,13 @@ def _small(w):
 
 @njit(nogil=True, cache=True)
 def _hash_row(k0, k1, row, turn, hashes):
+    """The row's 16 hashes for round `turn`, zeros for −1."""
+    if turn < 0:
+        fill(hashes, u32(0))
+        return
+    offset = u32(LANES * (2 * row + turn))
     for lane in range(LANES):
-        hashes[lane] = hash32(u32(LANES * (2 * row + turn) + lane), k0, k1) if turn >= 0 else u32(0)
+        hashes[lane] = hash32(u32(offset + u32(lane)), k0, k1)
 
 
 @njit(nogil=True, cache=True)
@@ -209,7 +219,7 @@ def _scale(w, factor):
 @njit(nogil=True, cache=True)
 def _scaled(x, guard, inverse, w):
     for i in range(x.size):
-        w[i] = (widen(x[i]) * guard) * inverse
+        w[i] = (x[i] * guard) * inverse
 
 
 @njit(nogil=True, cache=True)
@@ -228,13 +238,7 @@ def _round(y, factor, root_m, marks, levels, sign_bit, words, products):
         level = v5 if z >= m5 else level
         level = v6 if z >= m6 else level
         level = v7 if z >= m7 else level
-        k = u32(1) if z >= m1 else u32(0)
-        k = u32(2) if z >= m2 else k
-        k = u32(3) if z >= m3 else k
-        k = u32(4) if z >= m4 else k
-        k = u32(5) if z >= m5 else k
-        k = u32(6) if z >= m6 else k
-        k = u32(7) if z >= m7 else k
+        k = u32(float_bits(level) & u32(N_LEVELS - 1))
         words[i] = u32(k | (sign_bit if value < f32(0) else u32(0)))
         products[i] = z * level
 
@@ -267,8 +271,12 @@ def _quantize_bucket(x, bits, marks, levels, key, bucket, w, products, words, ha
         return norm
     guard = f32(2.0**64) if norm < f32(2.0**-62) else (f32(2.0**-64) if norm > f32(2.0**62) else f32(1))
     p, factor, root_m, k0, k1 = _frame(m, key, bucket)
-    _scaled(x, guard, f32(1) / (norm * guard), w)
-    _turn(w, f32(1), k0, k1, 0, hashes, w[:p])
+    inverse = f32(1) / (norm * guard)
+    if p == m and guard == f32(1):
+        _turn(x, inverse, k0, k1, 0, hashes, w)
+    else:
+        _scaled(x, guard, inverse, w)
+        _turn(w, f32(1), k0, k1, 0, hashes, w[:p])
     if p == m:
         _turn(w, factor, k0, k1, 1, hashes, w)
         _round(w, factor, root_m, marks, levels, u32(1 << (bits - 1)), words, products)
@@ -410,7 +418,8 @@ def _quantize(
     stride: int,
     packed: bool,
 ) -> None:
-    args = (_stored(v), bucket_size, bits, *_levels(bits), u64(key), stride, packed, scales.numpy(), out.numpy())
+    x = v.detach().float().contiguous().numpy()
+    args = (x, bucket_size, bits, *_levels(bits), u64(key), stride, packed, scales.numpy(), out.numpy())
     threads.run(lambda i, j: _quantize_range(*args, i, j), len(scales), 2 * v.numel())
 
 
