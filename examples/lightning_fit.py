@@ -24,14 +24,15 @@ N_TRAIN = 1500
 class Compress(L.Callback):
     """`laconic.compress` when `fit` starts and `trainer.strategy.model` is wrapped already; `laconic.stats` at its end.
 
-    codec    anything `laconic.compress` takes; `options` are its other arguments
+    codec    anything `laconic.compress` takes; `options` are its other arguments, of which a single optimizer is given
     """
 
-    def __init__(self, codec: laconic.Codec | laconic.Quantizer | str, **options: Any) -> None:
+    def __init__(self, codec: laconic.Codec | laconic.Quantizer | str | None = None, **options: Any) -> None:
         self.codec, self.options = codec, options
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        laconic.compress(trainer.strategy.model, self.codec, **self.options)
+        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
+        laconic.compress(trainer.strategy.model, self.codec, optimizer=optimizer, **self.options)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         said = laconic.stats(trainer.strategy.model)
