@@ -123,6 +123,10 @@ def test_a_point_with_a_name_of_its_own_tells_it(opened):
     assert opened.run(f"{PANELS}.querySelector('.tip').innerText").startswith("dithered: dithered, bits=1")
 
 
+def test_what_a_chart_is_chosen_by_stands_above_it(opened):
+    assert opened.run(f"[...{CHART}.children].map(c => c.className)")[1:4] == ["controls", "legend", "plot"]
+
+
 def test_all_curves_can_be_hidden(opened):
     opened.run(f"{CHART}.querySelectorAll('.legend button').forEach(b => b.click())")
     assert "No curve is shown" in opened.run(f"{CHART}.querySelector('.plot').textContent")

@@ -275,11 +275,11 @@
   document.querySelectorAll("figure[data-chart]").forEach((figure) => {
     const data = charts[figure.dataset.chart], panels = figure.closest(".panels");
     const view = shared.get(panels) ?? new View(data);
+    new Chart(figure, data, view);
     if (panels && !shared.has(panels)) {
       shared.set(panels, view);
       panels.prepend(view.controls, view.legend);
     } else if (!panels) figure.querySelector("figcaption").after(view.controls, view.legend);
-    new Chart(figure, data, view);
   });
   document.querySelectorAll("table.sortable").forEach(sortable);
   if (window.innerWidth < 1088) document.querySelector("nav details").removeAttribute("open");
