@@ -9,10 +9,10 @@ import torch
 
 from laconic import coders as coders_by
 from laconic.bench.error import MEMBERS, ErrorRow, error_rows
-from laconic.bench.gradients import kinds
+from laconic.bench.gradients import digits_gradient, kinds
 from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.survey import NAMES, Scheme, digits_gradient, empirical_entropy, schemes
+from laconic.bench.survey import NAMES, Scheme, empirical_entropy, schemes
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.data import read_gradient

@@ -1,8 +1,7 @@
 """`laconic demo`: schemes on one gradient, then training with some of them; what runs it, and what is shown of it."""
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -14,14 +13,15 @@ from torch.nn.functional import cross_entropy
 from laconic.bench.ddp import PARTS as DDP
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.glm import suite as glm
+from laconic.bench.gradients import digits_gradient
 from laconic.bench.protocol import one_thread
 from laconic.bench.suite import Progress, Suite, row_fields
-from laconic.bench.survey import Scheme, digits_gradient, findings, survey
+from laconic.bench.survey import Scheme, findings, survey
 from laconic.bench.survey import schemes as all_schemes
 from laconic.data import load_digits
 from laconic.options import check_counts, option
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, text
-from laconic.report.values import Row, number_in, plain, rows_in
+from laconic.report.values import Row, finite, number_in, plain, rows_in
 from laconic.training import SimulatedWorkers
 
 LABELS = ("fp32", "qsgd-4", "nuqsgd-4", "qsgdinf-4", "ef-sign", "dithered-1")
@@ -76,7 +76,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
     for scheme in options.schemes:
         progress(scheme.label)
         rows.append(survey(scheme, snapshot.gradient, n_streams=options.streams))
-    curves = curve_rows(options.schemes, options.steps, options.seed, progress)
+    curves = curve_rows(options, progress)
     training, fit = options.on_ranks or (None, None)
     trained = ddp_rows(training, progress) if training else []
     fitted = glm.glm_rows(fit, progress) if fit else []
@@ -86,33 +86,9 @@ def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
         "rows": [*rows, *trained],
         "gradient": {**{k: v for k, v in asdict(snapshot).items() if k != "gradient"}, "n": rows[0].n},
         "findings": findings(rows),
-        "curves": [asdict(row) for row in curves],
+        "curves": curves,
         "glm": [row_fields(row) for row in fitted],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class CurveRow:
-    """One scheme's training.
-
-    curve  points with iteration, seconds (of all workers, one after another), bytes (that one worker sent), loss (over
-           all images) and, of unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
-    """
-
-    problem: str
-    contender: str
-    n_workers: int
-    curve: list[dict[str, Any]]
-
-
-@one_thread()
-def curve_rows(schemes: Sequence[Scheme], steps: int, seed: int, progress: Callable[[str], None]) -> list[CurveRow]:
-    """The same network on the same batches with each of the schemes in `LABELS`."""
-    rows = []
-    for scheme in _trained(schemes):
-        progress(f"train with {scheme.label}")
-        rows.append(CurveRow(PROBLEM, scheme.label, N_WORKERS, _curve(scheme, steps, seed)))
-    return rows
 
 
 def _trained(schemes: Sequence[Scheme]) -> list[Scheme]:
@@ -120,41 +96,45 @@ def _trained(schemes: Sequence[Scheme]) -> list[Scheme]:
     return [scheme for scheme in schemes if scheme.label in LABELS]
 
 
-def _curve(scheme: Scheme, steps: int, seed: int) -> list[dict[str, Any]]:
-    images, labels = load_digits()
+@one_thread()
+def curve_rows(options: DemoOptions, progress: Progress) -> list[dict[str, Any]]:
+    """The same network on the same batches with each of the schemes in `LABELS`.
+
+    curve  points with iteration, seconds (of all workers, one after another), bytes (that one worker sent), loss (over
+           all images) and, of unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
+    """
+    rows = []
+    for scheme in _trained(options.schemes):
+        progress(f"train with {scheme.label}")
+        curve = list(_curve(scheme, options.steps, options.seed))
+        rows.append({"problem": PROBLEM, "contender": scheme.label, "n_workers": N_WORKERS, "curve": curve})
+    return rows
+
+
+def _curve(scheme: Scheme, steps: int, seed: int) -> Iterator[dict[str, Any]]:
+    x, y = load_digits()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = nn.Sequential(nn.Linear(images.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
-        batches = torch.randint(len(images), (steps, N_WORKERS, BATCH_SIZE))
+        net = nn.Sequential(nn.Linear(x.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+        batches = torch.randint(len(x), (steps, N_WORKERS, BATCH_SIZE))
     workers = SimulatedWorkers(net, scheme.quantizer, N_WORKERS, seed=seed)
     optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
-    seconds, sent, measured = 0.0, 0.0, scheme.quantizer.unbiased
-    points = [_point(0, 0.0, 0.0, _loss(net, images, labels).item(), None)]
+
+    def loss(rows: Any = slice(None)) -> torch.Tensor:
+        return cross_entropy(net(x[rows]), y[rows])
+
+    seconds = sent = 0.0
+    yield {"iteration": 0, "seconds": 0.0, "bytes": 0.0, "loss": finite(loss().item()), "variance": None}
     for step, parts in enumerate(batches, 1):
         start = time.perf_counter()
-        workers.backward([partial(_loss, net, images[part], labels[part]) for part in parts])
+        workers.backward([partial(loss, part) for part in parts])
         optimizer.step()
         seconds += time.perf_counter() - start
         sent += workers.last.bytes_sent / N_WORKERS
         if step % EVERY == 0 or step == steps:
-            variance = workers.last.nmse if measured else None
-            points.append(_point(step, seconds, sent, _loss(net, images, labels).item(), variance))
-    return points
-
-
-def _loss(net: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return cross_entropy(net(images), labels)
-
-
-def _point(step: int, seconds: float, sent: float, loss: float, variance: float | None) -> dict[str, Any]:
-    exact = variance is None or not variance or not math.isfinite(variance)
-    return {
-        "iteration": step,
-        "seconds": seconds,
-        "bytes": sent,
-        "loss": loss if math.isfinite(loss) else None,
-        "variance": None if exact else variance,
-    }
+            variance = finite(workers.last.nmse) or None if scheme.quantizer.unbiased else None
+            point = {"iteration": step, "seconds": seconds, "bytes": sent, "loss": finite(loss().item())}
+            yield {**point, "variance": variance}
 
 
 CODERS = ("fixed", "elias", "huffman", "rans")

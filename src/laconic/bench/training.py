@@ -223,6 +223,8 @@ def interleave(
         after(step + 1)
 
 
-def backward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, weight: float = 1.0) -> None:
-    """Add the gradient of the batch's loss, by `weight`, to those of the parameters."""
-    (weight * torch.nn.functional.cross_entropy(net(x), y)).backward()  # type: ignore[no-untyped-call]
+def backward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+    """Add the gradient of the batch's loss, by `weight`, to those of the parameters; that loss."""
+    loss = weight * torch.nn.functional.cross_entropy(net(x), y)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
