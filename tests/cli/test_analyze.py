@@ -112,7 +112,7 @@ def test_files(csv, capsys, tmp_path, suffix):
 
 
 def test_bars():
-    drawn = bars('a < b & "c"', [Bar("<knob>", 0.0, float("inf")), Bar("x", 1e-3, 1e-2)], ("low", "high"))
+    drawn = bars('a < b & "c"', [Bar("<knob>", 0.0, limit=float("inf")), Bar("x", 1e-3, limit=1e-2)], ("low", "high"))
     root = ElementTree.fromstring(drawn)  # noqa: S314 (our own)
     assert root.get("aria-label") == 'a < b & "c"'
     assert "<knob>" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -30,7 +30,6 @@ from laconic.bench.survey import BITS
 from laconic.codec import Codec
 from laconic.exchange import (
     PIECE_VALUES,
-    Accounting,
     AllReduce,
     Communicator,
     Exchange,
@@ -202,15 +201,6 @@ def _row(
 PHASES = ("encode_seconds", "wire_seconds", "decode_seconds")
 
 
-@dataclass(slots=True)
-class _Log:
-    """One contender on one rank: what runs it, and what was measured in each round."""
-
-    run: Callable[[int], Exchanged]
-    seconds: list[float] = field(default_factory=list)
-    accounting: list[Accounting] = field(default_factory=list)
-
-
 def exchange_on_rank(
     progress: Progress,
     *,
@@ -231,28 +221,26 @@ def exchange_on_rank(
     v = values(comm.rank, size).to(here)
     exact = exact_mean(comm.size, size) if comm.rank == 0 else None
     calls = {label: exchange_call(pipeline, CONTENDERS[label], v, bucket_size, piece_values) for label in labels}
-    logs = {label: _Log(call) for label, call in calls.items()}
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {label: {"seconds": [], "accounting": []} for label in labels}
     for turn in range(repeats + 1):
         progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
-        for label, log in logs.items():
+        for label, call in calls.items():
             barrier(comm)
             start = time.perf_counter()
-            exchanged = log.run(turn)
+            exchanged = call(turn)
             finish(here)
             seconds = time.perf_counter() - start
             if turn == 0:
-                results[label] = _result(exchanged, exact)
+                results[label] |= _result(exchanged, exact)
             else:
-                log.seconds.append(seconds)
-                log.accounting.append(exchanged.accounting)
+                results[label]["seconds"].append(seconds)
+                results[label]["accounting"].append(exchanged.accounting)
     pipeline.close()
     comm.close()
-    for label, log in logs.items():
-        results[label]["seconds"] = log.seconds
-        queued = here.type == "cuda"  # the host does not see how long a phase takes there
-        seen = {phase: 0.0 if queued else median(getattr(a, phase) for a in log.accounting) for phase in PHASES}
-        results[label] |= seen
+    for result in results.values():
+        rounds = result.pop("accounting")
+        seen = rounds if here.type == "cpu" else []  # the host does not see how long a phase takes on a GPU
+        result |= {phase: median(getattr(one, phase) for one in seen) if seen else 0.0 for phase in PHASES}
     return results
 
 
