@@ -11,6 +11,7 @@ from torch.distributed._composable import checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import laconic
 from laconic import NUQSGD, Policy
@@ -102,6 +103,11 @@ def in_mode(group, mode, codec):
         options["root"] = "only"
     elif mode == "meta":
         net = network(width=50).to("meta")
+    elif mode == "tensor parallel":
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        net = parallelize_module(net, copies()["shards"], plan)
+        options["mesh"] = copies()["copies"]
+        rank = copies().get_local_rank("copies")
     model = shard(group, codec, net=net, **options)
     if mode == "meta":
         model.to_empty(device="cpu")
@@ -159,6 +165,7 @@ MODES = {
     "compiled": 2,
     "accumulated": 2,
     "clipped": 2,
+    "tensor parallel": 4,
     "uneven": 3,
 }
 """Modes of FSDP2, and on how many ranks."""
@@ -174,6 +181,12 @@ def test_fp32_is_plain_fsdp(pool, mode):
     tolerance = 4e-3 if mode == "bf16" else 1e-3 if mode == "fp16" else 1e-6
     assert torch.allclose(gradients, our_gradients, rtol=tolerance, atol=tolerance)
     assert torch.allclose(weights, ours, rtol=tolerance, atol=tolerance)
+
+
+def test_ranks_that_are_tensor_parallel_round_alike(pool):
+    """What such ranks have in common, they still have in common after they rounded it apart from each other."""
+    first, *others = pool.run(in_mode, 4, mode="tensor parallel", codec=NUQSGD_4)
+    assert all(torch.equal(first[0], weights) for weights, _, _ in others)
 
 
 def test_one_rank_sends_nothing(pool):

@@ -10,7 +10,6 @@ from test_ddp import CODECS
 from test_fsdp import NUQSGD_4, copies, shard, whole
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 import laconic
 from laconic import NUQSGD, ErrorFeedback, Sign
@@ -72,6 +71,35 @@ def test_another_number_of_ranks_keeps_the_mean_memory(pool, size):
             assert memory.abs().sum() > 0
 
 
+def through_distributed_checkpoint(group, folder, former):
+    """Save if former is 0, or else load what so many ranks saved: the model as one, each rank's memory by its key."""
+    import torch.distributed.checkpoint as dcp
+
+    rank = dist.get_rank(group)
+    model = shard(group, CODECS["ef-sign"])
+    if not former:
+        train(model, sgd(model), range(3), rank)
+        state = {"model": model.state_dict(), f"laconic.{rank}": laconic.state_dict(model)}
+        dcp.save(state, checkpoint_id=folder, process_group=group)
+    else:
+        states = {f"laconic.{r}": laconic.state_dict(model) for r in range(former)}
+        state = {"model": model.state_dict(), **states}
+        dcp.load(state, checkpoint_id=folder, process_group=group)
+        laconic.load_state_dict(model, [state[name] for name in states])
+    return whole(model.parameters()), laconic.state_dict(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_distributed_checkpoint_of_other_ranks(pool, tmp_path):
+    folder = str(tmp_path / "checkpoint")
+    before = pool.run(through_distributed_checkpoint, 3, folder=folder, former=0)
+    for weights, state in pool.run(through_distributed_checkpoint, 2, folder=folder, former=3):
+        assert torch.equal(weights, before[0][0])
+        assert int(state["step"]) == 3
+        for name, memory in state["memory"].items():
+            assert torch.allclose(memory, sum(s["memory"][name] for _, s in before) / 3, atol=1e-7)
+
+
 def disagree(group, field, odd):
     mine = dist.get_rank(group) == odd
     options = {"mesh": copies()} if dist.get_world_size(group) == 4 else {}
@@ -105,10 +133,7 @@ def refused(group, case):
     """The error that a model or an argument gets."""
     mesh = DeviceMesh.from_group(group, "cpu")
     net, options, codec = network(width=50), {}, NUQSGD_4
-    if case == "tensor parallel":
-        parallelize_module(net[0], copies()["shards"], ColwiseParallel())
-        fully_shard(net[0], mesh=copies()["copies"])
-    elif case == "replicated":
+    if case == "replicated":
         from torch.distributed._composable.replicate_with_fsdp import replicate
 
         replicate(net, mesh=mesh)
@@ -144,7 +169,6 @@ def refused(group, case):
 
 
 REFUSED = {
-    "tensor parallel": (4, "0 has the DTensor weight; compress() takes models that are parallel in data only"),
     "replicated": (2, "the root is replicated, not sharded; wrap it in DistributedDataParallel"),
     "two meshes": (4, "parts of the model are sharded over different ranks; give fully_shard one mesh for all of it"),
     "copies only": (4, "the mesh has copies of the model and no shards; use DistributedDataParallel"),

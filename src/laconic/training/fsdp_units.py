@@ -185,10 +185,13 @@ def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
 def _groups(parameters: dict[str, Any], policy: Policy, first: int, n_ranks: int) -> tuple[ShardedGroup, ...]:
     """One group of the compressed parameters and one of the others, in the order of a row; `first` is the next index.
 
-    A unit is exchanged whole, as FSDP2 does, whatever `policy.group_values` is.
+    A unit is exchanged whole, as FSDP2 does, whatever `policy.group_values` is. A parameter that is parallel otherwise,
+    too, has the shape of its part on this rank.
     """
-    backwards = [(name, p.sharded_param) for name, p in parameters.items()][::-1]
-    found = make_groups(backwards, policy, group_values=inf)
+    shapes = {
+        name: torch.empty(p._orig_size, dtype=p.sharded_param.dtype, device="meta") for name, p in parameters.items()
+    }
+    found = make_groups(list(shapes.items())[::-1], policy, group_values=inf)
     return tuple(
         ShardedGroup(
             first + group.index,
@@ -245,13 +248,10 @@ def _parameter_groups(model: torch.nn.Module) -> Iterator[tuple[str, Any, Any]]:
 def _check(name: str, fsdp: Any, n_groups: int) -> None:
     """Raise `ValueError` if this unit's reduce-scatter cannot be compressed; the message says what to do."""
     reduce_scatter, info = type(fsdp._reduce_scatter_comm).__name__, fsdp.mesh_info
-    tensor_parallel = [p._module_info.param_name for p in fsdp.fsdp_params if p.is_dtensor]
     if n_groups > 1:
         problem = "has parameters on several meshes; call fully_shard for the parameters of each mesh"
     elif not hasattr(info, "shard_process_group"):
         problem = "is replicated, not sharded; wrap it in DistributedDataParallel"
-    elif tensor_parallel:
-        problem = f"has the DTensor {tensor_parallel[0]}; compress() takes models that are parallel in data only"
     elif reduce_scatter != "DefaultReduceScatter":
         problem = f"has a reduce-scatter of its own, {reduce_scatter}; leave that out"
     elif replica_group(fsdp) is not None and fsdp._all_reduce_hook is not None:
