@@ -45,6 +45,21 @@ def trailing_zeros(_context, _x):
     return types.uint64(types.uint64), codegen
 
 
+@intrinsic
+def prefetch(_context, _array, _index):
+    """Ask for the cache line of array[index], which will be read and written."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        flags = [ir.Constant(ir.IntType(32), flag) for flag in (1, 3, 1)]
+        kind = ir.FunctionType(ir.VoidType(), [address.type, *(flag.type for flag in flags)])
+        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind), [address, *flags])
+        return context.get_dummy_value()
+
+    return types.void(_array, types.int64), codegen
+
+
 def widen(x):
     """A stored value as float32: float32 is itself, uint16 is the bit pattern of a bfloat16."""
     raise TypeError(f"widen() runs inside kernels only, got {type(x)}")

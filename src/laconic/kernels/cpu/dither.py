@@ -13,7 +13,7 @@ import torch
 from numba import njit
 
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, trailing_zeros, widen
+from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, prefetch, trailing_zeros, widen
 from laconic.kernels.cpu.blocks import Array, encode_blocks
 from laconic.kernels.cpu.fused import _stored
 from laconic.kernels.cpu.threads import run
@@ -266,12 +266,12 @@ def _class_laws(scale, rotation, laws_):
 @njit(nogil=True, cache=True)
 def _rows_of_bytes(data, n, laws_, table, rows):
     """The row of each byte; one that has no frequency becomes 255, all of whose digits are escapes."""
-    missing = False
-    for g in range(0, n, N_STATES):
-        for s in range(N_STATES):
-            row = table[laws_[s] + u64(data[g + s])]
-            rows[g + s] = row
-            missing |= row == u32(0)
+    for g in range(u64(0), u64(n), u64(N_STATES)):
+        for s in range(u64(N_STATES)):
+            rows[g + s] = table[laws_[s] + u64(data[g + s])]
+    missing = u32(0)
+    for j in range(n):
+        missing |= u32(1) if rows[j] == u32(0) else u32(0)
     if missing:
         for j in range(n):
             if rows[j] == u32(0):
@@ -463,6 +463,8 @@ def _decode_range(
             scale = (scale + i64(deltas[cell])) % N_SCALES
             width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
             _class_laws(scale, rotation, laws_)
+            for i in range(0, CELL, 16):
+                prefetch(out, at + i)
             p = _pop_bytes(data[: CELL * width // 8], laws_, states, units, p, limit, table, slots)
             _split_bytes(data_8, width, codes_8)
             n_tails = _find_escapes(data_8, width, positions)
