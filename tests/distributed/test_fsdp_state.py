@@ -188,6 +188,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_compressed_is_refused_in_a_sentence(pool, case):
     size, message = REFUSED[case]
+    if case == "replicated":
+        pytest.importorskip("torch.distributed._composable.replicate_with_fsdp")
     assert all(message in found for found in pool.run(refused, size, case=case))
 
 
