@@ -15,6 +15,7 @@ from laconic.measure.calibrate import calibrate
 from laconic.measure.solvers import Contender, SolverRun, noise_problem
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
+from laconic.planner.rates import sample_values
 from laconic.planner.timing import Stopwatch
 
 NOISE_VALUES = 2**23
@@ -93,7 +94,7 @@ def _glm_runners(comm: Communicator, problem: Mapping[str, Any]) -> dict[str, _R
 
 
 def _network_runners(pipeline: Pipeline, clock: Stopwatch, problem: Mapping[str, Any]) -> dict[str, _Runner]:
-    v = torch.randn(problem["n"], generator=torch.Generator().manual_seed(pipeline.comm.rank)).to(clock.device)
+    v = sample_values(problem["n"]).roll(pipeline.comm.rank).to(clock.device)
     options = [NetworkOption(**values) for values in problem["options"]]
     calls = {option.label: exchange_call(pipeline, option, v) for option in options}
     return {label: _Runner(partial(call, 0), 1) for label, call in calls.items()}

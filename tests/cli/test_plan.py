@@ -113,6 +113,8 @@ def test_measured_here_and_kept(measured, capsys):
     assert kept["cluster"]["n_ranks"] == 2
     assert kept["noise"].keys() >= {"all_reduce", "all_to_all", "nuqsgd-4", "ca_sgd C"}
     assert kept["seconds"] > 0
+    assert kept["gradient"] == "log-normal values"
+    assert kept["cluster"]["codecs"]["dithered-0.1"]["error"] == pytest.approx(0.1, rel=0.01)
     assert all(rates["iteration_seconds"] >= 0 for rates in kept["cluster"]["solvers"].values())
     again = planned(capsys, *MODEL, "--calibration", str(measured / "c.json"))
     first = json.loads((measured / "p.json").read_text())
@@ -153,6 +155,11 @@ WRONG = {
         [*NETWORK, *TYPICAL, "--device", "cuda"],
         "--device is what to measure, and --calibration measures nothing",
     ),
+    "a gradient beside a plan": (
+        ["plan", "--from", "network.json", "--gradient", "g.npy"],
+        "--gradient is what to measure, and --from measures nothing",
+    ),
+    "no gradient": ([*NETWORK, "--gradient", "missing.npy"], "missing.npy: there is no such file"),
     "a model on a GPU": ([*MODEL, "--device", "cuda"], "laconic bench glm --device cuda"),
     "device": ([*MODEL, "--device", "tpu"], "unknown --device tpu; choose one of cpu, cuda"),
     "too many ranks": ([*MODEL, "--ranks", "1000"], "--ranks must be from 1 to 64 to be started here"),

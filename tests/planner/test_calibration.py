@@ -13,7 +13,7 @@ from laconic.measure.calibrate import Calibration, CalibrationFailed, calibrate,
 from laconic.planner import DEFAULT, Link
 from laconic.planner.calibrate import Measurements, find_device, measure
 from laconic.planner.collectives import all_reduce, all_to_all
-from laconic.planner.rates import LINK_SIZES, fit_link, merge, scaled
+from laconic.planner.rates import LINK_SIZES, fit_link, measure_codec, merge, scaled
 from laconic.planner.terms import total
 from laconic.planner.timing import Stopwatch, fit_rates
 
@@ -53,6 +53,17 @@ def test_one_rank_measures_no_link():
     assert 4 < found.codecs["nuqsgd-4"].bits < 4.1
 
 
+@pytest.mark.parametrize("name", ["fp32", "nuqsgd-4", "rotated-4", "dithered-0.1"])
+def test_bits_and_errors_are_of_the_gradient(name):
+    clock = Stopwatch(Communicator(), torch.device("cpu"), budget_seconds=0.0, round_seconds=1e-3)
+    sparse = torch.zeros(3000)
+    sparse[::100] = 1.0
+    (typical, _), (own, _) = (measure_codec(clock, name, gradient=gradient) for gradient in (None, sparse))
+    error = {"fp32": 0.0, "rotated-4": 0.0096, "dithered-0.1": 0.1}.get(name)
+    assert error is None or [typical.error, own.error] == pytest.approx([error] * 2, rel=0.1)
+    assert own.bits < 0.5 * typical.bits if name == "dithered-0.1" else own.bits == typical.bits
+
+
 def test_a_slower_codec_has_the_same_bits():
     rates = DEFAULT.codecs["nuqsgd-4"]
     twice = scaled(rates, 2.0)
@@ -75,7 +86,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path):
     assert Calibration.from_json(json.loads(path.read_text())) == one
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
     assert "calibrated in 3.0 s" in one.lines()[0]
-    assert len(one.lines()) == 2
+    assert one.lines()[2:] == ["bits and errors of codecs are those on log-normal values"]
     assert "measure again" in replace(one, cluster=replace(DEFAULT, uncertainty=1.0)).lines()[-1]
     with pytest.raises(ValueError, match="not a cluster"):
         Calibration.from_json({"laconic_calibration": 1})

@@ -33,7 +33,7 @@ def test_compression_pays_on_slow_links_only_and_the_crossover_says_where():
 
 
 VERDICTS = {
-    "a codec": (NETWORK, at(1e8), r"use nuqsgd-.*, [\d.]+× the speed of fp32, [\d.]+× that of bf16"),
+    "a codec": (NETWORK, at(1e8), r"use dithered-0.1 by .*, [\d.]+× the speed of fp32, [\d.]+× that of bf16"),
     "bf16": (NETWORK, at(1e10), r"do not compress: use bf16 by all_reduce; \S+ ms a step, [\d.]+× the speed of fp32"),
     "fp32": (NETWORK, at(4e11), r"do not compress: use fp32 by all_reduce; \S+ ms a step, [\d.]+× the speed of bf16"),
     "blocks": (GLM, at(1e9), r"use ca_sgd .*× the speed of sgd in recipe fp32, [\d.]+× that of sgd in recipe C"),

@@ -55,6 +55,9 @@ class PlanOptions:
         None, "Ranks to start here, by default 4; with --from or --calibration, ranks to plan for."
     )
     device: str | None = option(None, "What to measure: cpu (the default) or cuda.")
+    gradient: str | None = option(
+        None, "What to measure bits and errors of codecs on; by default log-normal values.", metavar="FILE.npy"
+    )
     calibration: str | None = option(None, "Do not measure: use this file, or typical rates.", metavar="FILE|typical")
     given: Path | None = option(  # noqa: RUF009
         None, "Do not measure: take job and rates of this plan.", flag="--from", metavar="PLAN.json"
@@ -87,9 +90,14 @@ class PlanOptions:
                 "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
                 "take on a GPU is measured by laconic bench glm --device cuda"
             )
-        if self.device is not None and (self.given or self.calibration):
-            source = "--from" if self.given else "--calibration"
-            raise BadInput(f"--device is what to measure, and {source} measures nothing")
+        for name in ("device", "gradient"):
+            if getattr(self, name) is not None and (self.given or self.calibration):
+                source = "--from" if self.given else "--calibration"
+                raise BadInput(f"--{name} is what to measure, and {source} measures nothing")
+        if self.gradient is not None:
+            from laconic.data import read_gradient
+
+            read_gradient(self.gradient)
 
 
 def run(asked: dict[str, Any]) -> None:
@@ -109,7 +117,7 @@ def run(asked: dict[str, Any]) -> None:
     cluster, calibrated = _known(old, o.calibration)
     ranks = o.ranks
     if cluster is None:
-        calibrated = _measured(ranks, o.device or "cpu", quiet=o.quiet)
+        calibrated = _measured(ranks, o.device or "cpu", o.gradient, quiet=o.quiet)
         if calibrated is None:
             return
         cluster, ranks = calibrated.cluster, None
@@ -206,7 +214,7 @@ def _known(old: "Plan | None", calibration: str | None) -> "tuple[Cluster | None
     return loaded.cluster, loaded
 
 
-def _measured(ranks: int | None, device: str, *, quiet: bool) -> "Calibration | None":
+def _measured(ranks: int | None, device: str, gradient: str | None, *, quiet: bool) -> "Calibration | None":
     from laconic.exchange.launch import n_ranks
     from laconic.measure.calibrate import N_PARTS, calibrate_here
 
@@ -214,7 +222,7 @@ def _measured(ranks: int | None, device: str, *, quiet: bool) -> "Calibration | 
         size = n_ranks(ranks)
     quiet = quiet or os.environ.get("RANK", "0") != "0"
     with progress(N_PARTS, quiet=quiet) as begin, bad_input():
-        return calibrate_here(size, device, begin)
+        return calibrate_here(size, device, begin, gradient=gradient)
 
 
 def _write(made: "Plan", written: str, calibrated: "Calibration | None", o: PlanOptions) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from laconic.atomic_write import atomic_write
+from laconic.data import read_gradient
 from laconic.errors import InvalidOption, LaconicError, Option
 from laconic.exchange import Communicator
 from laconic.exchange.launch import Host, RankFailed, inside_torchrun, join_ranks, start_ranks
@@ -19,11 +20,12 @@ from laconic.planner.calibrate import find_device, measure
 from laconic.planner.timing import Stopwatch
 
 VERSION = 1
+LOG_NORMAL = "log-normal values"
 NOISY = 50.0
 """Percent of spread above which people are warned."""
 RANK_FUNCTION = "laconic.measure.calibrate:calibrate_on_rank"
 TIMEOUT_SECONDS = 180.0
-N_PARTS = 18
+N_PARTS = 20
 """Steps of a progress bar."""
 MOST_RANKS = 64
 UNCERTAIN = 0.4
@@ -47,6 +49,7 @@ class Calibration:
     noise      by quantity, (80th − 20th percentile) / median of its timings; of several, the median
     residuals  by quantity, how far the fitted formula is from its timings, relatively: the worst of them
     seconds    that it took
+    gradient   that bits and errors of codecs are of
     """
 
     cluster: Cluster
@@ -56,6 +59,7 @@ class Calibration:
     noise: Mapping[str, float] = field(default_factory=dict)
     residuals: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    gradient: str = LOG_NORMAL
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -85,20 +89,27 @@ class Calibration:
             worst = max(self.noise, key=lambda name: self.noise[name])
             first += f" ({worst} most): the machine is busy, mistrust this"
         lines = [first, f"the formulas are off by {middle[1]:.0f} % from those timings, median of the worst of each"]
+        lines.append(f"bits and errors of codecs are those on {self.gradient}")
         if 100 * self.cluster.uncertainty > NOISY:
             lines.append("messages took very different times: others use the machine or the link; measure again")
         return lines
 
 
 def calibrate_here(
-    ranks: int, device: str = "cpu", progress: Callable[[str], None] = lambda label: None, function: str = RANK_FUNCTION
+    ranks: int,
+    device: str = "cpu",
+    progress: Callable[[str], None] = lambda label: None,
+    function: str = RANK_FUNCTION,
+    gradient: str | None = None,
 ) -> Calibration | None:
     """Start ranks and measure; None on the ranks of torchrun other than the first.
+
+    gradient  the file of one, which codecs are measured on; by default log-normal values
 
     Raises `CalibrationFailed`, which says in one line which rank did not answer.
     """
     find_device(device)
-    arguments: dict[str, Any] = {"machine": asdict(Environment.here()), "device": device}
+    arguments: dict[str, Any] = {"machine": asdict(Environment.here()), "device": device, "gradient": gradient}
     if inside_torchrun():
         arguments["ranks_here"] = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
         results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
@@ -117,12 +128,17 @@ def calibrate_here(
 
 
 def calibrate_on_rank(
-    progress: Callable[[str], None], *, machine: Mapping[str, Any], device: str = "cpu", ranks_here: int | None = None
+    progress: Callable[[str], None],
+    *,
+    machine: Mapping[str, Any],
+    device: str = "cpu",
+    ranks_here: int | None = None,
+    gradient: str | None = None,
 ) -> dict[str, Any]:
     """The calibration of this process group as JSON, the same on every rank."""
     comm = Communicator.open()
     try:
-        return calibrate(comm, machine, device, ranks_here, progress).to_json()
+        return calibrate(comm, machine, device, ranks_here, progress, gradient).to_json()
     finally:
         comm.close()
 
@@ -133,31 +149,37 @@ def calibrate(
     device: str = "cpu",
     ranks_here: int | None = None,
     progress: Callable[[str], None] = lambda label: None,
+    gradient: str | None = None,
 ) -> Calibration:
     """Links, codecs, solvers; collective. Where messages took very different times, once more: the better one counts.
 
     ranks_here  ranks that share this machine's memory; by default all
     """
-    first = _calibrate(comm, machine, device, ranks_here, progress)
+    first = _calibrate(comm, machine, device, ranks_here, progress, gradient)
     if first.cluster.uncertainty <= UNCERTAIN:
         return first
-    second = _calibrate(comm, machine, device, ranks_here, lambda label: None)
+    second = _calibrate(comm, machine, device, ranks_here, lambda label: None, gradient)
     better = min(first, second, key=lambda found: found.cluster.uncertainty)
     return replace(better, seconds=first.seconds + second.seconds)
 
 
 def _calibrate(
-    comm: Communicator, machine: Mapping[str, Any], device: str, ranks_here: int | None, progress: Callable[[str], None]
+    comm: Communicator,
+    machine: Mapping[str, Any],
+    device: str,
+    ranks_here: int | None,
+    progress: Callable[[str], None],
+    gradient: str | None,
 ) -> Calibration:
     began = time.perf_counter()
     where = find_device(device)
     clock = Stopwatch(comm, where)
-    found = measure(clock, progress=progress)
+    found = measure(clock, progress=progress, gradient=None if gradient is None else read_gradient(gradient))
     solvers = measure_solvers(clock, found, progress)
     cluster = replace(found.cluster(comm.size, _memory(ranks_here or comm.size)), solvers=solvers)
     cluster = replace(cluster, sync_seconds=measure_sync(clock, cluster, found))
     seconds = clock.slowest([time.perf_counter() - began])[0]
-    return Calibration(cluster, machine, device, "gloo", found.noise, found.residuals, seconds)
+    return Calibration(cluster, machine, device, "gloo", found.noise, found.residuals, seconds, gradient or LOG_NORMAL)
 
 
 def _memory(ranks: int) -> float | None:

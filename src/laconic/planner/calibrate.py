@@ -32,14 +32,15 @@ from laconic.planner.rates import (
     measure_codec,
     merge,
     sample_link,
+    sample_values,
     scaled,
 )
 from laconic.planner.terms import Cost
 from laconic.planner.timing import Rounds, Stopwatch
 from laconic.planner.timing import noise as noise_of
 
-CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans")
-QUICK_CODECS = CODECS[:-1]
+CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans", "rotated-4", "dithered-0.1")
+QUICK_CODECS = CODECS[:4]
 DEVICES = ("cpu", "cuda")
 EXCHANGED, QUICK_EXCHANGED = 2**20, 2**17
 """Values of the exchange that settles a codec's rates."""
@@ -54,8 +55,9 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Measurements:
-    """Rates measured so far, with spread and error of their timings, by name."""
+    """Rates measured so far, with spread and error of their timings, by name; `gradient` as for `sample_values`."""
 
+    gradient: torch.Tensor | None = None
     links: dict[str, Link] = field(default_factory=dict)
     codecs: dict[str, CodecRates] = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
@@ -96,18 +98,25 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def measure(clock: Stopwatch, *, quick: bool = False, progress: Progress = lambda label: None) -> Measurements:
+def measure(
+    clock: Stopwatch,
+    *,
+    quick: bool = False,
+    progress: Progress = lambda label: None,
+    gradient: torch.Tensor | None = None,
+) -> Measurements:
     """Measure links, codecs, links again, then whole exchanges.
 
-    quick  fewer sizes and codecs, for a start that must be short
+    quick     fewer sizes and codecs, for a start that must be short
+    gradient  that codecs are measured on, for the bits and errors of some depend on it; see `sample_values`
 
     Links are measured twice, seconds apart, so that a moment in which others use the machine does not decide.
     """
-    found, sizes = Measurements(), QUICK_LINK_SIZES if quick else LINK_SIZES
+    found, sizes = Measurements(gradient), QUICK_LINK_SIZES if quick else LINK_SIZES
     samples = {name: sample_link(clock, name, sizes) for name in announced(LINKS, progress, "link")}
     for name in announced(QUICK_CODECS if quick else CODECS, progress, "codec"):
         base = found.codecs.get(name.removesuffix("-rans")) if name.endswith("-rans") else None
-        found.codecs[name], timings = measure_codec(clock, name, base)
+        found.codecs[name], timings = measure_codec(clock, name, base, gradient)
         found.note(name, timings)
     again = not (quick or clock.late())
     for name in announced(LINKS, progress, "link again"):
@@ -155,7 +164,7 @@ def _try(
     pipeline: Pipeline, clock: Stopwatch, found: Measurements, option: NetworkOption, n: int
 ) -> tuple[float, Cost]:
     """Seconds of a real exchange of n values, and what they were predicted to be."""
-    v = torch.randn(n, generator=torch.Generator().manual_seed(pipeline.comm.rank)).to(clock.device)
+    v = sample_values(n, found.gradient).roll(pipeline.comm.rank).to(clock.device)
     call = exchange_call(pipeline, option, v)
     timing = clock.time(lambda: call(0), rounds=3)
     predicted = cost(NetworkJob(n), option, found.cluster(clock.comm.size))

@@ -72,6 +72,7 @@ class CodecRates:
     code_seconds     of a value, by an entropy coder on top of that
     decode_seconds   of a value, unpacked and added; for bf16, to cast it back
     uncode_seconds   of a value, by an entropy decoder on top of that
+    error            ‖Q(v) − v‖² / ‖v‖² of the gradient that it was measured on, as are the bits; 0 if not measured
     """
 
     bits: float
@@ -80,6 +81,7 @@ class CodecRates:
     code_seconds: float
     decode_seconds: float
     uncode_seconds: float
+    error: float = 0.0
 
     def __post_init__(self) -> None:
         _check_fields(self, "a codec")
@@ -217,10 +219,12 @@ DEFAULT = Cluster(
     | {f"ca_sgd {name}": _CA_SGD for name in ("fp32", "C", "D")},
     codecs={
         "fp32": CodecRates(32.0, 20e-6, 0.4e-9, 0.0, 0.0, 0.0),
-        "bf16": CodecRates(16.0, 20e-6, 0.6e-9, 0.0, 0.4e-9, 0.0),
-        "nuqsgd-8": CodecRates(8.004, 60e-6, 1.4e-9, 0.0, 0.8e-9, 0.0),
-        "nuqsgd-4": CodecRates(4.004, 60e-6, 1.2e-9, 0.0, 0.7e-9, 0.0),
-        "nuqsgd-4-rans": CodecRates(2.6, 200e-6, 1.2e-9, 6e-9, 0.7e-9, 6e-9),
+        "bf16": CodecRates(16.0, 20e-6, 0.6e-9, 0.0, 0.4e-9, 0.0, 3e-6),
+        "rotated-4": CodecRates(4.03, 60e-6, 4.4e-9, 0.0, 3.3e-9, 0.0, 0.0096),
+        "nuqsgd-8": CodecRates(8.004, 60e-6, 1.4e-9, 0.0, 0.8e-9, 0.0, 0.08),
+        "dithered-0.1": CodecRates(1.8, 200e-6, 8e-9, 0.0, 8e-9, 0.0, 0.1),
+        "nuqsgd-4": CodecRates(4.004, 60e-6, 1.2e-9, 0.0, 0.7e-9, 0.0, 0.35),
+        "nuqsgd-4-rans": CodecRates(2.6, 200e-6, 1.2e-9, 6e-9, 0.7e-9, 6e-9, 0.35),
     },
 )
 """Rates to plan with where nothing was measured, of the order of a server's cores and Gloo over 10-Gbit Ethernet.

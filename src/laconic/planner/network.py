@@ -102,8 +102,12 @@ class NetworkOption:
 NETWORK_OPTIONS = (
     NetworkOption("fp32", "all_reduce"),
     NetworkOption("bf16", "all_reduce"),
+    NetworkOption("rotated-4", "all_gather"),
+    NetworkOption("rotated-4", "scatter_reduce"),
     NetworkOption("nuqsgd-8", "all_gather"),
     NetworkOption("nuqsgd-8", "scatter_reduce"),
+    NetworkOption("dithered-0.1", "all_gather"),
+    NetworkOption("dithered-0.1", "scatter_reduce"),
     NetworkOption("nuqsgd-4", "all_gather"),
     NetworkOption("nuqsgd-4", "scatter_reduce"),
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),

@@ -119,9 +119,11 @@ class Plan:
 
     def _option_json(self, one: Prediction) -> dict[str, Any]:
         cost, seconds = one.cost, one.seconds
+        codec = self.cluster.codecs[one.option.codec] if isinstance(one.option, NetworkOption) else None
         return {
             "label": one.option.label,
             **asdict(one.option),
+            **({"bits": codec.bits, "error": codec.error} if codec else {}),
             "recommended": one.option == self.recommended.option,
             "seconds": seconds,
             "speedup_over_fp32": self.fp32.seconds / seconds if seconds else None,

@@ -80,8 +80,8 @@ STREAM = Stream(seed=1)
 BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
 """Schemes whose buckets are as large as their user says; others have a size of their own."""
 
-Calls = tuple[Callable[[], object], Callable[[], object], float]
-"""Encode, decode, and bits a value."""
+Calls = tuple[Callable[[], object], Callable[[], object], float, float]
+"""Encode, decode, bits a value, and the error."""
 
 
 def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
@@ -103,11 +103,24 @@ def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:
     return codec(wrapped + scheme, *more[1:], **options)
 
 
-def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -> tuple[CodecRates, list[Rounds]]:
-    """Rates of one codec; `base` is that of the same scheme at fixed width, which an entropy coder comes on top of."""
-    timings, seconds, bits = [], {}, 0.0
+def sample_values(n: int, gradient: torch.Tensor | None = None) -> torch.Tensor:
+    """n values to measure codecs on: of a gradient, again and again; or random signs with log-normal magnitudes."""
+    if gradient is not None:
+        return gradient.repeat(-(-n // gradient.numel()))[:n]
+    g = torch.Generator().manual_seed(0)
+    return torch.randn(n, generator=g).exp().copysign(torch.randn(n, generator=g))
+
+
+def measure_codec(
+    clock: Stopwatch, name: str, base: CodecRates | None = None, gradient: torch.Tensor | None = None
+) -> tuple[CodecRates, list[Rounds]]:
+    """Rates of one codec on a gradient.
+
+    base  rates of the same scheme at fixed width, which an entropy coder comes on top of
+    """
+    timings, seconds, bits, error = [], {}, 0.0, 0.0
     for n in CODEC_SIZES:
-        encode, decode, bits = _calls(name, n, clock)
+        encode, decode, bits, error = _calls(name, sample_values(n, gradient).to(clock.device), clock)
         for what, run in (("encode", encode), ("decode", decode)):
             timing = clock.time(run, rounds=3)
             timings.append(timing)
@@ -116,11 +129,11 @@ def measure_codec(clock: Stopwatch, name: str, base: CodecRates | None = None) -
     each = {what: max(0.0, (seconds[what, large] - seconds[what, small]) / (large - small)) for what in _WHAT}
     call = max(0.0, sum(seconds[what, small] - small * each[what] for what in _WHAT) / 2)
     if base is None:
-        return CodecRates(bits, call, each["encode"], 0.0, each["decode"], 0.0), timings
+        return CodecRates(bits, call, each["encode"], 0.0, each["decode"], 0.0, error), timings
     code, uncode = (
         max(0.0, each[w] - b) for w, b in zip(_WHAT, (base.quantize_seconds, base.decode_seconds), strict=True)
     )
-    return CodecRates(bits, call, base.quantize_seconds, code, base.decode_seconds, uncode), timings
+    return CodecRates(bits, call, base.quantize_seconds, code, base.decode_seconds, uncode, error), timings
 
 
 def scaled(rates: CodecRates, factor: float) -> CodecRates:
@@ -132,17 +145,18 @@ def scaled(rates: CodecRates, factor: float) -> CodecRates:
 _WHAT = ("encode", "decode")
 
 
-def _calls(name: str, n: int, clock: Stopwatch) -> Calls:
-    v = torch.randn(n, generator=torch.Generator().manual_seed(0)).to(clock.device)
+def _calls(name: str, v: torch.Tensor, clock: Stopwatch) -> Calls:
     out = torch.zeros_like(v)
     if name in PLAIN:
         wire = torch.empty_like(v, dtype=PLAIN[name])
         back: Callable[[], object] = (lambda: out.copy_(wire)) if name == "bf16" else (lambda: None)
-        return lambda: wire.copy_(v).div_(clock.comm.size), back, 8.0 * wire.element_size()
+        error = float((v.to(wire.dtype) - v).norm() / v.norm()) ** 2
+        return lambda: wire.copy_(v).div_(clock.comm.size), back, 8.0 * wire.element_size(), error
     made = make_codec(name)
     payload = made.encode(v, STREAM)
     return (
         lambda: made.encode(v, STREAM),
         lambda: made.decode_sum([payload], out, weight=0.5),
         payload.bits_per_coordinate,
+        float((made.decode(payload) - v).norm() / v.norm()) ** 2,
     )

@@ -133,6 +133,13 @@ PLANS = Presentation(
             rows=lambda rows: _fastest(_of_one(rows)),
             of="options",
         ),
+        RowTable(
+            "The codecs",
+            [text("codec", "codec"), Column("bits per value", "bits"), Column("error", "error")],
+            "error: ‖Q(v) − v‖² / ‖v‖², of the gradient that codecs were measured on, as are the bits.",
+            rows=lambda rows: list({text_in(row, "codec"): row for row in rows if row.get("error")}.values()),
+            of="options",
+        ),
         RowTable("All options", OPTION_COLUMNS, rows=_of_one, of="options", folded=True),
     ],
     all_rows=False,
