@@ -161,11 +161,11 @@ def test_several_models_in_one_process(pool):
         assert all(torch.equal(ranks[0][i], other[i]) for other in ranks)
 
 
-def with_scaler(group, broken_rank):
+def with_scaler(group, broken_rank, codec, make):
     """Scaled losses in float16 fashion; one rank's gradient overflows at step 3."""
     rank = torch.distributed.get_rank(group)
-    model = wrap(group, ErrorFeedback(Sign(bucket_size=256)))
-    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    model = wrap(group, CODECS[codec], make=make)
+    optimizer, scaler = model.optimizer, torch.amp.GradScaler("cpu", init_scale=2.0**10)
     scales = []
     for step in range(6):
         x, y = batch(rank, step)
@@ -181,8 +181,9 @@ def with_scaler(group, broken_rank):
     return weights(model), scales
 
 
-def test_a_loss_scaler_sees_every_rank_s_overflow(pool):
-    ranks = pool.run(with_scaler, 3, broken_rank=1)
+@pytest.mark.parametrize(("codec", "make"), [("ef-sign", sgd), ("dithered", sgd), ("dithered", adamw)])
+def test_a_loss_scaler_sees_every_rank_s_overflow(pool, codec, make):
+    ranks = pool.run(with_scaler, 3, broken_rank=1, codec=codec, make=make)
     assert all(torch.equal(ranks[0][0], other) for other, _ in ranks)
     assert torch.isfinite(ranks[0][0]).all()
     assert all(scales == [2.0**10] * 3 + [2.0**9] * 3 for _, scales in ranks)

@@ -117,12 +117,12 @@ def through_distributed_checkpoint(group, folder):
     import torch.distributed.checkpoint as dcp
 
     rank = torch.distributed.get_rank(group)
-    model = wrap(group, CODECS["ef-sign"])
+    model = wrap(group, CODECS["ef-sign"], metric="tensor")
     train(model, sgd(model), range(3), rank)
     saved = laconic.state_dict(model)
     dcp.save({f"laconic.{rank}": saved}, checkpoint_id=folder, process_group=group)
 
-    fresh = wrap(group, CODECS["ef-sign"])
+    fresh = wrap(group, CODECS["ef-sign"], metric="tensor")
     state = {f"laconic.{rank}": laconic.state_dict(fresh)}
     dcp.load(state, checkpoint_id=folder, process_group=group)
     laconic.load_state_dict(fresh, state[f"laconic.{rank}"])
@@ -136,6 +136,8 @@ def test_distributed_checkpoint_keeps_every_rank_s_memory(pool, tmp_path):
         assert int(loaded_again["step"]) == 3
         assert int(loaded_again["rank"]) == int(saved["rank"])
         assert all(torch.equal(loaded_again["memory"][name], memory) for name, memory in saved["memory"].items())
+        assert saved["metric"]["0.weight"] > 0
+        assert torch.equal(loaded_again["metric"]["0.weight"], saved["metric"]["0.weight"])
     first, second = (saved["memory"]["0.weight"] for saved, _ in ranks)
     assert not torch.equal(first, second)
 

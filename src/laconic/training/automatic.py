@@ -39,9 +39,7 @@ DEFAULTS: dict[str, tuple[Quantizer, str]] = {
 
 def default_codec(metric: str, device: torch.device) -> tuple[Quantizer, str]:
     """The default for gradients in this metric on this device, and the reason."""
-    quantizer, reason = DEFAULTS[metric if device.type == "cpu" else "gpu"]
-    log.info("no codec was given: %r; %s", quantizer, reason)
-    return quantizer, reason
+    return DEFAULTS[metric if device.type == "cpu" else "gpu"]
 
 
 def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) -> tuple[Codec, Exchange, Plan]:

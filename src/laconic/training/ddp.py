@@ -14,7 +14,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
 from laconic.quantizers import Quantizer
-from laconic.training.automatic import choose, default_codec
+from laconic.training.automatic import choose, default_codec, log
 from laconic.training.compressor import Compressor
 from laconic.training.fsdp import compress_sharded
 from laconic.training.fsdp_units import is_sharded
@@ -73,17 +73,19 @@ def compress(
     parameters = _averaged(model) if isinstance(model, DistributedDataParallel) else list(model.named_parameters())
     optimizer, device = unwrapped(optimizer), parameters[0][1].device
     kind, _ = metric_kind(metric, optimizer)
-    codec, reason = default_codec(kind, device) if codec is None else (codec, "asked for")
+    chosen, reason = default_codec(kind, device) if codec is None else (codec, "asked for")
     if isinstance(model, DistributedDataParallel):
         _leave_out(replica_codec=replica_codec)
-        compressor = _compress_ddp(model, parameters, codec, exchange, policy, seed, error_every, timeout)
+        compressor = _compress_ddp(model, parameters, chosen, exchange, policy, seed, error_every, timeout)
         compressor.metric = metric_for(metric, optimizer, dict(parameters), compressor.codec)
     else:
         needless = kind == "none" or (kind == "model" and metric == "auto")
         _leave_out(timeout=timeout, optimizer=None if needless else optimizer or metric)
-        compressor = compress_sharded(model, codec, replica_codec, exchange, policy, seed, error_every)
+        compressor = compress_sharded(model, chosen, replica_codec, exchange, policy, seed, error_every)
         compressor.metric = SquaredError("ranks share no second moments of a sharded model")
     compressor.reason = reason if compressor.plan is None else compressor.plan.verdict()
+    if codec is None and compressor.comm.rank == 0:
+        log.info("no codec was given: %r; %s", chosen, reason)
     _compressors[model] = compressor
     return compressor
 

@@ -35,10 +35,11 @@ def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bo
 def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: Number, least: Number, inverse: bool) -> None:
     """values *= √max(factor · squares, least), or values /= the same, each operation rounded to float32.
 
-    `values` (n,) float32 is changed in place, `squares` (n,) float32; the numbers may lie on a GPU. The root is taken
-    in float64, since torch's in float32 is not always the nearest.
+    `values` (n,) float32 is changed in place, `squares` (n,) float32; the numbers may lie on a GPU. On the CPU the root
+    is taken in float64, since torch's in float32 is not always the nearest.
     """
-    root = (squares * factor).clamp(min=least).double().sqrt().float()
+    root = (squares * factor).clamp_(min=least)
+    root = root.double().sqrt().float() if root.is_cpu else root.sqrt_()
     if inverse:
         values.div_(root)
     else:
@@ -47,8 +48,8 @@ def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: Number, l
 
 def total(values: torch.Tensor, squared: bool) -> torch.Tensor:
     """Σx or Σx² of float32 values (n,), a float64 number on their device."""
-    wide = values.double()
-    return (wide.square() if squared else wide).sum()
+    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
+    return norm.square() if squared else values.sum(dtype=torch.float64)
 
 
 def unpack_dequantize(

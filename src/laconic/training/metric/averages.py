@@ -23,9 +23,13 @@ class TensorScale(Metric):
     """m = the root mean square of the parameter's last averaged gradient, one number per parameter.
 
     So each parameter's error is relative to its own gradient. At the first step everything goes in float32.
+
+    parameters  of the model, by name
+    squares     mean square of the last averaged gradient, by name
     """
 
     name: ClassVar[str] = "tensor"
+    parameters: Mapping[str, torch.Tensor]
     squares: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def scale(self, group: Group) -> Scale | None:
@@ -45,10 +49,11 @@ class TensorScale(Metric):
         return {name: float(value) for name, value in self.squares.items()}
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {name: value.clone() for name, value in self.squares.items()}
+        """The mean squares; NaN where there is none yet, so that a state has the same entries at every step."""
+        return {name: self.squares.get(name, torch.tensor(torch.nan)).clone() for name in self.parameters}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        self.squares = {name: value.clone() for name, value in state.items()}
+        self.squares = {name: value.clone() for name, value in state.items() if not value.isnan()}
 
 
 @dataclass(slots=True)
@@ -57,12 +62,9 @@ class ModelScale(TensorScale):
 
     So all coordinates have the same error, which takes the fewest bits for a sum of squares. The mean squares are those
     of the last averaged gradients; until there are some, and beyond `MOST_ERROR`, groups do not differ.
-
-    parameters  of the model, by name
     """
 
     name: ClassVar[str] = "model"
-    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict)
     _overall: float | None = None
 
     def scale(self, group: Group) -> Scale:

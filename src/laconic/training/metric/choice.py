@@ -51,8 +51,8 @@ def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Te
     if kind == "second moment":
         return SecondMoment(reason, cast(optim.Optimizer, optimizer), parameters)
     if kind == "tensor":
-        return TensorScale(reason)
-    return ModelScale(reason, parameters=parameters) if kind == "model" and one_step else SquaredError(reason)
+        return TensorScale(reason, parameters)
+    return ModelScale(reason, parameters) if kind == "model" and one_step else SquaredError(reason)
 
 
 def unwrapped(optimizer: Any) -> optim.Optimizer | None:
