@@ -64,20 +64,25 @@ def test_verdicts(value, verdict):
 
 def test_goals_are_those_of_the_rate():
     one = Spread(4.0, 3.9, 4.1)
-    row = ExchangeRow("nuqsgd-4 scatter_reduce", "", "", 1, 4, "1000mbit", one, one, one, 1, 0.0, None, 0, 0, 0)
+    timed = {"ranks": 4, "seconds": one, "speedup_over_fp32": one, "speedup_over_bf16": one, "n": 1}
+    row = ExchangeRow(
+        **timed, contender="nuqsgd-4 scatter_reduce", rate="1000mbit", exchange="", codec="", bytes_sent=1, nmse=0.0,
+        bound=None, encode_seconds=0, decode_seconds=0,
+    )  # fmt: skip
     assert floors("exchange", row) == [(3.5, "floor"), (1.9, "aim")]
     assert verdicts("exchange", replace(row, rate=None)) == ["aim"]
     assert verdicts("exchange", replace(row, rate="5mbit")) == []
     assert verdicts("exchange") == []
-    ddp = DDPRow("nuqsgd-4", "", 1, 4, "1gbit", 9, one, one, one, loss=1.03, loss_over_fp32=1.03)
+    ddp = DDPRow(**timed, contender="nuqsgd-4", rate="1gbit", config="", n_steps=9, loss=1.03, loss_over_fp32=1.03)
     assert verdicts("ddp", ddp) == ["aim", "aim", "missed"]
 
 
 def test_goals_of_models_are_those_of_their_problem():
     fast = Spread(7.0, 6.5, 7.5)
     row = GLMRow(
-        "susy", "bernoulli", 100, 18, "ca_sgd C s=4", "ca_sgd", "C", 4, 8, 4, None, 48, ONE, fast, fast, 0.1, 0.0, 0.25,
-        112.0, 0.5, 0.002, 0.001,
+        problem="susy", family="bernoulli", n_rows=100, n_features=18, contender="ca_sgd C s=4", solver="ca_sgd",
+        recipe="C", s=4, batch_size=8, ranks=4, n_iterations=48, seconds=ONE, speedup_over_fp32=fast,
+        speedup_over_bf16=fast, cpu_seconds=0.1, messages=0.25, loss=0.5, loss_gap=0.002, difference=0.001,
     )  # fmt: skip
     assert floors("glm", row) == [(5.1, "floor"), (0.5, "floor")]
     epsilon = replace(row, problem="epsilon", speedup_over_fp32=Spread(16, 15, 17), loss_gap=0.01)

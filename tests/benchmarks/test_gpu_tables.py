@@ -11,7 +11,7 @@ from laconic.measure.environment import Environment
 from laconic.report import show, terminal
 
 HERE = Environment(
-    "x86", 8, 8, "Linux x86_64", "NVIDIA H200", "13.0", "3.12.3", "2.11.0", "3.6.0", "0.66", "2.4", "1.0", "a" * 40,
+    "x86", 8, 8, "Linux x86_64", "NVIDIA H200", 1, "13.0", "3.12.3", "2.11.0", "3.6.0", "0.66", "2.4", "1.0", "a" * 40,
     "2026-01-01T00:00:00+00:00",
 )  # fmt: skip
 HALF = Spread(0.5, 0.4, 0.6)
@@ -34,6 +34,6 @@ def test_tables(suite, row, words, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     show(terminal(suite, document(suite, [row], HERE, **goals_of_rows(suite, [row]))))
     out = capsys.readouterr().out
-    assert "gpu: NVIDIA H200; cuda: 13.0; python: 3.12.3" in " ".join(out.split())
+    assert "gpu: NVIDIA H200; n gpus: 1; cuda: 13.0; python: 3.12.3" in " ".join(out.split())
     for word in [*words, "Goals"]:
         assert word in out

@@ -13,8 +13,9 @@ from laconic.measure.environment import Environment
 
 ONE = Spread(1.0, 1.0, 1.0)
 ROW = GLMRow(
-    "poisson-synth", "poisson", 100, 18, "ca_sgd C s=4", "ca_sgd", "C", 4, 8, 4, None, 48, ONE, ONE, ONE, 0.1, 0.0,
-    0.25, 112.0, 0.5, 0.002, 0.001,
+    problem="poisson-synth", family="poisson", n_rows=100, n_features=18, contender="ca_sgd C s=4", solver="ca_sgd",
+    recipe="C", s=4, batch_size=8, ranks=4, n_iterations=48, seconds=ONE, speedup_over_fp32=ONE, speedup_over_bf16=ONE,
+    cpu_seconds=0.1, messages=0.25, loss=0.5, loss_gap=0.002, difference=0.001,
 )  # fmt: skip
 
 

@@ -11,19 +11,20 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.protocol import Spread, WrongResult, speedup
+from laconic.bench.protocol import WrongResult
 from laconic.bench.ranks import (
+    RankRow,
     check_replicas,
     choose,
     device_option,
     digest,
     noise,
     on_ranks,
+    rank_fields,
     ranks_option,
     rate_option,
     resolve_network,
     scheme_of,
-    slowest,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, perceptron_width
@@ -95,35 +96,22 @@ class DDPOptions:
         return Trial(self.problem, perceptron_width(self.size), self.batch_size, self.repeats, device=device)
 
 
-@dataclass(frozen=True, slots=True)
-class DDPRow:
-    """One contender.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDPRow(RankRow):
+    """One contender; seconds, bytes and losses are those of a step, forward to update.
 
-    seconds               of one step, forward to update: the slowest rank's
-    speedup_over_fp32     seconds of a step of DDP as it is over its own, step by step
-    speedup_over_bf16     the same for DDP with PyTorch's bf16 hook
-    n_seeds               how many trials these are the seconds of; the rest are means
-    loss                  on the training set after all steps
-    loss_over_fp32        that over the loss of DDP as it is: 1.02 is 2 % worse
-    bytes_sent            per step, by the rank that sends most; None where laconic did not send
-    encode_seconds, wire_seconds, decode_seconds  per step, summed over groups, of the slowest rank; groups overlap
+    n_seeds         how many trials these are the seconds of; the rest are means
+    loss            on the training set after all steps
+    loss_over_fp32  that over the loss of DDP as it is: 1.02 is 2 % worse
+    encode_seconds, wire_seconds, decode_seconds  summed over groups, of the slowest rank; groups overlap
     """
 
-    contender: str
     config: str
     n: int
-    ranks: int
-    rate: str | None
-    device: str | None
     n_steps: int
-    seconds: Spread
-    speedup_over_fp32: Spread
-    speedup_over_bf16: Spread
     loss: float
     loss_over_fp32: float
-    bytes_sent: float | None = None
     encode_seconds: float | None = None
-    wire_seconds: float | None = None
     decode_seconds: float | None = None
     n_seeds: int = 1
 
@@ -136,41 +124,26 @@ def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPR
     if results is None:
         return None
     check_replicas(results)
-    logs = {label: [result[label] for result in results] for label in chosen}
-    rounds = {label: slowest(ranks) for label, ranks in logs.items()}
-    losses = {label: fmean(rank["loss"] for rank in ranks) for label, ranks in logs.items()}
-    rows = [_row(label, options, logs[label], rounds, losses) for label in chosen]
+    found = rank_fields(results, options, BASELINES)
+    losses = {label: fmean(rank["loss"] for rank in ranks) for label, (ranks, _) in found.items()}
+    rows = [
+        DDPRow(
+            **common,
+            config=HOOKS.get(label) or f"laconic {label}",
+            n=ranks[0]["n_parameters"],
+            n_steps=options.trial.n_steps,
+            loss=losses[label],
+            loss_over_fp32=losses[label] / losses[BASELINES[0]],
+            n_seeds=options.seeds,
+        )
+        for label, (ranks, common) in found.items()
+    ]
     for row in rows:
         if row.contender != "nothing" and not row.loss_over_fp32 < DIVERGED:
             raise WrongResult(
                 f"{row.contender}: the loss is {row.loss:.4g}, {row.loss_over_fp32:.3g} times that of fp32"
             )
     return rows
-
-
-def _row(
-    label: str,
-    options: DDPOptions,
-    ranks: Sequence[dict[str, Any]],
-    rounds: dict[str, list[float]],
-    losses: dict[str, float],
-) -> DDPRow:
-    return DDPRow(
-        contender=label,
-        config=HOOKS.get(label) or f"laconic {label}",
-        n=ranks[0]["n_parameters"],
-        ranks=len(ranks),
-        rate=options.rate,
-        device=options.device,
-        n_steps=options.trial.n_steps,
-        seconds=Spread.of(rounds[label]),
-        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
-        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),
-        loss=losses[label],
-        loss_over_fp32=losses[label] / losses[BASELINES[0]],
-        n_seeds=options.seeds,
-        **{key: max(rank[key] for rank in ranks) for key in ("bytes_sent", *PHASES) if key in ranks[0]},
-    )
 
 
 def ddp_on_rank(

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from laconic.bench.protocol import ROUNDOFF, Spread, WrongResult, speedup
+from laconic.bench.protocol import ROUNDOFF, WrongResult
 from laconic.bench.ranks import (
+    RankRow,
     barrier,
     check_replicas,
     choose,
@@ -19,11 +20,11 @@ from laconic.bench.ranks import (
     finish,
     noise,
     on_ranks,
+    rank_fields,
     ranks_option,
     rate_option,
     resolve_network,
     scheme_of,
-    slowest,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.survey import BITS
@@ -105,34 +106,22 @@ class ExchangeOptions:
         return self.repeats + 1
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRow(RankRow):
     """One contender.
 
-    seconds               of one exchange, encoding and decoding included: the slowest rank's
-    speedup_over_fp32     seconds of the fp32 all-reduce over its own, round by round
-    speedup_over_bf16     the same for the bf16 all-reduce
-    bytes_sent            by the rank that sends most
-    nmse                  ‖result − mean‖² over the mean of the ranks' ‖v‖²
-    bound                 of that, where there is one
+    nmse   ‖result − mean‖² over the mean of the ranks' ‖v‖²
+    bound  of that, where there is one
     encode_seconds, wire_seconds, decode_seconds  summed over pieces, medians, of the slowest rank; pieces overlap
     """
 
-    contender: str
     exchange: str
     codec: str
     n: int
-    ranks: int
-    rate: str | None
-    device: str | None
-    seconds: Spread
-    speedup_over_fp32: Spread
-    speedup_over_bf16: Spread
     bytes_sent: int
     nmse: float
     bound: float | None
     encode_seconds: float
-    wire_seconds: float
     decode_seconds: float
 
     @property
@@ -152,9 +141,7 @@ def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) ->
     if results is None:
         return None
     check_replicas(results)
-    logs = {label: [result[label] for result in results] for label in chosen}
-    rounds = {label: slowest(ranks) for label, ranks in logs.items()}
-    return [_row(label, options, ranks, rounds) for label, ranks in logs.items()]
+    return [_row(options, ranks, common) for ranks, common in rank_fields(results, options, BASELINES).values()]
 
 
 def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
@@ -171,30 +158,20 @@ def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
     return (steps * first) ** 2
 
 
-def _row(
-    label: str, options: ExchangeOptions, ranks: Sequence[dict[str, Any]], rounds: dict[str, list[float]]
-) -> ExchangeRow:
-    size, n, one = len(ranks), options.size, CONTENDERS[label]
-    codec = make_codec(one.codec, options.bucket_size)
-    exchange = by_name(one.exchange, codec, size)
+def _row(options: ExchangeOptions, ranks: Sequence[dict[str, Any]], common: dict[str, Any]) -> ExchangeRow:
+    size, n, label = len(ranks), options.size, common["contender"]
+    codec = make_codec(CONTENDERS[label].codec, options.bucket_size)
+    exchange = by_name(CONTENDERS[label].exchange, codec, size)
     nmse, bound = float(ranks[0]["nmse"]), error_bound(exchange, codec, n, size)
     if not nmse <= bound * (1 + ROUNDOFF) + 1e-12:
         raise WrongResult(f"{label}: the error is {nmse:.4g} of ‖v‖², above {bound:.4g}")
-    most = {key: max(rank[key] for rank in ranks) for key in ("bytes_sent", *PHASES)}
     return ExchangeRow(
-        contender=label,
+        **common,
         exchange=repr(exchange),
         codec=f"{codec.quantizer!r}, {codec.coder!r}",
         n=n,
-        ranks=size,
-        rate=options.rate,
-        device=options.device,
-        seconds=Spread.of(rounds[label]),
-        speedup_over_fp32=speedup(rounds[BASELINES[0]], rounds[label]),
-        speedup_over_bf16=speedup(rounds[BASELINES[1]], rounds[label]),
         nmse=nmse,
         bound=None if math.isinf(bound) else bound,
-        **most,
     )
 
 

@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
-from laconic.bench.protocol import WrongResult
+from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
@@ -138,6 +139,62 @@ def slowest(ranks: Sequence[Mapping[str, Any]]) -> list[float]:
     [2.0, 4.0]
     """
     return [max(turn) for turn in zip(*(rank["seconds"] for rank in ranks), strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """What rows of every suite on ranks say of a contender.
+
+    seconds            of one exchange, step or iteration: the slowest rank's
+    speedup_over_fp32  seconds of the float32 baseline over its own, round by round
+    speedup_over_bf16  the same for the bfloat16 baseline
+    bytes_sent         by the rank that sends most; None where laconic did not send
+    wire_seconds       waiting for other ranks: the rank that waits most
+    rate, device       of the links, and of ranks with GPUs; None for loopback and for the CPU
+    """
+
+    contender: str
+    ranks: int
+    rate: str | None = None
+    device: str | None = None
+    seconds: Spread
+    speedup_over_fp32: Spread
+    speedup_over_bf16: Spread
+    bytes_sent: float | None = None
+    wire_seconds: float | None = None
+
+
+MOST = ("bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
+"""What counts is the rank's that has most of it."""
+
+
+def rank_fields(
+    results: Sequence[Mapping[str, Any]], options: Any, baselines: Sequence[str]
+) -> dict[str, tuple[list[Any], dict[str, Any]]]:
+    """By contender, what each rank says of it, and the fields of its `RankRow`.
+
+    results    of each rank: by contender, the seconds of its rounds and whatever else
+    options    of the suite, with ranks, rate and device
+    baselines  the contenders in float32 and in bfloat16
+    """
+    said = {label: [result[label] for result in results] for label in results[0]}
+    rounds = {label: slowest(ranks) for label, ranks in said.items()}
+    where = {"ranks": len(results), "rate": options.rate, "device": options.device}
+    fp32, bf16 = (rounds[label] for label in baselines)
+    return {
+        label: (
+            ranks,
+            {
+                "contender": label,
+                **where,
+                "seconds": Spread.of(rounds[label]),
+                "speedup_over_fp32": speedup(fp32, rounds[label]),
+                "speedup_over_bf16": speedup(bf16, rounds[label]),
+                **{key: max(rank[key] for rank in ranks) for key in MOST if key in ranks[0]},
+            },
+        )
+        for label, ranks in said.items()
+    }
 
 
 def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:

@@ -128,7 +128,7 @@ def contenders(recipes: Sequence[str], s: Sequence[int]) -> list[Contender]:
 
 
 @dataclass(slots=True)
-class GLMRun:
+class GLMRun(SolverRun):
     """A contender at work, and what is measured of it.
 
     seconds, cpu_seconds  of an iteration, round by round
@@ -137,32 +137,25 @@ class GLMRun:
     checked               see `distance`, after the first round
     """
 
-    solver: SolverRun
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     total: float = 0.0
     checked: tuple[float, float] = (0.0, 0.0)
 
-    @property
-    def state(self) -> State:
-        """The solver's."""
-        return self.solver.state
-
     def run(self, rows: np.ndarray) -> None:
         """Go on with batches of these rows, timed."""
-        of = self.solver
-        n = len(rows) // of.settings.sampling.batch_size
-        of.state.batch = 0
+        n = len(rows) // self.settings.sampling.batch_size
+        self.state.batch = 0
         began, cpu = time.perf_counter(), time.process_time()
-        self.total += of.advance(segment(of.problem, of.settings, of.state, rows, n))
+        self.total += self.advance(segment(self.problem, self.settings, self.state, rows, n))
         self.seconds.append((time.perf_counter() - began) / n)
         self.cpu_seconds.append((time.process_time() - cpu) / n)
-        of.state.iteration += n
+        self.state.iteration += n
 
     def result(self) -> dict[str, Any]:
         """As JSON values. The digest is of the intercept and the losses, which depend on every sum over ranks."""
-        n, wire = self.state.iteration, self.solver.wire
+        n, wire = self.state.iteration, self.wire
         bits = self.state.intercept.double().cpu().numpy().tobytes() + np.float64(self.total).tobytes()
         return {
             "digest": hashlib.blake2b(bits, digest_size=16).hexdigest(),
@@ -181,7 +174,7 @@ def new_runs(problem: Problem, comm: Communicator, everyone: Sequence[Contender]
     """Every contender at its start, with the step size that suits this problem."""
     eta0 = auto_eta0(problem, everyone[0].settings(1.0, batch_size, SEED), comm)
     copies = Copies(problem)
-    return {one.label: GLMRun(SolverRun.of(one, copies, batch_size, comm, eta0, SEED)) for one in everyone}
+    return {one.label: GLMRun.of(one, copies, batch_size, comm, eta0, SEED) for one in everyone}
 
 
 def run_round(runs: Mapping[str, GLMRun], rows: np.ndarray, comm: Communicator) -> None:
@@ -200,7 +193,7 @@ def compare_with_sgd(runs: Mapping[str, GLMRun], rank: int) -> None:
 def add_losses(runs: Mapping[str, GLMRun], problem: Problem, comm: Communicator) -> None:
     """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
     for run in runs.values():
-        run.losses.append(objective(problem, run.solver.settings, run.state, comm))
+        run.losses.append(objective(problem, run.settings, run.state, comm))
 
 
 def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:

@@ -8,8 +8,17 @@ from statistics import mean
 from typing import Any
 
 from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
-from laconic.bench.protocol import Spread, WrongResult, speedup
-from laconic.bench.ranks import device_option, noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
+from laconic.bench.protocol import WrongResult
+from laconic.bench.ranks import (
+    RankRow,
+    device_option,
+    noise,
+    on_ranks,
+    rank_fields,
+    ranks_option,
+    rate_option,
+    resolve_network,
+)
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES
 from laconic.errors import InvalidOption, Option
@@ -129,46 +138,31 @@ class GLMOptions:
         return {**values, "data": self.data and self.data.name, "problems": [given.name for given in self.problems]}
 
 
-@dataclass(frozen=True, slots=True)
-class GLMRow:
-    """One contender on one problem.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GLMRow(RankRow):
+    """One contender on one problem; seconds, messages and bytes are those of an iteration.
 
-    seconds            of one iteration: the slowest rank's
-    speedup_over_fp32  seconds of SGD in float32 over its own, round by round
-    speedup_over_bf16  the same for SGD with bfloat16 data and margins
-    cpu_seconds        of one iteration of a rank, all threads; other work on the machine changes it least
-    wire_seconds       of one iteration, waiting for other ranks: the rank that waits most
-    messages           sums over ranks, per iteration
-    bytes_sent         per iteration, by a rank
-    loss               half the mean deviance, penalty included, after all iterations; None without messages
-    loss_gap           that over the loss of SGD in float32 on the same batches, minus 1
-    difference         ‖x − x'‖ / ‖x'‖ from the iterate x' of SGD in float32, after the first round
-    device             the GPU that it ran on
+    cpu_seconds  of a rank, all threads; other work on the machine changes it least
+    messages     sums over ranks
+    loss         half the mean deviance, penalty included, after all iterations; None without messages
+    loss_gap     that over the loss of SGD in float32 on the same batches, minus 1
+    difference   ‖x − x'‖ / ‖x'‖ from the iterate x' of SGD in float32, after the first round
     """
 
     problem: str
     family: str
     n_rows: int
     n_features: int
-    contender: str
     solver: str
     recipe: str
     s: int
     batch_size: int
-    ranks: int
-    rate: str | None
     n_iterations: int
-    seconds: Spread
-    speedup_over_fp32: Spread
-    speedup_over_bf16: Spread
     cpu_seconds: float
-    wire_seconds: float
     messages: float
-    bytes_sent: float
     loss: float | None
     loss_gap: float | None
     difference: float | None
-    device: str | None = None
 
     @property
     def is_floor(self) -> bool:
@@ -218,38 +212,25 @@ def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> floa
 
 
 def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) -> list[GLMRow]:
-    about = results[0][problem]
-    runs = {c.label: [result[problem]["runs"][c.label] for result in results] for c in options.contenders}
-    rounds = {label: slowest(ranks) for label, ranks in runs.items()}
-    base = runs[FP32][0]["losses"][-1]
+    about = {key: results[0][problem][key] for key in ("family", "n_rows", "n_features")}
+    found = rank_fields([result[problem]["runs"] for result in results], options, (FP32, BF16))
+    base = found[FP32][0][0]["losses"][-1]
 
     def row(contender: Contender) -> GLMRow:
-        ranks, seconds = runs[contender.label], rounds[contender.label]
+        ranks, common = found[contender.label]
         silent, loss = contender.silent, ranks[0]["losses"][-1]
         return GLMRow(
+            **about,
+            **common | ({"bytes_sent": 0.0} if silent else {}),
+            **{name: getattr(contender, name) for name in ("solver", "recipe", "s")},
             problem=problem,
-            family=about["family"],
-            n_rows=about["n_rows"],
-            n_features=about["n_features"],
-            contender=contender.label,
-            solver=contender.solver,
-            recipe=contender.recipe,
-            s=contender.s,
             batch_size=options.batch_size,
-            ranks=len(results),
-            rate=options.rate,
             n_iterations=ranks[0]["n_iterations"],
-            seconds=Spread.of(seconds),
-            speedup_over_fp32=speedup(rounds[FP32], seconds),
-            speedup_over_bf16=speedup(rounds[BF16], seconds),
             cpu_seconds=mean(mean(run["cpu_seconds"]) for run in ranks),
-            wire_seconds=max(run["wire_seconds"] for run in ranks),
             messages=0.0 if silent else ranks[0]["messages"],
-            bytes_sent=0.0 if silent else max(run["bytes_sent"] for run in ranks),
             loss=None if silent else loss,
             loss_gap=None if silent else loss / base - 1,
             difference=None if silent else check_iterates(contender, ranks),
-            device=options.device,
         )
 
     return [row(contender) for contender in options.contenders]
