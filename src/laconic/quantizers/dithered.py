@@ -106,15 +106,15 @@ class Dithered(Quantizer):
         Zero where all values of a bucket are, not finite where one of them is not.
         """
         n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v)
-        shape = shape_of(moments)
-        cells = self.bucket_size // CELL
-        buckets = [part for part in torch.split(moments, cells, 1) if part.numel()]
+        shape, n_cells = shape_of(moments), moments.shape[1]
+        cells = min(self.bucket_size // CELL, max(n_cells, 1))
         if self.bits is None:
-            counts = torch.full((len(buckets),), float(self.bucket_size), dtype=torch.float64, device=v.device)
-            counts[-1:] = n - (len(buckets) - 1) * self.bucket_size
-            squares = torch.stack([part[1].sum() for part in buckets]) if buckets else counts
+            squares = torch.nn.functional.pad(moments[1], (0, -n_cells % cells)).view(-1, cells).sum(1)
+            counts = torch.full_like(squares, self.bucket_size)
+            counts[-1:] = n - (squares.numel() - 1) * self.bucket_size
             steps = (12 * float(self.error or 0) * squares / counts).sqrt()
         else:
+            buckets = [part for part in torch.split(moments, cells, 1) if part.numel()]
             steps = torch.stack([step_for_bits(part, self.bits, shape) for part in buckets] or [moments.new_zeros(())])
             steps = steps[: len(buckets)]
         return torch.where(steps > 0, steps.clamp(min=SMALLEST), steps).float(), shape
