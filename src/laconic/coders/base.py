@@ -59,6 +59,10 @@ class SymbolCoder(Coder):
     def decode(self, data: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
         """The inverse of `encode`, or `CorruptPayload`."""
 
+    def _require_alphabet(self, symbols: torch.Tensor, bits: int) -> None:
+        if symbols.numel() and int(symbols.max()) >= 2**bits:
+            raise ValueError(f"expected symbols of {bits} bits, below {2**bits}; got {int(symbols.max())}")
+
     def _require_size(self, data: torch.Tensor, n_bytes: int) -> None:
         if data.numel() != n_bytes:
             raise CorruptPayload(f"{self.name}: expected {n_bytes} bytes of symbols, got {data.numel()}")

@@ -46,8 +46,8 @@ class FixedWidth(SymbolCoder):
         if shape.bits in _WORDS:
             return symbols.contiguous().view(torch.uint8)
         self.max_bytes(shape)  # or it says which widths there are
-        if shape.bits < 8 and symbols.numel() and int(symbols.max()) >= 2**shape.bits:
-            raise ValueError(f"expected symbols of {shape.bits} bits, below {2**shape.bits}; got {int(symbols.max())}")
+        if shape.bits < 8:
+            self._require_alphabet(symbols, shape.bits)
         return backend.pack(symbols, shape.bits, shape.bucket_size)
 
     def decode(self, data: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:

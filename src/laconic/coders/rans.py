@@ -54,11 +54,13 @@ class RANS(BlockCoder):
         return shape.n * shape.bits + n_bytes + filling + 32 * N_STATES * n_blocks(n_bytes)
 
     def _encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> tuple[torch.Tensor, Blocks]:
-        width, counts = _digit_bits(shape.bits), backend.histogram(symbols, shape.bits)
-        if shape.n * width % 8:
-            counts[0] = counts[0].clamp(min=1)  # zeros fill up the last byte
-        frequencies = allocate(counts, TOTAL)
+        self._require_alphabet(symbols, shape.bits)
+        width = _digit_bits(shape.bits)
         data = symbols if width == 8 else backend.pack(symbols, width, BUCKET)
+        counts = _digit_counts(backend.histogram(data, 8).cpu(), width)[: 2**shape.bits]
+        filling = data.numel() * (8 // width) - shape.n  # zeros in the last byte
+        counts[0] = (counts[0] - filling).clamp(min=int(filling > 0))
+        frequencies = allocate(counts, TOTAL)
         blocks = backend.rans_encode(data, byte_frequencies(frequencies, width))
         return frequencies.to(torch.int16).view(torch.uint8), blocks
 
@@ -81,6 +83,18 @@ class RANS(BlockCoder):
 def _digit_bits(bits: int) -> int:
     """Bits that a symbol takes in a byte: the next of 1, 2, 4 and 8."""
     return next(width for width in (1, 2, 4, 8) if bits <= width)
+
+
+def _digit_counts(counts: torch.Tensor, width: int) -> torch.Tensor:
+    """(2**width,): how often each symbol occurs in bytes that occur so often.
+
+    >>> _digit_counts(torch.tensor([2, 0, 0, 0] + 252 * [0]), 4)[:2].tolist()
+    [4, 0]
+    """
+    byte, found = torch.arange(256), torch.zeros(1 << width, dtype=counts.dtype)
+    for shift in range(0, 8, width):
+        found.index_add_(0, byte >> shift & (1 << width) - 1, counts)
+    return found
 
 
 def byte_frequencies(frequencies: torch.Tensor, width: int) -> torch.Tensor:
