@@ -2,7 +2,6 @@
 
 from laconic.report import documents as documents
 from laconic.report.blocks import Axis, Bar, Cell
-from laconic.report.markdown import markdown
 from laconic.report.presentation import (
     AllRows,
     BarChart,
@@ -19,7 +18,7 @@ from laconic.report.presentation import (
 )
 from laconic.report.runs import NotARun, Run, presentations, read_run, read_runs, register, registered, report, sections
 from laconic.report.svg import bars, text_bar
-from laconic.report.terminal import show, terminal
+from laconic.report.terminal import markdown, show, terminal
 from laconic.report.values import Row
 
 __all__ = [

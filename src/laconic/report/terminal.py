@@ -1,4 +1,4 @@
-"""Blocks to text and tables for a terminal. Charts and folded tables are for pages."""
+"""Blocks to text and tables, for a terminal and as Markdown. Charts and folded tables are for pages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
@@ -108,3 +108,33 @@ def _cells(one: Cells) -> Sequence[Sequence[str]]:
     return [
         [SIGNS.get(c.mark, "") + (c.shown if i == first else c.text) for i, c in enumerate(row)] for row in one.rows
     ]
+
+
+def markdown(blocks: Sequence[Block], level: int = 0) -> str:
+    """Tables and sentences of some blocks; charts and folded tables are left out.
+
+    level  of headings with the tables' titles; 0 for none
+
+    >>> from laconic.report import Cell
+    >>> print(markdown([Cells("t", ["who", "ms"], [[Cell("a|b"), Cell("2.0", 2.0, spread="1–3")]])]))
+    | who | ms (20–80 %) |
+    | --- | ---: |
+    | a\\|b | 2.0 (1–3) |
+    """
+    parts: list[str] = []
+    for block in blocks:
+        if isinstance(block, Words):
+            parts.append("\n".join(f"- {line}" if block.listed else line for line in block.lines))
+        elif isinstance(block, Cells) and not block.folded:
+            parts += [f"{'#' * level} {block.title}"] if level else []
+            parts.append(_markdown_table(block))
+            parts += [block.note] if block.note else []
+    return "\n\n".join(parts)
+
+
+def _markdown_table(one: Cells) -> str:
+    """A table; columns of numbers are set to the right."""
+    numeric = one.numeric()
+    lines = [one.spread_headings(), ["---:" if n else "---" for n in numeric]]
+    lines += [[cell.shown.replace("|", "\\|").replace("\n", " ") for cell in row] for row in one.rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
