@@ -18,8 +18,8 @@ from laconic.data import SHAPES
 from laconic.data.synthetic import ProblemShape
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import DenseColumns, Problem, Sampling, auto_eta0, begin, recipe
-from laconic.glm.families import family_named
+from laconic.glm import DenseColumns, FitOptions, Problem, auto_eta0, begin, recipe
+from laconic.glm.families import FAMILIES
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
@@ -136,9 +136,9 @@ class Ours:
     def run(self, rows: torch.Tensor) -> None:
         """As `Rival.run`."""
         of = self.solver
-        n = len(rows) // of.settings.sampling.batch_size
+        n = len(rows) // of.options.batch_size
         of.state.batch = 0
-        of.advance(segment(of.problem, of.settings, of.state, rows.cpu().numpy(), n))
+        of.advance(segment(of.problem, of.options, of.state, rows.cpu().numpy(), n))
         of.state.iteration += n
 
     def point(self) -> tuple[torch.Tensor, float]:
@@ -153,7 +153,7 @@ def ours(contender: Contender, copies: Copies, batch_size: int, eta: float) -> O
 
 def loss_of(rival: Rival, problem: Problem) -> float:
     """The objective over all rows at the point where the rival stands."""
-    settings = Contender("sgd", "fp32").settings(1.0, 1, SEED)
+    settings = Contender("sgd", "fp32").options(1.0, 1, SEED)
     state = begin(problem, settings)
     x, intercept = rival.point()
     state.weights.x.copy_(x[None])
@@ -188,11 +188,11 @@ class _Bench:
         device = torch.device(options.device)
         self.problem = device_problem(name, options.scale, device, SEED)
         self.copies = Copies(self.problem)
-        settings = Contender("sgd", "fp32").settings(1.0, options.batch_size, SEED)
+        settings = Contender("sgd", "fp32").options(1.0, options.batch_size, SEED)
         self.eta = auto_eta0(self.problem, settings, Communicator())
         self.start = float(begin(self.problem, settings).intercept)
         self.n_epoch = self.problem.n_rows // options.batch_size
-        rows = first_rows(Sampling(seed=SEED), self.problem.n_rows, self.n_epoch * options.batch_size)
+        rows = first_rows(FitOptions(seed=SEED), self.problem.n_rows, self.n_epoch * options.batch_size)
         self.order = torch.from_numpy(rows).long().to(device)
         self.exact = self._exact()
 
@@ -226,7 +226,7 @@ class _Bench:
         """Whether there are fused kernels for it: not for SGD on more columns than one multiprocessor can hold."""
         from laconic.glm.solvers.device.iterations import Iterations
 
-        settings = contender.settings(self.eta, self.options.batch_size, SEED)
+        settings = contender.options(self.eta, self.options.batch_size, SEED)
         return contender.solver == "ca_sgd" or Iterations.suits(self.problem, settings, Wire(Communicator()))
 
     def _ours(self, contender: Contender) -> Ours:
@@ -293,7 +293,7 @@ class _Bench:
 
     def _exact(self) -> torch.Tensor:
         """Weights and intercept of SGD in float64 after `CHECKED` iterations."""
-        b, eta, alpha = self.options.batch_size, self.eta, Contender("sgd", "fp32").settings(1.0, 1).penalty.l2
+        b, eta, alpha = self.options.batch_size, self.eta, Contender("sgd", "fp32").options(1.0, 1).l2
         X, y = self._X(torch.float32), self.problem.y.double()
         x = torch.zeros(X.shape[1], dtype=torch.float64, device=X.device)
         c = torch.full((), self.start, dtype=torch.float64, device=X.device)
@@ -330,7 +330,7 @@ def device_problem(name: str, scale: float, device: torch.device, seed: int = 0)
     for part in (slice(first, first + step) for first in range(0, m, step)):
         X[part].normal_(0, n**-0.5, generator=generator)
         z[part] = X[part] @ coef + shape.intercept
-    return Problem(DenseColumns(X), family_named(shape.family), _targets(shape, z, generator))
+    return Problem(DenseColumns(X), FAMILIES[shape.family].of(), _targets(shape, z, generator))
 
 
 def _targets(shape: ProblemShape, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

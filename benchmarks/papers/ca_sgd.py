@@ -27,11 +27,10 @@ from laconic.bench.glm.suite import check_iterates, rank_arguments
 from laconic.bench.protocol import Spread, speedup
 from laconic.bench.ranks import noise, on_ranks, slowest
 from laconic.bench.suite import Progress, no_progress
-from laconic.data import SHAPES, BadTable
-from laconic.data.read import format_of
+from laconic.data import SHAPES, BadTable, Source
+from laconic.data.files import format_of
 from laconic.exchange import Communicator
 from laconic.glm import Problem
-from laconic.glm.source import Source
 from laconic.measure.solvers import Contender
 from laconic.options import check_names
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, speedups, text

@@ -39,7 +39,7 @@ class _Runs:
         device = torch.device(options.device)
         self.problem = on_device(given, device)
         self.copies = Copies(self.problem)
-        settings = Contender("sgd", "fp32").settings(1.0, options.batch_size, SEED)
+        settings = Contender("sgd", "fp32").options(1.0, options.batch_size, SEED)
         self.eta = auto_eta0(self.problem, settings, Communicator())
         self.start = float(begin(self.problem, settings).intercept)
         rounds = rounds_of(self.problem.n_rows, options.points - 1, options.iterations * options.batch_size)

@@ -13,11 +13,10 @@ from laconic.bench.glm.runs import Given, contenders, load
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, losses
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import document, row_fields
-from laconic.data import BadTable
+from laconic.data import BadTable, Source
 from laconic.errors import LaconicError
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Problem, SparseColumns, recipe
-from laconic.glm.source import Source
 from laconic.measure import Environment
 from laconic.measure.solvers import Contender, Copies
 from laconic.report import where

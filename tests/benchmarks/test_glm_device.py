@@ -12,7 +12,7 @@ from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
 from laconic.cli import bench as command
-from laconic.glm import Constant, Penalty, Sampling, Settings, solve
+from laconic.glm import FitOptions, solve
 from laconic.report.blocks import Words
 
 SETTLED = Spread(1e-6, 1e-6, 1e-6)
@@ -25,8 +25,8 @@ OURS = DeviceRow(
 @pytest.mark.parametrize("name", ["susy", "synth", "poisson-synth"])
 def test_a_rival_takes_the_solver_s_steps(name):
     given = device_problem(name, 200 / DEVICE_SHAPES[name].n_rows, torch.device("cpu"))
-    steps = {"sampling": Sampling("cyclic", 20), "schedule": Constant(0.1), "penalty": Penalty(1e-4)}
-    found = solve(given, Settings(solver="sgd", max_iter=1, tol=None, **steps)).state
+    steps = {"sampling": "cyclic", "batch_size": 20, "learning_rate": "constant", "eta0": 0.1}
+    found = solve(given, FitOptions(solver="sgd", recipe="fp32", max_iter=1, tol=None, **steps)).state
     start = float(given.family.start(given.y.double().mean().reshape(1)))
     rival = EagerSGD(given.columns.X, given.y, given.family.name, 20, 0.1, start)
     rival.run(torch.arange(200))

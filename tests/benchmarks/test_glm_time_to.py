@@ -29,10 +29,10 @@ def training_rows(family, m=400):
 
 @pytest.mark.parametrize("family", [Bernoulli(), Poisson()], ids=lambda family: family.name)
 def test_both_ways_to_look_at_an_objective_agree(family):
-    problem, settings = training_rows(family), Contender("sgd", "fp32").settings(0.1, 8)
+    problem, settings = training_rows(family), Contender("sgd", "fp32").options(0.1, 8)
     state = solve(problem, replace(settings, max_iter=1), state=begin(problem, settings)).state
     point = state.coef[0].double().numpy(), float(state.intercept)
-    seen = TrainingRows.of(problem, settings.penalty.alpha).objective(point)
+    seen = TrainingRows.of(problem, settings.alpha).objective(point)
     assert seen == pytest.approx(objective(problem, settings, state, Communicator()), rel=1e-5)
 
 

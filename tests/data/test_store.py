@@ -44,7 +44,7 @@ def test_a_column_block_is_a_view_of_the_map(tmp_path):
 
 
 def test_a_stream_of_many_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("laconic.data.rows.BLOCK_VALUES", 20)
+    monkeypatch.setattr("laconic.data.table.BLOCK_VALUES", 20)
     for table in TABLES.values():
         assert len(list(rows_of(table).blocks)) > 5
         assert_same(open_store(write_store(tmp_path / "a.safetensors", table, "fp32")), table)

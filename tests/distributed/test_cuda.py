@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import nccl_checks
@@ -71,7 +70,7 @@ def fit_on_gpu(group, recipe):
     import numpy as np
 
     from laconic.exchange import Communicator
-    from laconic.glm import Bernoulli, Constant, DenseColumns, Penalty, Problem, Sampling, Settings, solve
+    from laconic.glm import Bernoulli, DenseColumns, FitOptions, Problem, solve
     from laconic.glm import recipe as named
 
     comm = Communicator.over(group)
@@ -81,8 +80,8 @@ def fit_on_gpu(group, recipe):
     own = torch.from_numpy(np.array_split(np.arange(60), comm.size)[comm.rank])
     dtype = named(recipe).format("data").storage
     problem = Problem(DenseColumns(X[:, own].to("cuda", dtype)), Bernoulli(), y.cuda())
-    how = Settings(s=8, sampling=Sampling(batch_size=16), schedule=Constant(0.3), penalty=Penalty(1e-3), max_iter=2)
-    found = solve(problem, replace(how, precision=named(recipe)), comm=comm)
+    steps = {"learning_rate": "constant", "eta0": 0.3, "batch_size": 16, "max_iter": 2}
+    found = solve(problem, FitOptions(solver="ca_sgd", s=8, alpha=1e-3, recipe=recipe, **steps), comm=comm)
     return found.state.coef.cpu(), found.state.intercept.cpu(), found.ran, found.messages
 
 

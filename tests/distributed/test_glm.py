@@ -9,7 +9,7 @@ import torch
 from glm.tables import EPOCHS, TOLERANCE, Case, M, N, assert_same_iterates, assert_same_losses, fit
 from laconic import Codec, QSGDInf
 from laconic.exchange import Communicator
-from laconic.glm import Constant, Precision, State, begin, recipe, solve
+from laconic.glm import Precision, State, begin, recipe, solve
 from laconic.glm.solvers import ca_sgd
 
 SHARES = {1: [[0, N]], 2: [[0, 2, N], [0, 0, N]], 3: [[0, 1, 4, N], [0, 4, 4, N], [0, 0, 0, N]]}
@@ -32,7 +32,7 @@ def fit_columns(group, case, cuts, members, dtype):
     problem = case.problem(dtype, columns=slice(cuts[comm.rank], cuts[comm.rank + 1]))
     results = []
     for solver, s in members:
-        solution, ends = fit(problem, case.settings(solver, s, dtype), comm=comm)
+        solution, ends = fit(problem, case.options(solver, s, dtype), comm=comm)
         results.append((ends, solution.history, solution.accounting, solution.messages))
     return results
 
@@ -63,7 +63,7 @@ def rarely(case, cuts) -> list:
 
 @cache
 def fit_of_one_process(case, dtype):
-    return fit(case.problem(dtype), case.settings("sgd", dtype=dtype))
+    return fit(case.problem(dtype), case.options("sgd", dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def words_of_an_epoch(case: Case, s: int, n_outputs: int) -> int:
 def test_messages_and_bytes_are_those_promised(pool, case, size):
     members = [("sgd", 1), ("ca_sgd", 1), ("ca_sgd", 2), ("ca_sgd", 7)]
     ranks = pool.run(fit_columns, size, case=case, cuts=SHARES[size][0], members=members, dtype=torch.float32)
-    n_batches, n_outputs = -(-M // case.batch_size), case.problem().n_outputs
+    n_batches, n_outputs = -(-M // case.batch_size), case.problem().family.n_outputs
     for rank in ranks:
         for (solver, s), (_, history, accounting, messages) in zip(members, rank, strict=True):
             if size == 1:
@@ -145,7 +145,7 @@ def fit_over(group, case, precision, max_iter):
 
     ca_sgd.Wire.sum = sums
     try:
-        settings = case.settings("ca_sgd", 4, precision=precision, max_iter=max_iter)
+        settings = case.options("ca_sgd", 4, recipe=precision, max_iter=max_iter)
         state = begin(problem, settings)
         state.weights.x.fill_(1 / 3)  # margins of no weights would be nothing, and nothing rounds to nothing
         solution = solve(problem, settings, comm=comm, state=state)
@@ -209,7 +209,7 @@ def resume_columns(group, case, cuts, solver, precision):
     """A fit never stopped, and one stopped in mid-epoch, put through JSON and gone on with."""
     comm = Communicator.over(group)
     problem = case.problem(torch.float32, columns=slice(cuts[comm.rank], cuts[comm.rank + 1]))
-    settings = case.settings(solver, 3, torch.float32, precision=precision)
+    settings = case.options(solver, 3, torch.float32, recipe=precision)
     whole = solve(problem, settings, comm=comm).state
     stopped = solve(problem, settings, comm=comm, callbacks=[lambda progress: progress.epoch == 1]).state
     tensors = {name: t.clone() for name, t in stopped.tensors().items()}
@@ -231,7 +231,7 @@ def hold_back(group, cuts):
     held = torch.arange(60, M).numpy()
     columns = slice(cuts[comm.rank], cuts[comm.rank + 1])
     problem = case.problem(columns=columns, rows=torch.arange(60).numpy(), validation=held)
-    solution = solve(problem, case.settings("ca_sgd", 3), comm=comm)
+    solution = solve(problem, case.options("ca_sgd", 3), comm=comm)
     return [row["validation_loss"] for row in solution.history], solution.messages
 
 
@@ -248,7 +248,7 @@ def diverge(group):
     case = Case("gaussian")
     cuts = SHARES[comm.size][0]
     problem = case.problem(columns=slice(cuts[comm.rank], cuts[comm.rank + 1]))
-    solve(problem, case.settings("ca_sgd", schedule=Constant(50.0), max_iter=100), comm=comm)
+    solve(problem, case.options("ca_sgd", eta0=50.0, max_iter=100), comm=comm)
 
 
 def test_every_rank_learns_of_divergence(pool):

@@ -20,14 +20,14 @@ def one_block(group, case, precision):
     comm = Communicator.over(group)
     columns = slice(CUTS[comm.rank], CUTS[comm.rank + 1])
     problem = case.problem(precision.format("data").storage, columns=columns)
-    settings = case.settings("ca_sgd", 5, precision=precision, max_iter=1, tol=None)
+    settings = case.options("ca_sgd", 5, recipe=precision, max_iter=1, tol=None)
     return vectors(solve(problem, settings, comm=comm, callbacks=[lambda progress: True]).state)["x"]
 
 
 def found(group, case, tolerance):
     comm = Communicator.over(group)
     problem = case.problem(torch.float32, columns=slice(CUTS[comm.rank], CUTS[comm.rank + 1]))
-    answer = auto_precision(problem, case.settings("ca_sgd", 5, torch.float32), tolerance, comm, strict=True)
+    answer = auto_precision(problem, case.options("ca_sgd", 5, torch.float32), tolerance, comm, strict=True)
     return answer.precision, answer.explained
 
 
@@ -35,7 +35,7 @@ def test_the_wire_of_an_analysis_is_that_of_two_ranks(pool):
     for case in CASES:
         for precision in WIRES:
             parts = pool.run(one_block, 2, case=case, precision=precision)
-            settings = case.settings("ca_sgd", 5, precision=precision)
+            settings = case.options("ca_sgd", 5, recipe=precision)
             sample = take_sample(case.problem(), settings, begin(case.problem(), settings), n_ranks=2)
             expected = outer_iteration(sample, precision)
             joined = torch.cat([parts[0][:, :-1], parts[1]], 1).double()

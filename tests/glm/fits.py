@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from laconic.data import Table, write_store
-from laconic.glm.fit_file import FileFit, fit_file
+from laconic.data import Source, Table, write_store
+from laconic.glm.fit import FileFit, fit_file
 from laconic.glm.options import FitOptions
-from laconic.glm.source import Source
 
 
 def write_problem(path: Path, m: int = 203, n: int = 7, seed: int = 0) -> Path:
@@ -47,6 +46,6 @@ class Stop:
 
 def stop_and_go_on(progress, *, job: dict, n_segments: int) -> dict:
     """On each rank: stop there, then resume to the end."""
-    job = FileFit.from_json(job)
+    job = FileFit(**{**job, "data": Source(**job["data"]), "options": FitOptions(**job["options"])})
     fit_file(job, callbacks=[Stop(n_segments)])
     return fit_file(replace(job, resume=True))

@@ -15,16 +15,12 @@ from laconic.glm import (
     Columns,
     DenseColumns,
     Family,
-    Penalty,
+    FitOptions,
     Problem,
     Progress,
-    Sampling,
-    Settings,
     Solution,
     SparseColumns,
     State,
-    recipe,
-    schedule,
     solve,
 )
 from laconic.glm.families import ALL
@@ -102,27 +98,29 @@ class Case:
             | changes
         )
 
-    def settings(self, solver: str = "sgd", s: int = 16, dtype: torch.dtype = torch.float64, **changes) -> Settings:
+    def options(self, solver: str = "sgd", s: int = 16, dtype: torch.dtype = torch.float64, **changes) -> FitOptions:
         """How to solve it; step sizes are such that the loss falls whatever the other choices."""
         eta0 = (0.03 if self.batch_size == 1 else 0.1) * (0.2 if self.momentum else 1.0)
-        eta0 /= self.batch_size if self.gradient == "sum" else 1
-        n_iterations = EPOCHS * -(-M // self.batch_size)
-        settings = Settings(
+        options = FitOptions(
             solver=solver,
             s=s,
-            sampling=Sampling(self.order, self.batch_size, seed=7),
-            schedule=schedule(self.schedule, eta0, n_iterations=n_iterations),
-            penalty=Penalty(self.alpha, self.l1_ratio),
+            sampling=self.order,
+            batch_size=self.batch_size,
+            seed=7,
+            learning_rate=self.schedule,
+            eta0=eta0 / (self.batch_size if self.gradient == "sum" else 1),
+            alpha=self.alpha,
+            l1_ratio=self.l1_ratio,
             fit_intercept=self.intercept,
             gradient=self.gradient,
             momentum=self.momentum,
-            average=self.average,
-            precision=recipe(RECIPE[dtype]),
+            average=False if self.average is None else self.average * self.batch_size or True,  # in rows
+            recipe=RECIPE[dtype],
             max_iter=EPOCHS,
             tol=10.0 if self.schedule == "adaptive" else None,  # no epoch falls by 10: the step shrinks after each
             n_iter_no_change=1,
         )
-        return replace(settings, **changes)
+        return replace(options, **changes)
 
 
 def _covering() -> list[Case]:
@@ -157,7 +155,7 @@ def arrays(family: str) -> dict[str, torch.Tensor]:
     X = torch.randn(M, N, generator=g, dtype=torch.float64) * (torch.rand(M, N, generator=g) < 0.6)
     X[11] = 0
     offset = 0.5 * torch.randn(M, generator=g, dtype=torch.float64)
-    classes = ALL_FAMILIES[family].n_outputs(X[:, 0])
+    classes = ALL_FAMILIES[family].n_outputs
     z = X @ torch.randn(N, classes, generator=g, dtype=torch.float64) / 2
     y = ALL_FAMILIES[family].draw(z.clamp(max=2), g)
     weights = torch.rand(M, generator=g, dtype=torch.float64) * 2
@@ -193,7 +191,7 @@ def vectors(state: State) -> dict[str, torch.Tensor]:
     }
 
 
-def fit(problem: Problem, settings: Settings, **options) -> tuple[Solution, list[dict[str, torch.Tensor]]]:
+def fit(problem: Problem, how: FitOptions, **options) -> tuple[Solution, list[dict[str, torch.Tensor]]]:
     """The solution, and the vectors at the end of each epoch."""
     ends = []
 
@@ -201,7 +199,7 @@ def fit(problem: Problem, settings: Settings, **options) -> tuple[Solution, list
         if progress.fraction == 1:
             ends.append(vectors(progress.state))
 
-    return solve(problem, settings, callbacks=[keep], **options), ends
+    return solve(problem, how, callbacks=[keep], **options), ends
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:

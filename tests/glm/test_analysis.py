@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from glm.tables import ALL_FAMILIES, FAMILIES, Case, plain, vectors
-from laconic.glm import KNOBS, RECIPES, Constant, Family, Gaussian, Precision, Problem, State, begin, recipe, solve
+from laconic.glm import KNOBS, RECIPES, Family, Gaussian, Precision, Problem, State, begin, recipe, solve
 from laconic.glm.analysis import Sample, take_sample
 from laconic.glm.analysis.bounds import LARGEST, bound, propagate, term_bound
 from laconic.glm.analysis.disturbances import Disturbance
@@ -34,14 +34,14 @@ CASES = [
 
 def state_of(case: Case, epochs: int) -> tuple[Problem, State]:
     """After some epochs in float64, or at the start."""
-    problem, settings = case.problem(), case.settings("sgd", max_iter=max(1, epochs), tol=None)
+    problem, settings = case.problem(), case.options("sgd", max_iter=max(1, epochs), tol=None)
     return problem, solve(problem, settings).state if epochs else begin(problem, settings)
 
 
 @cache
 def sample_of(case: Case, epochs: int = 2, n_ranks: int = 3) -> Sample:
     problem, state = state_of(case, epochs)
-    return take_sample(problem, case.settings("ca_sgd", S), state, n_ranks)
+    return take_sample(problem, case.options("ca_sgd", S), state, n_ranks)
 
 
 @cache
@@ -93,7 +93,7 @@ STATED = [name for name, kind in ALL_FAMILIES.items() if type(kind).derivative_c
 def test_derivatives_change_by_no_more_than_their_bounds(family):
     """The Hessian is that of the loss; changes and remainders lie under their bounds, far from z and near it."""
     kind, g = ALL_FAMILIES[family], torch.Generator().manual_seed(1)
-    c = kind.n_outputs(torch.zeros(1))
+    c = kind.n_outputs
     z = 3 * torch.randn(200, c, generator=g, dtype=torch.float64)
     y = torch.arange(200.0, dtype=torch.float64) % 2
     hessian = kind.hessian(z, y)
@@ -132,7 +132,7 @@ def test_what_is_measured_is_what_the_solver_does(case, name):
     precision = recipe(name)
     problem = case.problem(precision.format("data").storage)
     problem = replace(problem, family=plain(problem.family))
-    settings = case.settings("ca_sgd", S, precision=precision, max_iter=1, tol=None)
+    settings = case.options("ca_sgd", S, recipe=precision, max_iter=1, tol=None)
     state = begin(problem, settings)
     sample = take_sample(case.problem(), settings, state, n_ranks=1)
     solved = solve(problem, settings, state=state, callbacks=[lambda progress: True]).state
@@ -199,7 +199,7 @@ def test_operands_of_tensor_cores(knob, name):
 def random_sample(family: str, n: int, s: int, b: int, eta: float, n_ranks: int = 4, scale: float = 1.0) -> Sample:
     """A random problem, at a random iterate near its optimum."""
     g = torch.Generator().manual_seed(n + s)
-    k, c = s * b, FAMILIES[family].n_outputs(torch.zeros(1))
+    k, c = s * b, FAMILIES[family].n_outputs
     X = torch.randn(k, n, generator=g, dtype=torch.float64)
     x = torch.randn(c, n, generator=g, dtype=torch.float64) / n**0.5
     z = X @ x.T
@@ -212,7 +212,7 @@ def random_sample(family: str, n: int, s: int, b: int, eta: float, n_ranks: int 
     }[family]()
     case = Case(family, batch_size=b, alpha=1e-3 if scale == 1 else 0.0, intercept=scale == 1)
     problem = replace(case.problem(), columns=type(case.problem().columns)(scale * X), y=y)
-    settings = case.settings("ca_sgd", s, schedule=Constant(eta / scale**2))
+    settings = case.options("ca_sgd", s, eta0=eta / scale**2)
     state = begin(problem, settings)
     state.weights.x.copy_(x * 0.9 / scale)
     return take_sample(problem, settings, state, n_ranks)

@@ -165,7 +165,7 @@ def test_numbers_beyond_a_format_s_range_have_no_bound_and_are_not_chosen():
 
 def test_blocks_come_from_the_start_and_the_way():
     case = Case("bernoulli", batch_size=4)
-    taken, settings = samples(case.problem(), case.settings("ca_sgd", 3), n_ranks=2, n_blocks=4)
+    taken, settings = samples(case.problem(), case.options("ca_sgd", 3), n_ranks=2, n_blocks=4)
     assert len(taken) == 4
     assert float(taken[0].x.norm()) == 0
     assert all(float(sample.x.norm()) > 0 for sample in taken[1:])
@@ -175,16 +175,16 @@ def test_blocks_come_from_the_start_and_the_way():
 
 def test_momentum_averages_and_l1_are_left_out():
     case = Case("gaussian", batch_size=4, momentum=0.9, average=0, l1_ratio=0.5)
-    taken, settings = samples(case.problem(), case.settings("ca_sgd", 3), n_ranks=1, n_blocks=1)
-    assert (settings.momentum, settings.average, settings.penalty.l1) == (0.0, None, 0.0)
-    assert taken[0].l2 == settings.penalty.l2 == pytest.approx(0.05)
+    taken, settings = samples(case.problem(), case.options("ca_sgd", 3), n_ranks=1, n_blocks=1)
+    assert (settings.momentum, settings.average_after, settings.l1) == (0.0, None, 0.0)
+    assert taken[0].l2 == settings.l2 == pytest.approx(0.05)
 
 
 def test_a_step_that_diverges_is_made_smaller_if_asked():
     case = Case("poisson", batch_size=4)
-    hopeless = replace(case.settings("ca_sgd", 3), schedule=replace(case.settings().schedule, eta0=50.0))
+    hopeless = replace(case.options("ca_sgd", 3), eta0=50.0)
     _, settings = samples(case.problem(), hopeless, n_ranks=1, n_blocks=2, smaller=True)
-    assert settings.schedule.eta0 < 50
+    assert settings.eta0 < 50
     with pytest.raises(ArithmeticError, match="lower eta0"):
         samples(case.problem(), hopeless, n_ranks=1, n_blocks=2)
 

@@ -14,7 +14,7 @@ from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload, LaconicError
 from laconic.exchange.launch import Host, start_ranks
 from laconic.glm import checkpoint
-from laconic.glm.fit_file import fit_file
+from laconic.glm.fit import fit_file
 from laconic.glm.model import Model, load_tensors, save_tensors
 
 from .fits import Stop, changed, small_job, write_problem
@@ -59,7 +59,7 @@ def test_resume_on_two_ranks_is_bit_exact(problem, tmp_path, n_segments, monkeyp
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     job = checkpointed(problem, tmp_path)
     whole = changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
-    reports = start_ranks("laconic.glm.fit_file:run_job", {"job": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
+    reports = start_ranks("laconic.glm.fit:run_job", {"job": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
     assert reports[0]["ranks"] == 2
     again = start_ranks(
         "fits:stop_and_go_on", {"job": asdict(job), "n_segments": n_segments}, [Host()] * 2, timeout_seconds=100
@@ -76,7 +76,7 @@ def said(report):
 def test_a_fit_of_two_ranks_goes_on_with_one(problem, whole, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     job = checkpointed(problem, tmp_path, max_iter=2)
-    start_ranks("laconic.glm.fit_file:run_job", {"job": asdict(job)}, [Host()] * 2, timeout_seconds=100)
+    start_ranks("laconic.glm.fit:run_job", {"job": asdict(job)}, [Host()] * 2, timeout_seconds=100)
     assert len(checkpoint.latest(tmp_path / "kept").files) == 2
     fit_file(changed(job, resume=True, max_iter=4))
     assert torch.allclose(Model.load(tmp_path / "model.safetensors").coef, whole.coef, rtol=1e-12)

@@ -37,7 +37,7 @@ STORED["bf16 data"] = (torch.bfloat16, torch.float32)
 def test_the_solvers_agree(case, kind):
     stored_as, carrier = STORED[kind]
     for solver in ("sgd", "ca_sgd"):
-        settings = case.settings(solver, 5, carrier)
+        settings = case.options(solver, 5, carrier)
         fast, fast_ends = fit(case.problem(stored_as), settings)
         slow, slow_ends = fit(case.problem(stored_as, family=plain(FAMILIES[case.family])), settings)
         assert "compiled" in fast.ran
@@ -53,7 +53,7 @@ def test_sparse_is_dense(solver, stored_as):
     carrier = torch.float64 if stored_as == torch.float64 else torch.float32
     for options in ({"family": "poisson", "weighted": True}, {"momentum": 0.9, "average": 2, "l1_ratio": 0.5}):
         cases = [Case(**options, layout=layout) for layout in ("sparse", "dense")]
-        settings = cases[0].settings(solver, 5, carrier)
+        settings = cases[0].options(solver, 5, carrier)
         ends = [fit(case.problem(stored_as), settings)[1] for case in cases]
         assert_same_iterates(*ends, TOLERANCE[carrier])
 
@@ -63,7 +63,7 @@ def test_the_scale_of_sparse_weights_may_vanish():
     for alpha in (10.0, 19.0, 9.0):  # eta0 is 0.1
         case = Case("gaussian", layout="sparse", alpha=alpha)
         (_, fast), (_, slow) = (
-            fit(case.problem(family=family), case.settings())
+            fit(case.problem(family=family), case.options())
             for family in (FAMILIES["gaussian"], plain(FAMILIES["gaussian"]))
         )
         assert_same_iterates(fast, slow, 1e-12)
@@ -106,7 +106,7 @@ def block(n_outputs: int, sizes: list[int], dtype: torch.dtype, family: str, *, 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_recurrences_agree(family, sizes, momentum, average, l2, fitted, dtype):
     link = FAMILIES[family]
-    n_outputs = link.n_outputs(torch.zeros(1))
+    n_outputs = link.n_outputs
     given_block = block(n_outputs, sizes, dtype, family, momentum=momentum, average=average, l2=l2)
     own = [Intercept(*(torch.full((n_outputs,), v, dtype=dtype) for v in (0.3, 0.2, 0.1)), fitted) for _ in range(2)]
     fast = compiled_recurrence(given_block, link.kernel_code, own[0])
@@ -166,7 +166,7 @@ def test_narrow_margins_of_whole_numbers_agree_to_the_last_bit(layout):
     X = torch.randint(-40, 40, (64, 8), generator=g).double()
     y = torch.randint(-300, 300, (64,), generator=g).double()
     case = Case("gaussian", alpha=0.0, intercept=False, batch_size=32)
-    settings = case.settings(dtype=torch.float32, precision=Precision(margin="bf16"), max_iter=1)
+    settings = case.options(dtype=torch.float32, recipe=Precision(margin="bf16"), max_iter=1)
     losses = []
     for family in (FAMILIES["gaussian"], plain(FAMILIES["gaussian"])):
         problem = Problem(stored(X, layout, torch.float32), family, y, rows=np.arange(32))
@@ -248,7 +248,7 @@ def test_a_link_code_that_no_kernel_knows_is_refused(name, code, message, layout
     case, odd = Case(name, layout=layout), plain(FAMILIES[name])
     odd.kernel_code = code
     with pytest.raises(ValueError, match=message):
-        solve(case.problem(family=odd), case.settings(solver))
+        solve(case.problem(family=odd), case.options(solver))
 
 
 def test_a_family_without_a_link_code_is_refused_by_kernels():

@@ -31,7 +31,7 @@ PARAMETERS = [
     ({"tol": "small"}, "tol must be a number"),
     ({"shuffle": False, "sampling": "replacement"}, "shuffle=False takes rows as they come"),
     ({"validation_fraction": 1.0}, "validation_fraction must be a number"),
-    ({"warm_start": "yes"}, "warm_start must be True or False, got 'yes'"),
+    ({"warm_start": "yes"}, "unknown warm_start='yes'; choose one of True, False"),
     ({"callbacks": None}, "callbacks must be functions in a list, got None"),
     ({"callbacks": [print, "print"]}, "callbacks must be functions in a list"),
     ({"device": "tpu"}, "unknown device='tpu'; choose cpu, cuda"),

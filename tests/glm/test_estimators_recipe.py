@@ -98,11 +98,15 @@ def test_large_matrices_on_ranks_are_looked_at(monkeypatch):
     )
     import torch
 
-    from laconic.glm import Bernoulli, DenseColumns, Problem, Settings
+    from laconic.glm import Bernoulli, DenseColumns, FitOptions, Problem
 
     problem = Problem(DenseColumns(torch.zeros(10, 4)), Bernoulli(), torch.zeros(10))
-    assert "too small" in chooser.find_recipe("auto", problem, Settings(), Ranks()).explained
+    usual = FitOptions(solver="ca_sgd", recipe="fp32")
+    assert "too small" in chooser.find_recipe("auto", problem, usual, Ranks()).explained
     monkeypatch.setattr(chooser, "WORTH_IT", 40)
-    chooser.find_recipe("auto", problem, Settings(), Ranks())
+    chooser.find_recipe("auto", problem, usual, Ranks())
     assert seen == [choice.TOLERANCE]
-    assert "one process" in chooser.find_recipe("auto", problem, Settings(solver="sgd"), Ranks()).explained
+    assert (
+        "one process"
+        in chooser.find_recipe("auto", problem, FitOptions(solver="sgd", recipe="fp32"), Ranks()).explained
+    )

@@ -9,20 +9,16 @@ from sklearn.metrics import mean_tweedie_deviance
 
 from glm.tables import ALL_FAMILIES, FAMILIES, M, N, arrays
 from laconic.glm import (
-    Constant,
     DenseColumns,
     Family,
+    FitOptions,
     Gamma,
     Multinomial,
-    Penalty,
     Problem,
-    Sampling,
-    Settings,
     Tweedie,
     solve,
 )  # fmt: skip
 from laconic.glm.families import FAMILIES as REGISTRY
-from laconic.glm.families import family_named
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.formats import FORMATS
 from laconic.kernels.glm import LinkCode
@@ -60,13 +56,13 @@ def named(family: Family) -> str:
 def targets(family: Family, m: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Targets of the family's domain."""
     g = torch.Generator().manual_seed(m)
-    C = family.n_outputs(torch.zeros(1))
+    C = family.n_outputs
     return family.draw(torch.randn(m, C, generator=g, dtype=torch.float64) / 2, g).to(dtype)
 
 
 def margins(family: Family, m: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     g = torch.Generator().manual_seed(m + 1)
-    C = family.n_outputs(torch.zeros(1))
+    C = family.n_outputs
     return (3 * torch.randn(m, C, generator=g, dtype=torch.float64)).to(dtype)
 
 
@@ -82,7 +78,7 @@ def test_values_against_the_distribution(family):
 
 @pytest.mark.parametrize("family", **EVERY)
 def test_targets_are_drawn_from_the_domain_with_the_mean_of_their_margins(family):
-    m, C = 40_000, family.n_outputs(torch.zeros(1))
+    m, C = 40_000, family.n_outputs
     z = torch.linspace(-0.5, 0.5, C, dtype=torch.float64).expand(m, C)
     y = family.draw(z, torch.Generator().manual_seed(0))
     family.check(y)
@@ -103,7 +99,7 @@ def test_the_derivative_is_mean_minus_target(name):
     """Times μ^(1−p) where the variance goes with μ^p under a logarithmic link; other links here are canonical."""
     family = KNOWN[name]
     z, y = margins(family, 50), targets(family, 50)
-    target = torch.nn.functional.one_hot(y.long(), family.n_classes) if family.name == "multinomial" else y[:, None]
+    target = torch.nn.functional.one_hot(y.long(), family.n_outputs) if family.name == "multinomial" else y[:, None]
     mean = family.mean(z).reshape(z.shape)
     power = {"gamma": 2.0, "tweedie": getattr(family, "power", 1.0)}.get(family.name, 1.0)
     factor = 1.0 if family.name in BOUNDED else mean ** (1 - power)
@@ -134,7 +130,7 @@ def test_deviance(family):
 @pytest.mark.parametrize("family", **EVERY)
 def test_far_out_margins_never_give_nan(family, dtype):
     y = targets(family, 6, dtype)
-    C = family.n_outputs(y)
+    C = family.n_outputs
     for z in (1e4, -1e4, 0.0):
         far = torch.full((6, C), z, dtype=dtype)
         far[::2, 0] = -z
@@ -176,7 +172,7 @@ def test_compiled_links_are_torch_s(family, dtype):
 @pytest.mark.parametrize("family", **COMPILED)
 def test_a_row_of_weight_0_counts_for_nothing(family):
     """Even where its loss is infinite."""
-    z, y = torch.full((2, family.n_outputs(torch.zeros(1))), 1e4), torch.zeros(2)
+    z, y = torch.full((2, family.n_outputs), 1e4), torch.zeros(2)
     for w in (torch.zeros(2), torch.tensor([0.0, 1.0])):
         r, loss = residuals(family, z, y, w, FORMATS["fp32"])
         mine = torch.full_like(z, torch.nan)
@@ -193,7 +189,7 @@ def test_the_start_is_the_best_constant(family):
     y, w = arrays(named(family))["y"], torch.rand(M, dtype=torch.float64)
     mean = family.target_mean(y, w)
     z = family.start(mean)
-    C = family.n_outputs(y)
+    C = family.n_outputs
     assert mean.shape == z.shape == (C,)
     slope = (w[:, None] * family.derivative(z.expand(M, C).clone(), y)).sum(0)
     assert torch.allclose(slope, torch.zeros(C, dtype=torch.float64), atol=1e-9)
@@ -212,7 +208,7 @@ def test_a_rate_may_be_of_any_size(rate):
 @pytest.mark.parametrize("family", **EVERY)
 def test_curvature_bounds_the_second_derivative(family):
     y = arrays(named(family))["y"]
-    C = family.n_outputs(y)
+    C = family.n_outputs
     if not hasattr(family, "power") and family.name not in BOUNDED:
         assert math.isfinite(family.curvature(y))
         return
@@ -270,7 +266,7 @@ def test_one_class_is_too_few():
 @pytest.mark.parametrize("shifted", [False, True], ids=["", "offset"])
 def test_the_null_model_is_the_best_constant(family, shifted):
     """No features, an offset or none: the gradient of the sum is 0 there, and the loss above it everywhere near."""
-    data, C = arrays(named(family)), family.n_outputs(torch.zeros(1))
+    data, C = arrays(named(family)), family.n_outputs
     y, w = data["y"], data["weights"]
     offset = data["offset"][:, None].expand(M, C) * torch.linspace(1, 2, C, dtype=torch.float64) if shifted else None
     c = family.null(y, w, offset)
@@ -301,10 +297,10 @@ def test_names():
             "tweedie": "tweedie",
         }.items()
     )
-    assert family_named("multinomial", 4).n_outputs(torch.zeros(1)) == 4
-    assert family_named("tweedie", options={"tweedie_power": 1.2}).power == 1.2
+    assert REGISTRY["multinomial"].of(4).n_outputs == 4
+    assert REGISTRY["tweedie"].of(options={"tweedie_power": 1.2}).power == 1.2
     with pytest.raises(ValueError, match="unknown family='hinge'; choose one of logistic, multinomial, linear"):
-        family_named("hinge")
+        FitOptions(family="hinge")
     for power in (1, 2, 0.5, True, "1.5", math.nan):
         with pytest.raises(ValueError, match="tweedie_power must lie between 1 and 2"):
             Tweedie(power)
@@ -319,16 +315,8 @@ def test_families_without_a_kernel_run_in_plain_torch(solver, family):
     noise = np.random.default_rng(5).gamma(50.0, 1 / 50, 400)
     y = torch.exp(X @ truth + 0.5) * torch.from_numpy(noise)
     problem = Problem(DenseColumns(X), family, y)
-    settings = Settings(
-        solver,
-        s=4,
-        sampling=Sampling(batch_size=400),
-        schedule=Constant(1.0),
-        penalty=Penalty(0.0),
-        tol=1e-12,
-        max_iter=400,
-    )
-    solution = solve(problem, settings)
+    steps = {"learning_rate": "constant", "eta0": 1.0, "batch_size": 400, "tol": 1e-12, "max_iter": 400}
+    solution = solve(problem, FitOptions(solver=solver, s=4, recipe="fp32", alpha=0.0, **steps))
     assert "compiled" not in solution.ran
     z = X @ solution.state.coef[0].double() + solution.state.intercept.double()
     gradient = X.T @ family.derivative(z[:, None], y)[:, 0] / 400

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import laconic
 from glm.tables import FAMILIES, arrays, plain, stored
-from laconic.glm import KNOBS, RECIPES, Constant, Penalty, Precision, Problem, Sampling, Settings, begin, recipe, solve
+from laconic.glm import KNOBS, RECIPES, FitOptions, Precision, Problem, begin, recipe, solve
 from laconic.glm.columns import DenseRows
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.kernels.formats import FORMATS, format_named
@@ -208,14 +208,15 @@ def look(monkeypatch, precision: Precision, solver: str = "ca_sgd") -> Seen:
     problem = Problem(
         stored(X, "dense", stored_as), plain(FAMILIES["bernoulli"]), data["y"], data["weights"], rows=np.arange(20)
     )
-    options = Settings(
-        solver,
+    options = FitOptions(
+        solver=solver,
         s=4,
-        sampling=Sampling("shuffle", 5),
-        schedule=Constant(0.1),
-        penalty=Penalty(0.01),
+        batch_size=5,
+        learning_rate="constant",
+        eta0=0.1,
+        alpha=0.01,
         fit_intercept=False,
-        precision=precision,
+        recipe=precision,
         max_iter=1,
     )
     state = begin(problem, options)
@@ -372,7 +373,8 @@ def test_weights_are_rounded_and_their_momentum_and_average_are_not():
     data = arrays("gaussian")
     for solver in ("sgd", "ca_sgd"):
         problem = Problem(stored(data["X"], "dense", torch.float32), FAMILIES["gaussian"], data["y"])
-        options = Settings(solver, momentum=0.5, average=0, precision=Precision(weights="bf16"), max_iter=1)
+        steps = {"learning_rate": "constant", "eta0": 0.01, "momentum": 0.5, "average": True, "max_iter": 1}
+        options = FitOptions(solver=solver, s=16, recipe=Precision(weights="bf16"), **steps)
         w = solve(problem, options).state.weights
         assert fits(w.x, "bf16")
         assert not fits(w.momentum, "bf16")
@@ -390,9 +392,8 @@ def test_every_recipe_fits(layout, name):
     for precision in (recipe("fp32"), recipe(name)):
         columns = stored(data["X"], layout, precision.format("data").storage)
         problem = Problem(columns, FAMILIES["bernoulli"], data["y"])
-        options = Settings(
-            s=8, sampling=Sampling(batch_size=8), schedule=Constant(0.1), precision=precision, max_iter=10
-        )
+        steps = {"learning_rate": "constant", "eta0": 0.1, "batch_size": 8, "max_iter": 10}
+        options = FitOptions(solver="ca_sgd", s=8, recipe=precision, **steps)
         losses.append(solve(problem, options).history[-1]["loss"])
     assert losses[1] == pytest.approx(losses[0], rel=5e-3)
 

@@ -25,7 +25,7 @@ S = [1, 2, 3, 7, 16, 64]
 
 @cache
 def by_sgd(case: Case, dtype: torch.dtype):
-    return fit(case.problem(dtype), case.settings("sgd", dtype=dtype))
+    return fit(case.problem(dtype), case.options("sgd", dtype=dtype))
 
 
 def test_the_table_lets_every_two_choices_meet():
@@ -38,7 +38,7 @@ def test_the_table_lets_every_two_choices_meet():
 def test_iterates_and_losses_are_those_of_sgd(case, dtype):
     expected, expected_ends = by_sgd(case, dtype)
     for s in S:
-        solution, ends = fit(case.problem(dtype), case.settings("ca_sgd", s, dtype))
+        solution, ends = fit(case.problem(dtype), case.options("ca_sgd", s, dtype))
         assert_same_iterates(ends, expected_ends, TOLERANCE[dtype])
         assert_same_losses(solution.history, expected.history, TOLERANCE[dtype])
         assert solution.state.factor == expected.state.factor
@@ -64,7 +64,7 @@ def test_iterates_are_equal_inside_an_epoch_too(n_outer):
             return progress.iteration == 7 * n_outer
 
         # SGD is cut into segments of one iteration here, CA-SGD into segments of s = 7
-        solution = solve(case.problem(), case.settings(solver, s=7), callbacks=[stop])
+        solution = solve(case.problem(), case.options(solver, s=7), callbacks=[stop])
         assert solution.state.iteration == 7 * n_outer
         states.append(vectors(solution.state))
     assert_same_iterates(states[1:], states[:1], TOLERANCE[torch.float64])
@@ -83,7 +83,7 @@ L1 = [
 @pytest.mark.parametrize("case", L1, ids=str)
 def test_with_l1_equality_holds_at_s_1(case, dtype):
     expected, expected_ends = by_sgd(case, dtype)
-    solution, ends = fit(case.problem(dtype), case.settings("ca_sgd", 1, dtype))
+    solution, ends = fit(case.problem(dtype), case.options("ca_sgd", 1, dtype))
     assert_same_iterates(ends, expected_ends, TOLERANCE[dtype])
     assert_same_losses(solution.history, expected.history, TOLERANCE[dtype])
 
@@ -92,6 +92,6 @@ def test_with_l1_equality_holds_at_s_1(case, dtype):
 def test_with_l1_the_iterates_depend_on_s_and_stay_near(case):
     """As the penalty's docstring says: the absolute value acts once an outer iteration, with its step sizes summed."""
     _, expected = by_sgd(case, torch.float64)
-    _, ends = fit(case.problem(), case.settings("ca_sgd", 7))
+    _, ends = fit(case.problem(), case.options("ca_sgd", 7))
     apart = distance(ends[-1]["x"], expected[-1]["x"])
     assert 1e-9 < apart < 0.25

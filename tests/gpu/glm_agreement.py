@@ -20,18 +20,13 @@ from laconic.exchange import Communicator
 from laconic.exchange.channel import Channel
 from laconic.glm import (
     Bernoulli,
-    Constant,
     DenseColumns,
+    FitOptions,
     Gaussian,
-    InverseScaling,
     Multinomial,
-    Penalty,
     PinnedColumns,
     Poisson,
     Problem,
-    Sampling,
-    Settings,
-    recipe,
     solve,
 )
 from laconic.glm.solvers import State, begin
@@ -58,21 +53,8 @@ def problem(family, m, n, *, weights=False, offset=False, dtype=torch.float32, s
 
 
 def settings(solver, s, b, **changes):
-    given = {"l2": 0.01, "l1": 0.0, "precision": "fp32", "schedule": InverseScaling(0.2), "order": "shuffle", **changes}
-    return Settings(
-        solver=solver,
-        s=s,
-        sampling=Sampling(given["order"], batch_size=b, seed=3),
-        schedule=given["schedule"],
-        penalty=Penalty(given["l2"], given["l1"]),
-        fit_intercept=given.get("fit_intercept", True),
-        gradient=given.get("gradient", "mean"),
-        momentum=given.get("momentum", 0.0),
-        average=given.get("average"),
-        precision=recipe(given["precision"]),
-        max_iter=2,
-        tol=None,
-    )
+    usual = {"alpha": 0.01, "recipe": "fp32", "learning_rate": "invscaling", "eta0": 0.2, "max_iter": 2, "tol": None}
+    return FitOptions(**{"solver": solver, "s": s, "batch_size": b, "seed": 3, **usual, **changes})
 
 
 class Silent(Communicator):
@@ -100,7 +82,7 @@ def fused(given, how, device, comm=None):
     runner = Blocks(here, how, state, wire) if kind is Blocks else Iterations(here, how, state)
     for epoch in range(how.max_iter):
         state.epoch, state.batch, loss = epoch, 0, 0.0
-        order, n = how.sampling.epoch(given.n_rows, epoch), how.sampling.n_batches(given.n_rows)
+        order, n = how.order(given.n_rows, epoch), how.n_batches(given.n_rows)
         while state.batch < n:
             part = segment(here, how, state, order, 3 * how.step if how.solver == "ca_sgd" else 7)
             loss += runner.advance(part)
@@ -133,8 +115,8 @@ def agrees(
     given = problem(family, *shape, weights=weights, offset=offset, dtype=dtype)
     how = settings(solver, s, b, **rest)
     found, loss = fused(given, how, device)
-    oracle = replace(how, solver="sgd", precision=recipe("fp64"))
-    if solver == "ca_sgd" and rest.get("l1"):
+    oracle = replace(how, solver="sgd", recipe="fp64")
+    if solver == "ca_sgd" and rest.get("l1_ratio"):
         oracle = replace(oracle, solver="ca_sgd")  # L1 acts once a block
     exact = solve(given, oracle)
     x, b0 = exact.state.coef, exact.state.intercept
@@ -163,19 +145,19 @@ def interpreted():
             add(f"iterations {family} weights offset", family, (53, 9), "sgd", 1, 5, weights=True, offset=True)
     add("blocks, many parts", "bernoulli", (70, 600), "ca_sgd", 2, 16)
     add("blocks, batches of one", "gaussian", (20, 5), "ca_sgd", 4, 1)
-    no_intercept = {"gradient": "sum", "fit_intercept": False, "l2": 0.0, "schedule": Constant(0.05)}
+    no_intercept = {"gradient": "sum", "fit_intercept": False, "alpha": 0.0, "learning_rate": "constant", "eta0": 0.05}
     add("blocks, sum, no intercept", "gaussian", (40, 5), "ca_sgd", 8, 2, **no_intercept)
-    add("blocks, L1", "bernoulli", (53, 7), "ca_sgd", 3, 4, l1=0.01)
-    add("blocks C", "bernoulli", (53, 40), "ca_sgd", 4, 4, 2e-2, dtype=torch.bfloat16, precision="C")
-    add("blocks D", "poisson", (53, 40), "ca_sgd", 4, 4, 4e-2, dtype=torch.bfloat16, precision="D")
-    add("iterations, L1 momentum average", "bernoulli", (53, 7), "sgd", 1, 4, l1=0.01, momentum=0.5, average=3)
-    add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, precision="C")
+    add("blocks, L1", "bernoulli", (53, 7), "ca_sgd", 3, 4, l1_ratio=0.01)
+    add("blocks C", "bernoulli", (53, 40), "ca_sgd", 4, 4, 2e-2, dtype=torch.bfloat16, recipe="C")
+    add("blocks D", "poisson", (53, 40), "ca_sgd", 4, 4, 4e-2, dtype=torch.bfloat16, recipe="D")
+    add("iterations, L1 momentum average", "bernoulli", (53, 7), "sgd", 1, 4, l1_ratio=0.01, momentum=0.5, average=12)
+    add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, recipe="C")
     cases["blocks, unknown link codes"] = (refused, "ca_sgd")
     cases["iterations, unknown link codes"] = (refused, "sgd")
     cases["both in one message"] = (reduces, 0)
     cases["the Gram matrix ahead of time"] = (reduces, 1)
     add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)
-    add("with replacement", "gaussian", (33, 3), "ca_sgd", 2, 4, order="replacement")
+    add("with replacement", "gaussian", (33, 3), "ca_sgd", 2, 4, sampling="replacement")
     return cases
 
 
@@ -186,7 +168,7 @@ def on_device(given, device, pinned=False):
 
 def in_float64(device, family):
     """Plain torch on the GPU: CA-SGD's iterates are those of SGD on the CPU to 1e-12."""
-    given, how = problem(family, 203, 31, weights=True, offset=True), settings("ca_sgd", 8, 5, precision="fp64")
+    given, how = problem(family, 203, 31, weights=True, offset=True), settings("ca_sgd", 8, 5, recipe="fp64")
     found, exact = solve(on_device(given, device), how), solve(given, replace(how, solver="sgd"))
     assert "torch" in found.ran, found.ran
     assert relative(found.state.coef.cpu(), exact.state.coef) < 1e-12
@@ -194,10 +176,10 @@ def in_float64(device, family):
 
 def momentum_and_average(device):
     """What the fused blocks do not know runs in plain torch."""
-    given, how = problem("bernoulli", 203, 31), settings("ca_sgd", 8, 5, momentum=0.5, average=3)
+    given, how = problem("bernoulli", 203, 31), settings("ca_sgd", 8, 5, momentum=0.5, average=15)
     found = solve(on_device(given, device), how)
     assert "torch" in found.ran, found.ran
-    exact = solve(given, replace(how, solver="sgd", precision=recipe("fp64")))
+    exact = solve(given, replace(how, solver="sgd", recipe="fp64"))
     assert relative(found.state.coef.cpu(), exact.state.coef) < 2e-5
 
 
@@ -220,7 +202,7 @@ def the_same_each_time(device):
 
 def pinned_is_resident(device, solver, n):
     """Rows from the host's memory, in buffers filled ahead, give the same bits as rows that are there."""
-    given, how = problem("bernoulli", 70_003, n, dtype=torch.bfloat16), settings(solver, 16, 32, precision="C")
+    given, how = problem("bernoulli", 70_003, n, dtype=torch.bfloat16), settings(solver, 16, 32, recipe="C")
     here, there = (solve(on_device(given, device, pinned), how) for pinned in (False, True))
     assert "fused" in there.ran, there.ran
     assert torch.equal(here.state.coef, there.state.coef)
@@ -228,7 +210,7 @@ def pinned_is_resident(device, solver, n):
 
 def as_large_as_they_come(device, b, s):
     """Blocks of 1024 rows, and s cut to what fits, against the solver on the CPU."""
-    given, how = problem("bernoulli", 4096, 300, dtype=torch.bfloat16), settings("ca_sgd", s, b, precision="C")
+    given, how = problem("bernoulli", 4096, 300, dtype=torch.bfloat16), settings("ca_sgd", s, b, recipe="C")
     found, exact = solve(on_device(given, device), how), solve(given, how)
     assert "fused" in found.ran, found.ran
     assert relative(found.state.coef.cpu(), exact.state.coef.double()) < 2e-3

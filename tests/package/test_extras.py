@@ -41,8 +41,8 @@ from laconic.planner.timing import Stopwatch
 found = measure(Stopwatch(Communicator(), torch.device("cpu"), budget_seconds=0), quick=True)
 plan(NetworkJob(10_000), found.cluster(1))
 
-from laconic.glm import Bernoulli, DenseColumns, Problem, Settings, solve
-solve(Problem(DenseColumns(x[0]), Bernoulli(), (y[0] > 31).float()), Settings(max_iter=1))
+from laconic.glm import Bernoulli, DenseColumns, FitOptions, Problem, solve
+solve(Problem(DenseColumns(x[0]), Bernoulli(), (y[0] > 31).float()), FitOptions(max_iter=1))
 print("trained")
 """
 

@@ -13,7 +13,7 @@ from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
-from laconic.glm.resolve import require_gpu
+from laconic.glm.columns import require_gpu
 from laconic.options import check_names, option
 from laconic.report.values import Row, number_in, rows_in, spread_in
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli import fit_options as o
+from laconic.cli import fit as o
 from laconic.cli.errors import bad_input
 from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
 from laconic.errors import InvalidOption, Option
-from laconic.glm.options import AUTO, DEFAULTS
+from laconic.glm.options import DEFAULTS
+from laconic.glm.precision import AUTO
 
 if TYPE_CHECKING:
     from laconic.glm.analysis import Term
@@ -87,12 +88,10 @@ def run(given: dict[str, Any], on_progress: Callable[[str], None]) -> "tuple[Seq
     """Read the file, analyse it, and choose recipes: the terms, and all of it as JSON values."""
     from laconic.bench.suite import document
     from laconic.exchange import Communicator
+    from laconic.exchange.agreement import user_errors
     from laconic.glm.analysis import analyse, choose, device_named, samples
-    from laconic.glm.data import Data
-    from laconic.glm.fit import prepare
-    from laconic.glm.ranks import user_errors
-    from laconic.glm.resolve import auto_s, settings_for
-    from laconic.glm.source import load
+    from laconic.glm.problem import load, problem_of
+    from laconic.glm.resolve import auto_s
     from laconic.measure.environment import Environment
 
     comm = Communicator.over()
@@ -103,26 +102,26 @@ def run(given: dict[str, Any], on_progress: Callable[[str], None]) -> "tuple[Seq
             options = replace(options, s=auto_s(options.batch_size, given["ranks"]))
     on_progress("one epoch in float64")
     with user_errors(comm):
-        data = prepare(options, Data.of_table(load(o.source(given), comm, "fp64"), options), comm)
-    settings = settings_for(options, data.problem, data.precision, comm)
-    taken, settings = samples(
-        data.problem, settings, n_ranks=given["ranks"], n_blocks=given["blocks"], smaller=options.eta0 == AUTO
+        problem = problem_of(load(o.file_source(given), comm, "fp64"), options)
+    taken, used = samples(
+        problem, options, n_ranks=given["ranks"], n_blocks=given["blocks"], smaller=options.eta0 == AUTO
     )
     with bad_input():
         analysis = analyse(taken, machine, on_progress)
         tolerances = [t for t in TOLERANCES if t >= analysis.exact] if asked is None else [asked]
         choices = [choose(analysis, machine, tolerance) for tolerance in tolerances]
     shown = {name: value for name, value in given.items() if name not in ("output", "as_json", "quiet", "data")}
+    shown |= {name: ",".join(given[name]) if given[name] else None for name in ("one_hot", "drop")}
     report = document(
         "analyze",
         analysis.terms,
         Environment.here(),
         options={"data": given["data"].name, **shown},
-        n_rows=data.problem.columns.m,
-        n_features=data.n_features,
-        family=data.problem.family.option,
-        s=settings.s,
-        eta0=settings.schedule.eta0,
+        n_rows=problem.columns.m,
+        n_features=problem.n_features,
+        family=problem.family.option,
+        s=used.s,
+        eta0=used.eta0,
         **analysis.to_json(),
         choices=[choice.to_json() for choice in choices],
     )

@@ -1,4 +1,4 @@
-"""What commands share: options that a dataclass declares, and Ctrl-C in one line."""
+"""Commands whose options a dataclass declares."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -11,14 +11,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from laconic.cli.errors import BadInput, spell
-from laconic.cli.fit_options import names
+from laconic.cli.fit import names
 from laconic.cli.numbers import whole_number
 from laconic.errors import LaconicError
 from laconic.options import flags
-
-
-class Interrupted(LaconicError):
-    """The user has pressed Ctrl-C, and there is something to resume from."""
 
 
 def options_command(run: Callable[..., None], name: str, *options: type[Any]) -> Callable[..., None]:
@@ -80,17 +76,3 @@ def spelt(options: type[Any]) -> Iterator[None]:
         yield
     except LaconicError as error:
         raise BadInput(error.message(partial(spell, names=flags(options)))) from error
-
-
-@contextmanager
-def resumable(checkpoint: Path | None) -> Iterator[None]:
-    """Around a fit: tell whoever interrupts it how to resume, if there is a checkpoint."""
-    from laconic.glm.checkpoint import MANIFEST
-
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if checkpoint is None or not (checkpoint / MANIFEST).exists():
-            raise
-        how = f"the same command with --resume goes on from what {checkpoint} holds"
-        raise Interrupted(f"interrupted; {how}") from error

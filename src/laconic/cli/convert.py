@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from laconic.cli import fit_options as o
+from laconic.cli import fit as o
 from laconic.cli.errors import BadInput
 from laconic.cli.progress import rows_progress
 
 if TYPE_CHECKING:
     from laconic.data import RowStream, Table
-    from laconic.glm.source import Source
 
 
 def convert(
@@ -39,19 +38,18 @@ def convert(
 
     Rows are read and written a block at a time. If anything fails, there is no store rather than half of one.
     """
+    given = dict(locals())
     from laconic.atomic_write import check_writable
-    from laconic.data import describe, write_store
-    from laconic.data.read import format_of
+    from laconic.data import describe, stream, write_store
+    from laconic.data.files import format_of
     from laconic.data.table import to_dtype
-    from laconic.glm.source import Source
 
     began = time.perf_counter()
     to_dtype(dtype)
     if format_of(output) != "store":
         raise BadInput(f"{output}: a store's name ends in .safetensors")
     check_writable(output)
-    source = Source(str(data), target, weight, offset, exposure, o.names(one_hot), o.names(drop), n_features, dense)
-    rows = _rows(source, "fp64" if dtype == "fp64" else "fp32")
+    rows = stream(o.file_source(given), dtype="fp64" if dtype == "fp64" else "fp32")
     n_bytes = Path(data).stat().st_size
     with rows_progress(rows.n_rows, quiet=quiet, bytes_per_row=n_bytes / max(1, rows.n_rows)) as advance:
         write_store(output, replace(rows, blocks=_counted(rows, advance)), dtype)
@@ -64,15 +62,6 @@ def convert(
         f"{made.path}: {made.n_rows:,} rows × {made.n_columns:,} columns, {kind}, {made.dtype}; "
         f"{made.n_bytes:,} bytes from {n_bytes:,}; {time.perf_counter() - began:.2f} s"
     )
-
-
-def _rows(source: "Source", dtype: str) -> "RowStream":
-    """The file's rows, with the logarithm of the exposure as their offset where one was given."""
-    from laconic.data import stream
-    from laconic.glm.source import with_offset
-
-    rows = stream(source.path, **source.options(), dtype=dtype)
-    return replace(rows, blocks=with_offset(source, rows.blocks))
 
 
 def _counted(rows: "RowStream", advance: Callable[[int], None]) -> "Iterator[Table]":

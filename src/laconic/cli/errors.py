@@ -15,6 +15,10 @@ class BadInput(LaconicError):
     """An argument, a file or a value that the user has to correct. `laconic` exits with 2."""
 
 
+class Interrupted(LaconicError):
+    """The user has pressed Ctrl-C, and there is something to resume from. `laconic` exits with 130."""
+
+
 @contextmanager
 def bad_input() -> Iterator[None]:
     """Turn errors into `BadInput`. Use it only around code that checks what the user gave."""

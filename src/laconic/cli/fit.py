@@ -1,28 +1,56 @@
-"""`laconic fit DATA`: its options, its progress bar and what it prints."""
+"""`laconic fit DATA`: its options, some of which other commands on files share, its progress bar and what it prints."""
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from laconic.cli import fit_options as o
-from laconic.cli.command import resumable
-from laconic.cli.errors import BadInput
-from laconic.cli.numbers import whole_number
+from laconic.cli.errors import BadInput, Interrupted
+from laconic.cli.numbers import number_or_text, whole_number
 from laconic.cli.progress import bar
 from laconic.errors import InvalidOption, Option
-from laconic.glm.options import AUTO, DEFAULTS
+from laconic.glm.options import DEFAULTS, FitOptions
+from laconic.glm.precision import AUTO
 
 if TYPE_CHECKING:
-    from laconic.glm.fit_file import FileFit
+    from laconic.data import Source
+    from laconic.glm.fit import FileFit
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
 METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "mean squared error", "d2": "D²"}
+
+
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column of y (CSV, Parquet), or the file or array of it (.npy, .npz)."),
+]
+Weight = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the rows' weights.")]
+Offset = Annotated[str | None, typer.Option(metavar="NAME", help="Column that is added to the margins.")]
+Exposure = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of exposures; their logarithm is the offset.")
+]
+OneHot = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME,...", help="Columns to turn into one column per category (CSV, Parquet)."),
+]
+Drop = Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns to leave out (CSV, Parquet).")]
+Dense = Annotated[bool, typer.Option("--dense", help="Take a LIBSVM file as a dense matrix.")]
+NFeatures = Annotated[
+    int | None,
+    typer.Option(parser=whole_number(), help="Columns of the matrix, if a LIBSVM file does not use the last ones."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a report as JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+
+
+def of_fit(name: str, *flags: str, **more: Any) -> Any:
+    """An option of a fit, with what `FitOptions` says of it."""
+    return typer.Option(*flags, help=FitOptions.help_of(name), **more)
 
 
 def fit(
@@ -30,34 +58,34 @@ def fit(
         Path, typer.Argument(help="LIBSVM, CSV, Parquet, .npy, .npz, or a store made by `laconic convert`.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model goes (safetensors).")],
-    family: Annotated[str | None, o.of_fit("family")] = DEFAULTS.family,
-    tweedie_power: Annotated[float, o.of_fit("tweedie_power")] = DEFAULTS.tweedie_power,
-    target: o.Target = None,
-    weight: o.Weight = None,
-    offset: o.Offset = None,
-    exposure: o.Exposure = None,
-    one_hot: o.OneHot = None,
-    drop: o.Drop = None,
-    dense: o.Dense = False,
-    n_features: o.NFeatures = None,
-    standardize: Annotated[bool, o.of_fit("standardize", "--standardize")] = DEFAULTS.standardize,
-    recipe: Annotated[str, o.of_fit("recipe")] = AUTO,
-    solver: Annotated[str, o.of_fit("solver")] = DEFAULTS.solver,
-    s: Annotated[str, o.of_fit("s", metavar="N")] = AUTO,
-    batch_size: Annotated[int, o.of_fit("batch_size", parser=whole_number())] = DEFAULTS.batch_size,
-    alpha: Annotated[float, o.of_fit("alpha")] = DEFAULTS.alpha,
-    l1_ratio: Annotated[float, o.of_fit("l1_ratio")] = DEFAULTS.l1_ratio,
-    intercept: Annotated[bool, o.of_fit("fit_intercept")] = DEFAULTS.fit_intercept,
-    eta0: Annotated[str, o.of_fit("eta0", metavar="NUMBER")] = AUTO,
-    learning_rate: Annotated[str, o.of_fit("learning_rate")] = DEFAULTS.learning_rate,
-    momentum: Annotated[float, o.of_fit("momentum")] = DEFAULTS.momentum,
-    max_iter: Annotated[int, o.of_fit("max_iter", parser=whole_number())] = DEFAULTS.max_iter,
-    tol: Annotated[float, o.of_fit("tol")] = cast(float, DEFAULTS.tol),
-    seed: Annotated[int, o.of_fit("seed", parser=whole_number(least=0))] = DEFAULTS.seed,
+    family: Annotated[str | None, of_fit("family")] = DEFAULTS.family,
+    tweedie_power: Annotated[float, of_fit("tweedie_power")] = DEFAULTS.tweedie_power,
+    target: Target = None,
+    weight: Weight = None,
+    offset: Offset = None,
+    exposure: Exposure = None,
+    one_hot: OneHot = None,
+    drop: Drop = None,
+    dense: Dense = False,
+    n_features: NFeatures = None,
+    standardize: Annotated[bool, of_fit("standardize", "--standardize")] = DEFAULTS.standardize,
+    recipe: Annotated[str, of_fit("recipe")] = AUTO,
+    solver: Annotated[str, of_fit("solver")] = DEFAULTS.solver,
+    s: Annotated[str, of_fit("s", metavar="N")] = AUTO,
+    batch_size: Annotated[int, of_fit("batch_size", parser=whole_number())] = DEFAULTS.batch_size,
+    alpha: Annotated[float, of_fit("alpha")] = DEFAULTS.alpha,
+    l1_ratio: Annotated[float, of_fit("l1_ratio")] = DEFAULTS.l1_ratio,
+    intercept: Annotated[bool, of_fit("fit_intercept")] = DEFAULTS.fit_intercept,
+    eta0: Annotated[str, of_fit("eta0", metavar="NUMBER")] = AUTO,
+    learning_rate: Annotated[str, of_fit("learning_rate")] = DEFAULTS.learning_rate,
+    momentum: Annotated[float, of_fit("momentum")] = DEFAULTS.momentum,
+    max_iter: Annotated[int, of_fit("max_iter", parser=whole_number())] = DEFAULTS.max_iter,
+    tol: Annotated[float, of_fit("tol")] = cast(float, DEFAULTS.tol),
+    seed: Annotated[int, of_fit("seed", parser=whole_number(least=0))] = DEFAULTS.seed,
     ranks: Annotated[
         int | None, typer.Option(parser=whole_number(most=1024), help="Local processes to share the columns among.")
     ] = None,
-    device: Annotated[str | None, o.of_fit("device")] = DEFAULTS.device,
+    device: Annotated[str | None, of_fit("device")] = DEFAULTS.device,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to judge the model by.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, to go on from with --resume.")
@@ -67,16 +95,29 @@ def fit(
         typer.Option(metavar="SECONDS", min=0.0, help="Seconds after which --checkpoint saves within an epoch, too."),
     ] = 300.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
-    as_json: o.AsJson = False,
-    quiet: o.Quiet = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a generalised linear model to a file.
 
     Under torchrun, uses its ranks: each reads its own columns.
     """
     given = dict(locals())
-    with resumable(checkpoint):
-        report = _on_ranks(make_job(given), ranks, quiet=quiet)
+    from laconic.glm.checkpoint import MANIFEST
+    from laconic.glm.fit import FileFit
+
+    if resume and checkpoint is None:
+        raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
+    saved = (None if checkpoint is None else str(checkpoint), checkpoint_every, resume)
+    judged = None if test is None else str(test)
+    job = FileFit(file_source(given), str(output), fit_options(given), judged, *saved)
+    try:
+        report = _on_ranks(job, ranks, quiet=quiet)
+    except KeyboardInterrupt as error:
+        if checkpoint is None or not (checkpoint / MANIFEST).exists():
+            raise
+        how = f"the same command with --resume goes on from what {checkpoint} holds"
+        raise Interrupted(f"interrupted; {how}") from error
     if report is None:
         return
     if as_json:
@@ -86,31 +127,51 @@ def fit(
         typer.echo(line)
 
 
-def make_job(given: Mapping[str, Any]) -> "FileFit":
-    """The options by name as a job for the ranks."""
-    from laconic.glm.fit_file import FileFit
+def names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """What an option that takes a list and may be repeated has got: `--drop a --drop b` is `--drop a,b`.
 
-    if given["resume"] and given["checkpoint"] is None:
-        raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
-    return FileFit(
-        o.source(given),
-        str(given["output"]),
-        o.fit_options(given),
-        test=None if given["test"] is None else str(given["test"]),
-        checkpoint=None if given["checkpoint"] is None else str(given["checkpoint"]),
-        checkpoint_every=given["checkpoint_every"],
-        resume=given["resume"],
+    >>> names(["a, b", "c"]), names(None)
+    (('a', 'b', 'c'), ())
+    """
+    return tuple(filter(None, map(str.strip, ",".join(given or ()).split(","))))
+
+
+def file_source(given: Mapping[str, Any]) -> "Source":
+    """The file and what its columns are, from a command's options by name."""
+    from laconic.data import Source
+
+    return Source(
+        str(given["data"]),
+        given["target"],
+        given["weight"],
+        given["offset"],
+        given["exposure"],
+        names(given["one_hot"]),
+        names(given["drop"]),
+        given["n_features"],
+        given["dense"],
     )
+
+
+def fit_options(given: Mapping[str, Any], **more: Any) -> FitOptions:
+    """A fit's options from a command's, by name; those that the command does not have are as `more` says."""
+    named = {
+        "fit_intercept": given["intercept"],
+        "s": number_or_text(given["s"]),
+        "eta0": number_or_text(given["eta0"]),
+    }
+    for field in fields(FitOptions):
+        if field.name in given:
+            named.setdefault(field.name, given[field.name])
+    return FitOptions(**named | more)
 
 
 def _on_ranks(job: "FileFit", ranks: int | None, *, quiet: bool) -> dict[str, Any] | None:
     """The report of rank 0; None on the other ranks of torchrun."""
-    from laconic.exchange.launch import Host, inside_torchrun, join_ranks, start_ranks
-    from laconic.glm.fit_file import fit_file
+    from laconic.exchange.launch import Host, inside_torchrun, join_ranks, n_ranks, start_ranks
+    from laconic.glm.fit import fit_file
 
-    size = int(os.environ["WORLD_SIZE"]) if inside_torchrun() else ranks or 1
-    if ranks not in (None, size):
-        raise BadInput(f"torchrun has started {size} ranks and --ranks says {ranks}; leave --ranks out")
+    size = n_ranks(ranks, default=1)
     if size > 1 and (job.options.device or "").startswith("cuda"):
         why = f" is for one process, and there are {size}; fit on one, or leave "
         raise InvalidOption(Option("device", job.options.device), why, Option("device"), " out")
@@ -121,23 +182,22 @@ def _on_ranks(job: "FileFit", ranks: int | None, *, quiet: bool) -> dict[str, An
     with fit_progress(quiet=quiet) as show:
         if size == 1:
             return fit_file(job, show)
-        results = start_ranks(
-            "laconic.glm.fit_file:run_job", arguments, [Host()] * size, timeout_seconds=limit, progress=show
-        )
+        hosts, told = [Host()] * size, show or (lambda text: None)
+        results = start_ranks("laconic.glm.fit:run_job", arguments, hosts, timeout_seconds=limit, progress=told)
         return cast(dict[str, Any], results[0])
 
 
 def run_showing(progress: Callable[[str], None], *, job: Mapping[str, Any], quiet: bool) -> dict[str, Any]:
     """What a rank of torchrun does: the fit, with a bar if it is the first."""
-    from laconic.glm.fit_file import run_job
+    from laconic.glm.fit import run_job
 
     with fit_progress(quiet=quiet or os.environ.get("RANK") != "0") as show:
         return run_job(show, job=job)
 
 
 @contextmanager
-def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A progress bar: call what this yields with a fit's progress (JSON). No bar if `quiet` or no terminal."""
+def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
+    """A progress bar: call what this yields with a fit's progress (JSON). None if `quiet` or no terminal."""
     from rich.progress import BarColumn, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"))
@@ -150,7 +210,7 @@ def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
             epoch = min(now["epoch"] + 1, total)
             shown.update(task, description=f"epoch {epoch} of {total}", completed=done, total=total, loss=loss)
 
-        yield (lambda text: None) if shown.disable else show
+        yield None if shown.disable else show
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from laconic.cli import fit_options as o
+from laconic.cli import fit as o
 from laconic.cli.errors import BadInput
 from laconic.cli.progress import rows_progress
 
@@ -34,8 +34,8 @@ def predict(
     has such a column; a store's offset is always used.
     """
     from laconic.cli.predict_output import check_output, sink
-    from laconic.glm.model import Model
-    from laconic.glm.source import Source, rows_for
+    from laconic.data import Source
+    from laconic.glm.model import Model, rows_for
 
     if as_json and output is None:
         raise BadInput("--json needs --output FILE: stdout cannot hold both")
@@ -43,8 +43,8 @@ def predict(
     fitted = Model.load(model)
     if proba and fitted.classes is None:
         raise BadInput(f"--proba is for classes, and {model} is a {fitted.family} model")
-    source = Source(str(data), offset=offset, exposure=exposure, dense=dense)
-    rows, blocks = rows_for(fitted, source, target=False)
+    source = Source(str(data), target=False, offset=offset, exposure=exposure, dense=dense)
+    rows, blocks = rows_for(fitted, source)
     names = [str(label) for label in fitted.classes or ()] if proba else ["prediction"]
     with (
         rows_progress(rows.n_rows, quiet=quiet or (output is None and sys.stdout.isatty())) as advance,

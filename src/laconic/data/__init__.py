@@ -5,15 +5,15 @@ Nothing is downloaded or unpickled.
 """
 
 from laconic.data.errors import BadTable, MalformedFile
+from laconic.data.files import Source
 from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
 from laconic.data.npy import read_gradient
 from laconic.data.partition import column_cuts, column_weights, take_columns
 from laconic.data.read import Description, convert, describe, read, stream
-from laconic.data.rows import RowStream, collect, rows_of
 from laconic.data.store import open_store
 from laconic.data.store_writer import write_store
 from laconic.data.synthetic import SHAPES, SyntheticProblem, load_digits, make
-from laconic.data.table import Table, as_target, check_finite
+from laconic.data.table import RowStream, Table, as_target, check_finite, collect, rows_of
 
 __all__ = [
     "SHAPES",
@@ -22,6 +22,7 @@ __all__ = [
     "MalformedFile",
     "RowStream",
     "Scan",
+    "Source",
     "SyntheticProblem",
     "Table",
     "as_target",

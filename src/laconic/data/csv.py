@@ -1,7 +1,8 @@
 """CSV with a header line, read by Arrow in blocks."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import io
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,8 @@ import torch
 
 from laconic.data import arrow
 from laconic.data.errors import MalformedFile, NotNumeric
-from laconic.data.errors import Path as AnyPath
-from laconic.data.files import open_bytes
-from laconic.data.rows import RowStream
-from laconic.data.schema import Roles, Schema, make_schema
-from laconic.data.table import column_block, to_dtype
+from laconic.data.files import Source, open_bytes
+from laconic.data.table import RowStream, column_block, to_dtype
 from laconic.extras import require
 
 BLOCK_BYTES = 2 << 20
@@ -24,13 +22,9 @@ _NUMBER, _FLAG = "a number", "true or false"
 
 
 def stream_csv(
-    path: AnyPath,
-    roles: Roles = Roles(),  # noqa: B008
-    *,
-    columns: tuple[int, int] | None = None,
-    dtype: "str | torch.dtype" = "fp32",
+    source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
 ) -> RowStream:
-    """The rows of a CSV file with a header line, in blocks; see `Roles` for what its columns can be.
+    """The rows of a CSV file with a header line, in blocks; see `Source` for what its columns can be.
 
     columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
 
@@ -39,72 +33,70 @@ def stream_csv(
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "claims.csv")
     >>> _ = path.write_text("age,area,claims\\n30,A,0\\n40,B,2\\n")
-    >>> [block] = stream_csv(path, Roles(target="claims", one_hot=["area"])).blocks
+    >>> [block] = stream_csv(Source(str(path), target="claims", one_hot=["area"])).blocks
     >>> block.X.tolist(), block.y.tolist()
     ([[30.0, 1.0, 0.0], [40.0, 0.0, 1.0]], [0.0, 2.0])
     """
-    path = Path(path)
-    names, found = _first_block(path)
-    schema = _schema(path, roles, names, found)
+    path = Path(source.path)
+    with _opened(path) as reader:
+        names, found = list(reader.schema.names), list(reader.schema.types)
+    schema, kinds = _schema(source, names, found)
     block = column_block(columns, len(schema.features))
-    kinds = _kinds(schema, names, found)
     counted = schema.sources((0, 0)) or names[:1]
     n_rows = sum(map(len, _batches(path, kinds, counted)))
-    return arrow.rows(path, _batches(path, kinds, schema.sources(block)), schema, block, to_dtype(dtype), n_rows)
+    batches = _batches(path, kinds, schema.sources(block))
+    return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows)
 
 
 def column_names(path: Path) -> list[str]:
     """The header line."""
-    return _first_block(path)[0]
+    with _opened(path) as reader:
+        return list(reader.schema.names)
 
 
-def _first_block(path: Path) -> tuple[list[str], list[Any]]:
-    """Names and Arrow types of the columns, these as far as the first block tells."""
-    require("pyarrow.csv", for_="reading CSV", extra="files")
-    with open_bytes(path) as file, _malformed(path):
-        schema = _reader(file, {}, []).schema
-        return list(schema.names), list(schema.types)
+def _schema(source: Source, names: list[str], found: list[Any]) -> tuple[arrow.Schema, dict[str, Any]]:
+    """Parts of the columns, and the Arrow type to read each in; what is no feature, or one by category, is text.
 
+    found  types of the columns as far as the first block tells. One that is text only from some line on is a malformed
+           line, not a column of text.
+    """
+    import pyarrow as pa
 
-def _schema(path: Path, roles: Roles, names: list[str], found: list[Any]) -> Schema:
-    """A column that is text only from some line on is a malformed line, not a column of text."""
+    path, kinds = Path(source.path), dict(zip(names, found, strict=True))
     try:
-        numeric = arrow.numeric_columns(str(path), names, found)
-        return make_schema(str(path), numeric, roles, lambda name: _categories(path, name))
+        schema = arrow.make_schema(
+            source,
+            names,
+            found,
+            lambda name: arrow.categories(source.path, name, _batches(path, {name: pa.string()}, [name])),
+        )
     except NotNumeric as error:
         fault = _find_fault(path, {error.column: _NUMBER})
         if fault is None or fault.line == 2:
             raise
         raise fault from error
-
-
-def _categories(path: Path, name: str) -> tuple[str, ...]:
-    import pyarrow as pa
-
-    with open_bytes(path) as file, _malformed(path):
-        return arrow.categories(str(path), name, _reader(file, {name: pa.string()}, [name]))
-
-
-def _kinds(schema: Schema, names: list[str], found: list[Any]) -> dict[str, Any]:
-    """The Arrow type to read each column in; what is no feature, and what is one by category, is text."""
-    import pyarrow as pa
-
-    text = {*schema.categories, *([schema.target] if schema.classes is not None else [])}
-    numbers = {*schema.sources((0, len(schema.features)))} - text
-    return {
-        name: pa.string() if name not in numbers else kind if pa.types.is_boolean(kind) else pa.float64()
-        for name, kind in zip(names, found, strict=True)
-    }
+    numbers = {*schema.sources((0, len(schema.features)))} - {*schema.categories}
+    for name, kind in kinds.items():
+        if name not in numbers or (name == schema.target and schema.classes is not None):
+            kinds[name] = pa.string()
+        elif not pa.types.is_boolean(kind):
+            kinds[name] = pa.float64()
+    return schema, kinds
 
 
 def _batches(path: Path, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
-    with open_bytes(path) as file, _malformed(path, kinds, names):
-        yield from _reader(file, kinds, names)
+    with _opened(path, kinds, names) as reader:
+        yield from reader
 
 
-def _reader(file: Any, kinds: Mapping[str, Any], names: list[str]) -> Any:
-    """Batches of these columns, by default all. A quoted or unquoted empty field is a gap in numbers and in text."""
-    from pyarrow import csv as arrow_csv
+@contextmanager
+def _opened(path: Path, kinds: Mapping[str, Any] | None = None, names: list[str] | None = None) -> Iterator[Any]:
+    """A reader of batches of these columns, by default all. An empty field is a gap in numbers and in text.
+
+    Arrow's errors become `MalformedFile` with line and column, for which the file is read once more.
+    """
+    arrow_csv = require("pyarrow.csv", for_="reading CSV", extra="files")
+    import pyarrow as pa
 
     convert = arrow_csv.ConvertOptions(
         column_types=kinds,
@@ -114,35 +106,19 @@ def _reader(file: Any, kinds: Mapping[str, Any], names: list[str]) -> Any:
         true_values=list(_TRUE),
         false_values=list(_FALSE),
     )
-    return arrow_csv.open_csv(
-        file,
-        arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
-        arrow_csv.ParseOptions(newlines_in_values=True),
-        convert,
-    )
-
-
-@contextmanager
-def _malformed(path: Path, kinds: Mapping[str, Any] | None = None, names: Sequence[str] = ()) -> Iterator[None]:
-    """Turn Arrow's errors into `MalformedFile` with line and column, for which the file is read once more.
-
-    names  of the columns that were being read, as `kinds` says
-    """
-    import pyarrow as pa
-
+    blocks = arrow_csv.ReadOptions(block_size=BLOCK_BYTES)
     try:
-        yield
+        with open_bytes(path) as file:
+            yield arrow_csv.open_csv(file, blocks, arrow_csv.ParseOptions(newlines_in_values=True), convert)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
-        expected = {name: words[kinds[name]] for name in names if kinds is not None and kinds[name] in words}
+        expected = {name: words[kinds[name]] for name in names or () if kinds is not None and kinds[name] in words}
         raise _find_fault(path, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 
 def _find_fault(path: Path, expected: Mapping[str, str]) -> MalformedFile | None:
     """The first line with too many or too few fields, or with something else than is `expected` of a column."""
-    import io
-
     with open_bytes(path) as file:
         lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
         header = next(lines, None)

@@ -12,8 +12,7 @@ import torch
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import open_bytes
-from laconic.data.rows import RowStream, rows_at_once, to_dense
-from laconic.data.table import Table, as_target, column_block, to_dtype
+from laconic.data.table import RowStream, Table, as_target, column_block, rows_at_once, to_dense, to_dtype
 from laconic.errors import Option
 from laconic.extras import require
 

@@ -9,44 +9,41 @@ import torch
 
 from laconic.data.errors import BadTable, MalformedFile, missing
 from laconic.data.errors import Path as AnyPath
-from laconic.data.table import Table, as_floats, as_target, as_weights, check_finite, column_block, no_target, to_dtype
+from laconic.data.files import Source
+from laconic.data.table import Table, as_offset, as_target, as_weights, check_finite, column_block, no_target, to_dtype
 from laconic.errors import Option
 
 Array = np.ndarray
 
 
 def read_npy(
-    path: AnyPath,
-    *,
-    target: "str | bool | None" = None,
-    sample_weight: str | None = None,
-    offset: str | None = None,
-    columns: tuple[int, int] | None = None,
-    dtype: "str | torch.dtype | None" = None,
+    source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype | None" = None
 ) -> Table:
     """Read `X.npy` (mapped, not copied, where it is row-major and of the wanted dtype) or an `.npz`.
 
-    target         the file of y; by default X's name with its last `X` as a `y` (`train_X.npy`: `train_y.npy`).
-                   In an .npz the name of the array, by default `y`. False where there is none: y is NaN then. The
-                   same for the other two, by default none.
-    dtype          None keeps float32 and float64 as they are and makes float32 of anything else
+    The target is by default the file of X's name with its last `X` as a `y` (`train_X.npy`: `train_y.npy`), in an .npz
+    the array `y`; without one y is NaN. A mapped X is private: writing into it changes neither the file nor what other
+    processes see.
 
-    A mapped X is private: writing into it changes neither the file nor what other processes see.
+    dtype  None keeps float32 and float64 as they are and makes float32 of anything else
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "X.npy")
     >>> np.save(path, np.eye(3)); np.save(path.with_name("y.npy"), np.arange(3))
-    >>> read_npy(path, columns=(1, 3)).X.tolist()
+    >>> read_npy(Source(str(path)), columns=(1, 3)).X.tolist()
     [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
-    path = Path(path)
-    names = {"sample_weight": sample_weight, "offset": offset}
+    path, target = Path(source.path), source.target
+    names = {"sample_weight": source.sample_weight, "offset": source.offset or source.exposure}
+    for name, value in {"target": target or None, **names}.items():
+        if not (value is None or isinstance(value, str)):
+            raise BadTable(f"{path}: ", Option(name), f" must be the name of a file or an array, not {value!r}")
     if path.suffix.lower() == ".npz":
         names |= {} if target is False else {"y": str(target or "y")}
         arrays = _npz(path, {"X": "X", **names})
     else:
         names |= {} if target is False else {"y": str(target or _beside(path))}
-        others = {key: None if name is None else _npy(path.parent / name) for key, name in names.items()}
+        others = {key: None if name is None else _npy(path.parent / str(name)) for key, name in names.items()}
         arrays = {"X": _npy(path), **others}
     X = _matrix(path, arrays["X"], dtype)
     n = X.shape[1]
@@ -54,7 +51,8 @@ def read_npy(
     X = X[:, first:last]
     check_finite(X, first_column=first)
     weight = None if arrays["sample_weight"] is None else as_weights(_numbers(path, arrays["sample_weight"]))
-    margins = None if arrays["offset"] is None else as_floats(_numbers(path, arrays["offset"]), "offset")
+    name = "offset" if source.exposure is None else str(source.exposure)
+    margins = None if arrays["offset"] is None else as_offset(source, _numbers(path, arrays["offset"]), name)
     y = as_target(_numbers(path, arrays["y"])) if "y" in arrays else no_target(len(X))
     return Table(X, y, weight, margins, columns=(first, last), n_features=n)
 
@@ -83,7 +81,7 @@ def _npy(path: Path) -> Array:
         raise MalformedFile(path, f"not an .npy file of plain numbers: {error}") from error
 
 
-def _npz(path: Path, names: dict[str, str | None]) -> dict[str, Any]:
+def _npz(path: Path, names: dict[str, Any]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     if path.exists() and not zipfile.is_zipfile(path):
         raise MalformedFile(path, "not an .npz file of plain numbers: it is no zip file")

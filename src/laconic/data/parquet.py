@@ -9,21 +9,15 @@ import torch
 
 from laconic.data import arrow
 from laconic.data.errors import MalformedFile
-from laconic.data.errors import Path as AnyPath
-from laconic.data.rows import RowStream, rows_at_once
-from laconic.data.schema import Roles, make_schema
-from laconic.data.table import column_block, to_dtype
+from laconic.data.files import Source
+from laconic.data.table import RowStream, column_block, rows_at_once, to_dtype
 from laconic.extras import require
 
 
 def stream_parquet(
-    path: AnyPath,
-    roles: Roles = Roles(),  # noqa: B008
-    *,
-    columns: tuple[int, int] | None = None,
-    dtype: "str | torch.dtype" = "fp32",
+    source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
 ) -> RowStream:
-    """The rows of a Parquet file, in blocks; see `Roles` for what its columns can be.
+    """The rows of a Parquet file, in blocks; see `Source` for what its columns can be.
 
     columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out. Nothing else
              is read from the file but the target, the weights and the offset.
@@ -31,23 +25,22 @@ def stream_parquet(
     >>> import tempfile, pathlib, pyarrow, pyarrow.parquet
     >>> path = pathlib.Path(tempfile.mkdtemp(), "small.parquet")
     >>> pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2], "b": [0.5, 1.5], "label": [0, 1]}), path)
-    >>> rows = stream_parquet(path, Roles(target="label"), columns=(1, 2))
+    >>> rows = stream_parquet(Source(str(path), target="label"), columns=(1, 2))
     >>> next(iter(rows.blocks)).X.tolist(), rows.columns, rows.n_features
     ([[0.5], [1.5]], (1, 2), 2)
     """
-    path = Path(path)
+    path = Path(source.path)
     with _opened(path) as file:
         n_rows, found = file.metadata.num_rows, file.schema_arrow
-    numeric = arrow.numeric_columns(str(path), found.names, found.types)
-    schema = make_schema(
-        str(path),
-        numeric,
-        roles,
-        lambda name: arrow.categories(str(path), name, _batches(path, [name], 65536)),
+    schema = arrow.make_schema(
+        source,
+        found.names,
+        found.types,
+        lambda name: arrow.categories(source.path, name, _batches(path, [name], 65536)),
     )
     block = column_block(columns, len(schema.features))
     batches = _batches(path, schema.sources(block), rows_at_once(block[1] - block[0]))
-    return arrow.rows(path, batches, schema, block, to_dtype(dtype), n_rows)
+    return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows)
 
 
 def shape(path: Path) -> tuple[int, list[str]]:

@@ -1,5 +1,6 @@
 """Read, stream, convert and describe files of any format, which their suffix tells."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,11 @@ import torch
 from laconic.data import csv, libsvm, npy, parquet, store, store_writer
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
-from laconic.data.files import suffix
-from laconic.data.rows import RowStream, collect, rows_of
-from laconic.data.schema import OneHot, Roles
-from laconic.data.table import Table, to_dtype
+from laconic.data.files import NAMED, Source, format_of
+from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
 from laconic.errors import CorruptPayload, Option
 
-FORMATS = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npy": "npy",
-    ".npz": "npy",
-    ".safetensors": "store",
-}
-"""By suffix; anything else is LIBSVM."""
-
-_NAMED_COLUMNS = {"csv": csv.stream_csv, "parquet": parquet.stream_parquet}
+_STREAMS = {"csv": csv.stream_csv, "parquet": parquet.stream_parquet}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +41,19 @@ class Description:
 
 
 def read(
-    path: AnyPath,
+    path: AnyPath | Source,
     *,
-    target: str | int | bool | None = None,
-    sample_weight: str | int | None = None,
-    offset: str | int | None = None,
-    n_features: int | None = None,
     columns: tuple[int, int] | None = None,
     dtype: "str | torch.dtype | None" = None,
-    one_hot: OneHot = (),
-    exclude: tuple[str, ...] = (),
-    dense: bool = False,
-    zero_based: bool | None = None,
+    **parts: Any,
 ) -> Table:
     """Read a file of any format, which its suffix tells; any other suffix is LIBSVM (`a9a`, `a9a.xz`, `x.svm.gz`).
 
-    target, sample_weight, offset  columns of a CSV or Parquet file, by name or number; target=False where there is
-                   none; for .npy the files beside it, for .npz the names of the arrays
-    n_features     columns of the whole matrix, where a LIBSVM file does not use them all
-    columns        (first, last): keep columns first to last - 1 of X, counted from 0; by default all
-    dtype          "fp32", "bf16" or "fp64" of a dense X; by default that of the file if it has one, else fp32. A
-                   sparse X is float32.
-    one_hot        columns of CSV or Parquet to spread out into one per category (`Area=A`); a mapping from column to
-                   categories fixes these, which new data for an old model needs
-    exclude        columns of CSV or Parquet to leave out
-    dense          a LIBSVM file as a dense X
-    zero_based     whether a LIBSVM file counts columns from 0; None finds out: it does where any index is 0
+    columns  (first, last): keep columns first to last - 1 of X, counted from 0; by default all
+    dtype    "fp32", "bf16" or "fp64" of a dense X; by default that of the file if it has one, else fp32. A sparse X is
+             float32.
+    parts    the parts its columns play, as in `Source`: target, sample_weight, offset, exposure, one_hot, exclude,
+             n_features, dense, zero_based
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny")
@@ -85,49 +61,38 @@ def read(
     >>> read(path, columns=(1, 4)).X.toarray().tolist()
     [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
     """
-    kind = format_of(path)
-    path = _file(path, once=kind == "libsvm")
-    roles = Roles(target, sample_weight, offset, one_hot, exclude)
-    _check_options(path, kind, roles, dense, zero_based)
+    source, kind = _checked(path, parts, once=True)
     if kind == "libsvm":
         table = libsvm.read_libsvm(
-            path, n_features=n_features, columns=columns, zero_based=zero_based, dense=dense, dtype=dtype or "fp32"
+            source.path,
+            n_features=source.n_features,
+            columns=columns,
+            zero_based=source.zero_based,
+            dense=source.dense,
+            dtype=dtype or "fp32",
         )
-    elif kind in _NAMED_COLUMNS:
-        table = collect(_NAMED_COLUMNS[kind](path, roles, columns=columns, dtype=dtype or "fp32"))
+    elif kind in NAMED:
+        table = collect(_STREAMS[kind](source, columns=columns, dtype=dtype or "fp32"))
     elif kind == "npy":
-        table = npy.read_npy(path, **_paths(path, roles), columns=columns, dtype=dtype)
+        table = npy.read_npy(source, columns=columns, dtype=dtype)
     else:
-        table = _in_dtype(store.open_store(path, columns), dtype)
-    _check_width(path, table.n_features, n_features)
+        table = _in_dtype(store.open_store(source.path, columns), dtype)
+    _check_width(source, table.n_features)
     return table
 
 
-def stream(
-    path: AnyPath,
-    *,
-    target: str | int | bool | None = None,
-    sample_weight: str | int | None = None,
-    offset: str | int | None = None,
-    n_features: int | None = None,
-    dtype: "str | torch.dtype" = "fp32",
-    one_hot: OneHot = (),
-    exclude: tuple[str, ...] = (),
-    dense: bool = False,
-    zero_based: bool | None = None,
-) -> RowStream:
+def stream(path: AnyPath | Source, *, dtype: "str | torch.dtype" = "fp32", **parts: Any) -> RowStream:
     """All columns as a stream of row blocks, which `convert` writes. Arguments as for `read`."""
-    path = _file(path)
-    kind, roles = format_of(path), Roles(target, sample_weight, offset, one_hot, exclude)
-    _check_options(path, kind, roles, dense, zero_based)
+    source, kind = _checked(path, parts)
     if kind == "libsvm":
-        return libsvm.stream_libsvm(path, n_features=n_features, zero_based=zero_based, dense=dense, dtype=dtype)
-    if kind in _NAMED_COLUMNS:
-        rows = _NAMED_COLUMNS[kind](path, roles, dtype=dtype)
+        n, zero_based = source.n_features, source.zero_based
+        return libsvm.stream_libsvm(source.path, n_features=n, zero_based=zero_based, dense=source.dense, dtype=dtype)
+    if kind in NAMED:
+        rows = _STREAMS[kind](source, dtype=dtype)
     else:
-        table = npy.read_npy(path, **_paths(path, roles)) if kind == "npy" else store.open_store(path)
-        rows = rows_of(table, path.name)
-    _check_width(path, rows.n_features, n_features)
+        table = npy.read_npy(source) if kind == "npy" else store.open_store(source.path)
+        rows = rows_of(table, Path(source.path).name)
+    _check_width(source, rows.n_features)
     return rows
 
 
@@ -162,20 +127,6 @@ def describe(path: AnyPath) -> Description:
     return _describe_store(path, n_bytes) if kind == "store" else Description(str(path), kind, n_bytes)
 
 
-def format_of(path: AnyPath) -> str:
-    """The format a file's name promises.
-
-    >>> format_of("a9a.xz"), format_of("train.csv.gz"), format_of("epsilon.safetensors")
-    ('libsvm', 'csv', 'store')
-    """
-    path = Path(path)
-    own = suffix(path)
-    kind = FORMATS.get(own, "libsvm")
-    if own != path.suffix.lower() and kind in ("parquet", "npy", "store"):
-        raise BadTable(f"{path}: a compressed {own} cannot be read; unpack it first")
-    return kind
-
-
 def _describe_store(path: Path, n_bytes: int) -> Description:
     try:
         with path.open("rb") as file:
@@ -188,9 +139,9 @@ def _describe_store(path: Path, n_bytes: int) -> Description:
     return Description(str(path), "store", n_bytes, n_rows, store.n_features(header), names, dtype, is_sparse)
 
 
-def _check_width(path: Path, found: int, n_features: int | None) -> None:
-    if n_features not in (None, found):
-        raise BadTable(f"{path} has {found} features, ", Option("n_features"), f" says {n_features}")
+def _check_width(source: Source, found: int) -> None:
+    if source.n_features not in (None, found):
+        raise BadTable(f"{source.path} has {found} features, ", Option("n_features"), f" says {source.n_features}")
 
 
 def _file(path: AnyPath, *, once: bool = False) -> Path:
@@ -205,28 +156,23 @@ def _file(path: AnyPath, *, once: bool = False) -> Path:
     return path
 
 
-def _check_options(path: Path, kind: str, roles: Roles, dense: bool, zero_based: bool | None) -> None:
-    """Refuse an option that the format has no use for."""
-    for name, given in (("dense", dense), ("zero_based", zero_based is not None)):
+def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = False) -> tuple[Source, str]:
+    """The file and its format; refuses an option that the format has no use for. `once`: LIBSVM is read only once."""
+    source = path if isinstance(path, Source) else Source(os.fspath(path), **parts)
+    kind = format_of(source.path)
+    where = f"{_file(source.path, once=once and kind == 'libsvm')}: "
+    if source.offset is not None and source.exposure is not None:
+        raise BadTable("give an offset or an exposure, not both: the offset is the logarithm of the exposure")
+    for name, given in (("dense", source.dense), ("zero_based", source.zero_based is not None)):
         if given and kind != "libsvm":
-            raise BadTable(f"{path}: ", Option(name), f" is for LIBSVM files; this is {kind}")
-    if kind in _NAMED_COLUMNS:
-        return
-    options: dict[str, Any] = {"one_hot": roles.one_hot, "exclude": roles.exclude}
-    if kind != "npy":
-        options |= {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
-    for name, value in options.items():
-        if value is not None and not (isinstance(value, (tuple, list, dict)) and not value):
-            why = f" is for files with named columns; {kind} has its own place for that"
-            raise BadTable(f"{path}: ", Option(name), why)
-
-
-def _paths(path: Path, roles: Roles) -> dict[str, Any]:
-    given = {"target": roles.target, "sample_weight": roles.sample_weight, "offset": roles.offset}
-    for name, value in given.items():
-        if not (value is None or isinstance(value, str) or (name == "target" and value is False)):
-            raise BadTable(f"{path}: ", Option(name), f" must be the name of a file or an array, not {value!r}")
-    return given
+            raise BadTable(where, Option(name), f" is for LIBSVM files; this is {kind}")
+    if kind not in NAMED:
+        there = () if kind == "npy" else ("target", "sample_weight", "offset", "exposure")
+        for name in ("one_hot", "exclude", *there):
+            if getattr(source, name) not in (None, False, (), [], {}):
+                why = f" is for files with named columns; {kind} has its own place for that"
+                raise BadTable(where, Option(name), why)
+    return source, kind
 
 
 def _in_dtype(table: Table, dtype: "str | torch.dtype | None") -> Table:

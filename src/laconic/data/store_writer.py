@@ -11,9 +11,8 @@ import torch
 from laconic.atomic_write import atomic_write
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
-from laconic.data.rows import RowStream, check_count, rows_of
 from laconic.data.store_header import StoreHeader
-from laconic.data.table import Table, check_finite, to_dtype
+from laconic.data.table import RowStream, Table, check_count, check_finite, rows_of, to_dtype
 
 
 def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtype" = "bf16") -> Path:

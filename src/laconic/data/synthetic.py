@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from laconic.data.rows import RowStream, collect
-from laconic.data.table import Table, column_block, to_dtype
+from laconic.data.table import RowStream, Table, collect, column_block, to_dtype
 from laconic.errors import InvalidOption, Option
 from laconic.extras import require
 

@@ -57,6 +57,21 @@ def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterat
             raise Disagreement(f"rank {rank}: ", *from_json(parts))
 
 
+@contextmanager
+def user_errors(comm: Communicator) -> Iterator[None]:
+    """`raise_on_all_ranks` for a block that reads files and settings, whose errors are the user's to mend.
+
+    `ValueError`, `TypeError` and `OSError` are raised as `LaconicError` with the same message.
+    """
+    try:
+        with raise_on_all_ranks(comm):
+            yield
+    except LaconicError:
+        raise
+    except (ValueError, TypeError, OSError) as error:
+        raise LaconicError(user_message(error)) from error
+
+
 def require_same(
     comm: Communicator,
     facts: Mapping[str, Any],

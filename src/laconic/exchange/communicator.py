@@ -33,9 +33,7 @@ class Communicator:
     size: int = 1
     channels: tuple[Channel, ...] = ()
     owned: bool = False
-    _tags: tuple[Iterator[int], ...] = field(
-        default_factory=lambda: tuple(count() for _ in range(N_TAGS)), compare=False
-    )
+    _tags: tuple[Iterator[int], ...] = field(default_factory=lambda: tuple(map(count, [0] * N_TAGS)), compare=False)
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":

@@ -4,34 +4,27 @@ from laconic.glm.columns import Columns, DenseColumns, PinnedColumns, SparseColu
 from laconic.glm.families import Family, registry
 from laconic.glm.families.registry import *  # noqa: F403 (each is listed there, and only there)
 from laconic.glm.model import Model
+from laconic.glm.options import FitOptions
 from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
-from laconic.glm.problem import Penalty, Problem
+from laconic.glm.problem import Problem
 from laconic.glm.resolve import auto_eta0, auto_s
-from laconic.glm.settings import Adaptive, Constant, Cosine, InverseScaling, Sampling, Schedule, schedule
-from laconic.glm.solvers import Callback, Diverged, Outcome, Progress, Settings, Solution, State, begin, solve
+from laconic.glm.solvers import Callback, Diverged, Outcome, Progress, Solution, State, begin, solve
 
 __all__ = [
     "KNOBS",
     "RECIPES",
-    "Adaptive",
     "Callback",
     "Columns",
-    "Constant",
-    "Cosine",
     "DenseColumns",
     "Diverged",
     "Family",
-    "InverseScaling",
+    "FitOptions",
     "Model",
     "Outcome",
-    "Penalty",
     "PinnedColumns",
     "Precision",
     "Problem",
     "Progress",
-    "Sampling",
-    "Schedule",
-    "Settings",
     "Solution",
     "SparseColumns",
     "State",
@@ -39,7 +32,6 @@ __all__ = [
     "auto_s",
     "begin",
     "recipe",
-    "schedule",
     "solve",
 ]
 __all__ += registry.__all__

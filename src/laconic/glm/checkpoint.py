@@ -14,22 +14,29 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from laconic.atomic_write import not_written
-from laconic.errors import CorruptPayload, LaconicError
+from laconic.atomic_write import atomic_write, not_written
+from laconic.data import BadTable
+from laconic.errors import CorruptPayload, LaconicError, Option
 from laconic.exchange import Communicator
-from laconic.glm.model import load_tensors, save_tensors, write_whole
+from laconic.exchange.agreement import user_errors
+from laconic.glm.columns import SparseRows
+from laconic.glm.model import load_tensors, save_tensors
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import on_any, user_errors
-from laconic.glm.solvers import Progress, Settings, State
+from laconic.glm.solvers import Progress, State, begin
+from laconic.glm.solvers.solve import ATTEMPTS, SMALLER_STEP
+from laconic.kernels.glm import Intercept, Weights
 
 FORMAT = 1
 MANIFEST = "checkpoint.json"
+SAMPLED_ROWS = 16
 EPOCH_SECONDS = 1.0
 """No checkpoint is written at the end of an epoch sooner than this after the last one."""
 LATER = ("bytes_sent", "messages")
@@ -62,29 +69,95 @@ class Manifest:
     format: int = FORMAT
 
 
-def fingerprint(problem: Problem, settings: Settings, **more: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Where a fit saves its state, and whether it goes on from there.
+
+    folder         created if missing; all ranks must see the same one
+    every_seconds  the most work that a kill can lose; 0 saves after every segment of an epoch
+    resume         go on from the checkpoint there, if there is one
+    """
+
+    folder: Path
+    every_seconds: float = 300.0
+    resume: bool = False
+
+
+def fingerprint(problem: Problem, options: FitOptions, comm: Communicator) -> dict[str, Any]:
     """What must be the same for a fit to continue; `max_iter` need not, so that a fit can be given more epochs."""
-    vectors = (problem.y, problem.weights, problem.offset)
+    weights = None if problem.weights is None else problem.weights_as(torch.float64)
+    vectors = (problem.y, weights, problem.offset)
+    steps: dict[str, Any] = {"learning_rate": options.learning_rate, "eta0": options.eta0}
+    if options.learning_rate == "invscaling":
+        steps["power_t"] = options.power_t
+    if options.learning_rate == "cosine":
+        steps["n_iterations"] = options.max_iter * options.n_batches(problem.n_rows)
     return {
         "family": problem.family.name,
         **problem.family.parameters,
-        "solver": settings.solver,
-        "s": settings.s,
-        **asdict(settings.sampling),
-        **asdict(settings.penalty),
-        "intercept": settings.fit_intercept,
-        "gradient": settings.gradient,
-        "momentum": settings.momentum,
-        "average": settings.average,
-        "recipe": settings.precision.short_name(),
-        "tol": settings.tol,
-        "n_iter_no_change": settings.n_iter_no_change,
-        **more,
+        "solver": options.solver,
+        "s": options.s,
+        "order": options.sampling if options.shuffle else "cyclic",
+        "batch_size": options.batch_size,
+        "seed": options.seed,
+        "alpha": options.alpha,
+        "l1_ratio": options.l1_ratio,
+        "intercept": options.fit_intercept,
+        "gradient": options.gradient,
+        "momentum": options.momentum,
+        "average": options.average_after,
+        "recipe": options.precision.short_name(),
+        "tol": options.tol,
+        "n_iter_no_change": options.n_iter_no_change,
+        "features": problem.n_features,
+        "classes": None if problem.classes is None else list(problem.classes),
+        "standardize": options.standardize,
+        "X": _checksum(problem, comm),
         "rows": problem.columns.m,
         "y, weights and offset": [0 if v is None else zlib.crc32(v.cpu().contiguous().numpy().data) for v in vectors],
-        "learning_rate": settings.schedule.name,
-        **asdict(settings.schedule),  # last, since the step size may have been chosen after all of the above
+        **steps,  # last, since the step size may have been chosen after all of the above
     }
+
+
+def _checksum(problem: Problem, comm: Communicator) -> int:
+    """Of a few rows, as stored: Σ bits of the value · (column + 1) · (row + 1), modulo 2⁶⁴, over all ranks' columns."""
+    rows = np.unique(np.linspace(0, max(0, problem.columns.m - 1), SAMPLED_ROWS).astype(np.int64))
+    taken: Any = problem.columns.take(rows, torch.float32)
+    if isinstance(taken, SparseRows):
+        values, j, begins = taken.matrix
+        i = torch.repeat_interleave(torch.arange(len(rows)), begins.diff())
+    else:
+        values = taken.Y.cpu().contiguous()
+        i, j = torch.from_numpy(np.indices(values.shape))
+    bits = values.view(torch.int32).long()
+    total = (bits * (j.long() + problem.first + 1) * (torch.from_numpy(rows)[i] + 1)).sum().reshape(1)
+    comm.all_reduce(total)()
+    return int(total)
+
+
+def resume(
+    checkpointing: Checkpointing, problem: Problem, options: FitOptions, comm: Communicator, *, smaller: bool
+) -> tuple[State, FitOptions]:
+    """The state of the last checkpoint, if there is one and it may be used, and options with its step size.
+
+    smaller  whether the step size was ours to choose, so that the checkpoint's may be a smaller one
+    """
+    folder = checkpointing.folder
+    with user_errors(comm):
+        found = latest(folder)
+        if found is not None and not checkpointing.resume:
+            what = f"{folder} holds a checkpoint of epoch {found.numbers['epoch']}; go on from it with "
+            raise BadTable(what, Option("resume", True), ", or give another folder")
+    if found is not None and smaller:
+        tried = [float(options.eta0) * SMALLER_STEP**k for k in range(1, ATTEMPTS + 1)]
+        eta0 = found.fingerprint.get("eta0")
+        options = replace(options, eta0=eta0) if eta0 in tried else options
+    state, now = begin(problem, options), fingerprint(problem, options, comm)
+    with user_errors(comm):
+        if found is not None:
+            columns = (problem.first, problem.first + problem.columns.n)
+            state = restore(folder, found, now, state, columns=columns, comm=comm)
+    return state, options
 
 
 def latest(folder: Path) -> Manifest | None:
@@ -112,9 +185,8 @@ def _check(manifest: Manifest) -> None:
 
 
 def _check_numbers(numbers: dict[str, Any]) -> None:
-    like = State.zeros(
-        1, 0, torch.float32, momentum=False, average=False, fitted=True, device=torch.device("cpu")
-    ).numbers()
+    none = torch.zeros(0)
+    like = State(Weights(none, none, none, Intercept(none, none, none))).numbers()
     if not isinstance(numbers, dict) or set(numbers | dict.fromkeys(LATER)) != set(like):
         raise TypeError(f"its numbers are not {', '.join(like)}")
     numbers |= {name: 0 for name in LATER if name not in numbers}
@@ -176,26 +248,26 @@ _TENSORS = {"x", "momentum", "average", "intercept.value", "intercept.momentum",
 class Checkpointer:
     """A callback for `solve` that saves its state at the end of an epoch and every few seconds.
 
-    folder         to save to, created if missing; all ranks must see the same one
-    fingerprint    of problem and settings
-    comm           the ranks: each calls this after every segment, and rank 0's clock decides
-    every_seconds  the most work that a kill can lose; 0 saves after every segment of an epoch
+    where        to save to, and how often
+    fingerprint  of problem and options
+    comm         the ranks: each calls this after every segment, and rank 0's clock decides
     """
 
     def __init__(
         self,
-        folder: Path,
+        where: Checkpointing,
         fingerprint: Fingerprint,
         comm: Communicator,
-        *,
-        every_seconds: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self.fingerprint, self.comm = folder, fingerprint, comm
-        self.every_seconds, self.clock = every_seconds, clock
+        self.folder, self.every_seconds = where.folder, where.every_seconds
+        self.fingerprint, self.comm, self.clock = fingerprint, comm, clock
         with user_errors(comm):
-            _make_folder(folder)
-            before = latest(folder)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise not_written(self.folder, error) from error
+            before = latest(self.folder)
             self.number = 0 if before is None else before.number
         self.last = clock()
 
@@ -203,7 +275,9 @@ class Checkpointer:
         """Save if it is time to."""
         waited = self.clock() - self.last
         least = min(EPOCH_SECONDS, self.every_seconds) if progress.fraction == 1 else self.every_seconds
-        if on_any(self.comm, self.comm.rank == 0 and waited >= least):
+        due = torch.tensor([int(self.comm.rank == 0 and waited >= least)])
+        self.comm.all_reduce(due)()
+        if due:
             self.save(progress.state)
 
     def save(self, state: State) -> None:
@@ -220,7 +294,8 @@ class Checkpointer:
         with user_errors(self.comm):
             if self.comm.rank == 0:
                 manifest = Manifest(number, dict(self.fingerprint), _as_json(state.numbers()), files)
-                write_whole(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=1, allow_nan=False).encode())
+                with atomic_write(self.folder / MANIFEST) as file:
+                    file.write(json.dumps(asdict(manifest), indent=1, allow_nan=False))
                 _remove_others(self.folder, files)
         self.number, self.last = number, self.clock()
 
@@ -228,13 +303,6 @@ class Checkpointer:
 def _as_json(numbers: dict[str, object]) -> dict[str, object]:
     """With None for infinity, the best loss before there is one, which JSON lacks."""
     return numbers | ({"best_loss": None} if numbers["best_loss"] == math.inf else {})
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise not_written(folder, error) from error
 
 
 def _remove_others(folder: Path, files: list[str]) -> None:

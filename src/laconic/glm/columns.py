@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.glm.precision import Precision
-from laconic.kernels.formats import Format
+from laconic.errors import BackendUnavailable, InvalidOption, Option
+from laconic.glm.precision import AUTO, Precision
+from laconic.kernels.formats import FORMAT_OF, Format, format_named
 from laconic.kernels.glm import Batches, Weights
 
 CHUNK_VALUES = 2**20
@@ -17,12 +18,14 @@ CHUNK_VALUES = 2**20
 ACCUMULATOR_COLUMNS = 32
 """A narrow accumulator is emulated as tensor cores have it: exact products of this many columns are summed in the
 carrier's type, then added to the accumulator, which is rounded."""
+SHARE = 0.7
+"""Of the GPU's free memory that a matrix may take; a larger one stays in the host's memory, page-locked."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""
 
 
-class Rows(ABC):
+class SampledRows(ABC):
     """Some rows Y (k, n) of a rank's columns, widened to the type that the arithmetic runs in."""
 
     @abstractmethod
@@ -47,17 +50,19 @@ class Columns(ABC):
 
     m         rows of the whole matrix
     n         columns of this rank, which may be 0
+    dtype     of the values as stored
     device    where the arithmetic is done
     compiled  whether `sgd` can run on these columns
     """
 
     m: int
     n: int
+    dtype: torch.dtype
     device: torch.device
     compiled: bool
 
     @abstractmethod
-    def take(self, rows: np.ndarray, dtype: torch.dtype) -> Rows:
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> SampledRows:
         """Some rows, in any order, widened to `dtype`."""
 
     @abstractmethod
@@ -68,13 +73,14 @@ class Columns(ABC):
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
         rows = np.arange(self.m) if rows is None else rows
         step = max(1, CHUNK_VALUES // max(1, self.n))
-        cuts = range(0, len(rows), step)
-        parts = [self.take(rows[first : first + step], x.dtype).margins(x) for first in cuts]
-        return torch.cat(parts) if parts else torch.empty(0, x.shape[0], dtype=x.dtype)
+        z = torch.empty(len(rows), x.shape[0], dtype=x.dtype, device=x.device)
+        for first in range(0, len(rows), step):
+            z[first : first + step] = self.take(rows[first : first + step], x.dtype).margins(x)
+        return z
 
 
 @dataclass(frozen=True, slots=True)
-class DenseRows(Rows):
+class DenseRows(SampledRows):
     """Y (k, n), float32 or float64, from a matrix stored as `stored`."""
 
     Y: torch.Tensor
@@ -126,7 +132,7 @@ class DenseColumns(Columns):
             raise ValueError(f"X must have two dimensions, rows and columns; got shape {tuple(X.shape)}")
         self.X = X
         self.m, self.n = X.shape
-        self.device = X.device
+        self.dtype, self.device = X.dtype, X.device
         self.compiled = X.device.type == "cpu" and X.dtype in COMPILED and self.n > 0
 
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
@@ -162,7 +168,7 @@ class PinnedColumns(DenseColumns):
 
 
 @dataclass(frozen=True, slots=True)
-class SparseRows(Rows):
+class SparseRows(SampledRows):
     """Some rows of n sparse columns; nothing but the Gram matrix becomes dense."""
 
     matrix: CSR
@@ -200,7 +206,7 @@ class SparseColumns(Columns):
     def __init__(self, values: torch.Tensor, columns: torch.Tensor, begins: torch.Tensor, n: int) -> None:
         self.matrix: CSR = (values, columns, begins)
         self.m, self.n = len(begins) - 1, n
-        self.device = values.device
+        self.dtype, self.device = values.dtype, values.device
         self.compiled = values.dtype != torch.float16 and n > 0
 
     @classmethod
@@ -223,3 +229,58 @@ class SparseColumns(Columns):
         from laconic.kernels.cpu import sparse
 
         return sparse.sgd(self.matrix, batches, code, weights)
+
+
+def as_columns(X: Any, data_format: str) -> Columns:
+    """X as it is where the wanted format holds every value of its own; otherwise rounded to that, in one copy."""
+    if isinstance(X, Columns):
+        return X
+    wanted = format_named(data_format)
+    if not isinstance(X, torch.Tensor):
+        return SparseColumns.of(X, wanted.storage)
+    own = FORMAT_OF[X.dtype]
+    if wanted.holds(own) and (X.shape[1] <= 1 or X.stride(1) == 1):
+        return DenseColumns(X)
+    storage = X.dtype if wanted.holds(own) else wanted.storage
+    return DenseColumns(X.to(storage, copy=True, memory_format=torch.contiguous_format))
+
+
+def type_of(X: Any) -> torch.dtype:
+    """The number type of a tensor, of `Columns` or of a SciPy matrix."""
+    if isinstance(X, torch.Tensor | Columns):
+        return X.dtype
+    return torch.float64 if X.dtype == np.float64 else torch.float32
+
+
+def require_gpu(device: str | None) -> None:
+    """Raise `BackendUnavailable` where a GPU was asked for and there is none: before anything is read."""
+    if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
+        asked = Option("device", device)
+        raise BackendUnavailable(asked, ", but there is no CUDA GPU here; leave ", Option("device"), " out")
+
+
+def placed(columns: Columns, device: str | None, n_ranks: int = 1) -> Columns:
+    """The columns in the memory that `device` says: None for where they are.
+
+    "auto" is a GPU where there is one and it can be used: one process, a dense X.
+
+    >>> placed(DenseColumns(torch.ones(2, 2)), "cpu").device
+    device(type='cpu')
+    """
+    if device == AUTO:
+        usable = torch.cuda.is_available() and n_ranks == 1 and isinstance(columns, DenseColumns)
+        device = "cuda" if usable else None
+    wanted = columns.device if device is None else torch.device(device)
+    if device is None or wanted == columns.device:
+        return columns
+    if not isinstance(columns, DenseColumns):
+        why = " needs a dense X, and this one is sparse: pass it dense (a LIBSVM file with "
+        raise InvalidOption(
+            Option("device", device), why, Option("dense", True), "), or leave ", Option("device"), " out"
+        )
+    require_gpu(device)
+    if wanted.type == "cuda" and columns.X.device.type == "cpu":
+        free, _ = torch.cuda.mem_get_info(wanted)
+        if columns.X.numel() * columns.X.element_size() > SHARE * free:
+            return PinnedColumns(columns.X, wanted)
+    return DenseColumns(columns.X.to(wanted))

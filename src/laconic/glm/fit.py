@@ -1,247 +1,251 @@
-"""A fit from this rank's rows to a solution: prepared, resolved, solved, from a checkpoint if there is one."""
+"""A fit: resolved and solved, from a checkpoint if there is one; of a file, also scored, saved and reported."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from laconic.data import BadTable
-from laconic.errors import Option
+from laconic.atomic_write import check_writable
+from laconic.data import BadTable, Source
 from laconic.exchange import Accounting, Communicator
-from laconic.glm.checkpoint import Checkpointer, fingerprint, latest, restore
-from laconic.glm.columns import Columns
-from laconic.glm.data import Data, as_columns, mean_one, type_of
-from laconic.glm.model import Label
-from laconic.glm.options import AUTO, FitOptions
-from laconic.glm.precision import ChosenRecipe, Precision
-from laconic.glm.problem import Problem
-from laconic.glm.ranks import gather_columns, user_errors
-from laconic.glm.resolve import (
-    as_before,
-    find_recipe,
-    placed,
-    precision_for,
-    settings_for,
-    solve_with_smaller_steps,
-    stored_as,
-)
-from laconic.glm.scaling import Scaling
-from laconic.glm.solvers import Callback, Outcome, Settings, Solution, State, begin, solve
+from laconic.exchange.agreement import user_errors
+from laconic.extras import require
+from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, resume
+from laconic.glm.columns import require_gpu
+from laconic.glm.model import Model, inputs_of, rows_for
+from laconic.glm.options import FitOptions
+from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
+from laconic.glm.problem import Problem, codes, load, problem_of
+from laconic.glm.resolve import find_recipe, resolve
+from laconic.glm.scores import Scores, training_scores
+from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve, solve_with_smaller_steps
+from laconic.glm.solvers.wire import gather_columns
 
-SAMPLED_ROWS = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """This rank's part of what is to be fitted, and what is needed to make a model of the solution.
-
-    precision   to begin with
-    scaling     of the columns, if they were scaled
-    classes     what the numbers in y stand for, of a classifier
-    weights     of the rows as they were given, to score by
-    columns     (first, last) of this rank, and
-    n_features  columns in all
-    checksum    of some of this rank's values; its sum over ranks does not depend on who has which columns
-    """
-
-    problem: Problem
-    precision: Precision
-    scaling: Scaling | None
-    classes: tuple[Label, ...] | None
-    weights: torch.Tensor | None
-    columns: tuple[int, int]
-    n_features: int
-    checksum: int
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpointing:
-    """Where a fit saves its state, and whether it goes on from there.
-
-    folder         all ranks must see the same one
-    every_seconds  at most so much work is lost
-    resume         go on from the checkpoint there, if there is one
-    """
-
-    folder: Path
-    every_seconds: float = 300.0
-    resume: bool = False
+OnProgress = Callable[[str], None]
+PROGRESS_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A fit in this process that is to go on.
+    """A fit in this process that is to go on: the step size that it had come to, and its recipe; None to find one."""
 
-    epoch   epochs that were done
-    eta0    the step size that it had come to
-    recipe  that was found for it; None to find one
-    """
-
-    epoch: int
     eta0: float
     recipe: ChosenRecipe | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resolved:
-    """A fit that is about to begin: nothing is "auto" any more."""
+class Chosen:
+    """A fit that is about to begin.
 
-    data: Prepared
-    settings: Settings
+    problem   stored as the recipe says
+    options   with nothing "auto" left
+    recipe    and why it is that one
+    measured  whether the recipe was chosen by measurements
+    """
+
+    problem: Problem
+    options: FitOptions
     recipe: ChosenRecipe
+    measured: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
-    """A solution, and the choices that led to it: settings whose step size may be smaller than the one resolved."""
+class Fit(Chosen):
+    """A solution, and the choices that led to it; the step size may be smaller than the one resolved."""
 
-    data: Prepared
-    settings: Settings
-    recipe: ChosenRecipe
     solution: Solution
 
     def coefficients(self, comm: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
         """coef (C, n) of all columns in the units of X, and intercept (C,), on every rank."""
+        problem = self.problem
         coef, intercept = self.solution.state.coef.cpu(), self.solution.state.intercept.cpu().clone()
-        if self.data.scaling is not None:
-            coef, shift = self.data.scaling.undo(coef)
+        if problem.scaling is not None:
+            coef, shift = problem.scaling.undo(coef)
             comm.all_reduce(shift)()
             intercept = (intercept.double() - shift).to(coef.dtype)
-        return gather_columns(coef, self.data.columns[0], self.data.n_features, comm), intercept
+        return gather_columns(coef, problem.first, problem.n_features, comm), intercept
 
 
-def prepare(
-    options: FitOptions, data: Data, comm: Communicator, precision: Precision | None = None, *, part: bool = False
-) -> Prepared:
-    """The rows as a problem, checked, stored as the precision says and where the device is.
-
-    precision  to store X in; by default what the recipe says for such an X
-    part       these are a part of the rows there will be: their weights are taken as they are
-    """
-    precision = precision_for(options.recipe, type_of(data.X)) if precision is None else precision
-    weights = data.weights if part else mean_one(data.weights, data.train)
-    X, scaling = data.X, None
-    if options.standardize:
-        scaling = Scaling.of(X, centre=options.fit_intercept)
-        X = scaling.apply(X, precision.data)
-    columns = as_columns(X, precision.data)
-    problem = Problem(columns, data.family, data.y, weights, data.offset, data.train, data.validation)
-    problem = placed(problem, options.device, comm.size)
-    place = (data.columns, data.n_features, _checksum(data))
-    return Prepared(problem, precision, scaling, data.classes, data.weights, *place)
-
-
-def resolve(
-    options: FitOptions,
-    data: Prepared,
-    comm: Communicator,
-    *,
-    earlier: Earlier | None = None,
-    one_epoch: bool = False,
-) -> Resolved:
+def choose(
+    asked: FitOptions, problem: Problem, comm: Communicator, earlier: Earlier | None = None, *, one_epoch: bool = False
+) -> Chosen:
     """Choose what is "auto": solver, s and step size, then the recipe. Every rank calls this.
 
-    one_epoch  over a part of the data: stop after one more epoch, whatever the loss does
+    one_epoch  over a part of the data: whatever the loss does
     """
-    before = 0 if earlier is None else earlier.epoch
-    settings = settings_for(
-        replace(options, tol=None) if one_epoch else options,
-        data.problem,
-        data.precision,
-        comm,
-        eta0=None if earlier is None else earlier.eta0,
-        last_epoch=before + (1 if one_epoch else options.max_iter),
-    )
-    chosen = None if earlier is None else earlier.recipe
-    if chosen is None:
-        chosen = find_recipe(options.recipe, data.problem, settings, comm)
-    if chosen.precision != settings.precision:
-        data = replace(data, problem=stored_as(data.problem, chosen.precision))
-        settings = replace(settings, precision=chosen.precision)
-    return Resolved(data, settings, chosen)
+    options = replace(asked, tol=None) if one_epoch else asked
+    if earlier is not None and asked.eta0 == AUTO:
+        options = replace(options, eta0=earlier.eta0)
+    options = resolve(options, problem, comm)
+    recipe = None if earlier is None else earlier.recipe
+    if recipe is None:
+        recipe = find_recipe(asked.recipe, problem, options, comm)
+    if recipe.precision == options.precision:
+        return Chosen(problem, options, recipe, asked.recipe != AUTO)
+    return Chosen(problem.stored_as(recipe.precision), replace(options, recipe=recipe.precision), recipe, True)
 
 
 def run(
-    options: FitOptions,
-    resolved: Resolved,
+    asked: FitOptions,
+    chosen: Chosen,
     comm: Communicator,
     *,
     callbacks: Sequence[Callback] = (),
     checkpointing: Checkpointing | None = None,
-    start: Callable[[Problem, Settings], State] = begin,
+    start: Callable[[Problem, FitOptions], State] = begin,
+    last_epoch: int | None = None,
 ) -> Fit:
-    """Solve on the ranks of `comm`; all call this. Where the loss diverges, begin again with smaller steps.
+    """Solve on the ranks of `comm`; all call this.
 
-    start  where to begin; a checkpoint, where there is one, comes first
+    Where the loss diverges and the step size was ours to choose, begin again with smaller steps.
+
+    start       where to begin; a checkpoint, where there is one, comes first
+    last_epoch  as in `solve`
     """
-    data, settings = resolved.data, resolved.settings
+    problem, options, ours = chosen.problem, chosen.options, asked.eta0 == AUTO
     restored: list[State] = []
     if checkpointing is not None:
-        state, settings = _begin(options, data, settings, comm, checkpointing)
+        state, options = resume(checkpointing, problem, options, comm, smaller=ours)
         restored.append(state)
 
-    def attempt(settings: Settings) -> Solution:
+    def attempt(options: FitOptions) -> Solution:
+        state = restored.pop() if restored else start(problem, options)  # only the first continues
         if checkpointing is None:
-            state = start(data.problem, settings)
-            return solve(data.problem, settings, comm=comm, state=state, callbacks=callbacks)
-        state = restored.pop() if restored else begin(data.problem, settings)  # only the first continues
-        if settings.tol is not None and state.stalls >= settings.n_iter_no_change:
+            return solve(problem, options, comm=comm, state=state, callbacks=callbacks, last_epoch=last_epoch)
+        if options.tol is not None and state.stalls >= options.n_iter_no_change:
             return Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
-        now = _fingerprint(options, data, settings, comm)
-        keeper = Checkpointer(checkpointing.folder, now, comm, every_seconds=checkpointing.every_seconds)
-        solution = solve(data.problem, settings, comm=comm, state=state, callbacks=[keeper, *callbacks])
+        keeper = Checkpointer(checkpointing, fingerprint(problem, options, comm), comm)
+        solution = solve(problem, options, comm=comm, state=state, callbacks=[keeper, *callbacks])
         keeper.save(solution.state)
         return solution
 
-    solution, settings = solve_with_smaller_steps(settings, attempt, chosen=options.eta0 == AUTO)
-    return Fit(data, settings, resolved.recipe, solution)
+    solution, options = solve_with_smaller_steps(options, attempt, chosen=ours)
+    return Fit(problem, options, chosen.recipe, chosen.measured, solution)
 
 
-def _begin(
-    options: FitOptions, data: Prepared, settings: Settings, comm: Communicator, checkpointing: Checkpointing
-) -> tuple[State, Settings]:
-    """The state of the last checkpoint, if there is one and it may be used, and settings with its step size."""
-    folder = checkpointing.folder
+@dataclass(frozen=True, slots=True)
+class FileFit:
+    """A fit to a file, as JSON values.
+
+    data, test  rows to fit to, and a file of rows to judge by
+    output      file of the model
+    checkpoint  folder, or None; `checkpoint_every` and `resume` are as in `Checkpointing`
+    """
+
+    data: Source
+    output: str
+    options: FitOptions = field(default_factory=FitOptions)
+    test: str | None = None
+    checkpoint: str | None = None
+    checkpoint_every: float = 300.0
+    resume: bool = False
+
+
+def run_job(on_progress: OnProgress | None, *, job: Mapping[str, Any]) -> dict[str, Any]:
+    """`fit_file` on the ranks there are; every rank calls this. What is returned is JSON: rank 0 gives the report.
+
+    job  `dataclasses.asdict` of a `FileFit`
+
+    What is the user's to mend is raised as a `LaconicError`, on every rank.
+    """
+    own = {"data": Source(**job["data"]), "options": FitOptions(**job["options"])}
+    return fit_file(FileFit(**{**job, **own}), on_progress)
+
+
+def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
+    """Read this rank's columns, fit, score, and save the model on rank 0; returns the report.
+
+    on_progress  called with JSON that says where the fit stands, some times a second
+    """
+    comm, began, options = Communicator.over(), time.perf_counter(), job.options
     with user_errors(comm):
-        found = latest(folder)
-        if found is not None and not checkpointing.resume:
-            what = f"{folder} holds a checkpoint of epoch {found.numbers['epoch']}; go on from it with "
-            raise BadTable(what, Option("resume", True), ", or give another folder")
-    if found is not None and options.eta0 == AUTO:
-        settings = as_before(settings, found.fingerprint.get("eta0"))
-    state, now = begin(data.problem, settings), _fingerprint(options, data, settings, comm)
+        check_writable(Path(job.output))
+        require("safetensors.torch", for_="saving a model", extra="glm")
+        require_gpu(options.device)
+        table = load(job.data, comm, text_format(options.recipe))
+        names, inputs = table.feature_names, inputs_of(job.data, table)
+        problem = problem_of(table, options, comm.size)
+        del table  # from here on X is kept once, as it was prepared
+    if on_progress is not None:
+        on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
+        callbacks = [_Reporter(on_progress, options.max_iter), *callbacks]
+    checkpointing = None
+    if job.checkpoint is not None:
+        checkpointing = Checkpointing(Path(job.checkpoint), job.checkpoint_every, job.resume)
+    chosen = choose(options, problem, comm)
+    problem = chosen.problem  # where a recipe was found, X is stored anew
+    fitted = run(options, chosen, comm, callbacks=callbacks, checkpointing=checkpointing)
+    scores, tested = training_scores(problem, fitted.solution.state, comm), None
+    coef, intercept = fitted.coefficients(comm)
+    settings, family = fitted.options.to_json(), problem.family.option
+    model = Model(coef, intercept, family, problem.classes, names, inputs, settings, scores.summary())
     with user_errors(comm):
-        if found is not None:
-            state = restore(folder, found, now, state, columns=data.columns, comm=comm)
-    return state, settings
+        if comm.rank == 0:
+            tested = None if job.test is None else scores_of_file(model, job.data, job.test)
+            model.save(job.output)
+    more = {"test_metrics": tested, "seconds": time.perf_counter() - began}
+    return _report(job, fitted, model, scores, comm) | more
 
 
-def _fingerprint(options: FitOptions, data: Prepared, settings: Settings, comm: Communicator) -> dict[str, Any]:
-    total = torch.tensor([data.checksum])
-    comm.all_reduce(total)()
-    return fingerprint(
-        data.problem,
-        settings,
-        features=data.n_features,
-        classes=None if data.classes is None else list(data.classes),
-        standardize=options.standardize,
-        X=int(total),
-    )
+def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
+    """Scores of the rows of another file with the same columns, on this rank alone."""
+    scores = Scores(model.kind)
+    rows, blocks = rows_for(model, replace(like, path=path))
+    if not rows.has_target:
+        raise BadTable(f"{path} has no target to judge by")
+    n_before = 0
+    for block in blocks:
+        z = model.margins(block.X, block.offset)
+        y = block.y if model.classes is None else codes(block.y, rows.classes, model.classes, n_before)
+        scores.add(z, y, block.sample_weight, block.offset)
+        n_before += block.n_rows
+    return scores.summary()
 
 
-def _checksum(data: Data) -> int:
-    """Of a few rows: Σ bits of the value · (column + 1) · (row + 1), modulo 2⁶⁴."""
-    if isinstance(data.X, Columns):
-        return 0
-    rows = np.unique(np.linspace(0, max(0, data.X.shape[0] - 1), SAMPLED_ROWS).astype(np.int64))
-    if isinstance(data.X, torch.Tensor):
-        values = data.X[torch.from_numpy(rows).to(data.X.device)].float().cpu().numpy()
-        i, j = np.indices(values.shape)
-    else:
-        taken = data.X[rows].tocoo()
-        values, (i, j) = taken.data, (taken.row, taken.col)
-    bits = np.ascontiguousarray(values, np.float32).view(np.int32).astype(np.int64)
-    return int((bits * (j.astype(np.int64) + data.columns[0] + 1) * (rows[i] + 1)).sum())
+def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Communicator) -> dict[str, Any]:
+    """The report of a fit, as JSON values."""
+    state, solution = fitted.solution.state, fitted.solution
+    return {
+        "data": job.data.path,
+        "n_rows": fitted.problem.columns.m,
+        "n_features": fitted.problem.n_features,
+        "family": model.family,
+        "classes": None if model.classes is None else list(model.classes),
+        "ranks": comm.size,
+        "ran": solution.ran,
+        "settings": dict(model.settings),
+        "recipe_explained": fitted.recipe.explained if is_auto(job.options.recipe) else None,
+        "recipe_measured": fitted.measured,
+        "epochs": state.epoch,
+        "iterations": state.iteration,
+        "outcome": solution.outcome.name.lower(),
+        "because": solution.outcome.value,
+        "loss": scores.loss,
+        "metrics": dict(model.metrics),
+        "fit_seconds": state.seconds,
+        "messages": state.messages,
+        "bytes_sent": state.bytes_sent,
+        "history": state.history,
+        "model": job.output,
+    }
+
+
+@dataclass(slots=True)
+class _Reporter:
+    """A callback that says where the fit stands, some times a second."""
+
+    on_progress: OnProgress
+    n_epochs: int
+    last: float = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if time.perf_counter() - self.last < PROGRESS_SECONDS:
+            return
+        self.last = time.perf_counter()
+        done = {"epoch": progress.epoch, "fraction": progress.fraction, "n_epochs": self.n_epochs}
+        rate = progress.iteration / max(progress.state.seconds, 1e-9)
+        self.on_progress(json.dumps({**done, "loss": progress.loss, "iterations_per_second": rate}))

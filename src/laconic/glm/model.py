@@ -1,8 +1,9 @@
 """A fitted model: what predicts, and what is kept of how it came about."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ import numpy as np
 import torch
 
 from laconic.atomic_write import atomic_write
+from laconic.data import BadTable, RowStream, Source, Table, describe, stream
+from laconic.data.files import NAMED, format_of
 from laconic.errors import CorruptPayload
 from laconic.extras import require
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
-from laconic.glm.families import Family, family_named
+from laconic.glm.families import FAMILIES, Family
+from laconic.glm.options import check_choice
+from laconic.glm.problem import Label
 from laconic.glm.scores import by_output, most_likely
 
 FORMAT = "1"
-Label = str | int | float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,9 +54,9 @@ class Model:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n_classes = len(self.classes) if self.classes is not None else 0
-        family = family_named(self.family, max(2, n_classes), self.settings)
-        n_outputs = family.n_outputs(torch.zeros(1))
+        check_choice("family", self.family, FAMILIES)
+        n_classes, family = len(self.classes or ()), self.kind
+        n_outputs = family.n_outputs
         if family.classifies != (self.classes is not None) or (family.classifies and n_classes != max(2, n_outputs)):
             raise ValueError(f"a {self.family} model with {n_classes or 'no'} classes")
         if self.coef.ndim != 2 or len(self.coef) != n_outputs or self.intercept.shape != (n_outputs,):
@@ -60,8 +64,9 @@ class Model:
             raise ValueError(f"coef and intercept of {n_outputs} outputs have shapes {shapes}")
         if self.coef.dtype not in (torch.float32, torch.float64) or self.intercept.dtype != self.coef.dtype:
             raise ValueError(f"coef and intercept are {self.coef.dtype} and {self.intercept.dtype}")
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise ValueError(f"there are {len(self.feature_names)} feature names and {self.n_features} features")
+        names, n = self.feature_names, self.coef.shape[1]
+        if names is not None and len(names) != n:
+            raise ValueError(f"there are {len(names)} feature names and {n} features")
 
     @property
     def n_features(self) -> int:
@@ -71,7 +76,7 @@ class Model:
     @property
     def kind(self) -> Family:
         """The family itself."""
-        return family_named(self.family, len(self.classes or (0, 1)), self.settings)
+        return FAMILIES[self.family].of(max(2, len(self.classes or ())), self.settings)
 
     def margins(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C); X is a tensor, an array, or a SciPy matrix in CSR form."""
@@ -105,8 +110,8 @@ class Model:
 
     def save(self, path: "str | Path") -> None:
         """Write one safetensors file, whole or not at all; raises `NotWritten` if it cannot be."""
-        about = {name: getattr(self, name) for name in _ABOUT}
-        metadata = {"laconic_model": FORMAT, "model": json.dumps(about, allow_nan=False)}
+        about = zip(_ABOUT, attrgetter(*_ABOUT)(self), strict=True)
+        metadata = {"laconic_model": FORMAT, "model": json.dumps(dict(about), allow_nan=False)}
         save_tensors(Path(path), {"coef": self.coef, "intercept": self.intercept}, metadata)
 
     @classmethod
@@ -164,19 +169,14 @@ def _names(found: Any, what: str, kinds: tuple[type, ...]) -> tuple[Any, ...] | 
     return tuple(found)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, or leave what was there and raise `NotWritten`."""
-    with atomic_write(path, "wb", n_bytes=len(data)) as file:
-        file.write(data)
-
-
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
     """One safetensors file."""
     require("safetensors.torch", for_="saving a model", extra="glm")
     from safetensors.torch import save
 
-    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(path, save(own, dict(metadata)))
+    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata))
+    with atomic_write(path, "wb", n_bytes=len(data)) as file:
+        file.write(data)
 
 
 def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -195,3 +195,71 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[s
             return {name: file.get_tensor(name).clone() for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CorruptPayload(f"{path} is not {what}: {error}") from error
+
+
+def inputs_of(source: Source, table: Table) -> dict[str, Any]:
+    """How a model's columns came from the file: what `rows_for` needs to read another one for it. JSON values."""
+    one_hot: dict[str, list[str]] = {}
+    if isinstance(source.one_hot, Mapping):
+        one_hot = {column: list(found) for column, found in source.one_hot.items()}
+    elif source.one_hot:
+        columns = describe(source.path).columns or ()
+        spread = [name for name in table.feature_names or () if name not in columns]  # "a=b" may be a name by itself
+        for column in source.one_hot:
+            start = f"{column}="
+            one_hot[column] = [name.removeprefix(start) for name in spread if name.startswith(start)]
+    return {
+        "target": source.target,
+        "offset": source.offset,
+        "exposure": source.exposure,
+        "one_hot": one_hot,
+        "zero_based": table.zero_based,
+    }
+
+
+def rows_for(model: Model, source: Source) -> tuple[RowStream, Iterator[Table]]:
+    """A file's rows in blocks, with the columns in the model's order and type.
+
+    Columns that the model does not know are passed over; `BadTable` names one that it needs and the file lacks. Offset
+    or exposure are those of the fit, unless others are given, where the file has such a column.
+    """
+    source = _source_for(model, source)
+    rows = stream(source, dtype="fp64" if model.coef.dtype == torch.float64 else "fp32")
+    return rows, _ordered(model, source, rows)
+
+
+def _source_for(model: Model, source: Source) -> Source:
+    kind = format_of(source.path)
+    if kind == "libsvm":
+        return replace(source, n_features=model.n_features, zero_based=model.inputs.get("zero_based"))
+    if kind not in NAMED:
+        return source
+    names = describe(source.path).columns or ()
+    if source.offset is None and source.exposure is None:
+        known = {name: model.inputs.get(name) for name in ("offset", "exposure")}
+        source = replace(source, **{name: column for name, column in known.items() if column in names})
+    if model.feature_names is None:
+        return source
+    one_hot: dict[str, list[str]] = dict(model.inputs.get("one_hot", {}))
+    spread = {f"{column}={category}" for column, found in one_hot.items() for category in found}
+    needed = {*one_hot, *(name for name in model.feature_names if name not in spread)}
+    kept = {*needed, source.target, source.sample_weight, source.offset, source.exposure}
+    missing = [name for name in model.feature_names if name in needed and name not in names]
+    missing += [name for name in one_hot if name not in names]
+    if missing:
+        raise BadTable(f"{source.path} has no column {missing[0]!r}, which the model needs")
+    return replace(source, one_hot=one_hot, exclude=tuple(name for name in names if name not in kept))
+
+
+def _ordered(model: Model, source: Source, rows: RowStream) -> Iterator[Table]:
+    if rows.n_features != model.n_features:
+        raise BadTable(f"{source.path} has {rows.n_features} features and the model {model.n_features}")
+    order = None
+    if rows.feature_names is not None and model.feature_names not in (None, rows.feature_names):
+        place = {name: j for j, name in enumerate(rows.feature_names)}
+        missing = [name for name in model.feature_names or () if name not in place]
+        if missing:
+            raise BadTable(f"{source.path} has no feature {missing[0]!r}, which the model needs")
+        order = [place[name] for name in model.feature_names or ()]
+    for block in rows.blocks:
+        yield block if order is None else replace(block, X=block.X[:, order])

@@ -1,18 +1,24 @@
-"""A fit's hyperparameters: names, defaults and limits, stated once for the command line and the estimators."""
+"""A fit's hyperparameters: names, defaults and limits, stated once for command line, estimators and solvers."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any
 
+import numpy as np
+import torch
+
 from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
-from laconic.glm.families import FAMILIES, family_named
-from laconic.glm.precision import Precision, recipe
-from laconic.glm.settings import GRADIENTS, ORDERS, SCHEDULES, SOLVERS
+from laconic.glm.families import FAMILIES
+from laconic.glm.precision import AUTO, Precision, is_auto, recipe, tolerance_of
+from laconic.kernels import Stream
 
-AUTO = "auto"
+SOLVERS = ("sgd", "ca_sgd")
+GRADIENTS = ("mean", "sum")
+ORDERS = ("shuffle", "cyclic", "replacement")
+SCHEDULES = ("constant", "invscaling", "cosine", "adaptive")
 FAMILY_NAMES = ", ".join(FAMILIES)
 
 
@@ -25,7 +31,12 @@ class FitOptions:
     """Hyperparameters of a fit, as users name them; raises `InvalidOption` for a value that makes no sense.
 
     `help_of` describes each one. `laconic fit` and the estimators take their defaults from here. What is "auto"
-    is resolved on the data, in `glm.resolve`. With device None a fit computes where X lies, for a file on the CPU.
+    is resolved on the data, in `glm.resolve`; the solvers read the same options with nothing "auto" left. With device
+    None a fit computes where X lies, for a file on the CPU.
+
+    The penalty is alpha ((1 − l1_ratio) ‖x‖² / 2 + l1_ratio ‖x‖₁), without the intercept. The square acts in every
+    iteration. The absolute value acts once per outer iteration of CA-SGD, with the step sizes of that iteration summed:
+    with s > 1 and l1_ratio > 0 the iterates depend on s.
 
     The command line has neither early stopping, whose split by classes is scikit-learn's, nor what only changes SGD's
     way (`sampling`, `gradient`, `average`, `power_t`, `n_iter_no_change`). The estimators do not standardize, which a
@@ -66,8 +77,6 @@ class FitOptions:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("fit_intercept", "standardize", "early_stopping", "shuffle"):
-            check_flag(name, getattr(self, name))
         for name in ("max_iter", "batch_size", "n_iter_no_change"):
             check_int(name, getattr(self, name), 1)
         for name, limits in _LIMITS.items():
@@ -83,32 +92,126 @@ class FitOptions:
             why = " takes rows as they come; it cannot be combined with "
             raise InvalidOption(Option("shuffle", False), why, Option("sampling", "replacement"))
         if self.family == "tweedie":
-            family_named("tweedie", options=self.family_options)
+            FAMILIES["tweedie"].of(options={"tweedie_power": self.tweedie_power})
         if not isinstance(self.recipe, (str, Precision)):
             raise InvalidOption(Option("recipe"), f" must be a name or a Precision, got {self.recipe!r}")
-        if is_auto(self.recipe):
-            tolerance_of(str(self.recipe))
-        else:
+        if not is_auto(self.recipe):
             recipe(self.recipe)
-        _check_device(self.device)
+        elif self.recipe != AUTO:
+            tolerance_of(str(self.recipe))
+        kind = self.device.split(":")[0] if isinstance(self.device, str) else self.device
+        if kind not in (None, "cpu", "cuda", AUTO):
+            known = "; choose cpu, cuda, a GPU by its number such as cuda:1, or auto"
+            raise InvalidOption("unknown ", Option("device", self.device), known)
 
     @classmethod
     def help_of(cls, name: str) -> str:
         """What an option does, in a sentence."""
         return next(str(field.metadata["help"]) for field in fields(cls) if field.name == name)
 
+    def to_json(self) -> dict[str, Any]:
+        """What was fitted with, once nothing is "auto": JSON values by the names of the command line's options."""
+        return {
+            "recipe": self.precision.short_name(),
+            "solver": self.solver,
+            "s": self.s,
+            "batch_size": self.batch_size,
+            "alpha": self.alpha,
+            "l1_ratio": self.l1_ratio,
+            "eta0": self.eta0,
+            "learning_rate": self.learning_rate,
+            "momentum": self.momentum,
+            "intercept": self.fit_intercept,
+            "standardize": self.standardize,
+            "max_iter": self.max_iter,
+            "tol": self.tol,
+            "seed": self.seed,
+            "tweedie_power": self.tweedie_power,
+        }
+
     @property
-    def family_options(self) -> Mapping[str, Any]:
-        """What a family may need to know."""
-        return {"tweedie_power": self.tweedie_power}
+    def precision(self) -> Precision:
+        """The nine knobs of the recipe."""
+        return recipe(self.recipe)
+
+    @property
+    def step(self) -> int:
+        """Iterations between two messages: s of CA-SGD, 1 of SGD."""
+        return int(self.s) if self.solver == "ca_sgd" else 1
+
+    @property
+    def average_after(self) -> int | None:
+        """Iterations after which averaging of the iterates begins; None for never."""
+        rows = 0 if self.average is True else int(self.average)
+        return -(-rows // self.batch_size) if self.average else None
+
+    @property
+    def l2(self) -> float:
+        """λ of (λ/2) ‖x‖²."""
+        return self.alpha * (1 - self.l1_ratio)
+
+    @property
+    def l1(self) -> float:
+        """Factor of ‖x‖₁."""
+        return self.alpha * self.l1_ratio
+
+    def penalty(self, x: torch.Tensor) -> float:
+        """The penalty of (a rank's part of) the weights."""
+        x = x.double()
+        return float(self.l2 / 2 * x.square().sum() + self.l1 * x.abs().sum())
+
+    def shrink(self, x: torch.Tensor, step: float) -> torch.Tensor:
+        """The proximal step of the absolute values: towards zero by l1 · step, and not past it."""
+        return x if self.l1 == 0 else torch.sign(x) * (x.abs() - self.l1 * step).clamp(min=0)
+
+    def n_batches(self, n_rows: int) -> int:
+        """Batches of an epoch; the last one may be short.
+
+        >>> FitOptions(batch_size=2).n_batches(5)
+        3
+        """
+        return -(-n_rows // self.batch_size)
+
+    def order(self, n_rows: int, epoch: int) -> np.ndarray:
+        """The order of the rows (int32) in an epoch: a function of seed and epoch alone, made anew after a restart.
+
+        Batches are consecutive rows of it. "shuffle" is a permutation each epoch, "replacement" independent draws, and
+        "cyclic" takes the rows as they come.
+        """
+        if self.sampling == "cyclic" or not self.shuffle:
+            return np.arange(n_rows, dtype=np.int32)
+        from laconic.kernels.cpu import shuffle  # Numba is loaded where it is first needed
+
+        stream = Stream(self.seed, step=epoch, tensor="rows")
+        return shuffle.permutation(n_rows, stream) if self.sampling == "shuffle" else shuffle.draws(n_rows, stream)
+
+    def rates(self, t: np.ndarray, n_rows: int) -> np.ndarray:
+        """η (float64) at the iterations t = 0, 1, … of a fit to so many rows; eta0, if it is neither of
+
+            invscaling   eta0 / (t + 1)^power_t
+            cosine       eta0 (1 + cos(π t / n)) / 2, from eta0 down to nothing over the n iterations of max_iter epochs
+
+        "adaptive" multiplies this by a factor that shrinks when the loss no longer falls, which is the solver's to do.
+
+        >>> FitOptions(eta0=1.0, learning_rate="invscaling", power_t=0.5).rates(np.array([0, 3]), 100)
+        array([1. , 0.5])
+        """
+        eta0 = np.float64(self.eta0)
+        if self.learning_rate == "invscaling":
+            return np.asarray(eta0 / (t + 1.0) ** self.power_t)
+        if self.learning_rate == "cosine":
+            done = np.minimum(t / (self.max_iter * self.n_batches(n_rows)), 1.0)
+            return np.asarray(eta0 * 0.5 * (1 + np.cos(np.pi * done)))
+        return np.full(len(t), eta0)
 
 
-_CHOICES: dict[str, Sequence[Any]] = {
+_CHOICES: dict[str, Collection[Any]] = {
     "family": (None, *FAMILIES),
     "solver": (AUTO, *SOLVERS),
     "sampling": ORDERS,
     "gradient": GRADIENTS,
     "learning_rate": SCHEDULES,
+    **dict.fromkeys(("fit_intercept", "standardize", "early_stopping", "shuffle"), (True, False)),
 }
 _LIMITS: dict[str, tuple[float, float, str]] = {
     "alpha": (0, math.inf, "[]"),
@@ -121,40 +224,11 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 """From, to, and whether these are allowed themselves: [ yes, ( no. Infinity never is."""
 
 
-def is_auto(recipe: "str | Precision") -> bool:
-    """Whether a recipe is ours to choose: "auto", or "auto:" and a tolerance."""
-    return isinstance(recipe, str) and (recipe == AUTO or recipe.startswith("auto:"))
-
-
-def tolerance_of(recipe: str) -> float | None:
-    """What "auto:1e-3" asks for; None for "auto" alone.
-
-    >>> tolerance_of("auto:1e-3"), tolerance_of("auto")
-    (0.001, None)
-    """
-    if recipe == AUTO:
-        return None
-    try:
-        tolerance = float(recipe.removeprefix("auto:"))
-    except ValueError:
-        tolerance = 0.0
-    if not 0 < tolerance < 1:
-        what = ": after 'auto:' comes the largest error of an outer iteration as a share of its step, "
-        raise InvalidOption(Option("recipe", recipe), what, "between 0 and 1, such as 'auto:1e-3'")
-    return tolerance
-
-
-def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     """Raise `InvalidOption` unless the value is one of the choices."""
     if value not in choices:
         known = ", ".join(str(choice) for choice in choices if choice is not None)
         raise InvalidOption("unknown ", Option(name, value), f"; choose one of {known}")
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Raise `InvalidOption` unless the value is True or False."""
-    if value not in (True, False):
-        raise InvalidOption(Option(name), f" must be True or False, got {value!r}")
 
 
 def _check_real(name: str, value: Any, low: float, high: float, ends: str, hint: str = "") -> None:
@@ -164,13 +238,6 @@ def _check_real(name: str, value: Any, low: float, high: float, ends: str, hint:
         first, last = ("" if ends[0] == "[" else " (excluded)"), ("" if ends[1] == "]" else " (excluded)")
         allowed = f" must be a number from {low:g}{first} to {high:g}{last}{hint}; got {value!r}"
         raise InvalidOption(Option(name), allowed)
-
-
-def _check_device(device: Any) -> None:
-    kind = device.split(":")[0] if isinstance(device, str) else device
-    if kind not in (None, "cpu", "cuda", AUTO):
-        known = "; choose cpu, cuda, a GPU by its number such as cuda:1, or auto"
-        raise InvalidOption("unknown ", Option("device", device), known)
 
 
 DEFAULTS = FitOptions()

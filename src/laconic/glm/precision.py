@@ -7,8 +7,9 @@ import torch
 
 from laconic.codec import Codec
 from laconic.errors import InvalidOption, Option
-from laconic.kernels.formats import Format, format_named
+from laconic.kernels.formats import FORMAT_OF, Format, format_named
 
+AUTO = "auto"
 WIRES = ("fp64", "fp32", "bf16", "fp16")
 """What an AllReduce can carry."""
 STORES = ("fp64", "fp32", "bf16", "fp16")
@@ -78,7 +79,7 @@ class Precision:
 
     def is_plain(self, *knobs: str) -> bool:
         """Whether these knobs round to nothing less than the carrier."""
-        return all(self.format(knob).dtype == self.carrier for knob in knobs)
+        return {*map(self.format, knobs)} == {FORMAT_OF[self.carrier]}
 
     def short_name(self) -> str:
         """The recipe's name, or the nearest recipe's with what differs from it."""
@@ -124,3 +125,52 @@ def recipe(name: "str | Precision") -> Precision:
         known = f"; choose one of {', '.join(RECIPES)}, auto, auto:1e-3"
         raise InvalidOption("unknown ", Option("recipe", name), known)
     return RECIPES[name]
+
+
+def is_auto(name: "str | Precision") -> bool:
+    """Whether a recipe is ours to choose: "auto", or "auto:" and a tolerance."""
+    return isinstance(name, str) and (name == AUTO or name.startswith("auto:"))
+
+
+def tolerance_of(name: str) -> float:
+    """What "auto:1e-3" asks for.
+
+    >>> tolerance_of("auto:1e-3")
+    0.001
+    """
+    try:
+        tolerance = float(name.removeprefix("auto:"))
+    except ValueError:
+        tolerance = 0.0
+    if not 0 < tolerance < 1:
+        what = ": after 'auto:' comes the largest error of an outer iteration as a share of its step, "
+        raise InvalidOption(Option("recipe", name), what, "between 0 and 1, such as 'auto:1e-3'")
+    return tolerance
+
+
+def precision_for(asked: "str | Precision", dtype: torch.dtype) -> Precision:
+    """The recipe asked for; one that is ours to choose begins with what X came in.
+
+    float64 is computed with in float64, as scikit-learn does; bfloat16 stays so in memory, and everything else is
+    float32.
+
+    >>> precision_for("auto", torch.float64).short_name(), precision_for("auto", torch.bfloat16).short_name()
+    ('fp64', 'fp32 data=bf16')
+    """
+    if not is_auto(asked):
+        return recipe(asked)
+    if dtype == torch.bfloat16:
+        return replace(RECIPES["fp32"], data="bf16")
+    return RECIPES["fp64" if dtype == torch.float64 else "fp32"]
+
+
+def text_format(asked: "str | Precision") -> str:
+    """What to read text in, for a recipe: its own format, or of one that is found on the data the widest it may be.
+
+    >>> text_format("auto"), text_format("auto:1e-3"), text_format("C"), text_format("fp64")
+    ('fp32', 'fp64', 'bf16', 'fp64')
+    """
+    if is_auto(asked):
+        return "fp32" if asked == AUTO else "fp64"
+    data = recipe(asked).data
+    return data if data in ("fp64", "bf16") else "fp32"

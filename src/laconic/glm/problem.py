@@ -1,26 +1,57 @@
-"""What is to be minimised: the mean loss of the rows, and a penalty on the weights."""
+"""What is fitted to: rows of a file or of arrays as a `Problem`, checked, stored and placed as a fit wants them."""
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from laconic.glm.columns import Columns
-from laconic.glm.families import Family
+from laconic.data import (
+    BadTable,
+    Source,
+    Table,
+    column_cuts,
+    column_weights,
+    describe,
+    read,
+    scan_libsvm,
+    take_columns,
+)
+from laconic.data.files import NAMED, format_of
+from laconic.errors import InvalidOption, Option
+from laconic.exchange import Communicator
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns, as_columns, placed, type_of
+from laconic.glm.families import FAMILIES, Family
+from laconic.glm.options import FitOptions
+from laconic.glm.precision import Precision, precision_for
+from laconic.glm.scaling import Scaling
+
+Label = str | int | float
+CHUNK = 1 << 16
+"""Targets per chunk, so that no copy of all of them is made."""
+MANY = 1000
+"""More classes than anyone means."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """(1/m) Σ w_i φ(a_i·x + b + offset_i, y_i), over a rank's columns; all but the columns is the same on every rank.
 
-    columns     A_p, this rank's block of the columns
-    family      φ
-    y           (m,) targets
-    weights     (m,) not negative, or None for ones
-    offset      (m,) or (m, C) added to the margins, or None
-    rows        rows to train on (int64); None for all
-    validation  rows held back for early stopping; None for none
+    Targets, weights and offset are moved to where the columns' arithmetic is done.
+
+    columns      A_p, this rank's block of the columns
+    family       φ
+    y            (m,) targets as the family takes them: class numbers, counts, amounts
+    weights      (m,) not negative, or None for ones
+    offset       (m,) or (m, C) added to the margins, or None
+    rows         rows to train on (int64); None for all
+    validation   rows held back for early stopping; None for none
+    mean_weight  what weights are divided by
+    classes      what the numbers in y stand for, where the family classifies
+    first        number of this rank's first column among
+    n_features   columns in all; by default this rank's are all
+    scaling      of the columns, if they were scaled
     """
 
     columns: Columns
@@ -30,28 +61,31 @@ class Problem:
     offset: torch.Tensor | None = None
     rows: np.ndarray | None = None
     validation: np.ndarray | None = None
+    mean_weight: float = 1.0
+    classes: tuple[Label, ...] | None = None
+    first: int = 0
+    n_features: int = -1
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
+        m = self.columns.m
         for name in ("y", "weights", "offset"):
             value = getattr(self, name)
-            if value is not None and len(value) != self.columns.m:
-                raise ValueError(f"{name} has {len(value)} entries, but X has {self.columns.m} rows")
+            if value is not None and len(value) != m:
+                raise ValueError(f"{name} has {len(value)} entries, but X has {m} rows")
+            object.__setattr__(self, name, None if value is None else value.to(self.columns.device))
         if self.weights is not None and bool((self.weights < 0).any() | ~torch.isfinite(self.weights).all()):
             raise ValueError("weights must be finite and not negative")
         if self.offset is not None and not bool(torch.isfinite(self.offset).all()):
             raise ValueError("offset must be finite; exposures of 0 have no logarithm")
-        m = self.columns.m
         for name, rows in (("rows", self.rows), ("validation", self.validation)):
             if rows is not None and len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < m):
                 raise ValueError(f"{name} must lie between 0 and {m - 1}, but go from {rows.min()} to {rows.max()}")
         if self.validation is not None and not bool(self.weights_as(torch.float64)[self.validation].any()):
             raise ValueError("validation: the rows held back are none, or all of weight 0")
         self.family.check(self.y)
-
-    @property
-    def n_outputs(self) -> int:
-        """C, columns of a margin."""
-        return self.family.n_outputs(self.y)
+        if self.n_features < 0:
+            object.__setattr__(self, "n_features", self.columns.n)
 
     @property
     def n_rows(self) -> int:
@@ -59,60 +93,201 @@ class Problem:
         return self.columns.m if self.rows is None else len(self.rows)
 
     def cast(self, dtype: torch.dtype) -> "Problem":
-        """The same problem, targets, weights and offsets in the type and the place that the arithmetic is done in."""
-        new, device = copy(self), self.columns.device  # what was checked need not be checked again
-        object.__setattr__(new, "y", self.y.to(device, dtype))
-        object.__setattr__(new, "weights", None if self.weights is None else self.weights.to(device, dtype))
-        object.__setattr__(new, "offset", None if self.offset is None else self.offset_as(dtype).to(device))
+        """The same problem with targets, weights and offsets in the type that the arithmetic is done in."""
+        new = copy(self)  # what was checked need not be checked again
+        object.__setattr__(new, "y", self.y.to(dtype))
+        object.__setattr__(new, "weights", None if self.weights is None else self.weights_as(dtype))
+        object.__setattr__(new, "offset", None if self.offset is None else self.offset_as(dtype))
+        object.__setattr__(new, "mean_weight", 1.0)
         return new
 
     def weights_as(self, dtype: torch.dtype) -> torch.Tensor:
-        """Weights (m,), ones where none were given."""
+        """Weights (m,) over their mean, ones where none were given."""
         if self.weights is None:
             return torch.ones(1, dtype=dtype, device=self.y.device).expand(self.columns.m)
-        return self.weights.to(dtype)
+        return (self.weights if self.mean_weight == 1 else self.weights / self.mean_weight).to(dtype)
 
     def offset_as(self, dtype: torch.dtype) -> torch.Tensor:
         """Offsets (m, C), or (0, C) where none were given."""
+        n_outputs = self.family.n_outputs
         if self.offset is None:
-            return torch.zeros(0, self.n_outputs, dtype=dtype, device=self.y.device)
-        return self.offset.to(dtype).reshape(self.columns.m, -1).expand(-1, self.n_outputs).contiguous()
+            return torch.zeros(0, n_outputs, dtype=dtype, device=self.y.device)
+        return self.offset.to(dtype).reshape(self.columns.m, -1).expand(-1, n_outputs).contiguous()
+
+    def stored_as(self, precision: Precision) -> "Problem":
+        """The problem with X stored as a recipe says."""
+        columns, dtype = self.columns, precision.format("data").storage
+        if isinstance(columns, DenseColumns) and columns.dtype != dtype:
+            columns = DenseColumns(columns.X.to(dtype))
+        elif isinstance(columns, SparseColumns) and columns.dtype != dtype:
+            values, index, begins = columns.matrix
+            columns = SparseColumns(values.to(dtype), index, begins, columns.n)
+        return replace(self, columns=columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Penalty:
-    """α ((1 − l1_ratio) ‖x‖² / 2 + l1_ratio ‖x‖₁); the intercept is not penalised.
+def make_problem(
+    options: FitOptions,
+    X: Any,
+    family: Family,
+    y: torch.Tensor,
+    weights: torch.Tensor | None,
+    *,
+    n_ranks: int = 1,
+    part: bool = False,
+    **more: Any,
+) -> Problem:
+    """The problem of a fit: columns scaled if they are to be, stored as the recipe begins with, where the device is.
 
-    The square acts in every iteration. The absolute value acts once per outer iteration of CA-SGD, with the step sizes
-    of that iteration summed: with s > 1 and l1_ratio > 0 the iterates depend on s.
+    X     (m, n_p) tensor, SciPy matrix in CSR form, or `Columns`: this rank's block of the columns
+    part  these are a part of the rows there will be: their weights are taken as they are. Otherwise only their
+          proportions count, so that a row of weight 2 is a row given twice, and alpha means the same for any scale
+    more  further fields of `Problem`
     """
+    data_format = precision_for(options.recipe, type_of(X)).data
+    mean = 1.0
+    if weights is not None and not part:
+        rows = more.get("rows")
+        mean = float(weights.mean() if rows is None else weights[torch.from_numpy(rows)].mean())
+        if mean == 0:
+            what = " is zero in every row to train on; at least one weight must be positive"
+            raise InvalidOption(Option("sample_weight"), what)
+    scaling = Scaling.of(X, centre=options.fit_intercept) if options.standardize else None
+    columns = as_columns(X if scaling is None else scaling.apply(X, data_format), data_format)
+    columns = placed(columns, options.device, n_ranks)
+    return Problem(columns, family, y, weights, mean_weight=mean, scaling=scaling, **more)
 
-    alpha: float = 1e-4
-    l1_ratio: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha < float("inf"):
-            raise ValueError(f"alpha must be finite and not negative, got {self.alpha}")
-        if not 0 <= self.l1_ratio <= 1:
-            raise ValueError(f"l1_ratio must lie between 0 and 1, got {self.l1_ratio}")
+def load(source: Source, comm: Communicator, dtype: str) -> Table:
+    """This rank's columns of the file.
 
-    @property
-    def l2(self) -> float:
-        """λ of (λ/2) ‖x‖²."""
-        return self.alpha * (1 - self.l1_ratio)
+    dtype  "fp32", "fp64" or "bf16", to read text and Parquet in; files with a type of their own keep that
+    """
+    kind = format_of(source.path)
+    columns = None if comm.size == 1 else _columns(source, kind, comm)
+    table = read(source, columns=columns, dtype=dtype if kind in NAMED or source.dense else None)
+    if comm.size > 1 and table.is_sparse and kind != "libsvm":
+        cuts = column_cuts(column_weights(table.X), comm.size)
+        first, last = cuts[comm.rank], cuts[comm.rank + 1]
+        table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
+    if table.n_rows == 0 or table.n_features == 0:
+        raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
+    if source.target is not False and bool(table.y[:1].isnan().all()):
+        raise BadTable(f"{source.path} has no target; convert it again with one")
+    return table
 
-    @property
-    def l1(self) -> float:
-        """Factor of ‖x‖₁."""
-        return self.alpha * self.l1_ratio
 
-    def value(self, x: torch.Tensor) -> float:
-        """The penalty of (a rank's part of) the weights."""
-        x = x.double()
-        return float(self.l2 / 2 * x.square().sum() + self.l1 * x.abs().sum())
+def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] | None:
+    """The columns of one of several ranks; None where all of them have to be read."""
+    if kind == "libsvm":
+        scan = scan_libsvm(source.path, zero_based=source.zero_based, count_columns=True)
+        n = scan.n_features if source.n_features is None else source.n_features
+        counts = scan.column_counts
+        if source.dense or counts is None:
+            cuts = column_cuts(n, comm.size)
+        else:
+            cuts = [*column_cuts(counts, comm.size)[:-1], n]
+    elif kind == "store" and describe(source.path).is_sparse:
+        return None
+    else:
+        cuts = column_cuts(read(source, columns=(0, 0)).n_features, comm.size)
+    return cuts[comm.rank], cuts[comm.rank + 1]
 
-    def shrink(self, x: torch.Tensor, step: float) -> torch.Tensor:
-        """The proximal step of the absolute values: towards zero by l1 · step, and not past it."""
-        if self.l1 == 0:
-            return x
-        return torch.sign(x) * (x.abs() - self.l1 * step).clamp(min=0)
+
+def problem_of(table: Table, options: FitOptions, n_ranks: int = 1) -> Problem:
+    """The problem of a file's table; the family is the one asked for, or found from the targets."""
+    asked = options.family
+    classifies = asked is None or FAMILIES[asked].classifies
+    values = distinct(table.y, table.classes) if classifies or table.classes else None
+    kind = FAMILIES[choose_family(asked, values)]
+    family = kind.of(len(values or (0, 1)), {"tweedie_power": options.tweedie_power})
+    classes = values if family.classifies else None
+    y = table.y if classes is None else codes(table.y, table.classes, classes)
+    more: dict[str, Any] = {"first": table.columns[0], "n_features": table.n_features}
+    more |= {"offset": table.offset, "classes": classes}
+    return make_problem(options, table.X, family, y, table.sample_weight, n_ranks=n_ranks, **more)
+
+
+def choose_family(asked: str | None, values: "tuple[Label, ...] | None") -> str:
+    """The family that was asked for; logistic where y has two values; raises `BadTable`, with what to type, for none.
+
+    values  distinct values of y in order; None where there are too many to be classes
+
+    >>> choose_family(None, (-1, 1)), choose_family("poisson", None)
+    ('logistic', 'poisson')
+    """
+    n = None if values is None else len(values)
+    text = values is not None and isinstance(values[0], str)
+    count = f"more than {MANY}" if n is None else n
+    if asked is None:
+        if n == 2 or text:
+            return "logistic" if n == 2 else "multinomial"
+        numeric = ", ".join(name for name, family in FAMILIES.items() if not family.classifies)
+        what = f"y has {count} distinct value{'' if n == 1 else 's'}: give "
+        raise BadTable(what, Option("family", ...), f", one of {numeric} (numbers) or multinomial (classes)")
+    if not FAMILIES[asked].classifies:
+        if values is not None and text:
+            raise BadTable(f"{asked}: y is text ({_some(values)}), not numbers")
+        return asked
+    if values is None or len(values) < 2:
+        raise BadTable(f"{asked}: y has {count} distinct value{'' if n == 1 else 's'}, which are no classes")
+    if asked == "logistic" and n != 2:
+        what = f"logistic: y has {n} classes ({_some(values)}); use "
+        raise BadTable(what, Option("family", "multinomial"))
+    return asked
+
+
+def distinct(y: torch.Tensor, classes: "tuple[str, ...] | None") -> "tuple[Label, ...] | None":
+    """The values of y in order, or None where they are more than `MANY`; codes of text are that text."""
+    if classes is not None:
+        return tuple(classes)
+    found: set[Label] = set()
+    for first in range(0, len(y), CHUNK):
+        found.update(torch.unique(y[first : first + CHUNK]).tolist())
+        if len(found) > MANY:
+            return None
+    return tuple(sorted(found))
+
+
+def codes(
+    y: torch.Tensor,
+    labels: "tuple[str, ...] | None",
+    classes: tuple[Label, ...],
+    first_row: int = 0,
+    *,
+    strict: bool = True,
+) -> torch.Tensor:
+    """Each label's number among the classes (float32).
+
+    labels     what the codes in y stand for, where the file has text
+    first_row  the number of y[0] in the file, counted from 0
+    strict     raise `BadTable` for a label that is no class; otherwise its number is −1
+
+    >>> codes(torch.tensor([1, -1, 1]), None, (-1, 1))
+    tensor([1., 0., 1.])
+    """
+    if labels is not None:
+        place = {label: j for j, label in enumerate(classes)}
+        unknown = [label for label in labels if label not in place]
+        if unknown and strict:
+            raise BadTable(f"label {unknown[0]!r} is not one of the model's classes: {_some(classes)}")
+        return torch.tensor([place.get(label, -1) for label in labels], dtype=torch.float32)[y.long()]
+    if isinstance(classes[0], str):
+        raise BadTable(f"labels are numbers, and the model's classes are text: {_some(classes)}")
+    known = torch.tensor(classes, dtype=torch.float64)
+    result = torch.empty(len(y), dtype=torch.float32)
+    for first in range(0, len(y), CHUNK):
+        part = y[first : first + CHUNK].double()
+        found = torch.searchsorted(known, part).clamp(max=len(known) - 1)
+        wrong = known[found] != part
+        if strict and bool(wrong.any()):
+            row = int(wrong.int().argmax())
+            raise BadTable(
+                f"label {part[row].item():g} in row {first_row + first + row + 1} is not one of the model's classes: "
+                f"{_some(classes)}"
+            )
+        result[first : first + CHUNK] = torch.where(wrong, -1, found).float()
+    return result
+
+
+def _some(values: tuple[Label, ...]) -> str:
+    return ", ".join(map(str, values[:8])) + (", ..." if len(values) > 8 else "")

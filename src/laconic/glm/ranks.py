@@ -1,31 +1,13 @@
-"""What moves between ranks besides sums: errors, tensors, and rows that become columns."""
+"""What moves between ranks besides sums: arrays, and rows that become columns."""
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from laconic.errors import LaconicError
 from laconic.exchange import Communicator
-from laconic.exchange.agreement import raise_on_all_ranks, user_message
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
-
-
-@contextmanager
-def user_errors(comm: Communicator) -> Iterator[None]:
-    """`raise_on_all_ranks` for a block that reads files and settings, whose errors are the user's to mend.
-
-    `ValueError`, `TypeError` and `OSError` are raised as `LaconicError` with the same message.
-    """
-    try:
-        with raise_on_all_ranks(comm):
-            yield
-    except LaconicError:
-        raise
-    except (ValueError, TypeError, OSError) as error:
-        raise LaconicError(user_message(error)) from error
 
 
 def gather_array(array: np.ndarray, comm: Communicator) -> list[np.ndarray]:
@@ -35,28 +17,6 @@ def gather_array(array: np.ndarray, comm: Communicator) -> list[np.ndarray]:
     message = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
     received = comm.all_to_all([message] * comm.size, None, phase=0).wait()
     return [np.load(io.BytesIO(m.numpy().tobytes()), allow_pickle=False) for m in received]
-
-
-def gather_columns(x: torch.Tensor, first: int, n: int, comm: Communicator) -> torch.Tensor:
-    """(C, n) from each rank's (C, n_p), which begins at column `first`; in x's own type, the same bits on every rank.
-
-    Sums of one number and zeros are exact, so this is one AllReduce of vectors padded with zeros.
-    """
-    if comm.size == 1:
-        return x.cpu().clone()
-    whole = torch.zeros(x.shape[0], n, dtype=torch.float64)
-    whole[:, first : first + x.shape[1]] = x.cpu()
-    comm.all_reduce(whole)()
-    return whole.to(x.dtype)
-
-
-def on_any(comm: Communicator, flag: bool) -> bool:
-    """Whether it holds on any rank."""
-    if comm.size == 1:
-        return flag
-    sent = torch.tensor([int(flag)])
-    comm.all_reduce(sent)()
-    return bool(sent)
 
 
 def repartition(blocks: Sequence[Columns], row_counts: Sequence[int], comm: Communicator) -> Columns:

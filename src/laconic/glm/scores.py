@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from laconic.data.rows import rows_at_once
 from laconic.exchange import Communicator
 from laconic.glm.families import Family
 from laconic.glm.problem import Problem
@@ -108,13 +107,10 @@ def most_likely(z: torch.Tensor) -> torch.Tensor:
     return (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(1)
 
 
-def training_scores(problem: Problem, weights: torch.Tensor | None, state: State, comm: Communicator) -> Scores:
-    """Scores of the training rows, from margins that are summed over ranks a block of rows at a time.
-
-    weights  of the rows, as the user gave them
-    """
-    scores, wire = Scores(problem.family), Wire(comm)
-    step = rows_at_once(problem.columns.n) if comm.size == 1 else ROWS_AT_ONCE
+def training_scores(problem: Problem, state: State, comm: Communicator) -> Scores:
+    """Scores of the training rows, by their weights as given; margins are summed over ranks a block at a time."""
+    scores, wire, weights = Scores(problem.family), Wire(comm), problem.weights
+    step = problem.columns.m if comm.size == 1 else ROWS_AT_ONCE
     for first in range(0, problem.columns.m, step):
         rows = slice(first, min(first + step, problem.columns.m))
         z = problem.columns.margins(state.coef, np.arange(rows.start, rows.stop))

@@ -69,6 +69,8 @@ FORMATS: dict[str, Format] = {
     )
 }
 """By name, most precise first."""
+FORMAT_OF = {f.dtype: f for f in FORMATS.values() if f.dtype is not None}
+"""By the torch type that stores it."""
 
 
 def format_named(name: str) -> Format:

@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import median
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from laconic.exchange import Communicator
 from laconic.exchange.messages import Wait
-from laconic.glm import Bernoulli, Constant, DenseColumns, Penalty, Precision, Problem, Sampling, Settings, State, begin
+from laconic.glm import Bernoulli, DenseColumns, FitOptions, Precision, Problem, State, begin
 from laconic.glm import recipe as recipe_named
-from laconic.glm.resolve import stored_as
 from laconic.glm.solvers.solve import Advance, advance_for
 from laconic.glm.solvers.state import Segment
 from laconic.glm.solvers.wire import Wire
@@ -66,17 +65,10 @@ class Contender(GlmOption):
         name = GlmOption.label.__get__(self)
         return f"{name}, no messages" if self.silent else name
 
-    def settings(self, eta0: float, batch_size: int, seed: int = 0) -> Settings:
+    def options(self, eta0: float, batch_size: int, seed: int = 0) -> FitOptions:
         """As the solver takes them."""
-        return Settings(
-            solver=self.solver,
-            s=self.s,
-            sampling=Sampling(batch_size=batch_size, seed=seed),
-            schedule=Constant(eta0),
-            penalty=Penalty(ALPHA),
-            precision=recipe_named(self.recipe),
-            tol=None,
-        )
+        steps: dict[str, Any] = {"learning_rate": "constant", "eta0": eta0, "batch_size": batch_size, "seed": seed}
+        return FitOptions(solver=self.solver, s=self.s, alpha=ALPHA, recipe=self.recipe, tol=None, **steps)
 
 
 TALKING = (
@@ -108,7 +100,7 @@ class Copies:
     def stored_as(self, precision: Precision) -> Problem:
         """The problem as a recipe stores it."""
         if precision.data not in self.made:
-            self.made[precision.data] = stored_as(self.problem, precision)
+            self.made[precision.data] = self.problem.stored_as(precision)
         return self.made[precision.data]
 
 
@@ -121,7 +113,7 @@ class SolverRun:
     """
 
     problem: Problem
-    settings: Settings
+    options: FitOptions
     state: State
     wire: Wire
     advance: Advance
@@ -132,18 +124,18 @@ class SolverRun:
         cls, contender: Contender, copies: Copies, batch_size: int, comm: Communicator, eta0: float = ETA, seed: int = 0
     ) -> Self:
         """At its start, on all ranks of `comm`, or without messages if the contender is silent."""
-        settings = contender.settings(eta0, batch_size, seed)
-        problem = copies.stored_as(settings.precision).cast(settings.precision.carrier)
+        options = contender.options(eta0, batch_size, seed)
+        problem = copies.stored_as(options.precision).cast(options.precision.carrier)
         if contender.silent and comm.size > 1:
             comm = SilentCommunicator(comm.rank, comm.size, comm.channels)
-        state, wire = begin(problem, settings), Wire(comm, settings.precision.gram_wire)
-        advance, fused = advance_for(problem, settings, state, wire)
-        return cls(problem, settings, state, wire, advance, None if fused is None else fused.name)
+        state, wire = begin(problem, options), Wire(comm, options.precision.gram_wire)
+        advance, name = advance_for(problem, options, state, wire)
+        return cls(problem, options, state, wire, advance, name.partition(",")[0] if name.startswith("fused") else None)
 
     def rounds(self) -> tuple[Callable[[], float], int]:
         """A function that runs the next batches, in an order of its own, and how many iterations these are."""
-        lone = self.settings.solver == "sgd" and self.wire.comm.size == 1
-        n, b = LONE_ITERATIONS if lone else self.settings.s, self.settings.sampling.batch_size
+        lone = self.options.solver == "sgd" and self.wire.comm.size == 1
+        n, b = LONE_ITERATIONS if lone else int(self.options.s), self.options.batch_size
         rows = np.random.default_rng(0).integers(0, self.problem.columns.m, max(N_ORDER, n * b))
         cuts, rates = b * np.arange(n + 1), np.full(n, ETA)
         parts = cycle(

@@ -11,20 +11,17 @@ import torch
 
 from laconic.bench.ranks import barrier
 from laconic.bench.suite import Progress
-from laconic.data import SHAPES, BadTable, column_cuts, make
+from laconic.data import SHAPES, BadTable, Source, column_cuts, make
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm import Bernoulli, DenseColumns, Problem, Sampling, Settings, State, auto_eta0, recipe
-from laconic.glm.data import Data
-from laconic.glm.families import FAMILIES, family_named
-from laconic.glm.fit import prepare
-from laconic.glm.options import FitOptions
-from laconic.glm.ranks import user_errors
-from laconic.glm.resolve import placed
+from laconic.exchange.agreement import user_errors
+from laconic.glm import Bernoulli, DenseColumns, FitOptions, Problem, State, auto_eta0, recipe
+from laconic.glm.columns import placed
+from laconic.glm.families import FAMILIES
+from laconic.glm.problem import load as load_table
+from laconic.glm.problem import problem_of
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
-from laconic.glm.source import Source
-from laconic.glm.source import load as load_table
 from laconic.measure.solvers import Contender, Copies, SolverRun
 from laconic.options import check_names
 
@@ -86,20 +83,20 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
     n = SHAPES[given.name].n_features
     cuts = column_cuts(n, comm.size)
     made = make(given.name, given.scale, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
-    return placed(Problem(DenseColumns(made.table.X), family_named(made.family), made.table.y.float()), device), n
+    return Problem(placed(DenseColumns(made.table.X), device), FAMILIES[made.family].of(), made.table.y.float()), n
 
 
 def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
     family = given.family if given.positive is None else "multinomial"
     options = FitOptions(family=family, standardize=given.standardize, recipe="fp32", device=device)
-    found = prepare(options, Data.of_table(load_table(source, comm, "fp32"), options), comm)
+    found = problem_of(load_table(source, comm, "fp32"), options, comm.size)
     if given.positive is None:
-        return found.problem, found.n_features
+        return found, found.n_features
     names = [str(label) for label in found.classes or ()]
     if given.positive not in names:
         raise BadTable(f"{source.path}: no class is {given.positive!r}; there are {', '.join(names[:8])}")
-    y = (found.problem.y == names.index(given.positive)).float()
-    return replace(found.problem, family=Bernoulli(), y=y), found.n_features
+    y = (found.y == names.index(given.positive)).float()
+    return replace(found, family=Bernoulli(), y=y), found.n_features
 
 
 def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int = 0) -> None:
@@ -145,10 +142,10 @@ class GLMRun(SolverRun):
 
     def run(self, rows: np.ndarray) -> None:
         """Go on with batches of these rows, timed."""
-        n = len(rows) // self.settings.sampling.batch_size
+        n = len(rows) // self.options.batch_size
         self.state.batch = 0
         began, cpu = time.perf_counter(), time.process_time()
-        self.total += self.advance(segment(self.problem, self.settings, self.state, rows, n))
+        self.total += self.advance(segment(self.problem, self.options, self.state, rows, n))
         self.seconds.append((time.perf_counter() - began) / n)
         self.cpu_seconds.append((time.process_time() - cpu) / n)
         self.state.iteration += n
@@ -172,7 +169,7 @@ class GLMRun(SolverRun):
 
 def new_runs(problem: Problem, comm: Communicator, everyone: Sequence[Contender], batch_size: int) -> dict[str, GLMRun]:
     """Every contender at its start, with the step size that suits this problem."""
-    eta0 = auto_eta0(problem, everyone[0].settings(1.0, batch_size, SEED), comm)
+    eta0 = auto_eta0(problem, everyone[0].options(1.0, batch_size, SEED), comm)
     copies = Copies(problem)
     return {one.label: GLMRun.of(one, copies, batch_size, comm, eta0, SEED) for one in everyone}
 
@@ -193,21 +190,21 @@ def compare_with_sgd(runs: Mapping[str, GLMRun], rank: int) -> None:
 def add_losses(runs: Mapping[str, GLMRun], problem: Problem, comm: Communicator) -> None:
     """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
     for run in runs.values():
-        run.losses.append(objective(problem, run.settings, run.state, comm))
+        run.losses.append(objective(problem, run.options, run.state, comm))
 
 
 def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:
     """The rows (n_rounds, size) that every contender sees."""
-    return first_rows(Sampling(seed=SEED), n_rows, n_rounds * size).reshape(n_rounds, size)
+    return first_rows(FitOptions(seed=SEED), n_rows, n_rounds * size).reshape(n_rounds, size)
 
 
-def first_rows(sampling: Sampling, n_rows: int, n: int) -> np.ndarray:
+def first_rows(options: FitOptions, n_rows: int, n: int) -> np.ndarray:
     """The first n rows of one epoch's order after another.
 
-    >>> first_rows(Sampling("cyclic"), 3, 7).tolist()
+    >>> first_rows(FitOptions(sampling="cyclic"), 3, 7).tolist()
     [0, 1, 2, 0, 1, 2, 0]
     """
-    return np.concatenate([sampling.epoch(n_rows, epoch) for epoch in range(-(-n // n_rows))])[:n]
+    return np.concatenate([options.order(n_rows, epoch) for epoch in range(-(-n // n_rows))])[:n]
 
 
 def distance(state: State, other: State, rank: int) -> tuple[float, float]:
@@ -217,13 +214,13 @@ def distance(state: State, other: State, rank: int) -> tuple[float, float]:
     return float((a - b).square().sum()), float(b.square().sum())
 
 
-def objective(problem: Problem, settings: Settings, state: State, comm: Communicator) -> float:
+def objective(problem: Problem, options: FitOptions, state: State, comm: Communicator) -> float:
     """(1/m) Σ w · deviance / 2 + penalty, over all rows as they were given: 0 is a perfect fit."""
     wire = Wire(comm)
     z = wire.all_reduce(problem.columns.margins(state.coef.double())) + state.intercept.double()
     if problem.offset is not None:
         z = z + problem.offset_as(torch.float64)
-    penalty = wire.all_reduce(z.new_tensor([settings.penalty.value(state.coef)]))
+    penalty = wire.all_reduce(z.new_tensor([options.penalty(state.coef)]))
     half = problem.family.deviance(z, problem.y.double()) / 2
     return float((problem.weights_as(torch.float64) * half).mean() + penalty)
 

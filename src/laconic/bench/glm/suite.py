@@ -20,11 +20,10 @@ from laconic.bench.ranks import (
     resolve_network,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.data import SHAPES
+from laconic.data import SHAPES, Source
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
-from laconic.glm.resolve import require_gpu
-from laconic.glm.source import Source
+from laconic.glm.columns import require_gpu
 from laconic.measure.solvers import Contender
 from laconic.options import check_counts, option
 from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, text, where
@@ -36,7 +35,9 @@ LARGEST_DIFFERENCE = 1e-5
 """Of the iterates of CA-SGD from those of SGD, both in float32."""
 WORST_GAP = 0.005
 """Loss above that of SGD in float32, relatively, from which on it is mentioned."""
-SOURCE = ("target", "weight", "offset", "exposure", "one_hot", "drop", "dense")
+SOURCE = {"weight": "sample_weight", "drop": "exclude"}
+SOURCE |= {name: name for name in ("target", "offset", "exposure", "one_hot", "dense")}
+"""Options of a file, and what `data.Source` calls them."""
 ITERATIONS, ON_GPU = 256, 8192
 """Of a round, on ranks and on a GPU, which hardly begins in fewer."""
 OF_FILES = ("family", "positive", "standardize", *SOURCE)
@@ -114,7 +115,7 @@ class GLMOptions:
     def problems(self) -> list[Given]:
         """The file, or the synthetic problems."""
         if self.data is not None:
-            source = Source(str(self.data), **{name: getattr(self, name) for name in SOURCE})
+            source = Source(str(self.data), **{field: getattr(self, name) for name, field in SOURCE.items()})
             return [Given(self.data.name.split(".")[0], 1.0, source, self.family, self.positive, self.standardize)]
         names = ["all"] if self.problem is None else list(self.problem)
         if not names:

@@ -14,10 +14,11 @@ from laconic.exchange.agreement import gather_json
 from laconic.glm.analysis.analyse import Analysis, analyse
 from laconic.glm.analysis.devices import BYTES, DEVICES, Device, cost
 from laconic.glm.analysis.sample import Sample, take_sample
+from laconic.glm.options import FitOptions
 from laconic.glm.precision import KNOBS, RECIPES, ChosenRecipe, Precision
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_array
-from laconic.glm.solvers import Diverged, Settings, begin, solve
+from laconic.glm.solvers import Diverged, begin, solve
 from laconic.kernels.formats import FORMATS
 
 TOLERANCE = 1e-2
@@ -182,18 +183,18 @@ def _predicted(analysis: Analysis, chosen: _Partial, knob: str, name: str) -> fl
 
 
 def auto_precision(
-    problem: Problem, settings: Settings, tolerance: float, comm: Communicator, *, strict: bool
+    problem: Problem, options: FitOptions, tolerance: float, comm: Communicator, *, strict: bool
 ) -> ChosenRecipe:
     """The cheapest recipe that meets a tolerance on this problem; every rank calls this, and gets the same.
 
     strict  whether to raise ValueError, on every rank, if the tolerance cannot be met or the problem not analysed;
             otherwise the recipe stays as it is
 
-    1. Run a sixteenth of an epoch with these settings.
+    1. Run a sixteenth of an epoch with these options.
     2. Take the outer iterations at its start and at its end, with the columns of all ranks.
     3. Measure every knob's error on these; rank 0 chooses, and sends its choice to the others.
     """
-    usual, own = replace(settings, solver="ca_sgd"), settings.precision
+    usual, own = replace(options, solver="ca_sgd"), options.precision
     state = begin(problem, usual)
     taken = [take_sample(problem, usual, state, 1)]
     try:

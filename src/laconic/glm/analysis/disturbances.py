@@ -299,7 +299,7 @@ class Update(Disturbance):
         return (self.sample.Y, self.path.coefficients(self.sample.n_batches))
 
 
-class Weights(Disturbance):
+class MasterWeights(Disturbance):
     """The new weights x' themselves."""
 
     def update(self, moved: torch.Tensor) -> float:
@@ -319,6 +319,6 @@ DISTURBANCES: dict[str, tuple[type[Disturbance], ...]] = {
     "recurrence": (Recurrence,),
     "residual": (Residual,),
     "update": (Update,),
-    "weights": (Weights,),
+    "weights": (MasterWeights,),
 }
 """By knob, in the order of `laconic.glm.KNOBS` and of docs/precision.md; where there are two, both bounds hold."""

@@ -9,12 +9,13 @@ import scipy.sparse
 import torch
 
 from laconic.data.partition import column_cuts
-from laconic.glm.columns import Columns, DenseColumns, DenseRows, Rows, SparseColumns, SparseRows
+from laconic.exchange import Communicator
+from laconic.glm.columns import Columns, DenseColumns, DenseRows, SampledRows, SparseColumns, SparseRows
 from laconic.glm.families import Family
-from laconic.glm.precision import recipe
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.resolve import solve_with_smaller_steps
-from laconic.glm.solvers import Progress, Settings, State, begin, solve
+from laconic.glm.resolve import resolve
+from laconic.glm.solvers import Progress, State, begin, solve, solve_with_smaller_steps
 from laconic.glm.solvers.state import segment
 
 
@@ -73,10 +74,10 @@ class Sample:
         return [DenseColumns(block.to(dtype)) for block in blocks]
 
 
-def take_sample(problem: Problem, settings: Settings, state: State, n_ranks: int) -> Sample:
+def take_sample(problem: Problem, options: FitOptions, state: State, n_ranks: int) -> Sample:
     """The next s batches from where a state stands, as n_ranks ranks would share the columns."""
-    order = settings.sampling.epoch(problem.n_rows, state.epoch)
-    part = segment(problem, settings, state, order, settings.step)
+    order = options.order(problem.n_rows, state.epoch)
+    part = segment(problem, options, state, order, options.step)
     Y, active = _dense(problem.columns.take(part.rows, torch.float64))
     index, x = torch.from_numpy(part.rows).long(), state.weights.x.double()
     offset = problem.offset_as(torch.float64)
@@ -89,19 +90,19 @@ def take_sample(problem: Problem, settings: Settings, state: State, n_ranks: int
         family=problem.family,
         cuts=part.cuts,
         rates=part.rates,
-        scales=part.scales(settings.gradient),
-        l2=settings.penalty.l2,
+        scales=part.scales(options.gradient),
+        l2=options.l2,
         y=problem.y[index].double(),
         w=problem.weights_as(torch.float64)[index],
-        offset=offset[index] if len(offset) else torch.zeros(len(index), problem.n_outputs, dtype=torch.float64),
+        offset=offset[index] if len(offset) else torch.zeros(len(index), problem.family.n_outputs, dtype=torch.float64),
         x=x[:, active],
         idle=x[:, idle],
         intercept=state.weights.intercept.value.double().clone(),
-        fitted=settings.fit_intercept,
+        fitted=options.fit_intercept,
     )
 
 
-def _dense(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+def _dense(rows: SampledRows) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows' columns that are not all zero, and which these are."""
     if isinstance(rows, DenseRows):
         return rows.Y.contiguous(), torch.arange(rows.Y.shape[1])
@@ -116,29 +117,27 @@ def _dense(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def samples(
-    problem: Problem, settings: Settings, *, n_ranks: int, n_blocks: int, smaller: bool = False
-) -> tuple[list[Sample], Settings]:
+    problem: Problem, options: FitOptions, *, n_ranks: int, n_blocks: int, smaller: bool = False
+) -> tuple[list[Sample], FitOptions]:
     """Outer iterations at even distances in the first epoch of a float64 fit, its start and end included.
 
     smaller  whether to begin again with a smaller step where the loss diverges
 
-    Returns them and the settings that were used: without momentum, averaging and L1, which the analysis leaves out.
+    Returns them and the options that were used: without momentum, averaging and L1, which the analysis leaves out.
     """
-    settings = replace(
-        settings, solver="ca_sgd", precision=recipe("fp64"), momentum=0.0, average=None, max_iter=1, tol=None
-    )
-    settings = replace(settings, penalty=replace(settings.penalty, alpha=settings.penalty.l2, l1_ratio=0.0))
-    states, settings = solve_with_smaller_steps(settings, lambda tried: _states(problem, tried), chosen=smaller)
+    options = replace(options, solver="ca_sgd", recipe="fp64", momentum=0.0, average=False, tol=None)
+    options = resolve(replace(options, alpha=options.l2, l1_ratio=0.0), problem, Communicator())
+    states, options = solve_with_smaller_steps(options, lambda tried: _states(problem, tried), chosen=smaller)
     chosen = np.unique(np.linspace(0, len(states) - 1, n_blocks).round().astype(int))
-    return [take_sample(problem, settings, states[i], n_ranks) for i in chosen], settings
+    return [take_sample(problem, options, states[i], n_ranks) for i in chosen], options
 
 
-def _states(problem: Problem, settings: Settings) -> list[State]:
-    state = begin(problem, settings)
+def _states(problem: Problem, options: FitOptions) -> list[State]:
+    state = begin(problem, options)
     states = [deepcopy(state)]
 
     def keep(progress: Progress) -> None:
         states.append(deepcopy(progress.state))
 
-    solve(problem, replace(settings, solver="sgd"), state=state, callbacks=[keep])
+    solve(problem, replace(options, solver="sgd"), state=state, callbacks=[keep], last_epoch=1)
     return states

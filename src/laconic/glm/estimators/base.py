@@ -4,6 +4,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import raise_on_all_ranks, require_same
 from laconic.exchange.launch import default_communicator
-from laconic.glm.data import Data, type_of
+from laconic.glm.columns import type_of
 from laconic.glm.estimators.inputs import (
     Given,
     Inputs,
@@ -36,15 +37,13 @@ from laconic.glm.estimators.inputs import (
 )
 from laconic.glm.estimators.saved import Saved
 from laconic.glm.families import Family
-from laconic.glm.fit import Earlier, Fit, prepare, resolve, run
-from laconic.glm.model import Model
-from laconic.glm.options import FitOptions, check_choice, check_flag, is_auto
-from laconic.glm.precision import ChosenRecipe
-from laconic.glm.problem import Problem
-from laconic.glm.resolve import precision_for
+from laconic.glm.fit import Earlier, Fit, choose, run
+from laconic.glm.model import Model, rows_for
+from laconic.glm.options import FitOptions, check_choice
+from laconic.glm.precision import ChosenRecipe, is_auto, precision_for
+from laconic.glm.problem import Problem, make_problem
 from laconic.glm.scores import Scores, by_output
-from laconic.glm.solvers import Callback, Outcome, Progress, Settings, State, begin
-from laconic.glm.source import rows_for
+from laconic.glm.solvers import Callback, Outcome, Progress, begin
 
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
 """Parameters that need not be the same on every rank."""
@@ -116,7 +115,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _options(self) -> FitOptions:
         """The parameters as a fit's options; raises `InvalidOption` for the first that is not what it can be."""
         check_choice("loss", self.loss, self._losses)
-        check_flag("warm_start", self.warm_start)
+        check_choice("warm_start", self.warm_start, (True, False))
         if not isinstance(self.callbacks, Iterable) or not all(map(callable, self.callbacks)):
             raise InvalidOption(Option("callbacks"), f" must be functions in a list, got {self.callbacks!r}")
         params = self.get_params(deep=False)
@@ -144,23 +143,23 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             options = self._options()
             local = read_inputs(self, data, rows, comm, options, reset=saved is None, numeric=self._numeric)
         facts = require_same(comm, self._facts(local, rows), may_differ=_may_differ(rows))
-        seed = int(facts[0]["seed"]) if saved is None else saved.sampling.seed
+        seed = int(facts[0]["seed"]) if saved is None else saved.options.seed
         options = replace(options, seed=seed)
-        precision = precision_for(options.recipe, type_of(local.X))
-        X, columns, whole = distribute(local, [one["n_rows"] for one in facts], rows, precision.data, comm)
-        found = self._data(X, columns, whole, options, going_on=going_on, one_epoch=one_epoch)
-        prepared = prepare(options, found, comm, precision, part=one_epoch)
-        earlier = None if saved is None else self._earlier(saved, options)
-        resolved = resolve(options, prepared, comm, earlier=earlier, one_epoch=one_epoch)
-        self.recipe_, self.recipe_explained_ = resolved.recipe.precision, resolved.recipe.explained
+        data_format = precision_for(options.recipe, type_of(local.X)).data
+        X, first, whole = distribute(local, [one["n_rows"] for one in facts], rows, data_format, comm)
+        problem = self._problem(X, first, whole, options, comm.size, going_on=going_on, one_epoch=one_epoch)
+        chosen = choose(options, problem, comm, self._earlier(saved, options), one_epoch=one_epoch)
+        del problem  # where a recipe was found, X is stored anew
+        self.recipe_, self.recipe_explained_ = chosen.recipe.precision, chosen.recipe.explained
         before = 0 if saved is None else int(saved.numbers["epoch"])
-
-        def start(problem: Problem, settings: Settings) -> State:
-            if saved is None:
-                return begin(problem, settings)
-            return saved.start(problem, settings, columns[0], one_epoch=one_epoch)
-
-        fitted = run(options, resolved, comm, callbacks=self._listeners(options, before, comm), start=start)
+        fitted = run(
+            options,
+            chosen,
+            comm,
+            callbacks=self._listeners(options, before, comm),
+            start=begin if saved is None else partial(saved.start, one_epoch=one_epoch),
+            last_epoch=before + (1 if one_epoch else options.max_iter),
+        )
         self._saved = Saved.of(fitted, comm)
         self._report(self._saved, fitted, before)
 
@@ -169,24 +168,26 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         compared = {name: repr(value) for name, value in params.items() if name not in UNCOMPARED}
         return compared | {"rows": rows, "seed": self._seed()} | local.facts()
 
-    def _data(
-        self, X: Any, columns: tuple[int, int], whole: Inputs, options: FitOptions, *, going_on: bool, one_epoch: bool
-    ) -> Data:
+    def _problem(
+        self, X: Any, first: int, whole: Inputs, options: FitOptions, n_ranks: int, *, going_on: bool, one_epoch: bool
+    ) -> Problem:
         target, w = self._targets(whole.y, whole.sample_weight, going_on=going_on)
         y, family, train, validation = torch.from_numpy(target), self._family(), None, None
-        check_width(whole.offset, family.n_outputs(y))
+        check_width(whole.offset, family.n_outputs)
         if options.early_stopping and not one_epoch:
             train, validation = _split(target, w, options, stratified=family.classifies)
         weights = None if w is None else torch.from_numpy(w)
         offset = None if whole.offset is None else torch.from_numpy(whole.offset)
-        n, classes = whole.n_features, tuple(self.classes_.tolist()) if family.classifies else None
-        return Data(X, y, family, weights, offset, classes, columns, n, train, validation)
+        place = {"first": first, "n_features": whole.n_features}
+        more = {"offset": offset, "rows": train, "validation": validation, **place}
+        return make_problem(options, X, family, y, weights, n_ranks=n_ranks, part=one_epoch, **more)
 
-    def _earlier(self, saved: Saved, options: FitOptions) -> Earlier:
+    def _earlier(self, saved: Saved | None, options: FitOptions) -> Earlier | None:
         """What to go on from; a recipe that was found is kept."""
+        if saved is None:
+            return None
         keep = is_auto(options.recipe) and hasattr(self, "recipe_")
-        recipe = ChosenRecipe(self.recipe_, self.recipe_explained_) if keep else None
-        return Earlier(int(saved.numbers["epoch"]), float(self.eta0_), recipe)
+        return Earlier(float(self.eta0_), ChosenRecipe(self.recipe_, self.recipe_explained_) if keep else None)
 
     def _listeners(self, options: FitOptions, before: int, comm: Communicator) -> Sequence[Callback]:
         printing = [_printer(before + options.max_iter)] if self.verbose and comm.rank == 0 else []
@@ -194,13 +195,13 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _report(self, saved: Saved, fitted: Fit, before: int) -> None:
         """Set the fitted attributes; warn where the loss has not come to rest."""
-        state, solution, settings = fitted.solution.state, fitted.solution, fitted.settings
+        state, solution, options = fitted.solution.state, fitted.solution, fitted.options
         self.n_iter_, self.t_ = state.epoch - before, state.iteration
         self.history_, self.ran_ = [dict(row) for row in state.history], solution.ran
         self.outcome_, self.converged_ = solution.outcome, solution.outcome is Outcome.CONVERGED
-        self.s_, self.eta0_ = settings.step, settings.schedule.eta0
+        self.s_, self.eta0_ = options.step, options.eta0
         self._publish(saved.coef, saved.intercept)
-        if solution.outcome is Outcome.MAX_ITER and settings.tol is not None:
+        if solution.outcome is Outcome.MAX_ITER and options.tol is not None:
             warnings.warn(
                 f"max_iter={self.max_iter} epochs did not bring the loss to rest (tol={self.tol:g}): raise max_iter, "
                 "or set tol=None to run that many epochs and no more",
@@ -261,7 +262,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         source, named = source_of(path, y, sample_weight, offset), y is None or is_name(y)
         if target and y is None:
             source = replace(source, target=self._inputs.get("target"))
-        rows, blocks = rows_for(model, source, target=None if target and named else False)
+        rows, blocks = rows_for(model, source if target and named else replace(source, target=False))
         parts = [(model.margins(block.X), block.y, block.sample_weight, block.offset) for block in blocks]
         parts = parts or [(model.coef.new_zeros(0, len(model.coef)), torch.zeros(0), None, None)]
         whole: list[Any] = [None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True)]

@@ -10,12 +10,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from laconic.exchange import Communicator
-from laconic.glm.data import codes
 from laconic.glm.estimators.base import CASGDEstimator, like
 from laconic.glm.estimators.inputs import as_numpy, check_target
 from laconic.glm.families import Bernoulli, Family, Multinomial
 from laconic.glm.options import DEFAULTS
 from laconic.glm.precision import Precision
+from laconic.glm.problem import codes
 from laconic.glm.scores import most_likely
 from laconic.glm.solvers import Callback
 

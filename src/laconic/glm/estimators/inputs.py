@@ -12,14 +12,16 @@ import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
 
-from laconic.data import Table, column_cuts, column_weights, describe, take_columns
+from laconic.data import Source, Table, column_cuts, column_weights, describe, take_columns
+from laconic.data.files import NAMED, format_of
 from laconic.data.table import check_finite
 from laconic.exchange import Communicator
-from laconic.glm.data import as_columns, type_of
-from laconic.glm.options import FitOptions, is_auto
+from laconic.glm.columns import as_columns, type_of
+from laconic.glm.model import inputs_of
+from laconic.glm.options import FitOptions
+from laconic.glm.precision import is_auto, text_format
+from laconic.glm.problem import load
 from laconic.glm.ranks import gather_array, repartition
-from laconic.glm.resolve import text_format
-from laconic.glm.source import NAMED, Source, inputs_of, load
 
 Matrix = Any
 """(m, n): a tensor, or a SciPy matrix in CSR form; floating-point numbers, all finite."""
@@ -95,10 +97,11 @@ def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOpti
     """This rank's columns of a file; sets or compares what the estimator knows of its columns."""
     path, y, sample_weight, offset = data
     source = source_of(path, y, sample_weight, offset)
-    if not reset and source.format == "libsvm":
+    if not reset and format_of(path) == "libsvm":
         zero_based = estimator._inputs.get("zero_based")
         source = replace(source, zero_based=zero_based, n_features=estimator.n_features_in_)
-    table = load(source, comm, text_format(options.recipe), target=False if y is not None and not is_name(y) else None)
+    source = replace(source, target=False) if y is not None and not is_name(y) else source
+    table = load(source, comm, text_format(options.recipe))
     if not reset:
         if table.n_features != estimator.n_features_in_:
             raise ValueError(f"{path} has {table.n_features} features, the model has {estimator.n_features_in_}")
@@ -114,18 +117,18 @@ def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOpti
 def source_of(path: Any, y: Any, sample_weight: Any, offset: Any) -> Source:
     """The file, and the names or numbers among what was given for y, weights and offset."""
     source = Source(os.fspath(path))
-    columns = describe(path).columns or () if source.format in NAMED else ()
+    columns = describe(path).columns or () if format_of(path) in NAMED else ()
 
     def name(given: Any) -> str | None:
         return None if not is_name(given) else columns[given] if isinstance(given, int) and columns else str(given)
 
-    return replace(source, target=name(y), weight=name(sample_weight), offset=name(offset))
+    return replace(source, target=name(y), sample_weight=name(sample_weight), offset=name(offset))
 
 
 def distribute(
     local: Inputs, row_counts: Sequence[int], rows: str, data_format: str, comm: Communicator
-) -> tuple[Any, tuple[int, int], Inputs]:
-    """This rank's block of the columns, which these are, and everything else of all rows.
+) -> tuple[Any, int, Inputs]:
+    """This rank's block of the columns, the number of its first, and everything else of all rows.
 
     row_counts   rows that each rank was given
     data_format  to store rows in that are sent to other ranks
@@ -135,12 +138,11 @@ def distribute(
     if rows == "partitioned" and comm.size > 1:
         cuts = column_cuts(int(X.shape[1]) if dense else _weights_over_ranks(X, comm), comm.size)
         blocks = [as_columns(take_columns(X, a, b), data_format) for a, b in pairwise(cuts)]
-        return repartition(blocks, row_counts, comm), (cuts[rank], cuts[rank + 1]), _join_rows(local, comm)
+        return repartition(blocks, row_counts, comm), cuts[rank], _join_rows(local, comm)
     if local.columns is not None:
-        return X, local.columns, local
+        return X, local.columns[0], local
     cuts = column_cuts(local.n_features if dense or comm.size == 1 else column_weights(X), comm.size)
-    first, last = cuts[rank], cuts[rank + 1]
-    return X if comm.size == 1 else take_columns(X, first, last), (first, last), local
+    return X if comm.size == 1 else take_columns(X, cuts[rank], cuts[rank + 1]), cuts[rank], local
 
 
 def _weights_over_ranks(X: Matrix, comm: Communicator) -> np.ndarray:

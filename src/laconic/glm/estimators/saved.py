@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ import torch
 
 from laconic.exchange import Communicator
 from laconic.glm.fit import Fit
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import gather_columns
-from laconic.glm.settings import Sampling
-from laconic.glm.solvers import Outcome, Settings, State, begin
+from laconic.glm.solvers import Outcome, State, begin
+from laconic.glm.solvers.wire import gather_columns
+
+_rows = attrgetter("batch_size", "sampling", "shuffle", "seed")
+"""What decides on the rows of each batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +26,25 @@ class Saved:
     arrays     weights, momentum and average of all columns, (C, n) each, and of the intercept, (C,)
     numbers    everything else of `State`
     n_rows     rows it was fitted to
-    sampling   of its rows
+    options    that it was fitted with
     converged  whether nothing was left to do
     """
 
     arrays: dict[str, np.ndarray]
     numbers: dict[str, Any]
     n_rows: int
-    sampling: Sampling
+    options: FitOptions
     converged: bool
 
     @classmethod
     def of(cls, fitted: Fit, comm: Communicator) -> "Saved":
         """From a rank's part of a fit; every rank must call this."""
-        data, state = fitted.data, fitted.solution.state
-        place = data.columns[0], data.n_features, comm
+        problem, state = fitted.problem, fitted.solution.state
+        place = problem.first, problem.n_features, comm
         whole = {name: gather_columns(t, *place) if t.dim() == 2 else t for name, t in state.tensors().items()}
         arrays = {name: t.cpu().numpy().copy() for name, t in whole.items()}
         converged = fitted.solution.outcome is Outcome.CONVERGED
-        return cls(arrays, state.numbers(), data.problem.n_rows, fitted.settings.sampling, converged)
+        return cls(arrays, state.numbers(), problem.n_rows, fitted.options, converged)
 
     @property
     def coef(self) -> np.ndarray:
@@ -52,18 +56,18 @@ class Saved:
         """(C,), chosen as `coef` is."""
         return self.arrays["intercept.average" if len(self.arrays["average"]) else "intercept.value"]
 
-    def start(self, problem: Problem, settings: Settings, first: int, *, one_epoch: bool) -> State:
-        """A state for a rank's columns, which begin at `first`: where this fit ended.
+    def start(self, problem: Problem, options: FitOptions, *, one_epoch: bool) -> State:
+        """A state for a rank's columns: where this fit ended.
 
         An epoch that was left in its middle is forgotten where its batches were others. New data, or a new run over the
         same, keeps the weights, and forgets what was found about the loss.
         """
-        state = begin(problem, settings)
-        self._put_into(state, first)
+        state = begin(problem, options)
+        self._put_into(state, problem.first)
         run_again = not one_epoch and (self.converged or self.n_rows != problem.n_rows)
         if run_again:
             state.factor, state.best_loss, state.stalls = 1.0, math.inf, 0
-        if one_epoch or run_again or self.sampling != settings.sampling:
+        if one_epoch or run_again or _rows(self.options) != _rows(options):
             state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0
         return state
 

@@ -3,7 +3,7 @@
 from laconic.glm.families import registry
 from laconic.glm.families.base import Family
 from laconic.glm.families.registry import *  # noqa: F403 (each is listed there, and only there)
-from laconic.glm.families.registry import ALL, FAMILIES, family_named
+from laconic.glm.families.registry import ALL, FAMILIES
 
-__all__ = ["ALL", "FAMILIES", "Family", "family_named"]
+__all__ = ["ALL", "FAMILIES", "Family"]
 __all__ += registry.__all__

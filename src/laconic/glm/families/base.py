@@ -22,6 +22,7 @@ class Family(ABC):
     option       what `laconic fit --family` and model files call it
     loss_option  what `loss=` of the estimators calls it
     classifies   whether targets are numbers of classes
+    n_outputs    C, the columns of a margin
     kernel_code  by which the compiled kernels know it; None for plain torch, on the CPU and on a GPU
     metrics      names of its score and of what is lost, per unit of weight
     """
@@ -30,6 +31,7 @@ class Family(ABC):
     option: ClassVar[str]
     loss_option: ClassVar[str]
     classifies: ClassVar[bool] = False
+    n_outputs: int = 1
     kernel_code: ClassVar[LinkCode | None] = None
     metrics: ClassVar[tuple[str, str]] = ("d2", "deviance")
 
@@ -68,9 +70,16 @@ class Family(ABC):
         """Random targets (m,) with the mean of these margins, in the type of z; by default the mean itself."""
         return self.mean(z)
 
-    @abstractmethod
+    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
+        """Which targets (m,) are the family's, and the rule in words; those that are not finite never are."""
+        return torch.isfinite(y), "must be finite"
+
     def check(self, y: torch.Tensor) -> None:
         """Raise `ValueError` naming the first target outside the family's domain."""
+        for good, rule in ((torch.isfinite(y), "must be finite"), self.domain(y)):
+            if not bool(good.all()):
+                row = int((~good).nonzero()[0, 0])
+                raise ValueError(f"{self.name}: targets {rule}, but row {row} has y = {y[row].item():g}")
 
     @abstractmethod
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
@@ -80,10 +89,6 @@ class Family(ABC):
     @abstractmethod
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         """The link: the margin (C,) of a model without features, for a mean target (C,)."""
-
-    def n_outputs(self, y: torch.Tensor) -> int:
-        """C, the columns of a margin."""
-        return 1
 
     def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The weighted mean target, shape (C,)."""
@@ -137,17 +142,6 @@ class Family(ABC):
 
     def _unbounded(self) -> ValueError:
         return ValueError(f"the family {self.name!r} states no bounds of its derivatives, which the analysis needs")
-
-    def require_finite(self, y: torch.Tensor) -> None:
-        """Raise `ValueError` where a target is not a number."""
-        if y.is_floating_point():
-            self.require(torch.isfinite(y), y, "must be finite")
-
-    def require(self, good: torch.Tensor, y: torch.Tensor, rule: str) -> None:
-        """Raise `ValueError` naming the first target that is not good."""
-        if not bool(good.all()):
-            row = int((~good).nonzero()[0, 0])
-            raise ValueError(f"{self.name}: targets {rule}, but row {row} has y = {y[row].item():g}")
 
 
 def exp_tail(h: torch.Tensor) -> torch.Tensor:

@@ -38,9 +38,8 @@ class Bernoulli(Family):
     def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return torch.bernoulli(self.mean(z), generator=generator)
 
-    def check(self, y: torch.Tensor) -> None:
-        self.require_finite(y)
-        self.require((y == 0) | (y == 1), y, "must be 0 or 1")
+    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return (y == 0) | (y == 1), "must be 0 or 1"
 
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         return 0.25

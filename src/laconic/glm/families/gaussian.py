@@ -34,9 +34,6 @@ class Gaussian(Family):
     def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return z[:, 0] + torch.randn(len(z), dtype=z.dtype, generator=generator)
 
-    def check(self, y: torch.Tensor) -> None:
-        self.require_finite(y)
-
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         return 1.0
 

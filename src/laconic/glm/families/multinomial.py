@@ -29,7 +29,7 @@ class Multinomial(Family):
     def __init__(self, n_classes: int) -> None:
         if n_classes < 2:
             raise ValueError(f"multinomial: there must be at least 2 classes, got {n_classes}")
-        self.n_classes = n_classes
+        self.n_outputs = n_classes
 
     @classmethod
     def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
@@ -56,10 +56,9 @@ class Multinomial(Family):
     def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return torch.multinomial(self.mean(z), 1, generator=generator)[:, 0].to(z.dtype)
 
-    def check(self, y: torch.Tensor) -> None:
-        self.require_finite(y)
-        good = (y == y.round()) & (y >= 0) & (y < self.n_classes)
-        self.require(good, y, f"must be class numbers from 0 to {self.n_classes - 1}")
+    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
+        good = (y == y.round()) & (y >= 0) & (y < self.n_outputs)
+        return good, f"must be class numbers from 0 to {self.n_outputs - 1}"
 
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         return 0.5
@@ -68,11 +67,8 @@ class Multinomial(Family):
         z = mean.clamp(min=1e-6).log()
         return z - z.mean()
 
-    def n_outputs(self, y: torch.Tensor) -> int:
-        return self.n_classes
-
     def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        sums = torch.zeros(self.n_classes, dtype=weights.dtype)  # on the CPU: a GPU adds in any order
+        sums = torch.zeros(self.n_outputs, dtype=weights.dtype)  # on the CPU: a GPU adds in any order
         return sums.index_add_(0, y.long().cpu(), weights.cpu()).to(y.device) / weights.sum()
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

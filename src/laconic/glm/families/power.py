@@ -30,9 +30,8 @@ class PowerFamily(Family):
     def mean(self, z: torch.Tensor) -> torch.Tensor:
         return torch.exp(z[:, 0])
 
-    def check(self, y: torch.Tensor) -> None:
-        self.require_finite(y)
-        self.require(y >= 0, y, "must not be negative")
+    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return y >= 0, "must not be negative"
 
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         """That of the largest target: at the null model, or where the mean is as large as it."""
@@ -112,9 +111,8 @@ class Gamma(PowerFamily):
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return 2 * (self.loss(z, y) - 1 - y.log())
 
-    def check(self, y: torch.Tensor) -> None:
-        self.require_finite(y)
-        self.require(y > 0, y, "must be positive")
+    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return y > 0, "must be positive"
 
 
 class Tweedie(PowerFamily):

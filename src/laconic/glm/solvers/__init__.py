@@ -1,7 +1,16 @@
 """Solvers over blocks of columns: SGD, and CA-SGD, which takes the same steps with fewer messages."""
 
-from laconic.glm.settings import Settings
-from laconic.glm.solvers.solve import begin, solve
+from laconic.glm.solvers.solve import begin, solve, solve_with_smaller_steps
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Solution, State
 
-__all__ = ["Callback", "Diverged", "Outcome", "Progress", "Settings", "Solution", "State", "begin", "solve"]
+__all__ = [
+    "Callback",
+    "Diverged",
+    "Outcome",
+    "Progress",
+    "Solution",
+    "State",
+    "begin",
+    "solve",
+    "solve_with_smaller_steps",
+]

@@ -2,8 +2,8 @@
 
 import torch
 
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.settings import Settings
 from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Batches
@@ -13,9 +13,9 @@ COMPILED_MARGINS = ("bf16",)
 """Formats that the compiled loop can round margins to, besides the carrier."""
 
 
-def is_compiled(problem: Problem, settings: Settings, wire: Wire) -> bool:
+def is_compiled(problem: Problem, options: FitOptions, wire: Wire) -> bool:
     """Whether the whole run of iterations is one compiled kernel: one process, and a precision that it knows."""
-    p = settings.precision
+    p = options.precision
     return (
         wire.comm.size == 1
         and problem.columns.compiled
@@ -25,38 +25,37 @@ def is_compiled(problem: Problem, settings: Settings, wire: Wire) -> bool:
     )
 
 
-def advance(problem: Problem, settings: Settings, state: State, segment: Segment, wire: Wire) -> float:
+def advance(problem: Problem, options: FitOptions, state: State, wire: Wire, segment: Segment) -> float:
     """Step through the batches of a segment, changing the state's weights; returns Σ w φ.
 
     Per iteration: 1. z = AllReduce(A_p[I] x_p) + offset + b; 2. r = w φ'(z, y); 3. u ← μ u + g A_p[I]ᵀ r + λ x,
     x ← x − η u, and the L1 shrinkage.
     """
-    if is_compiled(problem, settings, wire):
-        return _advance_compiled(problem, settings, state, segment)
-    return sum(_iterate(problem, settings, state, segment.part(j, j + 1), wire) for j in range(segment.n_batches))
+    return sum(_iterate(problem, options, state, segment.part(j, j + 1), wire) for j in range(segment.n_batches))
 
 
-def _advance_compiled(problem: Problem, settings: Settings, state: State, segment: Segment) -> float:
-    dtype = settings.precision.carrier
+def advance_compiled(problem: Problem, options: FitOptions, state: State, wire: Wire, segment: Segment) -> float:
+    """The same, as one compiled kernel, where `is_compiled`."""
+    dtype = options.precision.carrier
     batches = Batches(
         rows=segment.rows,
-        size=min(settings.sampling.batch_size, len(segment.rows)),  # the kernel allocates for so many
+        size=min(options.batch_size, len(segment.rows)),  # the kernel allocates for so many
         y=problem.y.to(dtype),
         w=problem.weights_as(dtype),
         offset=problem.offset_as(dtype),
         rates=segment.rates,
         mix=segment.mix,
-        l2=settings.penalty.l2,
-        l1=settings.penalty.l1,
-        momentum=settings.momentum,
-        mean=settings.gradient == "mean",
-        narrow=not settings.precision.is_plain("margin"),
+        l2=options.l2,
+        l1=options.l1,
+        momentum=options.momentum,
+        mean=options.gradient == "mean",
+        narrow=not options.precision.is_plain("margin"),
     )
     return problem.columns.sgd(batches, problem.family.kernel_code, state.weights)
 
 
-def _iterate(problem: Problem, settings: Settings, state: State, batch: Segment, wire: Wire) -> float:
-    p, weights, eta = settings.precision, state.weights, float(batch.rates[0])
+def _iterate(problem: Problem, options: FitOptions, state: State, batch: Segment, wire: Wire) -> float:
+    p, weights, eta = options.precision, state.weights, float(batch.rates[0])
     index = torch.from_numpy(batch.rows).to(weights.x.device)
     Y = problem.columns.take(batch.rows, p.carrier)
     margin = p.format("margin")
@@ -67,15 +66,15 @@ def _iterate(problem: Problem, settings: Settings, state: State, batch: Segment,
     y, w = problem.y[index].to(p.carrier), problem.weights_as(p.carrier)[index]
     r, loss = residuals(problem.family, z, y, w, p.format("residual"))
 
-    scale = float(batch.scales(settings.gradient)[0])
-    slope = Y.combine(scale * r.T, p) + settings.penalty.l2 * weights.x
-    if settings.momentum:
-        weights.momentum.mul_(settings.momentum).add_(slope)
+    scale = float(batch.scales(options.gradient)[0])
+    slope = Y.combine(scale * r.T, p) + options.l2 * weights.x
+    if options.momentum:
+        weights.momentum.mul_(options.momentum).add_(slope)
         slope = weights.momentum
-    x = settings.penalty.shrink(weights.x - eta * slope, eta)
+    x = options.shrink(weights.x - eta * slope, eta)
     weights.x.copy_(p.format("weights").round(x))
     mix = float(batch.mix[0]) if len(batch.mix) else None
     if mix is not None:
         weights.average.add_(mix * (weights.x - weights.average))
-    step_intercept(weights.intercept, scale * r.sum(0), eta, settings.momentum, mix)
+    step_intercept(weights.intercept, scale * r.sum(0), eta, options.momentum, mix)
     return loss

@@ -1,175 +1,209 @@
 """The loop of a fit: epoch after epoch, until the loss no longer falls."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
+import numpy as np
 import torch
 
 from laconic.errors import Option
 from laconic.exchange import Communicator
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.settings import SHRINK, SMALLEST_FACTOR, Settings
+from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
-from laconic.glm.solvers.device import DeviceSolver, device_solver
-from laconic.glm.solvers.state import (
-    Callback,
-    Diverged,
-    Outcome,
-    Progress,
-    Segment,
-    Solution,
-    State,
-    TrainingLog,
-    segment,
-)
+from laconic.glm.solvers.device import device_solver
+from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels import Stream
+from laconic.kernels.glm import Intercept, Weights
 
 SEGMENTS = 16
 """Segments per epoch, about; callbacks are called after each."""
 LEAST_ON_DEVICE = 8192
 """The least iterations per segment on a GPU, since the host waits for it after each segment."""
+SHRINK = 0.2
+"""What the adaptive learning rate multiplies η by when the loss no longer falls."""
+SMALLEST_FACTOR = 1e-4
+"""Where it gives up shrinking: the fit has converged."""
+ATTEMPTS, SMALLER_STEP = 7, 0.25
+"""How often to begin again after the loss diverged, and by how much the step shrinks each time."""
 
+T = TypeVar("T")
 Advance = Callable[[Segment], float]
 """Steps through a segment, changing the state's weights; returns Σ w φ."""
 
 
-def begin(problem: Problem, settings: Settings) -> State:
+def begin(problem: Problem, options: FitOptions) -> State:
     """The state before the first iteration: no weights, and the intercept of a model without features."""
-    state = State.zeros(
-        problem.n_outputs,
-        problem.columns.n,
-        settings.precision.carrier,
-        momentum=settings.momentum > 0,
-        average=settings.average is not None,
-        fitted=settings.fit_intercept,
-        device=problem.columns.device,
-    )
-    if settings.fit_intercept:
-        own = state.weights.intercept
-        own.value.copy_(_start(problem))
-        own.average.copy_(own.value)
-    return state
-
-
-def _start(problem: Problem) -> torch.Tensor:
-    rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
-    y, w = problem.y[rows].double(), problem.weights_as(torch.float64)[rows]
-    if float(w.sum()) == 0:
-        raise ValueError("all sample weights are zero")
-    offset = None if problem.offset is None else problem.offset_as(torch.float64)[rows]
-    return problem.family.null(y, w, offset)
+    n_outputs, n, device = problem.family.n_outputs, problem.columns.n, problem.columns.device
+    x = torch.zeros(n_outputs, n, dtype=options.precision.carrier, device=device)
+    momentum = x.new_zeros(n_outputs if options.momentum > 0 else 0, n)
+    average = x.new_zeros(n_outputs if options.average_after is not None else 0, n)
+    b = x.new_zeros(n_outputs)
+    if options.fit_intercept:
+        rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
+        y, w = problem.y[rows].double(), problem.weights_as(torch.float64)[rows]
+        if float(w.sum()) == 0:
+            raise ValueError("all sample weights are zero")
+        offset = None if problem.offset is None else problem.offset_as(torch.float64)[rows]
+        b.copy_(problem.family.null(y, w, offset))
+    return State(Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept)))
 
 
 def solve(
     problem: Problem,
-    settings: Settings,
+    options: FitOptions,
     *,
     comm: Communicator | None = None,
     state: State | None = None,
     callbacks: Sequence[Callback] = (),
+    last_epoch: int | None = None,
 ) -> Solution:
     """Minimise the problem; every rank of `comm` calls this with its own columns and all else the same.
 
-    comm       the ranks; by default those of the default process group, or this process alone
-    state      to go on from, changed in place; None to begin
+    options     what is "auto" in them is resolved first
+    comm        the ranks; by default those of the default process group, or this process alone
+    state       to go on from, changed in place; None to begin
+    last_epoch  epochs after which to stop, those of `state` included; by default max_iter
 
-    >>> import numpy as np
-    >>> from laconic.glm import Constant, DenseColumns, Gaussian, Penalty, Problem, Settings, solve
+    >>> from laconic.glm import DenseColumns, FitOptions, Gaussian, Problem, solve
     >>> A = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     >>> problem = Problem(DenseColumns(A), Gaussian(), A @ torch.tensor([1.0, 2.0, 3.0]))
-    >>> solve(problem, Settings(schedule=Constant(0.1), penalty=Penalty(0.0), tol=1e-9)).state.coef.round(decimals=3)
+    >>> solve(problem, FitOptions(alpha=0.0, tol=1e-9)).state.coef.round(decimals=3)
     tensor([[1., 2., 3.]])
     """
-    wire = Wire(
-        Communicator.over() if comm is None else comm, settings.precision.gram_wire, Stream(settings.sampling.seed)
-    )
-    state = begin(problem, settings) if state is None else state
-    problem = problem.cast(settings.precision.carrier)
-    advance, fused = advance_for(problem, settings, state, wire)
-    log = TrainingLog(state, wire)
-    outcome = Outcome.MAX_ITER
-    while state.epoch < settings.max_iter:
-        stop = _epoch(problem, settings, state, wire, advance, callbacks, log)
-        if stop is not None:
-            outcome = stop
-            break
-    return Solution(state, outcome, state.history, wire.accounting, wire.messages, _ran(problem, settings, wire, fused))
+    comm = Communicator.over() if comm is None else comm
+    options = resolve(options, problem, comm)
+    state = begin(problem, options) if state is None else state
+    wire = Wire(comm, options.precision.gram_wire, Stream(options.seed))
+    problem = problem.cast(options.precision.carrier)
+    advance, name = advance_for(problem, options, state, wire)
+    before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
+    run, outcome = _Run(problem, options, state, wire, advance, callbacks, *before), None
+    while outcome is None and state.epoch < (options.max_iter if last_epoch is None else last_epoch):
+        outcome = run.epoch()
+    ran = f"{name}, {options.precision.short_name()}"
+    return Solution(state, outcome or Outcome.MAX_ITER, state.history, wire.accounting, wire.messages, ran)
 
 
-def advance_for(problem: Problem, settings: Settings, state: State, wire: Wire) -> tuple[Advance, DeviceSolver | None]:
-    """What steps through a segment, and the fused kernels of a GPU if it is these."""
-    fused = device_solver(problem, settings, state, wire) if problem.columns.device.type == "cuda" else None
-    run = ca_sgd.advance if settings.solver == "ca_sgd" else sgd.advance
-    return partial(run, problem, settings, state, wire=wire) if fused is None else fused.advance, fused
+def solve_with_smaller_steps(
+    options: FitOptions, run: Callable[[FitOptions], T], *, chosen: bool
+) -> tuple[T, FitOptions]:
+    """What `run` finds from the start, with the options that it took: where the loss diverges, a quarter of the step.
+
+    Every rank sees the same loss, so all of them begin again.
+
+    chosen  whether the step size was ours to choose; with one of the user's own, `Diverged` is raised
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return run(options), options
+        except Diverged:
+            if not chosen:
+                raise
+            options = replace(options, eta0=float(options.eta0) * SMALLER_STEP)
+    return run(options), options
 
 
-def _epoch(
-    problem: Problem,
-    settings: Settings,
-    state: State,
-    wire: Wire,
-    advance: Advance,
-    callbacks: Sequence[Callback],
-    log: TrainingLog,
-) -> Outcome | None:
-    order = settings.sampling.epoch(problem.n_rows, state.epoch)
-    n_batches = settings.sampling.n_batches(problem.n_rows)
-    least = LEAST_ON_DEVICE if problem.columns.device.type == "cuda" else 1
-    step = max(1, round(max(n_batches / SEGMENTS, least) / settings.step)) * settings.step
-    while True:
-        part = segment(problem, settings, state, order, step)
-        state.epoch_loss += advance(part)
-        state.epoch_weight += _total_weight(problem, part)
+def advance_for(problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
+    """What steps through a segment, and its name: fused kernels of a GPU, a compiled loop, or plain torch."""
+    fused = device_solver(problem, options, state, wire) if problem.columns.device.type == "cuda" else None
+    if fused is not None:
+        return fused.advance, f"{fused.name}, {problem.columns.device}"
+    if options.solver == "ca_sgd":
+        how = "compiled" if ca_sgd.is_compiled(problem, options) else "torch"
+        run, name = ca_sgd.advance, f"ca_sgd s={options.s}, {how} recurrence"
+    else:
+        compiled = sgd.is_compiled(problem, options, wire)
+        run, name = (sgd.advance_compiled, "sgd, compiled") if compiled else (sgd.advance, "sgd, torch")
+    return partial(run, problem, options, state, wire), name
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A fit on its way.
+
+    began         when it would have begun, had it not been stopped in between
+    bytes_before  sent before this run, and
+    messages      taken part in before it
+    """
+
+    problem: Problem
+    options: FitOptions
+    state: State
+    wire: Wire
+    advance: Advance
+    callbacks: Sequence[Callback]
+    began: float
+    bytes_before: int
+    messages: int
+
+    def epoch(self) -> Outcome | None:
+        """What is left of an epoch, segment by segment; returns why to stop, or None to go on."""
+        problem, options, state = self.problem, self.options, self.state
+        order, n_batches = options.order(problem.n_rows, state.epoch), options.n_batches(problem.n_rows)
+        least = LEAST_ON_DEVICE if problem.columns.device.type == "cuda" else 1
+        step = max(1, round(max(n_batches / SEGMENTS, least) / options.step)) * options.step
+        while True:
+            loss = self.step(segment(problem, options, state, order, step))
+            progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
+            outcome, stopped = None, False
+            if state.batch == n_batches:
+                outcome = self.end_epoch(loss)
+                state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
+            for callback in self.callbacks:
+                stopped = bool(callback(progress)) or stopped
+            if stopped or state.batch == 0:
+                return Outcome.STOPPED if stopped else outcome
+
+    def step(self, part: Segment) -> float:
+        """Step through a segment and count it; returns the mean loss of the epoch so far."""
+        state, weights = self.state, self.problem.weights
+        state.epoch_loss += self.advance(part)
+        rows = torch.from_numpy(part.rows)
+        state.epoch_weight += len(rows) if weights is None else float(weights[rows].sum(dtype=torch.float64))
         state.iteration += part.n_batches
         state.batch += part.n_batches
-        log.update()
+        self.count()
         loss = state.epoch_loss / max(state.epoch_weight, 1e-300)
         if not math.isfinite(loss):
-            raise _diverged(settings, state, loss)
-        progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
-        stop = None
-        if state.batch == n_batches:
-            stop = _end_epoch(problem, settings, state, wire, loss, log)
-            state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
-        answers = [callback(progress) for callback in callbacks]
-        if any(answers):
-            return Outcome.STOPPED
-        if state.batch == 0:
-            return stop
+            raise _diverged(self.options, state, loss)
+        return loss
 
+    def count(self) -> None:
+        """Write the totals of the fit to its state, those parts included that ran before a stop."""
+        self.state.seconds = time.perf_counter() - self.began
+        self.state.bytes_sent = self.bytes_before + self.wire.accounting.bytes_sent
+        self.state.messages = self.messages + self.wire.messages
 
-def _total_weight(problem: Problem, part: Segment) -> float:
-    if problem.weights is None:
-        return float(len(part.rows))
-    return float(problem.weights[torch.from_numpy(part.rows)].sum(dtype=torch.float64))
-
-
-def _end_epoch(
-    problem: Problem, settings: Settings, state: State, wire: Wire, loss: float, log: TrainingLog
-) -> Outcome | None:
-    """Record the epoch, shrink the step of `Adaptive`, and return why to stop, or None to go on."""
-    row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss}
-    penalty = wire.all_reduce(
-        state.weights.x.new_tensor([settings.penalty.value(state.weights.x)], dtype=torch.float64)
-    )
-    row["objective"] = state.epoch_loss / problem.n_rows + float(penalty)
-    judged = row["objective"]
-    if problem.validation is not None:
-        judged = row["validation_loss"] = validation_loss(problem, state, wire)
-    row["eta"] = float(state.factor * settings.schedule.rates(torch.tensor([state.iteration - 1]).numpy())[0])
-    log.record(row)
-    if settings.tol is None:
-        return None
-    state.stalls = state.stalls + 1 if judged > state.best_loss - settings.tol else 0
-    state.best_loss = min(state.best_loss, judged)
-    if state.stalls < settings.n_iter_no_change:
-        return None
-    if settings.schedule.adapts and state.factor * SHRINK >= SMALLEST_FACTOR:
-        state.factor, state.stalls = state.factor * SHRINK, 0
-        return None
-    return Outcome.CONVERGED
+    def end_epoch(self, loss: float) -> Outcome | None:
+        """Record the epoch, shrink an adaptive step, and return why to stop, or None to go on."""
+        problem, options, state = self.problem, self.options, self.state
+        x, t = state.weights.x, np.array([state.iteration - 1])
+        penalty = self.wire.all_reduce(x.new_tensor([options.penalty(x)], dtype=torch.float64))
+        judged = state.epoch_loss / problem.n_rows + float(penalty)
+        row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss, "objective": judged}
+        if problem.validation is not None:
+            judged = row["validation_loss"] = validation_loss(problem, state, self.wire)
+        row["eta"] = float(state.factor * options.rates(t, problem.n_rows)[0])
+        self.count()
+        totals = {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
+        state.history.append(row | totals)
+        if options.tol is None:
+            return None
+        state.stalls = state.stalls + 1 if judged > state.best_loss - options.tol else 0
+        state.best_loss = min(state.best_loss, judged)
+        if state.stalls < options.n_iter_no_change:
+            return None
+        if options.learning_rate == "adaptive" and state.factor * SHRINK >= SMALLEST_FACTOR:
+            state.factor, state.stalls = state.factor * SHRINK, 0
+            return None
+        return Outcome.CONVERGED
 
 
 def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
@@ -184,8 +218,8 @@ def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
     return float((w * problem.family.loss(z.double(), problem.y[rows].double())).sum() / w.sum())
 
 
-def _diverged(settings: Settings, state: State, loss: float) -> Diverged:
-    eta0, momentum = settings.schedule.eta0, settings.momentum
+def _diverged(options: FitOptions, state: State, loss: float) -> Diverged:
+    eta0, momentum = float(options.eta0), options.momentum
     return Diverged(
         f"the loss became {loss} near iteration {state.iteration} of epoch {state.epoch + 1}: lower ",
         Option("eta0"),
@@ -193,13 +227,3 @@ def _diverged(settings: Settings, state: State, loss: float) -> Diverged:
         *((" or ", Option("momentum"), f" (it is {momentum:g})") if momentum else ()),
         ", or standardise the columns of X",
     )
-
-
-def _ran(problem: Problem, settings: Settings, wire: Wire, fused: DeviceSolver | None) -> str:
-    if fused is not None:
-        return f"{fused.name}, {problem.columns.device}, {settings.precision.short_name()}"
-    if settings.solver == "sgd":
-        how = "compiled" if sgd.is_compiled(problem, settings, wire) else "torch"
-        return f"sgd, {how}, {settings.precision.short_name()}"
-    how = "compiled recurrence" if ca_sgd.is_compiled(problem, settings) else "torch recurrence"
-    return f"ca_sgd s={settings.s}, {how}, {settings.precision.short_name()}"

@@ -1,6 +1,5 @@
 """The state of a fit, the batches it takes next, and what it reports on the way and at its end."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -10,9 +9,8 @@ import torch
 
 from laconic.errors import LaconicError
 from laconic.exchange import Accounting
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.settings import Settings
-from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Intercept, Weights
 
 
@@ -48,24 +46,6 @@ class State:
     bytes_sent: int = 0
     messages: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-
-    @classmethod
-    def zeros(
-        cls,
-        n_outputs: int,
-        n: int,
-        dtype: torch.dtype,
-        *,
-        momentum: bool,
-        average: bool,
-        fitted: bool,
-        device: torch.device,
-    ) -> "State":
-        """The beginning of a fit."""
-        x = torch.zeros(n_outputs, n, dtype=dtype, device=device)
-        u, mean = x.new_zeros(n_outputs if momentum else 0, n), x.new_zeros(n_outputs if average else 0, n)
-        b = x.new_zeros(n_outputs)
-        return cls(Weights(x, u, mean, Intercept(b, b.clone(), b.clone(), fitted)))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything that is an array, by name."""
@@ -131,21 +111,21 @@ class Segment:
         return Segment(self.rows[begin:end], self.cuts[first : last + 1] - begin, self.rates[first:last], mix)
 
 
-def segment(problem: Problem, settings: Settings, state: State, order: np.ndarray, n_batches: int) -> Segment:
+def segment(problem: Problem, options: FitOptions, state: State, order: np.ndarray, n_batches: int) -> Segment:
     """The next `n_batches` batches, or what is left of the epoch.
 
     order  of the problem's rows in this epoch
     """
-    size = settings.sampling.batch_size
+    size = options.batch_size
     rows = order[state.batch * size : (state.batch + n_batches) * size]
     if problem.rows is not None:
         rows = problem.rows[rows]
     cuts = np.append(np.arange(0, len(rows), size), len(rows))
     t = state.iteration + np.arange(len(cuts) - 1)
-    rates = state.factor * settings.schedule.rates(t)
-    if settings.average is None:
-        return Segment(rows, cuts, rates, np.empty(0))
-    return Segment(rows, cuts, rates, 1.0 / np.maximum(1.0, t + 1.0 - settings.average))
+    rates = state.factor * options.rates(t, problem.n_rows)
+    after = options.average_after
+    mix = np.empty(0) if after is None else 1.0 / np.maximum(1.0, t + 1.0 - after)
+    return Segment(rows, cuts, rates, mix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,29 +180,3 @@ class Solution:
     accounting: Accounting
     messages: int
     ran: str
-
-
-class TrainingLog:
-    """Keeps a fit's totals and its history in its state, those parts included that ran before a stop.
-
-    state  whose seconds, bytes_sent, messages and history are written
-    wire   whose messages are counted
-    """
-
-    def __init__(self, state: State, wire: Wire) -> None:
-        self.state, self.wire = state, wire
-        self._began = time.perf_counter() - state.seconds
-        self._bytes_sent, self._messages = state.bytes_sent, state.messages
-
-    def update(self) -> None:
-        """Write the totals as they are now."""
-        self.state.seconds = time.perf_counter() - self._began
-        self.state.bytes_sent = self._bytes_sent + self.wire.accounting.bytes_sent
-        self.state.messages = self._messages + self.wire.messages
-
-    def record(self, row: dict[str, float]) -> None:
-        """Append an epoch to the history, with the totals."""
-        self.update()
-        state = self.state
-        totals = {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
-        state.history.append(row | totals)

@@ -135,19 +135,21 @@ def sgd(A: torch.Tensor, batches: Batches, code: int | None, weights: Weights) -
     A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights
     """
     matrix = A.view(torch.uint16).numpy() if A.dtype == torch.bfloat16 else A.numpy()
-    vectors = [_pad(t) for t in (weights.x, weights.momentum, weights.average)]
+    x, momentum, average = _pad(weights.x), _pad(weights.momentum), _pad(weights.average)
     own = weights.intercept
     loss: float = _sgd(
         matrix,
         *run_arguments(batches),
         check_link_code(code, len(weights.x)),
-        *(v.numpy() for v in vectors),
+        x.numpy(),
+        momentum.numpy(),
+        average.numpy(),
         own.value.numpy(),
         own.momentum.numpy(),
         own.average.numpy(),
         own.fitted,
     )
-    for t, padded in zip((weights.x, weights.momentum, weights.average), vectors, strict=True):
+    for t, padded in ((weights.x, x), (weights.momentum, momentum), (weights.average, average)):
         t.copy_(padded[:, : t.shape[1]])
     return loss
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from laconic.exchange import Accounting
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.settings import Settings
 from laconic.glm.solvers.device.buffers import BlockWorkspace, SegmentBuffers, StepSizes
 from laconic.glm.solvers.device.rows import BlockRows, row_source
 from laconic.glm.solvers.state import Segment, State
@@ -27,11 +27,11 @@ class CapturedRun:
     messages: int
 
 
-def fitting_s(problem: Problem, settings: Settings, wire: Wire) -> int:
+def fitting_s(problem: Problem, options: FitOptions, wire: Wire) -> int:
     """Iterations per block that one multiprocessor can hold: s, or in one process the most that fit; 0 for none."""
-    size = settings.sampling.batch_size
-    choices = range(settings.s, 0, -1) if wire.comm.size == 1 else [settings.s]
-    return next((s for s in choices if recurrence_fits(s * size, size, problem.n_outputs)), 0)
+    size = options.batch_size
+    choices = range(options.step, 0, -1) if wire.comm.size == 1 else [options.step]
+    return next((s for s in choices if recurrence_fits(s * size, size, problem.family.n_outputs)), 0)
 
 
 class Blocks:
@@ -47,9 +47,9 @@ class Blocks:
 
     name = "fused blocks"
 
-    def __init__(self, problem: Problem, settings: Settings, state: State, wire: Wire) -> None:
-        self.problem, self.settings, self.state, self.wire = problem, settings, state, wire
-        self.s, self.size = fitting_s(problem, settings, wire), settings.sampling.batch_size
+    def __init__(self, problem: Problem, options: FitOptions, state: State, wire: Wire) -> None:
+        self.problem, self.options, self.state, self.wire = problem, options, state, wire
+        self.s, self.size = fitting_s(problem, options, wire), options.batch_size
         self.k, device = self.s * self.size, problem.columns.device
         self.base = torch.zeros((), dtype=torch.int64, device=device)
         self.stream, self.workspaces = SideStream(device), dict[int, BlockWorkspace]()
@@ -63,17 +63,17 @@ class Blocks:
         self.captures = device.type == "cuda" and not wire.comm.is_gloo(device)
 
     @staticmethod
-    def suits(problem: Problem, settings: Settings, wire: Wire) -> bool:
+    def suits(problem: Problem, options: FitOptions, wire: Wire) -> bool:
         """Whether the kernels know this fit."""
-        p = settings.precision
+        p = options.precision
         return (
-            settings.momentum == 0
-            and settings.average is None
+            options.momentum == 0
+            and options.average_after is None
             and (isinstance(p.gram_wire, str) or wire.comm.size == 1)
             and p.gram_operand in ("fp32", "tf32", "bf16", "fp16")
             and p.gram_accumulate == "fp32"
             and p.update in ("fp32", "bf16")
-            and fitting_s(problem, settings, wire) > 0
+            and fitting_s(problem, options, wire) > 0
         )
 
     def advance(self, segment: Segment) -> float:
@@ -101,7 +101,7 @@ class Blocks:
             self.steps = StepSizes(n_batches, self.s, self.base.device)
             self.graphs.clear()
         self.segment.load(segment)
-        self.steps.load(segment.rates, segment.scales(self.settings.gradient), self.settings.penalty.l2)
+        self.steps.load(segment.rates, segment.scales(self.options.gradient), self.options.l2)
         return self.segment
 
     def _advance_run(self, segment: SegmentBuffers, rows: BlockRows, done: int, n_blocks: int) -> int:
@@ -133,8 +133,8 @@ class Blocks:
         self, segment: SegmentBuffers, rows: BlockRows, workspace: BlockWorkspace, n: int, *, last: bool = False
     ) -> None:
         """Queue n blocks; `last` where no block follows."""
-        settings, weights = self.settings, self.state.weights
-        reduction = reduction_for(self.wire, workspace.pairs, settings.precision.format("margin"))
+        options, weights = self.options, self.state.weights
+        reduction = reduction_for(self.wire, workspace.pairs, options.precision.format("margin"))
         self._gram(rows, workspace, 0, reduction)
         for i in range(n):
             self.stream.join()
@@ -146,12 +146,12 @@ class Blocks:
                 G, parts, segment.y, segment.w, segment.offset, self.steps.each, self.base, ahead,
                 weights.intercept.value, workspace.p, self.losses, code=self.problem.family.kernel_code,
                 batch_size=self.size, s=self.s, fitted=weights.intercept.fitted,
-                narrow=settings.precision.margin == "bf16",
+                narrow=options.precision.margin == "bf16",
             )  # fmt: skip
             update(
                 rows.X, rows.rows, rows.next_rows, self.base, ahead, workspace.p, self.steps.ends, weights.x,
-                workspace.margins, batch_size=self.size, s=self.s, l1=settings.penalty.l1,
-                narrow=settings.precision.update == "bf16", last=last,
+                workspace.margins, batch_size=self.size, s=self.s, l1=options.l1,
+                narrow=options.precision.update == "bf16", last=last,
             )  # fmt: skip
         self.base.add_(n * self.s)
 
@@ -159,7 +159,7 @@ class Blocks:
         """Queue the Gram matrix of block i of a run on the second stream."""
         G = workspace.grams[i % 2]
         with self.stream.fork():
-            operand = self.settings.precision.gram_operand
+            operand = self.options.precision.gram_operand
             gram(rows.X, rows.rows, self.base, i * self.s, workspace.product, self.size, operand, G)
             reduction.after_gram(G)
 

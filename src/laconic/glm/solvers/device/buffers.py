@@ -40,7 +40,7 @@ class SegmentBuffers:
         self.rows = torch.zeros(capacity + spare, dtype=torch.int32, device=device)
         self.y = zeros(capacity)
         self.w = None if problem.weights is None else zeros(capacity)
-        self.offset = None if problem.offset is None else zeros(capacity, problem.n_outputs)
+        self.offset = None if problem.offset is None else zeros(capacity, problem.family.n_outputs)
         self.rates, self.mix = zeros(n_batches), zeros(n_batches) if averages else None
 
     def load(self, segment: Segment) -> None:
@@ -106,7 +106,7 @@ class BlockWorkspace:
     @classmethod
     def of(cls, k: int, batch_size: int, problem: Problem, *, reduces: bool) -> "BlockWorkspace":
         """For k rows of a problem's columns; `reduces` where Gram matrices are summed over ranks."""
-        X, n_outputs, device = matrix(problem), problem.n_outputs, problem.columns.device
+        X, n_outputs, device = matrix(problem), problem.family.n_outputs, problem.columns.device
         n = X.shape[1]
         grams = [gram_buffer(k, batch_size, n_outputs, device) for _ in range(2)]
         none = grams[0].new_empty(0, dtype=torch.int64)

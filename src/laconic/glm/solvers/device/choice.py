@@ -5,8 +5,8 @@ from typing import Protocol
 import torch
 
 from laconic.glm.columns import DenseColumns
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.settings import Settings
 from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Wire
 
@@ -20,7 +20,7 @@ class DeviceSolver(Protocol):
         """Step through a segment, changing the state's weights; returns Σ w φ."""
 
 
-def device_solver(problem: Problem, settings: Settings, state: State, wire: Wire) -> DeviceSolver | None:
+def device_solver(problem: Problem, options: FitOptions, state: State, wire: Wire) -> DeviceSolver | None:
     """The fused kernels, where they know all that was asked for; None for plain torch on the device.
 
     Everywhere: dense columns on a CUDA device or in pinned memory beside one, float32 arithmetic, margins in float32 or
@@ -30,19 +30,19 @@ def device_solver(problem: Problem, settings: Settings, state: State, wire: Wire
     `ca_sgd`: no momentum, no average, an AllReduce in a number format, and a block that one multiprocessor can hold.
     In one process, where s only cuts up the work, blocks that would not fit are made smaller.
     """
-    if problem.columns.device.type != "cuda" or not is_supported(problem, settings):
+    if problem.columns.device.type != "cuda" or not is_supported(problem, options):
         return None
     from laconic.glm.solvers.device.blocks import Blocks  # Triton is loaded where it is first needed
     from laconic.glm.solvers.device.iterations import Iterations
 
-    if settings.solver == "sgd":
-        return Iterations(problem, settings, state) if Iterations.suits(problem, settings, wire) else None
-    return Blocks(problem, settings, state, wire) if Blocks.suits(problem, settings, wire) else None
+    if options.solver == "sgd":
+        return Iterations(problem, options, state) if Iterations.suits(problem, options, wire) else None
+    return Blocks(problem, options, state, wire) if Blocks.suits(problem, options, wire) else None
 
 
-def is_supported(problem: Problem, settings: Settings) -> bool:
+def is_supported(problem: Problem, options: FitOptions) -> bool:
     """Whether matrix, family and precision are ones that the kernels know."""
-    p, columns = settings.precision, problem.columns
+    p, columns = options.precision, problem.columns
     return (
         isinstance(columns, DenseColumns)
         and columns.n > 0

@@ -2,8 +2,8 @@
 
 import torch
 
+from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.settings import Settings
 from laconic.glm.solvers.device.buffers import SegmentBuffers, matrix
 from laconic.glm.solvers.state import Segment, State
 from laconic.glm.solvers.wire import Wire
@@ -19,21 +19,21 @@ class Iterations:
 
     name = "fused iterations"
 
-    def __init__(self, problem: Problem, settings: Settings, state: State) -> None:
-        self.problem, self.settings, self.state = problem, settings, state
+    def __init__(self, problem: Problem, options: FitOptions, state: State) -> None:
+        self.problem, self.options, self.state = problem, options, state
         self.X, device = matrix(problem), problem.columns.device
-        n, size = self.X.shape[1], settings.sampling.batch_size
+        n, size = self.X.shape[1], options.batch_size
         batches = max(1, PIECE_BYTES // (size * n * self.X.element_size()))
-        self.piece = min(batches, settings.sampling.n_batches(problem.n_rows)) * size
+        self.piece = min(batches, options.n_batches(problem.n_rows)) * size
         self.Y = [row_buffer(self.piece, n, size, self.X.dtype, device) for _ in range(2)]
         self.stream = SideStream(device)
         self.segment: SegmentBuffers | None = None
 
     @staticmethod
-    def suits(problem: Problem, settings: Settings, wire: Wire) -> bool:
+    def suits(problem: Problem, options: FitOptions, wire: Wire) -> bool:
         """Whether the kernel knows this fit."""
-        plain, size = settings.precision.is_plain("update"), settings.sampling.batch_size
-        return wire.comm.size == 1 and problem.n_outputs == 1 and plain and sgd_fits(problem.columns.n, size)
+        plain, size = options.precision.is_plain("update"), options.batch_size
+        return wire.comm.size == 1 and problem.family.n_outputs == 1 and plain and sgd_fits(problem.columns.n, size)
 
     def advance(self, segment: Segment) -> float:
         """Step through a segment, changing the state's weights; returns Σ w φ."""
@@ -53,7 +53,7 @@ class Iterations:
 
     def _load(self, segment: Segment) -> SegmentBuffers:
         if self.segment is None or self.segment.capacity < len(segment.rows):
-            averages = self.settings.average is not None
+            averages = self.options.average_after is not None
             self.segment = SegmentBuffers(self.problem, len(segment.rows), segment.n_batches, 0, averages=averages)
         self.segment.load(segment)
         return self.segment
@@ -66,7 +66,7 @@ class Iterations:
     def _step(
         self, segment: SegmentBuffers, rows: slice, Y: torch.Tensor, intercepts: torch.Tensor, loss: torch.Tensor
     ) -> None:
-        settings, weights, size = self.settings, self.state.weights, self.settings.sampling.batch_size
+        options, weights, size = self.options, self.state.weights, self.options.batch_size
         batches = slice(rows.start // size, -(-rows.stop // size))
         sgd(
             Y,
@@ -82,10 +82,10 @@ class Iterations:
             loss,
             code=self.problem.family.kernel_code,
             batch_size=size,
-            l2=settings.penalty.l2,
-            l1=settings.penalty.l1,
-            momentum=settings.momentum,
+            l2=options.l2,
+            l1=options.l1,
+            momentum=options.momentum,
             fitted=weights.intercept.fitted,
-            narrow=settings.precision.margin == "bf16",
-            mean=settings.gradient == "mean",
+            narrow=options.precision.margin == "bf16",
+            mean=options.gradient == "mean",
         )
