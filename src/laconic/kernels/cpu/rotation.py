@@ -222,32 +222,87 @@ def _scaled(x, guard, inverse, w):
         w[i] = (x[i] * guard) * inverse
 
 
+def _rounding(bits: int) -> Any:
+    """A kernel over 128 rotated values y · factor from `start` on: writes their symbols, returns Σ z · level."""
+    floats, doubles = ir.FloatType(), ir.VectorType(ir.DoubleType(), LANES)
+
+    def constant(value):
+        return ir.Constant(_FLOATS, [ir.Constant(floats, float(f32(value)))] * LANES)
+
+    def word(value):
+        return ir.Constant(_INTS, [value] * LANES)
+
+    def choose(builder, bits_of, items):
+        """Of 2^j items, the one whose number has these j bits, the highest first."""
+        if not bits_of:
+            return constant(items[0])
+        half = len(items) // 2
+        low, high = (choose(builder, bits_of[1:], part) for part in (items[:half], items[half:]))
+        return builder.select(bits_of[0], high, low)
+
+    def rounded(builder, y, root_m):
+        """Symbols and z · level of a vector; the level is found by bisection."""
+        pattern = builder.bitcast(y, _INTS)
+        z = builder.fmul(builder.bitcast(builder.and_(pattern, word(0x7FFFFFFF)), _FLOATS), root_m)
+        found: list[Any] = []
+        for depth in range(bits - 1):
+            step = 1 << (bits - 2 - depth)
+            marks = [thresholds(bits)[j - 1] for j in range(step, 1 << (bits - 1), 2 * step)]
+            found.append(builder.fcmp_ordered(">=", z, choose(builder, found, marks)))
+        level = choose(builder, found, LEVELS[bits])
+        number = builder.and_(builder.bitcast(level, _INTS), word(N_LEVELS - 1))
+        negative = builder.fcmp_ordered("<", y, constant(0.0))
+        sign = builder.select(negative, word(1 << (bits - 1)), word(0))
+        return builder.or_(number, sign), builder.fmul(z, level)
+
+    @intrinsic
+    def kernel(_context, values, _start, _factor, _root, symbols):
+        def codegen(context, builder, signature, args):
+            given, start, factor, root_m, out = args
+            lanes, sums = ir.Constant(start.type, LANES), []
+            places = _places(context, builder, signature.args[0], given, start, lanes, 8)
+            symbol_type = ir.VectorType(ir.IntType(8), LANES)
+            targets = _places(context, builder, signature.args[4], out, start, lanes, 8, symbol_type)
+            factor, root_m = _splat(builder, factor, _FLOATS), _splat(builder, root_m, _FLOATS)
+            for place, target in zip(places, targets, strict=True):
+                found, product = rounded(builder, builder.fmul(builder.load(place, align=4), factor), root_m)
+                builder.store(builder.trunc(found, symbol_type), target, align=1)
+                sums.append(builder.fpext(product, doubles))
+            while len(sums) > 1:
+                sums = [builder.fadd(x, y) for x, y in zip(sums[::2], sums[1::2], strict=True)]
+            total, width = sums[0], LANES
+            while width > 1:
+                width //= 2
+                ends = [ir.Constant(ir.VectorType(ir.IntType(32), width), [*range(i, i + width)]) for i in (0, width)]
+                total = builder.fadd(*(builder.shuffle_vector(total, total, end) for end in ends))
+            return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+
+        return types.float64(values, types.intp, types.float32, types.float32, symbols), codegen
+
+    return kernel
+
+
+_round_2, _round_3, _round_4 = _rounding(2), _rounding(3), _rounding(4)
+
+
 @njit(nogil=True, cache=True)
-def _round(y, factor, root_m, marks, levels, sign_bit, words, products):
-    """Symbols of the rotated values y · factor, and z · level of each."""
-    m1, m2, m3, m4, m5, m6, m7 = marks[1], marks[2], marks[3], marks[4], marks[5], marks[6], marks[7]
-    v0, v1, v2, v3 = levels[0], levels[1], levels[2], levels[3]
-    v4, v5, v6, v7 = levels[4], levels[5], levels[6], levels[7]
-    for i in range(y.size):
-        value = y[i] * factor
+def _round(y, factor, root_m, bits, marks, levels, symbols):
+    """Symbols of the rotated values y · factor; returns Σ z · level."""
+    total, whole = 0.0, y.size // (8 * LANES) * (8 * LANES)
+    for i in range(0, whole, 8 * LANES):
+        if bits == 4:
+            total += _round_4(y, i, factor, root_m, symbols)
+        elif bits == 3:
+            total += _round_3(y, i, factor, root_m, symbols)
+        else:
+            total += _round_2(y, i, factor, root_m, symbols)
+    for i in range(whole, y.size):
+        value, k = y[i] * factor, 0
         z = abs(value) * root_m
-        level = v1 if z >= m1 else v0
-        level = v2 if z >= m2 else level
-        level = v3 if z >= m3 else level
-        level = v4 if z >= m4 else level
-        level = v5 if z >= m5 else level
-        level = v6 if z >= m6 else level
-        level = v7 if z >= m7 else level
-        k = u32(float_bits(level) & u32(N_LEVELS - 1))
-        words[i] = u32(k | (sign_bit if value < f32(0) else u32(0)))
-        products[i] = z * level
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def _sum(values):
-    total = 0.0
-    for i in range(values.size):
-        total += np.float64(values[i])
+        while k + 1 < N_LEVELS and z >= marks[k + 1]:
+            k += 1
+        symbols[i] = u8(k | (1 << (bits - 1) if value < f32(0) else 0))
+        total += np.float64(f32(z * levels[k]))
     return total
 
 
@@ -263,11 +318,11 @@ def _frame(m, key, bucket):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _quantize_bucket(x, bits, marks, levels, key, bucket, w, products, words, hashes):
-    """Symbols of one bucket to `words` (x.size,) uint32; returns its scale. `w` and `products` are scratch."""
+def _quantize_bucket(x, bits, marks, levels, key, bucket, w, hashes, symbols):
+    """Symbols of one bucket to `symbols` (x.size,) uint8; returns its scale. `w` (x.size,) float32 is scratch."""
     m, norm = x.size, bucket_norm(x, L2)
     if not (norm > f32(0) and norm < f32(np.inf)):
-        fill(words, u32(0))
+        fill(symbols, u8(0))
         return norm
     guard = f32(2.0**64) if norm < f32(2.0**-62) else (f32(2.0**-64) if norm > f32(2.0**62) else f32(1))
     p, factor, root_m, k0, k1 = _frame(m, key, bucket)
@@ -279,13 +334,12 @@ def _quantize_bucket(x, bits, marks, levels, key, bucket, w, products, words, ha
         _turn(w, f32(1), k0, k1, 0, hashes, w[:p])
     if p == m:
         _turn(w, factor, k0, k1, 1, hashes, w)
-        _round(w, factor, root_m, marks, levels, u32(1 << (bits - 1)), words, products)
     else:
         _scale(w[:p], factor)
         _turn(w[m - p :], f32(1), k0, k1, 1, hashes, w[m - p :])
         _scale(w[m - p :], factor)
-        _round(w, f32(1), root_m, marks, levels, u32(1 << (bits - 1)), words, products)
-    return f32(np.float64(norm) * math.sqrt(m) / _sum(products[:m]))
+    dot = _round(w, factor if p == m else f32(1), root_m, bits, marks, levels, symbols)
+    return f32(np.float64(norm) * math.sqrt(m) / dot)
 
 
 @njit(nogil=True, cache=True)
@@ -333,34 +387,19 @@ def _put_rest(values, accumulate, out):
 
 
 @njit(nogil=True, cache=True)
-def _join_4(words, out):
-    """Byte j holds symbols j and j + out.size."""
-    half = out.size
-    high = words[half:]
-    for j in range(high.size):
-        out[j] = u8(u32(words[j] | u32(high[j] << u32(4))))
-    if high.size < half:
-        out[half - 1] = u8(words[half - 1])
-
-
-@njit(nogil=True, cache=True)
 def _quantize_range(v, size, bits, marks, levels, key, stride, packed, scales, out, first, last):
     """Buckets `first` to `last`: their scales, and their symbols, packed or one per byte."""
     width = min(size, v.size)
-    w, products = np.empty(width, np.float32), np.empty(width, np.float32)
-    words, hashes = np.empty(width, np.uint32), np.empty(LANES, np.uint32)
+    w, hashes = np.empty(width, np.float32), np.empty(LANES, np.uint32)
     symbols = np.empty(width + PADDING, np.uint8)
     for b in range(first, last):
         x, target = v[b * size : (b + 1) * size], out[b * stride : (b + 1) * stride]
-        found = words[: x.size]
-        scales[b] = _quantize_bucket(x, bits, marks, levels, key, b, w[: x.size], products, found, hashes)
-        if not packed:
-            copy(found, target)
-        elif bits == 4:
-            _join_4(found, target)
+        n = x.size
+        scales[b] = _quantize_bucket(x, bits, marks, levels, key, b, w[:n], hashes, symbols[:n])
+        if packed:
+            pack_bucket(symbols[: n + PADDING], n, bits, target)
         else:
-            copy(found, symbols[: x.size])
-            pack_bucket(symbols[: x.size + PADDING], x.size, bits, target)
+            copy(symbols, target)
 
 
 @njit(nogil=True, cache=True)

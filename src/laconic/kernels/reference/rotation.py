@@ -58,7 +58,7 @@ def order(m: int) -> int:
 
 def root(m: int) -> float:
     """√m, rounded to float32."""
-    return float(torch.tensor(math.sqrt(m), dtype=torch.float32))
+    return float(torch.tensor(math.sqrt(m), dtype=torch.float32, device="cpu"))
 
 
 def signs(key: int, first: int, n_buckets: int, p: int, turn: int, device: torch.device) -> torch.Tensor:
