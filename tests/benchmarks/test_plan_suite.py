@@ -10,6 +10,7 @@ from benchmarks.__main__ import main
 from benchmarks.goals import goals_of_rows
 from benchmarks.plan import PlanOptions, PlanRow, regrets
 from laconic.bench.protocol import Spread
+from laconic.planner.network import NETWORK_OPTIONS
 
 
 def row(option, predicted, measured, *, recommended=False, compressed=False):
@@ -75,7 +76,7 @@ def test_the_smallest_grid(monkeypatch, capsys, tmp_path):
     assert {one["kind"] for one in document["regrets"]} == {"glm", "network"}
     assert all(one["regret"] >= 1 for one in document["regrets"])
     assert sum(r["recommended"] for r in document["rows"]) == 2
-    assert len(document["rows"]) == 2 + 3 * 2 + 7
+    assert len(document["rows"]) == 2 + 3 * 2 + len(NETWORK_OPTIONS)
     assert len(document["goals"]) == 4
     assert document["calibrations"][0]["cluster"]["n_ranks"] == 2
 
