@@ -7,6 +7,7 @@ import pytest
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.ddp import contenders as ddp_contenders
 from laconic.bench.exchange import CONTENDERS, ExchangeOptions, contenders, error_bound, exchange_rows
+from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.ranks import check_replicas
 from laconic.bench.training import batch_rows
@@ -88,6 +89,16 @@ def test_ddp_trains_every_contender():
         assert (row.bytes_sent is None) == row.contender.startswith("DDP")
 
 
+@pytest.mark.parametrize("problem", ["clusters", "text"])
+def test_fsdp_trains_every_contender(problem):
+    rows = ddp_rows(FSDPOptions(batch_size=4, problem=problem, codecs=["nuqsgd-4/512", "ef-sign"], **TINY))
+    assert [row.contender for row in rows] == ["FSDP2 fp32", "FSDP2 bf16", "nuqsgd-4/512", "ef-sign"]
+    assert len({row.n for row in rows}) == 1
+    for row in rows:
+        assert row.loss_over_fp32 == pytest.approx(1.0, abs=0.1)
+        assert (row.bytes_sent is None) == row.contender.startswith("FSDP2")
+
+
 def test_more_seeds_are_more_trials():
     once, twice = (ddp_rows(DDPOptions(batch_size=4, codecs=["nuqsgd-4/512"], seeds=seeds, **TINY)) for seeds in (1, 2))
     assert [row.contender for row in twice] == ["DDP fp32", "DDP bf16 hook", "nuqsgd-4/512"]
@@ -105,7 +116,7 @@ def test_the_network_is_as_large_as_asked(size):
     assert width == 16 or (1024 + 16 + width - 16) * (width - 16) < size
 
 
-@pytest.mark.parametrize("kind", [ExchangeOptions, DDPOptions])
+@pytest.mark.parametrize("kind", [ExchangeOptions, DDPOptions, FSDPOptions])
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,6 +9,7 @@ from laconic.bench import network
 
 EXCHANGE = ["bench", "exchange", "--ranks", "2", "--size", "3000", "--repeats", "1", "--codec", "nuqsgd-4,nothing"]
 DDP = ["bench", "ddp", "--ranks", "2", "--size", "3000", "--repeats", "1", "--codec", "nuqsgd-4"]
+FSDP = ["bench", "fsdp", *DDP[2:-1], "nuqsgd-4/512", "--problem", "clusters"]
 reason = network.available()
 
 
@@ -22,7 +23,7 @@ def test_json_over_the_emulated_network(published):
     assert not list(Path("/run/netns").glob(f"laconic-{os.getpid()}-*"))
 
 
-@pytest.mark.parametrize("command", [EXCHANGE, DDP])
+@pytest.mark.parametrize("command", [EXCHANGE, DDP, FSDP])
 def test_tables(command, printed):
     out = printed(command)
     for word in ("fp32", "nuqsgd-4", "loopback", "Where the time goes"):

@@ -9,6 +9,7 @@ SUITES = {
     "codec": "laconic.bench.codec",
     "exchange": "laconic.bench.exchange",
     "ddp": "laconic.bench.ddp",
+    "fsdp": "laconic.bench.fsdp",
     "glm": "laconic.bench.glm.suite",
 }
 """Suites of `laconic bench`, and the modules that have their SUITE and PRESENTATION."""

@@ -1,9 +1,9 @@
 """The suite `ddp`: steps of data-parallel training, beside DDP as it is and PyTorch's own hooks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -27,7 +27,7 @@ from laconic.bench.ranks import (
     scheme_of,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, perceptron_width
+from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, network_width
 from laconic.exchange import Communicator
 from laconic.options import check_counts, check_names, option
 from laconic.planner.rates import make_codec
@@ -63,14 +63,15 @@ def contenders(only: Sequence[str] | None) -> list[str]:
 class DDPOptions:
     """What to run; ranks are processes with one thread each.
 
-    problem  "clusters" (synthetic, a perceptron) or "digits" (handwritten digits, a small convolutional network)
+    problem  "clusters" (synthetic, a perceptron), "digits" (handwritten digits, a small convolutional network), or
+             "text" (synthetic, a transformer)
     """
 
     ranks: int = ranks_option()
     rate: str | None = rate_option()
     device: str | None = device_option()
-    problem: str = option("clusters", "clusters (a perceptron) or digits (a small convolutional network).")
-    size: int = option(2**22, "Parameters of the perceptron, at least.")
+    problem: str = option("clusters", "clusters (a perceptron), digits (a small network) or text (a transformer).")
+    size: int = option(2**22, "Parameters of perceptron or transformer, at least.")
     batch_size: int = option(16, "Samples per rank and step.")
     repeats: int = option(30, "Timed steps.")
     seeds: int = option(1, "Do it all so many times over: one loss is mostly luck.")
@@ -78,11 +79,16 @@ class DDPOptions:
         None, "Only these besides the baselines: powersgd, nuqsgd, ef-sign, ...", flag="--codec", metavar="NAME,..."
     )
 
+    function: ClassVar[str] = RANK_FUNCTION
+    baselines: ClassVar[tuple[str, str]] = BASELINES
+    native: ClassVar[Mapping[str, str]] = HOOKS
+    asked_by: ClassVar[Mapping[str, Sequence[str]]] = ASKED_BY
+
     def __post_init__(self) -> None:
         check_counts(self)
         check_names([self.problem], PROBLEMS, "problem")
         resolve_network(self)
-        contenders(self.codecs)
+        choose(self.codecs, self.asked_by, self.baselines)
 
     @property
     def n_parts(self) -> int:
@@ -93,7 +99,7 @@ class DDPOptions:
     def trial(self) -> Trial:
         """What every contender is trained on, and for how long."""
         device = self.device or "cpu"
-        return Trial(self.problem, perceptron_width(self.size), self.batch_size, self.repeats, device=device)
+        return Trial(self.problem, network_width(self.problem, self.size), self.batch_size, self.repeats, device=device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,22 +124,22 @@ class DDPRow(RankRow):
 
 def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    chosen = contenders(options.codecs)
+    chosen = choose(options.codecs, options.asked_by, options.baselines)
     arguments = {"labels": chosen, "trial": asdict(options.trial), "seeds": options.seeds}
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device)
+    results = on_ranks(options.function, arguments, options.ranks, options.rate, progress, device=options.device)
     if results is None:
         return None
     check_replicas(results)
-    found = rank_fields(results, options, BASELINES)
+    found = rank_fields(results, options, options.baselines)
     losses = {label: fmean(rank["loss"] for rank in ranks) for label, (ranks, _) in found.items()}
     rows = [
         DDPRow(
             **common,
-            config=HOOKS.get(label) or f"laconic {label}",
+            config=options.native.get(label) or f"laconic {label}",
             n=ranks[0]["n_parameters"],
             n_steps=options.trial.n_steps,
             loss=losses[label],
-            loss_over_fp32=losses[label] / losses[BASELINES[0]],
+            loss_over_fp32=losses[label] / losses[options.baselines[0]],
             n_seeds=options.seeds,
         )
         for label, (ranks, common) in found.items()
@@ -146,8 +152,17 @@ def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPR
     return rows
 
 
-def ddp_on_rank(
-    progress: Progress, *, labels: Sequence[str], trial: Mapping[str, Any], seeds: int
+def ddp_on_rank(progress: Progress, **asked: Any) -> dict[str, dict[str, Any]]:
+    """What `train_on_rank` finds under DDP."""
+    return train_on_rank(_new_run, progress, **asked)
+
+
+NewRun = Callable[[str, NetworkProblem, int], TrainingRun]
+"""A contender by its label, on a problem, with a seed."""
+
+
+def train_on_rank(
+    new_run: NewRun, progress: Progress, *, labels: Sequence[str], trial: Mapping[str, Any], seeds: int
 ) -> dict[str, dict[str, Any]]:
     """For each contender: seconds of each timed step, training loss at the end, bytes per step, digest of the weights.
 
@@ -156,14 +171,14 @@ def ddp_on_rank(
     """
     asked = Trial(**trial)
     problem = asked.network_problem()
-    results = [_train(labels, problem, asked, seed, progress) for seed in range(seeds)]
+    results = [_train(new_run, labels, problem, asked, seed, progress) for seed in range(seeds)]
     return {label: _merged([result[label] for result in results]) for label in labels}
 
 
 def _train(
-    labels: Sequence[str], problem: NetworkProblem, trial: Trial, seed: int, progress: Progress
+    new_run: NewRun, labels: Sequence[str], problem: NetworkProblem, trial: Trial, seed: int, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    runs = {label: _new_run(label, problem, seed) for label in labels}
+    runs = {label: new_run(label, problem, seed) for label in labels}
     interleave(runs.values(), problem, trial, lambda said: progress(f"seed {seed + 1}, {said}"), seed=seed)
     results = {label: _result(run, problem) for label, run in runs.items()}
     for run in runs.values():
@@ -209,7 +224,7 @@ def _result(run: TrainingRun, problem: NetworkProblem) -> dict[str, Any]:
     return {
         "seconds": run.seconds,
         "loss": problem.loss(run.network, slice(comm.rank, None, comm.size)),
-        "digest": digest(run.model.parameters()),
+        "digest": digest(getattr(p, "full_tensor", lambda p=p: p)() for p in run.model.parameters()),
         "n_parameters": run.n_parameters,
         **run.per_step("bytes_sent", *PHASES),
     }
@@ -225,26 +240,31 @@ def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-PARTS: tuple[Part, ...] = (
-    RowTable(
-        "A step of training, and the loss after all of them",
-        [
-            text("contender", "contender"),
-            Column("ms per step", "seconds", "ms"),
-            Column("× fp32", "speedup_over_fp32"),
-            Column("× bf16", "speedup_over_bf16"),
-            Column("MB sent", "bytes_sent", "MB"),
-            Column("loss", "loss", digits=4),
-            Column("÷ fp32", "loss_over_fp32", digits=4),
-        ],
-        "ms: the slowest rank's, forward to update. × fp32: speed over DDP as it is; × bf16: over PyTorch's bf16 hook. "
-        "MB sent by a rank, where laconic sent them.",
-    ),
-    speedups("DDP in float32"),
-    speedups("DDP with the bf16 hook", "speedup_over_bf16"),
-    BarChart("Bytes that a rank sends in a step", "bytes_sent", "B"),
-    WHERE_THE_TIME_GOES,
-)
+def parts(plain: str, bf16: str) -> tuple[Part, ...]:
+    """What is shown of the rows of a suite with these two baselines."""
+    return (
+        RowTable(
+            "A step of training, and the loss after all of them",
+            [
+                text("contender", "contender"),
+                Column("ms per step", "seconds", "ms"),
+                Column("× fp32", "speedup_over_fp32"),
+                Column("× bf16", "speedup_over_bf16"),
+                Column("MB sent", "bytes_sent", "MB"),
+                Column("loss", "loss", digits=4),
+                Column("÷ fp32", "loss_over_fp32", digits=4),
+            ],
+            f"ms: the slowest rank's, forward to update. × fp32: speed over {plain}; × bf16: over {bf16}. MB sent by a "
+            "rank, where laconic sent them.",
+        ),
+        speedups(plain),
+        speedups(bf16, "speedup_over_bf16"),
+        BarChart("Bytes that a rank sends in a step", "bytes_sent", "B"),
+        WHERE_THE_TIME_GOES,
+    )
+
+
+PARTS = parts("DDP in float32", "DDP with the bf16 hook")
 PRESENTATION = Presentation(
     lambda document: f"Training a network on {where(document)}",
     [Text(noise), *PARTS],

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -17,7 +18,8 @@ from laconic.training.compressor import Compressor
 
 N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
 SEPARATION = 0.1
-PROBLEMS = ("clusters", "digits")
+PROBLEMS = ("clusters", "digits", "text")
+N_SYMBOLS, N_TOKENS, N_BLOCKS = 256, 64, 6
 MOMENTUM = 0.9
 WARMUP_STEPS = 3
 """PowerSGD begins after two, DDP rebuilds its buckets after the first; decentralised nodes first send whole models."""
@@ -52,12 +54,14 @@ class NetworkProblem:
 
 
 def network_problem(name: str, width: int) -> NetworkProblem:
-    """A problem by name; `width` is that of the hidden layers of "clusters"."""
+    """A problem by name; `width` is that of the hidden layers of "clusters" and "text"."""
     if name == "clusters":
         return NetworkProblem(*clusters(), lambda: perceptron(width), learning_rate=0.1)
     if name == "digits":
         images, labels = load_digits()
         return NetworkProblem(images.view(-1, 1, 8, 8), labels, convolutional, learning_rate=0.05)
+    if name == "text":
+        return NetworkProblem(*markov_chains(), lambda: Transformer(width), learning_rate=0.05)
     raise ValueError(f"unknown problem {name!r}; choose one of {', '.join(PROBLEMS)}")
 
 
@@ -88,6 +92,53 @@ def perceptron_width(size: int) -> int:
     """
     fixed = N_FEATURES + N_CLASSES
     return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
+
+
+def network_width(problem: str, size: int) -> int:
+    """Of the hidden layers of a problem's network, so that it has at least `size` weights where that can be chosen."""
+    return transformer_width(size) if problem == "text" else perceptron_width(size)
+
+
+def markov_chains() -> tuple[torch.Tensor, torch.Tensor]:
+    """Synthetic sequences (1024, 64) of 256 symbols, each of which makes some others likely, and the symbol after."""
+    generator = torch.Generator().manual_seed(0)
+    likely = (3.0 * torch.randn(N_SYMBOLS, N_SYMBOLS, generator=generator)).softmax(dim=1)
+    text = [torch.randint(N_SYMBOLS, (N_SAMPLES // 4,), generator=generator)]
+    for _ in range(N_TOKENS):
+        text.append(torch.multinomial(likely[text[-1]], 1, generator=generator)[:, 0])
+    rows = torch.stack(text, dim=1)
+    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+
+class Transformer(torch.nn.Module):
+    """Six blocks of causal attention between an embedding and a linear layer; 72 width² weights, and some more."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        options: Any = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+        self.embedding = torch.nn.Embedding(N_SYMBOLS, width)
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(width, max(1, width // 64), 4 * width, **options) for _ in range(N_BLOCKS)
+        )
+        self.head = torch.nn.Linear(width, N_SYMBOLS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (batch, symbols, length) of the symbols after x (batch, length)."""
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        h = self.embedding(x)
+        for block in self.blocks:
+            h = block(h, src_mask=later)
+        logits: torch.Tensor = self.head(h).transpose(1, 2).contiguous()
+        return logits
+
+
+def transformer_width(size: int) -> int:
+    """A multiple of 64, so that there are at least `size` weights.
+
+    >>> transformer_width(20_000_000)
+    576
+    """
+    return max(64, -(-int((size / (12 * N_BLOCKS)) ** 0.5) // 64) * 64)
 
 
 def convolutional() -> torch.nn.Module:
