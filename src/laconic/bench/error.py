@@ -195,7 +195,8 @@ def _front(points: list[Row]) -> list[Row]:
 def _points(rows: Sequence[Row]) -> list[Row]:
     """The points of these rows' curves, with the rows' fields: those that a logarithmic scale has a place for."""
     found = [{**row, **point} for row in rows for point in rows_in(row, "curve")]
-    return [point for point in found if min(number_in(point, key) or 0.0 for key in ("bits", "error")) > 0]
+    made = [{**point, **{key: number_in(point, key) or 0.0 for key in ("bits", "error")}} for point in found]
+    return [point for point in made if min(point["bits"], point["error"]) > 0]
 
 
 PRESENTATION = Presentation(
