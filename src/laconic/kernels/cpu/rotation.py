@@ -1,8 +1,7 @@
 """Rotation, rounding and packing of a bucket while it lies in the cache; `reference/rotation.py` is the specification.
 
-Numba's loops give no vector code for butterflies between neighbouring values, so those are written as LLVM's vectors of
-16 values: one pass over a bucket does seven stages in registers, and each further pass three. Additions are those of
-the specification, stage by stage, so that the sums are the same to the last bit.
+One pass over a bucket does seven stages of its transform in registers, and each further pass three (`vectors.py`).
+Additions are those of the specification, stage by stage, so that the sums are the same to the last bit.
 """
 
 import math
@@ -11,123 +10,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
-from laconic.kernels.cpu import threads
+from laconic.kernels.cpu import threads, vectors
 from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32
 from laconic.kernels.cpu.fused import _flat_rows
 from laconic.kernels.cpu.norms import bucket_norm
 from laconic.kernels.cpu.packing import PADDING, copy, fill, pack_bucket, packed_size, unpack_bucket
+from laconic.kernels.cpu.vectors import N_LEVELS
 from laconic.kernels.grid import Norm
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 from laconic.kernels.reference.rotation import LANES, LEVELS, ROW, thresholds
 
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
 L2, MINUS = int(Norm.L2), u32(0x80000000)
-N_LEVELS = 8
-_FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
-
-
-def _within(builder, x):
-    """The stages h = 1, 2, 4, 8 inside a vector of 16: neighbours, plus or minus the values themselves.
-
-    A product with ± 1 is exact, so that it does not matter whether multiplication and addition are rounded apart.
-    """
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    muladd = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LANES}f32")
-    for h in (1, 2, 4, 8):
-        neighbours = builder.shuffle_vector(x, x, ir.Constant(_INTS, [i ^ h for i in range(LANES)]))
-        signs = ir.Constant(_FLOATS, [-1.0 if i & h else 1.0 for i in range(LANES)])
-        x = builder.call(muladd, [x, signs, neighbours])
-    return x
-
-
-def _between(builder, vectors):
-    """The stages between vectors."""
-    h = 1
-    while h < len(vectors):
-        for j in (j for j in range(len(vectors)) if not j & h):
-            a, b = vectors[j], vectors[j + h]
-            vectors[j], vectors[j + h] = builder.fadd(a, b), builder.fsub(a, b)
-        h *= 2
-    return vectors
-
-
-def _places(context, builder, array_type, array, start, stride, n_vectors, kind=_FLOATS):
-    """Pointers to vectors that lie `stride` values apart in an array."""
-    data, found = context.make_array(array_type)(context, builder, array).data, []
-    for j in range(n_vectors):
-        step = builder.mul(stride, ir.Constant(stride.type, j))
-        found.append(builder.bitcast(builder.gep(data, [builder.add(start, step)]), kind.as_pointer()))
-    return found
-
-
-def _splat(builder, value, kind):
-    lane = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(lane, lane, ir.Constant(_INTS, [0] * LANES))
-
-
-def _signed(transform: bool, accumulate: bool) -> Any:
-    """A kernel over 128 values from `start` on: out = ± source · factor, or out += the same.
-
-    Vector j has as its signs the highest bits of hashes << (shift + j).
-
-    transform  whether the first seven stages follow
-    """
-
-    @intrinsic
-    def kernel(_context, source, out, _start, hashes, _shift, _factor):
-        def codegen(context, builder, signature, args):
-            given, target, first, rows, moved, times = args
-            lanes, zero = ir.Constant(first.type, LANES), ir.Constant(first.type, 0)
-            row = builder.load(_places(context, builder, signature.args[3], rows, zero, zero, 1, _INTS)[0], align=4)
-            row = builder.shl(row, _splat(builder, moved, _INTS))
-            times, minus = _splat(builder, times, _FLOATS), ir.Constant(_INTS, [0x80000000] * LANES)
-            vectors = []
-            for j, place in enumerate(_places(context, builder, signature.args[0], given, first, lanes, 8)):
-                x = builder.fmul(builder.load(place, align=4), times)
-                sign = builder.and_(builder.shl(row, ir.Constant(_INTS, [j] * LANES)), minus)
-                vectors.append(builder.bitcast(builder.xor(builder.bitcast(x, _INTS), sign), _FLOATS))
-            if transform:
-                vectors = _between(builder, [_within(builder, x) for x in vectors])
-            places = _places(context, builder, signature.args[1], target, first, lanes, 8)
-            for place, x in zip(places, vectors, strict=True):
-                x = builder.fadd(builder.load(place, align=4), x) if accumulate else x
-                builder.store(x, place, align=4)
-            return context.get_dummy_value()
-
-        return types.void(source, out, types.intp, hashes, types.uint32, types.float32), codegen
-
-    return kernel
-
-
-def _stages(n_vectors: int, within: bool) -> Any:
-    """A kernel that does the stages between `n_vectors` vectors that lie `stride` values apart, in place.
-
-    within  whether those inside each vector come first
-    """
-
-    @intrinsic
-    def kernel(_context, array, _start, _stride):
-        def codegen(context, builder, signature, args):
-            given, start, stride = args
-            places = _places(context, builder, signature.args[0], given, start, stride, n_vectors)
-            vectors = [builder.load(place, align=4) for place in places]
-            vectors = [_within(builder, x) for x in vectors] if within else vectors
-            for place, x in zip(places, _between(builder, vectors), strict=True):
-                builder.store(x, place, align=4)
-            return context.get_dummy_value()
-
-        return types.void(array, types.intp, types.intp), codegen
-
-    return kernel
-
-
-_first_7, _put, _put_added = _signed(True, False), _signed(False, False), _signed(False, True)
-_first_4, _next_3, _next_2, _next_1 = _stages(1, True), _stages(8, False), _stages(4, False), _stages(2, False)
 
 
 @njit(nogil=True, cache=True)
@@ -136,7 +32,7 @@ def _small(w):
     h = 1
     if w.size >= LANES:
         for i in range(0, w.size, LANES):
-            _first_4(w, i, LANES)
+            vectors.first_4(w, i, LANES)
         h = LANES
     while h < w.size:
         for i in range(w.size):
@@ -165,9 +61,9 @@ def _flip(source, factor, k0, k1, turn, hashes, accumulate, out):
         whole = first + (last - first) // (8 * LANES) * (8 * LANES)
         for i in range(first, whole, 8 * LANES):
             if accumulate:
-                _put_added(source, out, i, hashes, u32((i - first) // LANES), factor)
+                vectors.put_added(source, out, i, hashes, u32((i - first) // LANES), factor)
             else:
-                _put(source, out, i, hashes, u32((i - first) // LANES), factor)
+                vectors.put(source, out, i, hashes, u32((i - first) // LANES), factor)
         for i in range(whole, last):
             sign = u32(u32(hashes[i % LANES] << u32((i - first) // LANES)) & MINUS)
             value = bits_float(u32(float_bits(source[i] * factor) ^ sign))
@@ -185,7 +81,7 @@ def _turn(source, factor, k0, k1, turn, hashes, w):
     for first in range(0, p, ROW):
         _hash_row(k0, k1, first // ROW, turn, hashes)
         for i in range(first, min(first + ROW, p), 8 * LANES):
-            _first_7(source, w, i, hashes, u32((i - first) // LANES), factor)
+            vectors.first_7(source, w, i, hashes, u32((i - first) // LANES), factor)
     _rest(w, 8 * LANES)
 
 
@@ -197,16 +93,16 @@ def _rest(w, h):
         if 8 * h <= p:
             for first in range(0, p, 8 * h):
                 for i in range(first, first + h, LANES):
-                    _next_3(w, i, h)
+                    vectors.next_3(w, i, h)
             h *= 8
         elif 4 * h <= p:
             for first in range(0, p, 4 * h):
                 for i in range(first, first + h, LANES):
-                    _next_2(w, i, h)
+                    vectors.next_2(w, i, h)
             h *= 4
         else:
             for i in range(0, h, LANES):
-                _next_1(w, i, h)
+                vectors.next_1(w, i, h)
             h *= 2
 
 
@@ -222,80 +118,17 @@ def _scaled(x, guard, inverse, w):
         w[i] = (x[i] * guard) * inverse
 
 
-def _rounding(bits: int) -> Any:
-    """A kernel over 128 rotated values y · factor from `start` on: writes their symbols, returns Σ z · level."""
-    floats, doubles = ir.FloatType(), ir.VectorType(ir.DoubleType(), LANES)
-
-    def constant(value):
-        return ir.Constant(_FLOATS, [ir.Constant(floats, float(f32(value)))] * LANES)
-
-    def word(value):
-        return ir.Constant(_INTS, [value] * LANES)
-
-    def choose(builder, bits_of, items):
-        """Of 2^j items, the one whose number has these j bits, the highest first."""
-        if not bits_of:
-            return constant(items[0])
-        half = len(items) // 2
-        low, high = (choose(builder, bits_of[1:], part) for part in (items[:half], items[half:]))
-        return builder.select(bits_of[0], high, low)
-
-    def rounded(builder, y, root_m):
-        """Symbols and z · level of a vector; the level is found by bisection."""
-        pattern = builder.bitcast(y, _INTS)
-        z = builder.fmul(builder.bitcast(builder.and_(pattern, word(0x7FFFFFFF)), _FLOATS), root_m)
-        found: list[Any] = []
-        for depth in range(bits - 1):
-            step = 1 << (bits - 2 - depth)
-            marks = [thresholds(bits)[j - 1] for j in range(step, 1 << (bits - 1), 2 * step)]
-            found.append(builder.fcmp_ordered(">=", z, choose(builder, found, marks)))
-        level = choose(builder, found, LEVELS[bits])
-        number = builder.and_(builder.bitcast(level, _INTS), word(N_LEVELS - 1))
-        negative = builder.fcmp_ordered("<", y, constant(0.0))
-        sign = builder.select(negative, word(1 << (bits - 1)), word(0))
-        return builder.or_(number, sign), builder.fmul(z, level)
-
-    @intrinsic
-    def kernel(_context, values, _start, _factor, _root, symbols):
-        def codegen(context, builder, signature, args):
-            given, start, factor, root_m, out = args
-            lanes, sums = ir.Constant(start.type, LANES), []
-            places = _places(context, builder, signature.args[0], given, start, lanes, 8)
-            symbol_type = ir.VectorType(ir.IntType(8), LANES)
-            targets = _places(context, builder, signature.args[4], out, start, lanes, 8, symbol_type)
-            factor, root_m = _splat(builder, factor, _FLOATS), _splat(builder, root_m, _FLOATS)
-            for place, target in zip(places, targets, strict=True):
-                found, product = rounded(builder, builder.fmul(builder.load(place, align=4), factor), root_m)
-                builder.store(builder.trunc(found, symbol_type), target, align=1)
-                sums.append(builder.fpext(product, doubles))
-            while len(sums) > 1:
-                sums = [builder.fadd(x, y) for x, y in zip(sums[::2], sums[1::2], strict=True)]
-            total, width = sums[0], LANES
-            while width > 1:
-                width //= 2
-                ends = [ir.Constant(ir.VectorType(ir.IntType(32), width), [*range(i, i + width)]) for i in (0, width)]
-                total = builder.fadd(*(builder.shuffle_vector(total, total, end) for end in ends))
-            return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
-
-        return types.float64(values, types.intp, types.float32, types.float32, symbols), codegen
-
-    return kernel
-
-
-_round_2, _round_3, _round_4 = _rounding(2), _rounding(3), _rounding(4)
-
-
 @njit(nogil=True, cache=True)
 def _round(y, factor, root_m, bits, marks, levels, symbols):
     """Symbols of the rotated values y · factor; returns Σ z · level."""
     total, whole = 0.0, y.size // (8 * LANES) * (8 * LANES)
     for i in range(0, whole, 8 * LANES):
         if bits == 4:
-            total += _round_4(y, i, factor, root_m, symbols)
+            total += vectors.round_4(y, i, factor, root_m, symbols)
         elif bits == 3:
-            total += _round_3(y, i, factor, root_m, symbols)
+            total += vectors.round_3(y, i, factor, root_m, symbols)
         else:
-            total += _round_2(y, i, factor, root_m, symbols)
+            total += vectors.round_2(y, i, factor, root_m, symbols)
     for i in range(whole, y.size):
         value, k = y[i] * factor, 0
         z = abs(value) * root_m
