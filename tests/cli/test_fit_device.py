@@ -34,7 +34,9 @@ def report(capsys, *options):
 WRONG = {
     "unknown": (["--device", "tpu"], True, "unknown --device tpu; choose cpu, cuda"),
     "no GPU": (["--device", "cuda"], False, "--device cuda, but there is no CUDA GPU here; leave --device out"),
-    "ranks": (["--device", "cuda", "--ranks", "2"], True, "--device cuda is for one process, and there are 2"),
+    "ranks without": (["--device", "cuda", "--ranks", "2"], False, "--device cuda, but there is no CUDA GPU here"),
+    "ranks on one": (["--device", "cuda:1", "--ranks", "2"], True, "--device cuda:1 is one GPU, and there are 2 ranks"),
+    "too many": (["--device", "cuda", "--ranks", "99"], True, "99 ranks have"),
     "sparse": (
         ["--device", "cuda"],
         True,
@@ -82,3 +84,15 @@ def test_a_fit_on_a_gpu_goes_on(capsys):
     report(capsys, *options, "--max-iter", "2")
     assert report(capsys, *options, "--resume")["epochs"] == 4
     assert torch.equal(Model.load("m.safetensors").coef, whole)
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="no CUDA GPU here")
+@pytest.mark.parametrize("recipe", ["fp32", "C"])
+def test_ranks_on_gpus_fit_the_same_model(recipe, capsys):
+    usual = report(capsys, "--solver", "sgd")
+    coef, eta0 = Model.load("m.safetensors").coef, str(usual["settings"]["eta0"])
+    options = ["--recipe", recipe, "--eta0", eta0, "--device", "cuda", "--ranks", "2", "--share-gpu"]
+    found = report(capsys, *options)
+    assert found["ranks"] == 2
+    assert "cuda" in found["ran"]
+    assert torch.allclose(Model.load("m.safetensors").coef, coef, rtol=2e-2 if recipe == "C" else 1e-3, atol=1e-3)

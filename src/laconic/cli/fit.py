@@ -13,7 +13,6 @@ import typer
 from laconic.cli.errors import BadInput, Interrupted
 from laconic.cli.numbers import number_or_text, whole_number
 from laconic.cli.progress import bar
-from laconic.errors import InvalidOption, Option
 from laconic.glm.options import DEFAULTS, FitOptions
 from laconic.glm.precision import AUTO
 
@@ -86,6 +85,9 @@ def fit(
         int | None, typer.Option(parser=whole_number(most=1024), help="Local processes to share the columns among.")
     ] = None,
     device: Annotated[str | None, of_fit("device")] = DEFAULTS.device,
+    share_gpu: Annotated[
+        bool, typer.Option("--share-gpu", help="Let ranks share GPUs, where there are fewer GPUs than ranks.")
+    ] = False,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to judge the model by.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, to go on from with --resume.")
@@ -112,7 +114,7 @@ def fit(
     judged = None if test is None else str(test)
     job = FileFit(file_source(given), str(output), fit_options(given), judged, *saved)
     try:
-        report = _on_ranks(job, ranks, quiet=quiet)
+        report = _on_ranks(job, ranks, share_gpu=share_gpu, quiet=quiet)
     except KeyboardInterrupt as error:
         if checkpoint is None or not (checkpoint / MANIFEST).exists():
             raise
@@ -166,24 +168,26 @@ def fit_options(given: Mapping[str, Any], **more: Any) -> FitOptions:
     return FitOptions(**named | more)
 
 
-def _on_ranks(job: "FileFit", ranks: int | None, *, quiet: bool) -> dict[str, Any] | None:
+def _on_ranks(job: "FileFit", ranks: int | None, *, share_gpu: bool, quiet: bool) -> dict[str, Any] | None:
     """The report of rank 0; None on the other ranks of torchrun."""
-    from laconic.exchange.launch import Host, inside_torchrun, join_ranks, n_ranks, start_ranks
+    from laconic.exchange.launch import Host, device_of_ranks, inside_torchrun, join_ranks, n_ranks, start_ranks
     from laconic.glm.fit import fit_file
 
     size = n_ranks(ranks, default=1)
-    if size > 1 and (job.options.device or "").startswith("cuda"):
-        why = f" is for one process, and there are {size}; fit on one, or leave "
-        raise InvalidOption(Option("device", job.options.device), why, Option("device"), " out")
-    arguments, limit = {"job": asdict(job)}, TIMEOUT_SECONDS
+    where = device_of_ranks(job.options.device, size, share_gpu=share_gpu)
+    arguments: dict[str, Any] = {"job": asdict(job)}
+    limit = TIMEOUT_SECONDS
     if inside_torchrun():
-        joined = join_ranks(f"{__name__}:run_showing", arguments | {"quiet": quiet}, timeout_seconds=limit)
+        arguments["quiet"] = quiet
+        joined = join_ranks(f"{__name__}:run_showing", arguments, device=where, timeout_seconds=limit)
         return None if joined is None else cast(dict[str, Any], joined[0])
     with fit_progress(quiet=quiet) as show:
         if size == 1:
             return fit_file(job, show)
         hosts, told = [Host()] * size, show or (lambda text: None)
-        results = start_ranks("laconic.glm.fit:run_job", arguments, hosts, timeout_seconds=limit, progress=told)
+        results = start_ranks(
+            "laconic.glm.fit:run_job", arguments, hosts, device=where, timeout_seconds=limit, progress=told
+        )
         return cast(dict[str, Any], results[0])
 
 

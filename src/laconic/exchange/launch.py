@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 import torch
 import torch.distributed as dist
 
-from laconic.errors import InvalidOption, LaconicError, Option, from_json
+from laconic.errors import BackendUnavailable, InvalidOption, LaconicError, Option, from_json
 from laconic.exchange.agreement import gather_json
 from laconic.exchange.channel import backend_of, yielding_threads
 from laconic.exchange.communicator import Communicator
@@ -113,6 +113,28 @@ _beside: list[dist.ProcessGroup] = []
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def device_of_ranks(device: str | None, size: int, *, share_gpu: bool) -> str:
+    """What ranks of a job for `device` need to send: "cuda" for tensors of GPUs, which then are there; else "cpu".
+
+    share_gpu  whether ranks may share GPUs, where this machine has fewer GPUs than ranks
+
+    >>> device_of_ranks("cpu", 4, share_gpu=False), device_of_ranks("auto", 4, share_gpu=False)
+    ('cpu', 'cpu')
+    """
+    if size == 1 or device is None or not device.startswith("cuda"):
+        return "cpu"
+    if device != "cuda":
+        why = f" is one GPU, and there are {size} ranks; with "
+        raise InvalidOption(Option("device", device), why, Option("device", "cuda"), " each takes its own")
+    if not torch.cuda.is_available():
+        raise BackendUnavailable(Option("device", device), ", but there is no CUDA GPU here; leave it out")
+    here = int(os.environ["LOCAL_WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in os.environ else size
+    if share_gpus(here) and not share_gpu:
+        few = f"{here} ranks have {torch.cuda.device_count()} GPU here; give "
+        raise InvalidOption(few, Option("share_gpu", True), ", or fewer ", Option("ranks"))
+    return "cuda"
 
 
 def share_gpus(size: int) -> bool:
