@@ -88,11 +88,11 @@ def test_scaling_is_one_rounding_after_another(dtype, accumulate):
 def test_the_metric_s_kernels_agree(inverse):
     for n in (0, 1, 1001, 200_000):
         for values in inputs(n).values():
-            squares = values.roll(1).square()
+            squares = values.roll(1).square().clamp(max=1e30)
             results = [values.clone() for _ in range(2)]
             for backend, result in zip((REFERENCE, NUMBA), results, strict=True):
                 backend.scale_by_root(result, squares, 1.7, 0.01, inverse)
-            assert torch.equal(results[0].nan_to_num(7.0), results[1].nan_to_num(7.0))
+            assert same_bits(*results)
             sums = [backend.total(values, inverse) for backend in (REFERENCE, NUMBA)]
             assert torch.allclose(*sums, rtol=1e-12, atol=1e-9, equal_nan=True)
 

@@ -75,7 +75,7 @@ class Backend(Protocol):
     def scale_by_root(
         self, values: torch.Tensor, squares: torch.Tensor, factor: Number, least: Number, inverse: bool
     ) -> None:
-        """values *= √max(factor · squares, least), or values /= the same, in place; both (n,) float32."""
+        """values *= ρ(max(factor · squares, least)), or values /= the same, in place; ρ is √ to within 6 %."""
 
     def total(self, values: torch.Tensor, squared: bool) -> torch.Tensor:
         """Σx or Σx² of float32 values (n,) as a float64 number, in whatever order."""

@@ -8,7 +8,7 @@ import torch
 from numba import njit
 
 from laconic.kernels.cpu import threads
-from laconic.kernels.cpu.bits import widen
+from laconic.kernels.cpu.bits import bits_float, float_bits, u32, widen
 from laconic.kernels.cpu.norms import bucket_norm
 from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import TILE, bucket_values, round_bucket, round_pack_4
@@ -223,18 +223,23 @@ def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bo
     threads.run(lambda i, j: _scale(x[i:j], w, accumulate, y[i:j]), len(out), len(out))
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _root(square, factor, least):
+    return bits_float(u32(u32(float_bits(max(square * factor, least)) >> u32(1)) + u32(127 << 22)))
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def _scale_by_root(values, squares, factor, least, inverse):
     if inverse:
         for i in range(values.size):
-            values[i] /= np.sqrt(max(squares[i] * factor, least))
+            values[i] /= _root(squares[i], factor, least)
     else:
         for i in range(values.size):
-            values[i] *= np.sqrt(max(squares[i] * factor, least))
+            values[i] *= _root(squares[i], factor, least)
 
 
 def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: float, least: float, inverse: bool) -> None:
-    """values *= √max(factor · squares, least), or values /= the same, in place and in one pass over memory."""
+    """values *= ρ(max(factor · squares, least)), or values /= the same, in place and in one pass over memory."""
     x, v, numbers = values.numpy(), squares.numpy(), (f32(factor), f32(least), inverse)
     threads.run(lambda i, j: _scale_by_root(x[i:j], v[i:j], *numbers), len(x), len(x))
 
