@@ -76,7 +76,9 @@ def read(
     elif kind == "npy":
         table = npy.read_npy(source, columns=columns, dtype=dtype)
     else:
-        table = _in_dtype(store.open_store(source.path, columns), dtype)
+        table = store.open_store(source.path, columns)
+        if dtype is not None and not table.is_sparse:
+            table = replace(table, X=table.X.to(to_dtype(dtype)))
     _check_width(source, table.n_features)
     return table
 
@@ -113,8 +115,8 @@ def convert(
 
 def describe(path: AnyPath) -> Description:
     """Describe a file from its name, size and header; nothing else is read."""
-    path = _file(path)
-    kind, n_bytes = format_of(path), path.stat().st_size
+    source, kind = _checked(path, {})
+    path, n_bytes = Path(source.path), os.stat(source.path).st_size
     if kind == "csv":
         names = csv.column_names(path)
         return Description(str(path), kind, n_bytes, None, len(names), tuple(names), is_sparse=False)
@@ -144,38 +146,27 @@ def _check_width(source: Source, found: int) -> None:
         raise BadTable(f"{source.path} has {found} features, ", Option("n_features"), f" says {source.n_features}")
 
 
-def _file(path: AnyPath, *, once: bool = False) -> Path:
-    """The path of a file that can be read; unless `once`, more than once, which a pipe cannot."""
-    path = Path(path)
-    if not path.exists():
-        raise BadTable(f"there is no file {path}")
-    if path.is_dir():
-        raise BadTable(f"{path} is a folder; give a file")
-    if not once and not path.is_file():
-        raise BadTable(f"{path} is a pipe or a device, and has to be read more than once; save it to a file first")
-    return path
-
-
 def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = False) -> tuple[Source, str]:
-    """The file and its format; refuses an option that the format has no use for. `once`: LIBSVM is read only once."""
+    """A file that can be read, and its format; refuses an option that the format has no use for.
+
+    once  whether LIBSVM is read only once, as a pipe can be
+    """
     source = path if isinstance(path, Source) else Source(os.fspath(path), **parts)
-    kind = format_of(source.path)
-    where = f"{_file(source.path, once=once and kind == 'libsvm')}: "
+    file, kind = Path(source.path), format_of(source.path)
+    if not file.exists():
+        raise BadTable(f"there is no file {file}")
+    if file.is_dir():
+        raise BadTable(f"{file} is a folder; give a file")
+    if not file.is_file() and not (once and kind == "libsvm"):
+        raise BadTable(f"{file} is a pipe or a device, and has to be read more than once; save it to a file first")
     if source.offset is not None and source.exposure is not None:
         raise BadTable("give an offset or an exposure, not both: the offset is the logarithm of the exposure")
     for name, given in (("dense", source.dense), ("zero_based", source.zero_based is not None)):
         if given and kind != "libsvm":
-            raise BadTable(where, Option(name), f" is for LIBSVM files; this is {kind}")
-    if kind not in NAMED:
-        there = () if kind == "npy" else ("target", "sample_weight", "offset", "exposure")
-        for name in ("one_hot", "exclude", *there):
-            if getattr(source, name) not in (None, False, (), [], {}):
-                why = f" is for files with named columns; {kind} has its own place for that"
-                raise BadTable(where, Option(name), why)
+            raise BadTable(f"{file}: ", Option(name), f" is for LIBSVM files; this is {kind}")
+    own = () if kind == "npy" else ("target", "sample_weight", "offset", "exposure")
+    for name in () if kind in NAMED else ("one_hot", "exclude", *own):
+        if getattr(source, name) not in (None, False, (), [], {}):
+            why = f" is for files with named columns; {kind} has its own place for that"
+            raise BadTable(f"{file}: ", Option(name), why)
     return source, kind
-
-
-def _in_dtype(table: Table, dtype: "str | torch.dtype | None") -> Table:
-    if dtype is None or table.is_sparse or table.X.dtype == to_dtype(dtype):
-        return table
-    return replace(table, X=table.X.to(to_dtype(dtype)))

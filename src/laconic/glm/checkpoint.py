@@ -289,8 +289,9 @@ class Checkpointer:
         """
         number = self.number + 1
         files = [f"{number:06d}-rank-{rank}.safetensors" for rank in range(self.comm.size)]
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in state.tensors().items()}
         with user_errors(self.comm):
-            save_tensors(self.folder / files[self.comm.rank], state.tensors(), {"checkpoint": str(number)})
+            save_tensors(self.folder / files[self.comm.rank], tensors, {"checkpoint": str(number)})
         with user_errors(self.comm):
             if self.comm.rank == 0:
                 manifest = Manifest(number, dict(self.fingerprint), _as_json(state.numbers()), files)

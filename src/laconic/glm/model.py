@@ -112,7 +112,8 @@ class Model:
         """Write one safetensors file, whole or not at all; raises `NotWritten` if it cannot be."""
         about = zip(_ABOUT, attrgetter(*_ABOUT)(self), strict=True)
         metadata = {"laconic_model": FORMAT, "model": json.dumps(dict(about), allow_nan=False)}
-        save_tensors(Path(path), {"coef": self.coef, "intercept": self.intercept}, metadata)
+        coef, intercept = self.coef.detach().cpu().contiguous(), self.intercept.detach().cpu().contiguous()
+        save_tensors(Path(path), {"coef": coef, "intercept": intercept}, metadata)
 
     @classmethod
     def load(cls, path: "str | Path") -> "Model":
@@ -170,11 +171,11 @@ def _names(found: Any, what: str, kinds: tuple[type, ...]) -> tuple[Any, ...] | 
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
-    """One safetensors file."""
+    """One safetensors file of tensors that are contiguous, on the CPU."""
     require("safetensors.torch", for_="saving a model", extra="glm")
     from safetensors.torch import save
 
-    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, dict(metadata))
+    data = save(dict(tensors), dict(metadata))
     with atomic_write(path, "wb", n_bytes=len(data)) as file:
         file.write(data)
 
