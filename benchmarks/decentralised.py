@@ -11,7 +11,7 @@ from benchmarks.decentralised_training import simulate
 from benchmarks.goals import goals_of_rows
 from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread, WrongResult, speedup
-from laconic.bench.ranks import noise, on_ranks, ranks_option, rate_option, resolve_network, slowest
+from laconic.bench.ranks import RANKS, RATE, noise, on_ranks, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, network_width
 from laconic.errors import InvalidOption, Option
@@ -28,9 +28,9 @@ FP32, SCATTER = "DDP fp32", "nuqsgd-4 scatter_reduce"
 class DecentralisedOptions:
     """What to run; ranks are processes with one thread each."""
 
-    ranks: int = ranks_option()
+    ranks: int = option(None, RANKS)
     simulate: int | None = option(None, "Simulate so many nodes in this process: no times.", metavar="NODES")
-    rate: str | None = rate_option()
+    rate: str | None = option(None, RATE, metavar="RATE")
     slow_rate: str | None = option(
         None, "Rate of the last host's link, such as 10mbit; needs --rate.", flag="--slow", metavar="RATE"
     )

@@ -9,7 +9,7 @@ from benchmarks.goals import goals_of_rows
 from benchmarks.papers import ca_sgd, ca_sgd_claims, nuqsgd_claims
 from benchmarks.papers.nuqsgd import suite as nuqsgd
 from benchmarks.papers.nuqsgd.options import NUQSGDOptions
-from laconic.bench.ranks import n_ranks, rate_option
+from laconic.bench.ranks import RATE, n_ranks
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
@@ -52,7 +52,7 @@ class PapersOptions:
     scale: float | None = option(None, "ca-sgd: part of the rows of the synthetic problems; 0.05, and 1 on a GPU.")
     s: Sequence[int] | None = option(None, "ca-sgd: iterations per message; 32,128, on a GPU 16,32.", metavar="N,...")
     recipes: Sequence[str] | None = option(None, "ca-sgd: fp32,C,D.", flag="--recipe", metavar="NAME,...")
-    rate: str | None = rate_option()
+    rate: str | None = option(None, RATE, metavar="RATE")
     dataset: str | None = option(
         None, "nuqsgd: cifar10, fashion-mnist, imagenet, or synthetic (default).", metavar="NAME"
     )

@@ -13,16 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
 from laconic.bench.protocol import WrongResult
 from laconic.bench.ranks import (
+    RankOptions,
     RankRow,
     check_replicas,
     choose,
-    device_option,
     digest,
     noise,
     on_ranks,
     rank_fields,
-    ranks_option,
-    rate_option,
     resolve_network,
     scheme_of,
 )
@@ -60,16 +58,13 @@ def contenders(only: Sequence[str] | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class DDPOptions:
+class DDPOptions(RankOptions):
     """What to run; ranks are processes with one thread each.
 
     problem  "clusters" (synthetic, a perceptron), "digits" (handwritten digits, a small convolutional network), or
              "text" (synthetic, a transformer)
     """
 
-    ranks: int = ranks_option()
-    rate: str | None = rate_option()
-    device: str | None = device_option()
     problem: str = option("clusters", "clusters (a perceptron), digits (a small network) or text (a transformer).")
     size: int = option(2**22, "Parameters of perceptron or transformer, at least.")
     batch_size: int = option(16, "Samples per rank and step.")

@@ -11,18 +11,16 @@ import torch
 
 from laconic.bench.protocol import ROUNDOFF, WrongResult
 from laconic.bench.ranks import (
+    RankOptions,
     RankRow,
     barrier,
     check_replicas,
     choose,
-    device_option,
     digest,
     finish,
     noise,
     on_ranks,
     rank_fields,
-    ranks_option,
-    rate_option,
     resolve_network,
     scheme_of,
 )
@@ -78,12 +76,9 @@ def contenders(only: Sequence[str] | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeOptions:
+class ExchangeOptions(RankOptions):
     """What to run; ranks are processes with one thread each."""
 
-    ranks: int = ranks_option()
-    rate: str | None = rate_option()
-    device: str | None = device_option()
     size: int = option(2**22, "Number of float32 values per rank.")
     bucket_size: int = option(8192, "Values that share one norm.")
     piece_values: int = option(PIECE_VALUES, "Values that go through the pipeline together.", flag="--piece")

@@ -31,24 +31,22 @@ def n_ranks(asked: int | None, rate: str | None) -> int:
     return launch.n_ranks(asked)
 
 
-def ranks_option() -> Any:
-    """The field `ranks` of a suite's options; see `resolve_network`."""
-    return option(None, "Ranks to start, each a process; 4 if not given, torchrun's under it.")
+RANKS = "Ranks to start, each a process; 4 if not given, torchrun's under it."
+RATE = (
+    "Emulate a host for each rank, on links of this rate: 1gbit, 100mbit, 20mbit. Needs root and iproute2. "
+    "Otherwise loopback, unlimited."
+)
 
 
-def rate_option() -> Any:
-    """The field `rate` of a suite's options."""
-    return option(
-        None,
-        "Emulate a host for each rank, on links of this rate: 1gbit, 100mbit, 20mbit. Needs root and iproute2. "
-        "Otherwise loopback, unlimited.",
-        metavar="RATE",
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """Where a suite runs: on processes with one thread each. Its own options follow; see `resolve_network`."""
+
+    ranks: int = option(None, RANKS)
+    rate: str | None = option(None, RATE, metavar="RATE")
+    device: str | None = option(
+        None, "cuda: ranks with a GPU each, over NCCL; they share GPUs where there are fewer.", metavar="DEVICE"
     )
-
-
-def device_option(text: str = "cuda: ranks with a GPU each, over NCCL; they share GPUs where there are fewer.") -> Any:
-    """The field `device` of a suite's options; None for the CPU, over Gloo."""
-    return option(None, text, metavar="DEVICE")
 
 
 def resolve_network(options: Any) -> None:

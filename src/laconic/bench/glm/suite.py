@@ -10,13 +10,11 @@ from typing import Any
 from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
 from laconic.bench.protocol import WrongResult
 from laconic.bench.ranks import (
+    RankOptions,
     RankRow,
-    device_option,
     noise,
     on_ranks,
     rank_fields,
-    ranks_option,
-    rate_option,
     resolve_network,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -45,14 +43,14 @@ OF_FILES = ("family", "positive", "standardize", *SOURCE)
 
 
 @dataclass(frozen=True, slots=True)
-class GLMOptions:
+class GLMOptions(RankOptions):
     """What to run; ranks are processes with one thread each, or there is one, on a GPU."""
 
     problem: Sequence[str] | None = option(None, f"{', '.join(SHAPES)} (synthetic), or all; all.", metavar="NAME,...")
-    ranks: int = ranks_option()
-    rate: str | None = rate_option()
-    device: str | None = device_option(
-        "cuda, cuda:1, ...: one process on this GPU; with --ranks, cuda for ranks with a GPU each, over NCCL."
+    device: str | None = option(
+        None,
+        "cuda, cuda:1, ...: one process on this GPU; with --ranks, cuda for ranks with a GPU each, over NCCL.",
+        metavar="DEVICE",
     )
     s: Sequence[int] = option(
         (1, 8, 32, 64, 128), "Iterations that share a message in ca_sgd; 1,8,32,64,128.", metavar="N,..."
