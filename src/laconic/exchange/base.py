@@ -47,6 +47,15 @@ class Task:
     out: torch.Tensor | None = None
     buffers: Buffers = NEW
 
+    @property
+    def n_values(self) -> int:
+        """How many values there are."""
+        return self.v.numel()
+
+    def part(self, first: int, last: int) -> torch.Tensor:
+        """Values [first, last) as one row."""
+        return self.v.reshape(-1)[first:last]
+
     def target(self) -> torch.Tensor:
         """Where the average goes; call it once. Fresh memory costs more than the decoding that fills it."""
         if self.out is not None:
@@ -143,7 +152,7 @@ def encode(
     task: Task, first: int, last: int, stream: Stream, accounting: Accounting, out: torch.Tensor | None = None
 ) -> Payload:
     """Values [first, last) of the task as a payload, in `out` if given; the memory's part is updated in place."""
-    v = task.v.reshape(-1)[first:last]
+    v = task.part(first, last)
     memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
     payload = task.codec.encode(v, stream, memory, out=out)
     if task.codec.quantizer.core.symbol_bits < 32:

@@ -93,7 +93,7 @@ class ReduceScatter(Exchange):
     name: ClassVar[str] = "reduce_scatter"
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
-        width = task.v.numel() // comm.size
+        width = task.n_values // comm.size
         under_way = _UnderWay(task, comm, task.codec, [r * width for r in range(comm.size + 1)])
         codes = under_way.send_chunks()
         yield
@@ -122,7 +122,7 @@ class _UnderWay:
     def __post_init__(self) -> None:
         self.sizes = [last - first for first, last in pairwise(self.cuts)]
         self.stream = replace(self.task.stream, rank=self.comm.rank)
-        self.accounting = Accounting(n_exchanges=1, n_values=self.task.v.numel())
+        self.accounting = Accounting(n_exchanges=1, n_values=self.task.n_values)
 
     def send_chunks(self) -> Inbox:
         """Step 1."""

@@ -83,6 +83,22 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnsTask(Task):
+    """Values that lie in some columns of a matrix `v`; a row of them is gathered when it is encoded, and not before."""
+
+    columns: Columns = field(kw_only=True)
+
+    @property
+    def n_values(self) -> int:
+        return len(self.v) * sum(self.columns.widths)
+
+    def part(self, first: int, last: int) -> torch.Tensor:
+        """One row, which is what a rank gets."""
+        row = first // max(1, last - first)
+        return self.columns.take(self.v[row : row + 1])
+
+
+@dataclass(frozen=True, slots=True)
 class UnitExchange:
     """What FSDP2 calls for one unit; `allocate` and `__call__` are its interface of a reduce-scatter.
 
@@ -108,8 +124,8 @@ class UnitExchange:
         """This rank's row of the average of `input_tensor`, a row per rank, to `output_tensor`:
 
         1. at the first step, and at the first after a state was loaded, compare configurations across ranks;
-        2. gather the columns of the compressed parameters, and those of the others;
-        3. encode each row, all-to-all, decode and sum own row (`ReduceScatter`);
+        2. of each row, gather the columns of the compressed parameters, and those of the others, and encode them;
+        3. all-to-all, decode and sum own row (`ReduceScatter`);
         4. write the sums to the columns of `output_tensor`.
 
         `op` says what the sums are multiplied by. All work is queued on the current stream, where FSDP2 goes on.
@@ -126,9 +142,9 @@ class UnitExchange:
     ) -> Phases:
         """Steps 2 to 4 for one group, whose columns are `at` in `rows` and `held` in the group's error memory."""
         compressor = self.under_way.compressor
-        _, task = self.under_way.task(self.unit, group, at.take(rows), f"copy {compressor.replicas.rank}")
-        if task.codec is PLAIN and rows.dtype == torch.bfloat16:
-            task = replace(task, codec=PLAIN_BF16)
+        _, task = self.under_way.task(self.unit, group, rows, f"copy {compressor.replicas.rank}")
+        codec = PLAIN_BF16 if task.codec is PLAIN and rows.dtype == torch.bfloat16 else task.codec
+        task = ColumnsTask(rows, codec, task.stream, task.memory, task.measure_error, buffers=task.buffers, columns=at)
         memory = None
         if task.memory is not None and task.memory.numel():
             memory = task.memory.view(len(rows), -1)
