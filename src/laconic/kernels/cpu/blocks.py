@@ -70,6 +70,15 @@ def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 @njit(nogil=True, cache=True)
+def ends_well(states, lowest, units, p, stop):
+    """Whether a block of rANS is whole: all states are back at the lowest and all units up to `stop` used, but for a
+    zero that fills the last word."""
+    if p + u64(1) == stop and units[p] == np.uint16(0):
+        p += u64(1)
+    return states.min() == lowest and states.max() == lowest and p == stop
+
+
+@njit(nogil=True, cache=True)
 def _gather(first, last, scratch, starts, words):
     for block in range(first, last):
         start, stop = starts[block], starts[block + 1]

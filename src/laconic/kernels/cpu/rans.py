@@ -14,7 +14,7 @@ import torch
 from numba import njit
 
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks
+from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks, ends_well
 from laconic.kernels.layout import BLOCK_SIZE
 from laconic.kernels.reference.rans import LOWEST_STATE, N_STATES, PRECISION, TOTAL, table
 
@@ -142,7 +142,7 @@ def _decode_range(first, last, words, starts, slots, columns, symbols, good):
             continue
         part = symbols[block * BLOCK_SIZE : min((block + 1) * BLOCK_SIZE, symbols.size)]
         p = _decode_block(units, u64(2 * (start + N_STATES)), slots, columns, states, part)
-        good[block] = _ends_well(states, units, p, u64(2 * stop))
+        good[block] = ends_well(states, _LOWEST, units, p, u64(2 * stop))
 
 
 @njit(nogil=True, cache=True)
@@ -184,11 +184,3 @@ def _decode_block(units, p, slots, columns, states, symbols):
         states[s], p = _pop(states[s], p, unit, slots, columns, symbols, i)
         i += u64(1)
     return p
-
-
-@njit(nogil=True, cache=True)
-def _ends_well(states, units, p, stop):
-    """All states back at the start, all units used but for a zero that fills the last word."""
-    if p + u64(1) == stop and units[p] == u16(0):
-        p += u64(1)
-    return states.min() == _LOWEST and states.max() == _LOWEST and p == stop
