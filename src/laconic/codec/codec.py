@@ -21,7 +21,8 @@ from laconic.quantizers.base import flat
 class Codec:
     """One quantizer and one coder.
 
-    quantizer  what is lost: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Dithered`, `Identity`
+    quantizer  what is lost: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Rotated`, `Dithered`,
+               `Identity`
     coder      how the symbols become bytes: `FixedWidth` (default), `Elias`, `Huffman`, `RANS`;
                for `Dithered`, `TableRANS`
     backend    "auto", or a kernel backend by name, which then never falls back

@@ -7,6 +7,7 @@ from typing import ClassVar, cast
 import torch
 
 from laconic.checks import check_int
+from laconic.errors import BackendUnavailable
 from laconic.kernels import RotationBackend, Stream, select
 from laconic.kernels.reference.rotation import LEVELS
 from laconic.quantizers.base import Quantized, Quantizer, flat
@@ -95,7 +96,10 @@ class Rotated(Quantizer):
 
 
 def kernels_for(backend: str, device: torch.device) -> tuple[RotationBackend, torch.device]:
-    """The backend and the device of its tensors: the host's, where that of `device` cannot rotate."""
-    if not hasattr(select(backend, device), "rotate_pack"):
-        backend, device = "auto", torch.device("cpu")
-    return cast(RotationBackend, select(backend, device)), device
+    """The backend and the device of its tensors: by "auto", the host where that of `device` cannot rotate."""
+    kernels = select(backend, device)
+    if hasattr(kernels, "rotate_pack"):
+        return cast(RotationBackend, kernels), device
+    if backend != "auto":
+        raise BackendUnavailable(f"backend {backend!r} cannot rotate; use 'auto', which goes through the host")
+    return kernels_for(backend, torch.device("cpu"))
