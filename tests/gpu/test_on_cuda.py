@@ -7,8 +7,10 @@ import torch
 from agreement import compiled, gpu, gpu_payload
 from running import n_processes, run
 
-from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Rotated, Sign, Stream
+from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Policy, Rotated, Sign, Stream
 from laconic.kernels import select
+from laconic.training.groups import make_groups
+from laconic.training.metric import metric_for
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -80,6 +82,33 @@ def test_no_codec_makes_the_host_wait_or_asks_for_memory(quantizer):
             torch.cuda.set_sync_debug_mode(0)
         allocated.append(torch.cuda.memory_stats()["allocation.all.allocated"])
     assert allocated[1:] == [allocated[1]] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}, {"capturable": True}], ids=str)
+@pytest.mark.parametrize("metric", ["auto", "tensor"])
+def test_the_metric_is_that_of_the_cpu_and_makes_nobody_wait(metric, options):
+    codec, found = Codec(NUQSGD(bits=4)), []
+    for device in ("cpu", "cuda"):
+        ps = {name: torch.nn.Parameter(torch.ones(90, 70, device=device)) for name in ("a", "b")}
+        gradients = torch.randn(2, 90, 70, generator=torch.Generator().manual_seed(1)).to(device)
+        optimizer = torch.optim.AdamW(ps.values(), **options if device == "cuda" else {})
+        chosen, (group,) = metric_for(metric, optimizer, ps, codec), make_groups(ps.items(), Policy())
+        for step in range(3):
+            for p, gradient in zip(ps.values(), gradients, strict=True):
+                p.grad = gradient / (step + 1)
+            optimizer.step()
+            flat, ones = gradients.reshape(-1).clone(), torch.ones(12_600, device=device)
+            torch.cuda.set_sync_debug_mode(2 if step > 1 and device == "cuda" else 0)
+            try:
+                chosen.observe(group, flat)
+                scale = chosen.scale(group)
+                scale.divide(flat)
+                scale.multiply(ones)
+            finally:
+                torch.cuda.set_sync_debug_mode(0)
+        found.append((flat.cpu(), ones.cpu()))
+    for here, there in zip(*found, strict=True):
+        assert torch.allclose(here, there, rtol=1e-4)
 
 
 def test_a_coded_stream_on_the_gpu_decodes_on_the_cpu():

@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import torch
@@ -152,10 +153,16 @@ def least_squares(group: Group, means: Sequence[torch.Tensor | None], share: flo
     """
     like = next(mean for mean in means if mean is not None)
     known = torch.stack([torch.zeros_like(like) if mean is None else mean for mean in means])
-    sizes = torch.tensor([float(shape.numel()) for shape in group.shapes], device=like.device) * (known > 0)
+    sizes = _sizes(group, like.device) * (known > 0)
     overall = (known * sizes).sum() / sizes.sum()
     floors = torch.where(known > 0, share * known, torch.where(overall > 0, FLOOR**2 * overall, 1.0))
     return floors.tolist() if floors.is_cpu else list(floors)
+
+
+@lru_cache(maxsize=4096)
+def _sizes(group: Group, device: torch.device) -> torch.Tensor:
+    """Values of each parameter of a group; kept, since the host waits for what it sends to a GPU."""
+    return torch.tensor([float(shape.numel()) for shape in group.shapes], device=device)
 
 
 def mean(values: torch.Tensor, *, squared: bool = False) -> torch.Tensor:
