@@ -206,10 +206,10 @@ def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
 def crowd(document: Row) -> list[str]:
     """A sentence if ranks share cores, and one if they share GPUs."""
     first = next(iter(rows_in(document)), {})
-    ranks, here = number_in(first, "ranks") or 1, first.get("environment") or {}
-    cores, gpus = here.get("n_cores") or ranks, here.get("n_gpus") or ranks
-    found = [f"{ranks:.0f} ranks on {cores} cores: they wait for each other's turns"] if ranks > cores else []
-    return found + ([f"{ranks:.0f} ranks share {gpus} GPU{'s' * (gpus > 1)}"] if ranks > gpus else [])
+    ranks, here = number_in(first, "ranks") or 1, first.get("environment")
+    cores, gpus = (number_in(here, key) or ranks for key in ("n_cores", "n_gpus"))
+    found = [f"{ranks:.0f} ranks on {cores:.0f} cores: they wait for each other's turns"] if ranks > cores else []
+    return found + ([f"{ranks:.0f} ranks share {gpus:.0f} GPU{'s' * (gpus > 1)}"] if ranks > gpus else [])
 
 
 def noise(document: Row) -> list[str]:
