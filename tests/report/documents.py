@@ -141,6 +141,9 @@ PLAN_ROW = {
 TERM = {"knob": "data", "format": "bf16", "bound": 1e-2, "measured": 1e-3, "ratio": 10.0, "holds": True}
 
 
+TRAINED = {"task": "text", "workers": 4, "family": "nuqsgd", "bits_in_all": 4.1, "error": 0.2, "squared_error": 0.2}
+
+
 def _measured():
     """Of the other suites the first result that is in the repository, a row of each kind."""
     found = {}
@@ -167,12 +170,17 @@ DOCUMENTS = _measured() | {
         "rows": _rows(SCHEME, _step("DDP fp32")),
     },
     "fit": FIT,
+    "fsdp": _bench("fsdp", _step("FSDP2 fp32"), _step("nuqsgd-4/512", encode_seconds=1e-3)),
     "glm-device": _bench("glm-device", _glm("graphed", over_graphed=1.0, over_eager=7.0), _glm("C", over_jax=3.0)),
     "glm-time-to": _bench("glm-time-to", _glm("laconic", over_ours=SPREAD, objective=0.5, optimum=0.4)),
     "kernels": _bench("kernels", CODEC, {**CODEC, "dtype": "bfloat16"}),
     "papers-ca-sgd": _bench("papers-ca-sgd", *PAPER_ROWS, published=PUBLISHED),
     "papers-nuqsgd": _bench("papers-nuqsgd", *PAPER_ROWS, published=PUBLISHED, title="NUQSGD", about="Small."),
     "plan": _bench("plan", PLAN_ROW, regrets=[{"problem": "susy", "regret": 1.1}, {"problem": "higgs", "regret": 1.0}]),
+    "training": _bench(
+        "training",
+        *({**TRAINED, "contender": f"nuqsgd-{b}", "bits": float(b), "loss_over_fp32": 1.0 + 1 / b} for b in (2, 4)),
+    ),
     "plan-made": {
         "laconic_plan": 1,
         "recommended": "ca_sgd C s=16",
