@@ -25,7 +25,7 @@ class State:
     epoch, batch     the next batch to take
     epoch_loss       Σ w φ of this epoch so far, and
     epoch_weight     Σ w of the same rows
-    factor           of the step size, as `Adaptive` has shrunk it
+    factor           of the step size, as an adaptive learning rate has shrunk it
     best_loss        of any epoch
     stalls           epochs since the loss last fell by more than the tolerance
     seconds          spent so far
