@@ -83,10 +83,10 @@ def _push(x, p, symbol, columns, units):
     """One step of the encoder: state x; units[p:] is written. At most one unit per symbol."""
     s = u64(symbol)
     units[u64(p - u64(1))] = u16(x)
-    full = u64(x >= columns[s])
-    x = u64(x >> u64(full << u64(4)))
+    full = x >= columns[s]
+    x = u64(x >> u64(16)) if full else x
     q = u64(u64((x + u64(1)) * columns[s + u64(256)]) >> _PRODUCT_SHIFT)
-    return u64(x + q * columns[s + u64(512)] + columns[s + u64(768)]), u64(p - full)
+    return u64(x + q * columns[s + u64(512)] + columns[s + u64(768)]), u64(p - u64(full))
 
 
 @njit(nogil=True, cache=True)
@@ -117,15 +117,14 @@ def _encode_block(symbols, columns, units, states):
 
 @njit(nogil=True, cache=True)
 def _write_block(states, units, words):
-    """States, then two units a word; returns the number of words."""
+    """States, then two units per word; returns the number of words."""
+    n, halves = N_STATES + (units.size + 1) // 2, words.view(np.uint16)
+    halves[2 * n - 1] = u16(0)
     for s in range(N_STATES):
         words[s] = u32(states[s])
-    n_pairs = units.size // 2
-    for j in range(n_pairs):
-        words[N_STATES + j] = u32(u32(units[2 * j]) | u32(u32(units[2 * j + 1]) << u32(16)))
-    if units.size % 2:
-        words[N_STATES + n_pairs] = u32(units[units.size - 1])
-    return N_STATES + n_pairs + units.size % 2
+    for j in range(units.size):
+        halves[2 * N_STATES + j] = units[j]
+    return n
 
 
 @njit(nogil=True, cache=True)
