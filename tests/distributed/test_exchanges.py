@@ -10,7 +10,17 @@ from pool import SECONDS
 
 import laconic
 from laconic import Codec, Stream
-from laconic.exchange import AllGather, BySize, Communicator, Pipeline, ScatterReduce, Task, average_in_pieces, by_name
+from laconic.exchange import (
+    AllGather,
+    BySize,
+    Communicator,
+    Pipeline,
+    ReduceScatter,
+    ScatterReduce,
+    Task,
+    average_in_pieces,
+    by_name,
+)
 from laconic.exchange.scatter_reduce import chunk_cuts
 
 CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "rotated", "ef-sign", "ef-nuqsgd"]
@@ -69,6 +79,36 @@ def test_replicas_agree_and_the_average_is_near(pool, exchange, scheme, coder, s
         if not scheme.startswith("ef-") and exchange != "nothing" and n == SIZES[-1]:
             error = float((value - inputs.mean(dim=0)).square().sum()) / float(inputs.square().sum() / size)
             assert error <= 1.5 * way.variance_bound(codec, n, size) + 1e-12  # a mean over 3001 values: well within
+
+
+def scatter(group, scheme, coder, weight):
+    """This rank's chunk of the average, for lengths that divide by the number of ranks."""
+    comm, (_, codec) = Communicator.over(group), member("scatter_reduce", scheme, coder)
+    found = []
+    for n in (n * comm.size for n in SIZES):
+        v = values(comm.rank, n)
+        result = ReduceScatter(weight).average(v, codec, comm=comm, memory=codec.new_memory(v))
+        found.append((n, result.value, result.accounting))
+    return found
+
+
+@pytest.mark.parametrize("weight", [None, 0.5])
+@pytest.mark.parametrize(("scheme", "coder"), [(codec, "fixed") for codec in CODECS] + [("nuqsgd", "elias")])
+def test_reduce_scatter_leaves_each_rank_its_chunk(pool, scheme, coder, weight):
+    size, way, (_, codec) = 3, ReduceScatter(weight), member("scatter_reduce", scheme, coder)
+    for chunks in zip(*pool.run(scatter, size, scheme=scheme, coder=coder, weight=weight), strict=True):
+        n, value = chunks[0][0], torch.cat([value for _, value, _ in chunks])
+        inputs = torch.stack([values(rank, n) for rank in range(size)])
+        wanted = inputs.sum(dim=0) * (1 / size if weight is None else weight)
+        assert value.shape == (n,)
+        for _, _, accounting in chunks:
+            assert accounting.n_values == n
+            assert accounting.bytes_received <= way.bytes_received(codec, n, size)
+        if scheme == "fp32":
+            assert torch.allclose(value, wanted, atol=1e-6)
+        if not scheme.startswith("ef-") and weight is None and n == size * SIZES[-1]:
+            error = float((value - wanted).square().sum()) / float(inputs.square().sum() / size)
+            assert error <= 1.5 * way.variance_bound(codec, n, size) + 1e-12
 
 
 def pipelined(group, exchange, scheme, coder):
