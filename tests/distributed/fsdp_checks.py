@@ -72,7 +72,7 @@ def trained(codec, n_steps=4, **options):
 
 
 def whole(model):
-    return torch.cat([p.full_tensor().detach().reshape(-1).float().cpu() for p in model.parameters()])
+    return torch.cat([p.detach().to(DEVICE).full_tensor().reshape(-1).float().cpu() for p in model.parameters()])
 
 
 def fp32_is_plain(tolerance=1e-6, **options):

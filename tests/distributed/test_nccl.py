@@ -1,5 +1,7 @@
 """Laws 6 to 9 over NCCL, with 2 and 4 ranks that share one GPU; visible skips where there is none."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import test_ddp
@@ -43,9 +45,9 @@ def test_parameters_are_identical_after_fifty_steps(nccl_pool, codec, size):
 
 
 @pytest.mark.parametrize("codec", without_slow(test_resume.CODECS))
-@pytest.mark.parametrize("exchange", ["all_gather", "scatter_reduce"])
-def test_resume_is_bit_exact(nccl_pool, codec, exchange):
-    for whole, resumed, _ in nccl_pool.run(test_resume.interrupted, 4, codec=codec, exchange=exchange):
+@pytest.mark.parametrize(("exchange", "metric"), product(["all_gather", "scatter_reduce"], test_resume.METRICS))
+def test_resume_is_bit_exact(nccl_pool, codec, exchange, metric):
+    for whole, resumed, _ in nccl_pool.run(test_resume.interrupted, 4, codec=codec, exchange=exchange, metric=metric):
         assert torch.equal(whole, resumed)
 
 
