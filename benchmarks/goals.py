@@ -70,7 +70,7 @@ RANS, ELIAS = "rans on nuqsgd-4", "elias on nuqsgd-4"
 
 def _millions(row: Row) -> Spread | None:
     seconds = spread(row, "seconds")
-    n = 1e-6 * row["n"]
+    n = 1e-6 * row["n"] / (number_in(row, "n_threads") or 1)  # per core
     return seconds and Spread(n / seconds.median, n / seconds.p80, n / seconds.p20)
 
 
@@ -87,8 +87,13 @@ CODEC = (
     ("nuqsgd-4 unpack + dequantize + add ÷ copy", "nuqsgd-4", UNPACK, _ratio, 0.5, 1.0),
     ("qsgdinf-4 quantize + pack ÷ copy", "qsgdinf-4", PACK, _ratio, 0.5, 1.0),
     ("qsgdinf-8 quantize + pack ÷ copy", "qsgdinf-8", PACK, _ratio, 0.5, 1.0),
-    ("rans encode, M symbols/s a core", RANS, "encode", _millions, 100.0, 300.0),
-    ("rans decode, M symbols/s a core", RANS, "decode", _millions, 100.0, 300.0),
+    ("rotated-4 quantize + pack ÷ copy", "rotated-4", PACK, _ratio, 0.3, 0.6),
+    ("dithered-1 encode, M values/s a core", "dithered-1", "encode", _millions, 400.0, 1000.0),
+    ("dithered-1 decode + add, M values/s a core", "dithered-1", "decode + add", _millions, 500.0, 1000.0),
+    ("dithered-0.1 encode, M values/s a core", "dithered-0.1", "encode", _millions, 400.0, 1000.0),
+    ("dithered-0.1 decode + add, M values/s a core", "dithered-0.1", "decode + add", _millions, 500.0, 1000.0),
+    ("rans encode, M symbols/s a core", RANS, "encode", _millions, 600.0, 1200.0),
+    ("rans decode, M symbols/s a core", RANS, "decode", _millions, 800.0, 1200.0),
     ("rans bits a coordinate ÷ entropy", RANS, "encode", _over_entropy, 1.02, 1.005),
     ("elias encode, M symbols/s a core", ELIAS, "encode", _millions, 50.0, 150.0),
     ("elias decode, M symbols/s a core", ELIAS, "decode", _millions, 50.0, 150.0),
@@ -125,6 +130,7 @@ def codec_error(document: Row) -> Outcomes:
 
 
 SR, SR_RANS, AG = "nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce", "nuqsgd-4 all_gather"
+DITHERED = "dithered-1 scatter_reduce"
 FP32, BF16, LOSS = "speedup_over_fp32", "speedup_over_bf16", "loss_over_fp32"
 NETWORK: dict[str, Sequence[tuple[str, int | None, Sequence[str], str, float, float]]] = {
     "exchange": (
@@ -133,6 +139,9 @@ NETWORK: dict[str, Sequence[tuple[str, int | None, Sequence[str], str, float, fl
         ("100 Mbit/s: best of nuqsgd-4 over fp32", 10**8, [SR, SR_RANS, AG], FP32, 6.0, 9.0),
         ("20 Mbit/s: nuqsgd-4-rans over fp32", 2 * 10**7, [SR_RANS], FP32, 9.0, 12.0),
         ("unlimited: nuqsgd-4 scatter_reduce over fp32", None, [SR], FP32, 1.3, 2.5),
+        ("1 Gbit/s: best of all over fp32", 10**9, [SR, DITHERED], FP32, 5.0, 8.0),
+        ("100 Mbit/s: dithered-1 over fp32", 10**8, [DITHERED], FP32, 14.0, 25.0),
+        ("20 Mbit/s: dithered-1 over fp32", 2 * 10**7, [DITHERED], FP32, 22.0, 35.0),
     ),
     "ddp": tuple(
         (name.format(scheme), 10**9, [scheme], key, floor, aim)

@@ -29,7 +29,8 @@ DECIDING = {
 }
 """Members by which defaults are chosen: with every number of workers."""
 OTHERS = {
-    "cnn-sgd": ["dithered-0.3", "rotated-2", "nuqsgd-2/512", "qsgdinf-4/512", "ef-sign", "nuqsgd-4/512", "bf16"],
+    "cnn-sgd": ["dithered-0.5", "dithered-0.3", "rotated-2", "nuqsgd-2/512", "qsgdinf-4/512", "ef-sign",
+                "nuqsgd-4/512", "bf16"],
     "lm-adamw": ["dithered-0.2@metric", "dithered-0.277/512", "qsgdinf-4/512", "nuqsgd-4/8192", "rotated-2",
                  "rotated-4", "dithered-0.277", "dithered-0.1/512", "dithered-0.277/tensor", "nuqsgd-4/512@metric",
                  "dithered-0.05@metric", "bf16", "rotated-3", "dithered-0.1", "dithered-0.1/tensor", "nuqsgd-3/512",

@@ -51,6 +51,7 @@ BASELINES, NOTHING = ("fp32 all_reduce", "bf16 all_reduce"), "nothing"
 
 
 _SCATTERED = (f"{scheme}-{bits}" for bits in BITS for scheme in ("nuqsgd", QSGD.name, QSGDInf.name))
+_BEYOND = ("rotated-2", "rotated-4", "dithered-0.1", "dithered-0.3", "dithered-1")
 _EXCHANGES = (
     NetworkOption("fp32", AllReduce.name),
     NetworkOption("bf16", AllReduce.name),
@@ -58,7 +59,7 @@ _EXCHANGES = (
     *(NetworkOption(codec, "scatter_reduce") for codec in _SCATTERED),
     NetworkOption("nuqsgd-4", "all_gather"),
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
-    *(NetworkOption(codec, "scatter_reduce") for codec in ("rotated-2", "rotated-4", "dithered-0.1", "dithered-1")),
+    *(NetworkOption(codec, "scatter_reduce") for codec in _BEYOND),
     NetworkOption("ef-sign", "all_gather"),
 )
 CONTENDERS = {one.label: one for one in _EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}
