@@ -69,7 +69,7 @@ def test_goals_are_those_of_the_rate():
         **timed, contender="nuqsgd-4 scatter_reduce", rate="1000mbit", exchange="", codec="", bytes_sent=1, nmse=0.0,
         bound=None, encode_seconds=0, decode_seconds=0,
     )  # fmt: skip
-    assert floors("exchange", row) == [(3.5, "floor"), (1.9, "aim")]
+    assert floors("exchange", row) == [(3.5, "floor"), (1.9, "aim"), (5.0, "missed")]
     assert verdicts("exchange", replace(row, rate=None)) == ["aim"]
     assert verdicts("exchange", replace(row, rate="5mbit")) == []
     assert verdicts("exchange") == []

@@ -18,6 +18,7 @@ import torch
 from laconic.codec.layout import Layout
 from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth, SymbolCoder, TableRANS
+from laconic.coders.blocks import copy_bytes
 from laconic.kernels import Backend, DitherBackend, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
@@ -205,7 +206,7 @@ class Tabled(Body):
         data = layout.new(n, given.device, None, made.numel(), stream.key)
         norms, coded = layout.split(data, n)
         norms.copy_(steps)
-        coded.copy_(made)
+        copy_bytes(coded, made)
         return data.to(v.device)
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
@@ -235,7 +236,7 @@ class Stepwise(Body):
         data = layout.new(n, v.device, out, made.numel(), quantized.key)
         norms, coded = layout.split(data, n)
         norms.copy_(quantized.norms)
-        coded.copy_(made)
+        copy_bytes(coded, made)
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:

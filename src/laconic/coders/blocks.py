@@ -10,6 +10,7 @@ Little-endian throughout. No symbols, no bytes: n = 0 is coded as the empty body
 from abc import abstractmethod
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from laconic.coders.base import WORD_BYTES, Shape, SymbolCoder, aligned
@@ -90,7 +91,18 @@ def write(table: torch.Tensor, blocks: Blocks) -> torch.Tensor:
     """Body (uint8) of a table (uint8, on any device) and blocks."""
     block_words, words = blocks
     padding = torch.zeros(-table.numel() % WORD_BYTES, dtype=torch.uint8, device=words.device)
-    return torch.cat([table.to(words.device), padding, block_words.view(torch.uint8), words.view(torch.uint8)])
+    parts = [table.to(words.device), padding, block_words.view(torch.uint8), words.view(torch.uint8)]
+    if not words.is_cpu:
+        return torch.cat(parts)
+    return torch.from_numpy(np.concatenate([part.numpy() for part in parts]))  # torch would wake its own threads
+
+
+def copy_bytes(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy bytes (n,) on one device; on the CPU without torch's threads, which would compete with ours for a while."""
+    if target.is_cpu:
+        target.numpy()[:] = source.numpy()
+    else:
+        target.copy_(source)
 
 
 def parse(data: torch.Tensor, n: int, n_table_bytes: int, name: str) -> tuple[torch.Tensor, Blocks]:

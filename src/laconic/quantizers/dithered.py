@@ -105,19 +105,17 @@ class Dithered(Quantizer):
 
         Zero where all values of a bucket are, not finite where one of them is not.
         """
-        n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v)
-        shape, n_cells = shape_of(moments), moments.shape[1]
-        cells = min(self.bucket_size // CELL, max(n_cells, 1))
-        if self.bits is None:
-            squares = torch.nn.functional.pad(moments[1], (0, -n_cells % cells)).view(-1, cells).sum(1)
-            counts = torch.full_like(squares, self.bucket_size)
-            counts[-1:] = n - (squares.numel() - 1) * self.bucket_size
-            steps = (12 * float(self.error or 0) * squares / counts).sqrt()
-        else:
-            buckets = [part for part in torch.split(moments, cells, 1) if part.numel()]
-            steps = torch.stack([step_for_bits(part, self.bits, shape) for part in buckets] or [moments.new_zeros(())])
-            steps = steps[: len(buckets)]
-        return torch.where(steps > 0, steps.clamp(min=SMALLEST), steps).float(), shape
+        n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v).cpu().numpy()
+        shape, begins = shape_of(moments), np.arange(0, moments.shape[1], self.bucket_size // CELL)
+        with np.errstate(all="ignore"):  # NumPy, not torch, whose threads would keep the cores busy for a while
+            if self.bits is None:
+                squares = np.add.reduceat(moments[1], begins) if n else moments[1]
+                counts = np.minimum(n - begins * CELL, self.bucket_size)
+                steps = np.sqrt(12 * float(self.error or 0) * squares / counts)
+            else:
+                steps = np.array([step_for_bits(part, self.bits, shape) for part in np.split(moments, begins, 1)[1:]])
+            steps = np.where(steps > 0, np.maximum(steps, SMALLEST), steps).astype(np.float32)
+        return torch.from_numpy(steps).to(v.device), shape
 
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """k of each value, and the steps. Values beyond 126.5 Δ, which a codec sends as they are, are rounded too."""
@@ -148,29 +146,27 @@ class Dithered(Quantizer):
         return (k.float() - u) * steps
 
 
-def shape_of(moments: torch.Tensor) -> int:
+def shape_of(moments: np.ndarray) -> int:
     """The shape of the laws for cells with these moments (2, n_cells): by how much the values of a cell differ."""
-    largest = (CELL * moments[1]).sqrt().sum()
-    ratio = float(moments[0].sum() / largest) if float(largest) > 0 and math.isfinite(float(largest)) else 1.0
+    largest = float(np.sqrt(CELL * moments[1]).sum())
+    ratio = float(moments[0].sum()) / largest if largest > 0 and math.isfinite(largest) else 1.0
     return sum(ratio < limit for limit in SHAPE_LIMITS)
 
 
-def step_for_bits(moments: torch.Tensor, bits: float, shape: int) -> torch.Tensor:
+def step_for_bits(moments: np.ndarray, bits: float, shape: int) -> float:
     """Δ at which cells with these moments (2, n_cells) take so many bits per value, as the laws expect it.
 
     The bits fall as Δ grows; they are computed for a grid of Δ and interpolated.
     """
-    means = moments[0] / CELL
-    if not bool(moments[1].sum().isfinite()):
-        return moments[1].sum()
-    rms = float((moments[1].sum() / max(moments.shape[1] * CELL, 1)).sqrt())
-    if rms == 0:
-        return moments.new_zeros(())
+    square = float(moments[1].sum())
+    rms = math.sqrt(square / (moments.shape[1] * CELL)) if math.isfinite(square) else square
+    if rms == 0 or not math.isfinite(rms):
+        return rms
     ratios = np.exp2(np.arange(-9.0, 10.0, 0.25))
     expected = laws(shape).bits
-    log_means = np.log2(np.maximum(means.cpu().numpy(), rms * 2.0**-40) / rms)
+    log_means = np.log2(np.maximum(moments[0] / CELL, rms * 2.0**-40) / rms)
     sixteenths, counts = np.unique(np.rint(16 * log_means), return_counts=True)
     places = 2 * (sixteenths[None] / 16 - np.log2(ratios)[:, None]) + ZERO_SCALE
     spent = np.interp(places, np.arange(N_SCALES), expected) @ (counts / counts.sum()) + SIDE_BITS
     log_ratio = round(64 * float(np.interp(-bits, -spent, np.log2(ratios)))) / 64  # the same whoever takes logarithms
-    return moments.new_tensor(rms * 2.0**log_ratio)
+    return float(rms * 2.0**log_ratio)
