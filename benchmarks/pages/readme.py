@@ -1,12 +1,36 @@
-"""Write the three figures of README.md from the files in benchmarks/results, and draw the picture above them."""
+"""Write the tables of README.md from the files in benchmarks/results, and draw the picture above them."""
 
 from collections.abc import Callable
 
 from benchmarks.pages.common import link, load, table
-from benchmarks.pages.summary import SEEDS, over_seeds, paper_speeds, times, worst_gap
-from benchmarks.pages.svg import BLUE, GREY, ORANGE, bars
+from benchmarks.pages.summary import SEEDS, digits, over_seeds, paper_speeds, times, worst_gap
+from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, bars
 
 RATES = ("20mbit", "100mbit", "1gbit", "unlimited")
+ADVICE = [
+    ("SGD", "`Dithered(error=0.3)`", "cnn-sgd", "dithered-0.3", "dithered-0.3 scatter_reduce"),
+    ("Adam and its like", "`Dithered(error=0.1)` with `optimizer=`", "lm-adamw", "dithered-0.1@metric",
+     "dithered-0.1 scatter_reduce"),
+    ("anything", "`Rotated(bits=4)`", "lm-adamw", "rotated-4", "rotated-4 scatter_reduce"),
+    ("anything, on GPUs or from 1 Gbit/s on", "`QSGDInf(bits=4, bucket_size=512)`", "lm-adamw", "qsgdinf-4/512",
+     "qsgdinf-4 scatter_reduce"),
+    ("anything, as a baseline", "`\"bf16\"`", "lm-adamw", "bf16", "bf16 all_reduce"),
+]  # fmt: skip
+"""Whom a codec is for, how to write it, the task and member of suite `training`, the contender of suite `exchange`."""
+
+
+def which_codec() -> str:
+    """For each advice: bits and loss as they were trained with, and the speed of an average by link."""
+    trained = {(row["task"], row["contender"]): row for row in load("training")["rows"] if row["workers"] == 4}
+    links = {rate: {row["contender"]: row for row in load(f"exchange-{rate}")["rows"]} for rate in RATES[:3]}
+    rows = []
+    for user, codec, task, member, contender in ADVICE:
+        run = trained[task, member]
+        speeds = " / ".join(f"{digits(rows[contender]['speedup_over_fp32']['median'])}×" for rows in links.values())
+        bits = run["bits_uncoded"] or run["bits"]  # symbols of a fixed width go uncoded
+        rows.append([user, codec, f"{bits:.2g}", f"{run['loss_over_fp32']:.3f}", speeds])
+    speed = " / ".join(link(rate) for rate in RATES[:3])
+    return table(["you train with", "codec", "bits per value", "loss ÷ float32's", f"average at {speed}"], rows)
 
 
 def three_figures() -> str:
@@ -30,9 +54,9 @@ def _exchange_speed() -> str:
     for rate in RATES:
         made = load(f"exchange-{rate}")
         speeds = {row["contender"]: row["speedup_over_fp32"]["median"] for row in made["rows"]}
-        ours = max(speeds[name] for name in ("nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce"))
-        groups.append((link(made["options"]["rate"]), [1.0, speeds["bf16 all_reduce"], ours]))
-    names = [("float32", GREY), ("bfloat16", ORANGE), ("laconic, 4 bits", BLUE)]
+        ours = [speeds[f"{codec} scatter_reduce"] for codec in ("qsgdinf-4", "dithered-0.1", "dithered-1")]
+        groups.append((link(made["options"]["rate"]), [1.0, speeds["bf16 all_reduce"], *ours]))
+    names = [("float32", GREY), ("bfloat16", ORANGE), ("4 bits", GREEN), ("error 0.1", BLUE), ("error 1", PURPLE)]
     return bars("Average of a gradient over 4 ranks", "speed, × float32 all-reduce", groups, names)
 
 
@@ -41,4 +65,4 @@ def figures() -> dict[str, str]:
     return {"exchange-speed.svg": _exchange_speed()}
 
 
-WRITERS: dict[str, Callable[[], str]] = {"three figures": three_figures}
+WRITERS: dict[str, Callable[[], str]] = {"three figures": three_figures, "which codec": which_codec}

@@ -9,6 +9,8 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b7dd8", "#d9822b", "#2e9e6b", "#a05cc0", 
 STYLE = "font-family: system-ui, sans-serif; font-size: 14px"
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 320, 56, 14, 46
 LEGEND_LINE, LEGEND_TOP = 18, 42
+LONG_NAME = 20
+"""Characters of a name above which two stand beside each other, not three."""
 FEWEST_TICKS, MOST_DOTS = 3, 24
 BAND = "#74808c66"
 
@@ -151,15 +153,16 @@ def _frame(title: str, y_name: str) -> list[str]:
 
 
 def _legend(names: Sequence[tuple[str, str]], dashes: Sequence[str] = ()) -> tuple[list[str], float]:
-    """The names in lines of three, and where the plot may begin."""
-    parts, width = [], WIDTH / 3
+    """The names in lines of three, or of two if they are long, and where the plot may begin."""
+    n = 3 if max(len(name) for name, _ in names) <= LONG_NAME else 2
+    parts, width = [], WIDTH / n
     for i, (name, colour) in enumerate(names):
-        x, y = 4 + width * (i % 3), LEGEND_TOP + LEGEND_LINE * (i // 3 + 0.5)
+        x, y = 4 + width * (i % n), LEGEND_TOP + LEGEND_LINE * (i // n + 0.5)
         dash = dashes[i] if dashes else ""
         stroke = line(x, y, x + 18, y, colour, 3)
         parts.append(stroke.replace("/>", f' stroke-dasharray="{dash}"/>') if dash else stroke)
         parts.append(text(x + 24, y + 4, escape(name), extra='font-size="12"'))
-    return parts, LEGEND_TOP + LEGEND_LINE * math.ceil(len(names) / 3) + 12
+    return parts, LEGEND_TOP + LEGEND_LINE * math.ceil(len(names) / n) + 12
 
 
 def _tick_up(y: float, up: Axis) -> str:
