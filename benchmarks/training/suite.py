@@ -204,7 +204,7 @@ def _tables(rows: list[Row]) -> list[Row]:
     """Rows by task and workers, each with the fewest bits first."""
     named = [{**row, "problem": _named(row)} for row in rows]
     order = names_in(named, "problem")
-    return sorted(named, key=lambda row: (order.index(row["problem"]), number_in(row, "bits") or 0.0))
+    return sorted(named, key=lambda row: (order.index(text_in(row, "problem")), number_in(row, "bits") or 0.0))
 
 
 def _title(rows: list[Row]) -> str:

@@ -45,7 +45,7 @@ def test_parameters_are_identical_after_fifty_steps(nccl_pool, codec, size):
 
 
 @pytest.mark.parametrize("codec", without_slow(test_resume.CODECS))
-@pytest.mark.parametrize(("exchange", "metric"), product(["all_gather", "scatter_reduce"], test_resume.METRICS))
+@pytest.mark.parametrize(("exchange", "metric"), [*product(["all_gather", "scatter_reduce"], test_resume.METRICS)])
 def test_resume_is_bit_exact(nccl_pool, codec, exchange, metric):
     for whole, resumed, _ in nccl_pool.run(test_resume.interrupted, 4, codec=codec, exchange=exchange, metric=metric):
         assert torch.equal(whole, resumed)

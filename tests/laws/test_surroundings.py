@@ -6,7 +6,7 @@ import pytest
 import torch
 from members import CODERS, QUANTIZERS, inputs, named, same_bits
 
-from laconic import NUQSGD, QSGD, Codec, ErrorFeedback, FixedWidth, Identity, Payload, Rotated, Sign, Stream
+from laconic import NUQSGD, QSGD, Codec, Dithered, ErrorFeedback, FixedWidth, Identity, Payload, Rotated, Sign, Stream
 
 CPU = torch.device("cpu")
 N = 1001
@@ -16,6 +16,7 @@ MEMBERS = [
     *(Codec(QSGD(bits=3, bucket_size=64), FixedWidth(), backend) for backend in ("reference", "cpu")),
     *(Codec(ErrorFeedback(Sign(bucket_size=64)), FixedWidth(), backend) for backend in ("reference", "cpu")),
     *(Codec(Rotated(bits=3, bucket_size=64), FixedWidth(), backend) for backend in ("reference", "cpu")),
+    *(Codec(Dithered(error=0.3), backend=backend) for backend in ("reference", "cpu")),
     *(Codec(Identity("bf16"), FixedWidth(), backend) for backend in ("reference", "cpu")),
 ]
 

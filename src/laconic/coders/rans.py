@@ -91,7 +91,7 @@ def _digit_counts(counts: torch.Tensor, width: int) -> torch.Tensor:
     >>> _digit_counts(torch.tensor([2, 0, 0, 0] + 252 * [0]), 4)[:2].tolist()
     [4, 0]
     """
-    byte, found = torch.arange(256), torch.zeros(1 << width, dtype=counts.dtype)
+    byte, found = torch.arange(256, device=counts.device), counts.new_zeros(1 << width)
     for shift in range(0, 8, width):
         found.index_add_(0, byte >> shift & (1 << width) - 1, counts)
     return found

@@ -31,7 +31,7 @@ def encode_blocks(
     n, count = symbols.numel(), n_blocks(symbols.numel())
     values = symbols.contiguous().numpy()
     # torch's memory: NumPy asks for huge pages, which the kernel would clear whole, and rows are hardly ever full
-    scratch = torch.empty(count, max_words(min(n, BLOCK_SIZE)), dtype=torch.int32).numpy().view(np.uint32)
+    scratch = torch.empty(count, max_words(min(n, BLOCK_SIZE)), dtype=torch.int32, device="cpu").numpy().view(np.uint32)
     sizes = np.empty(count, np.int32)
     run(lambda first, last: kernel(first, last, values, scratch, sizes), count, n)
     starts = np.zeros(count + 1, np.int64)
