@@ -89,7 +89,7 @@ def test_ddp_trains_every_contender():
         assert (row.bytes_sent is None) == row.contender.startswith("DDP")
 
 
-@pytest.mark.parametrize("problem", ["clusters", "text"])
+@pytest.mark.parametrize("problem", ["clusters", pytest.param("text", marks=pytest.mark.exhaustive)])
 def test_fsdp_trains_every_contender(problem):
     rows = ddp_rows(FSDPOptions(batch_size=4, problem=problem, codecs=["nuqsgd-4/512", "ef-sign"], **TINY))
     assert [row.contender for row in rows] == ["FSDP2 fp32", "FSDP2 bf16", "nuqsgd-4/512", "ef-sign"]
