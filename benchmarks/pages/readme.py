@@ -12,8 +12,8 @@ ADVICE = [
     ("Adam and its like", "`Dithered(error=0.1)` with `optimizer=`", "lm-adamw", "dithered-0.1@metric",
      "dithered-0.1 scatter_reduce"),
     ("anything", "`Rotated(bits=4)`", "lm-adamw", "rotated-4", "rotated-4 scatter_reduce"),
-    ("anything, on GPUs or from 1 Gbit/s on", "`QSGDInf(bits=4, bucket_size=512)`", "lm-adamw", "qsgdinf-4/512",
-     "qsgdinf-4 scatter_reduce"),
+    ("anything, on GPUs or from 1 Gbit/s on", "`NUQSGD(bits=4, bucket_size=512)`", "lm-adamw", "nuqsgd-4/512",
+     "nuqsgd-4 scatter_reduce"),
     ("anything, as a baseline", "`\"bf16\"`", "lm-adamw", "bf16", "bf16 all_reduce"),
 ]  # fmt: skip
 """Whom a codec is for, how to write it, the task and member of suite `training`, the contender of suite `exchange`."""
@@ -54,7 +54,7 @@ def _exchange_speed() -> str:
     for rate in RATES:
         made = load(f"exchange-{rate}")
         speeds = {row["contender"]: row["speedup_over_fp32"]["median"] for row in made["rows"]}
-        ours = [speeds[f"{codec} scatter_reduce"] for codec in ("qsgdinf-4", "dithered-0.1", "dithered-1")]
+        ours = [speeds[f"{codec} scatter_reduce"] for codec in ("nuqsgd-4", "dithered-0.1", "dithered-1")]
         groups.append((link(made["options"]["rate"]), [1.0, speeds["bf16 all_reduce"], *ours]))
     names = [("float32", GREY), ("bfloat16", ORANGE), ("4 bits", GREEN), ("error 0.1", BLUE), ("error 1", PURPLE)]
     return bars("Average of a gradient over 4 ranks", "speed, × float32 all-reduce", groups, names)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.ca_sgd_claims import SYNTHETIC, losses
-from benchmarks.papers.checks import check_at_least, check_device, check_network
+from benchmarks.papers.checks import check_at_least, check_device
 from benchmarks.papers.claims import PUBLISHED
 from laconic.bench.glm.runs import (
     FP32,
@@ -25,7 +25,7 @@ from laconic.bench.glm.runs import (
 )
 from laconic.bench.glm.suite import check_iterates, rank_arguments
 from laconic.bench.protocol import Spread, speedup
-from laconic.bench.ranks import noise, on_ranks, slowest
+from laconic.bench.ranks import check_network, noise, on_ranks, slowest
 from laconic.bench.suite import Progress, no_progress
 from laconic.data import SHAPES, BadTable, Source
 from laconic.data.files import format_of

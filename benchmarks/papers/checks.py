@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from laconic.bench.network import MAX_HOSTS, bits_per_second
 from laconic.errors import InvalidOption, Option
 
 
@@ -14,14 +13,6 @@ def check_at_least(least: int, options: Any, *names: str) -> None:
         value = getattr(options, name)
         if value is not None and value < least:
             raise InvalidOption(Option(name), f" must be at least {least}, got {value}")
-
-
-def check_network(ranks: int, rate: str | None) -> None:
-    """Raise `InvalidOption` if there can be no such network."""
-    if not 2 <= ranks <= MAX_HOSTS:
-        raise InvalidOption(Option("ranks"), f" must be from 2 to {MAX_HOSTS}, got {ranks}")
-    if rate is not None:
-        bits_per_second(rate)
 
 
 def check_device(device: str, instead: str) -> None:

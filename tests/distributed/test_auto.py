@@ -47,8 +47,8 @@ DEFAULTS = {
     "AdamW": ({}, "Dithered(error=0.1): few bits", "second moment: AdamW divides every coordinate by its root"),
     "SGD": ({}, "Dithered(error=0.3): few bits", "model: SGD takes every coordinate of the gradient as it is"),
     "Rprop": ({}, "Dithered(error=0.1): few bits", "tensor: how Rprop scales coordinates is not known"),
-    None: ({}, "QSGDInf(bits=4, bucket_size=512): small buckets suit", "none: no optimizer was given"),
-    "RMSprop": ({"metric": "none"}, "QSGDInf(bits=4, bucket_size=512): small buckets suit", "none: asked for"),
+    None: ({}, "NUQSGD(bits=4, bucket_size=512, p=0.5): small buckets suit", "none: no optimizer was given"),
+    "RMSprop": ({"metric": "none"}, "NUQSGD(bits=4, bucket_size=512, p=0.5): small buckets suit", "none: asked for"),
     "Adam": ({"codec": "bf16"}, "Identity(dtype='bf16'): asked for", "none: a float format loses"),
 }
 

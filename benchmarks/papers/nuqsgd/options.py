@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.checks import check_at_least, check_device, check_network
+from benchmarks.papers.checks import check_at_least, check_device
 from benchmarks.papers.nuqsgd.batches import IMAGENET
 from benchmarks.papers.nuqsgd.images import DATASETS, SYNTHETIC
 from benchmarks.papers.nuqsgd.methods import METHODS, Method, methods
 from benchmarks.papers.nuqsgd.networks import NETWORKS
 from benchmarks.papers.nuqsgd.training import Schedule
+from laconic.bench.ranks import check_network
 from laconic.data import BadTable
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_names

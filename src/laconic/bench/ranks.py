@@ -13,7 +13,7 @@ from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
-from laconic.glm.columns import require_gpu
+from laconic.kernels import require_gpu
 from laconic.options import check_names, option
 from laconic.report.values import Row, number_in, rows_in, spread_in
 
@@ -57,10 +57,15 @@ def resolve_network(options: Any) -> None:
     require_gpu(device)
     ranks = n_ranks(options.ranks, options.rate)
     object.__setattr__(options, "ranks", ranks)
+    check_network(ranks, options.rate)
+
+
+def check_network(ranks: int, rate: str | None) -> None:
+    """Raise `InvalidOption` if there can be no such network."""
     if not 2 <= ranks <= MAX_HOSTS:
         raise InvalidOption(Option("ranks"), f" must be from 2 to {MAX_HOSTS}, got {ranks}")
-    if options.rate is not None:
-        bits_per_second(options.rate)
+    if rate is not None:
+        bits_per_second(rate)
 
 
 def on_ranks(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from laconic.kernels.reference.rotation import LEVELS
+from laconic.kernels.reference import rotation
 
 ROW = 512
 """Values of a row with one scale, as PyTorch's per-channel hook has them."""
@@ -117,12 +117,7 @@ def hadamard(x: torch.Tensor) -> torch.Tensor:
     >>> hadamard(torch.tensor([1.0, 1.0, 0.0, 0.0])).tolist()
     [1.0, 0.0, 1.0, 0.0]
     """
-    n, step = x.numel(), 1
-    while step < n:
-        pairs = x.view(-1, 2, step)
-        x = torch.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1)
-        step *= 2
-    return x.view(-1) / math.sqrt(n)
+    return rotation.hadamard(x[None])[0] / math.sqrt(x.numel())
 
 
 def lloyd_max(bits: int) -> torch.Tensor:
@@ -131,7 +126,7 @@ def lloyd_max(bits: int) -> torch.Tensor:
     >>> lloyd_max(1)
     tensor([-0.7979,  0.7979])
     """
-    positive = torch.tensor(LEVELS[bits] if bits > 1 else (math.sqrt(2 / math.pi),))
+    positive = torch.tensor(rotation.LEVELS[bits] if bits > 1 else (math.sqrt(2 / math.pi),))
     return torch.cat([-positive.flip(0), positive])
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from laconic import coders, quantizers
-from laconic.checks import check_int
 from laconic.codec.bodies import Body, body_for
 from laconic.codec.layout import MAX_VALUES, Layout
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, SymbolCoder, TableRANS
 from laconic.kernels import BACKENDS, Stream
+from laconic.options import check_int
 from laconic.quantizers import Dithered, Quantizer
 from laconic.quantizers.base import flat
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import torch
 
-from laconic.checks import check_int
 from laconic.codec.header import CHECKSUM, HEADER_BYTES, Header
 from laconic.codec.payload import Payload, side_by_side
 from laconic.coders import Coder, Shape
 from laconic.coders.base import WORD_BYTES, aligned
 from laconic.errors import CorruptPayload
+from laconic.options import check_int
 from laconic.quantizers import Quantizer
 
 NORM_BYTES = 4

@@ -19,11 +19,12 @@ from typing import IO, Any, cast
 import torch
 import torch.distributed as dist
 
-from laconic.errors import BackendUnavailable, InvalidOption, LaconicError, Option, from_json
+from laconic.errors import InvalidOption, LaconicError, Option, from_json
 from laconic.exchange.agreement import gather_json
 from laconic.exchange.channel import backend_of, yielding_threads
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.rank import BACKENDS, Job, Progress, outcome, use_gpu
+from laconic.kernels import require_gpu
 
 STDERR_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
@@ -128,8 +129,7 @@ def device_of_ranks(device: str | None, size: int, *, share_gpu: bool) -> str:
     if device != "cuda":
         why = f" is one GPU, and there are {size} ranks; with "
         raise InvalidOption(Option("device", device), why, Option("device", "cuda"), " each takes its own")
-    if not torch.cuda.is_available():
-        raise BackendUnavailable(Option("device", device), ", but there is no CUDA GPU here; leave it out")
+    require_gpu(device)
     here = int(os.environ["LOCAL_WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in os.environ else size
     if share_gpus(here) and not share_gpu:
         few = f"{here} ranks have {torch.cuda.device_count()} GPU here; give "

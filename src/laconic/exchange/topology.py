@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from laconic.checks import check_int
 from laconic.exchange.mixing import Matrix, Mixing, metropolis
+from laconic.options import check_int
 
 
 class Topology(ABC):

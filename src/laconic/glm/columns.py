@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.errors import BackendUnavailable, InvalidOption, Option
+from laconic.errors import InvalidOption, Option
 from laconic.glm.precision import AUTO, Precision
+from laconic.kernels import require_gpu
 from laconic.kernels.formats import FORMAT_OF, Format, format_named
 from laconic.kernels.glm import Batches, Weights
 
@@ -250,13 +251,6 @@ def type_of(X: Any) -> torch.dtype:
     if isinstance(X, torch.Tensor | Columns):
         return X.dtype
     return torch.float64 if X.dtype == np.float64 else torch.float32
-
-
-def require_gpu(device: str | None) -> None:
-    """Raise `BackendUnavailable` where a GPU was asked for and there is none: before anything is read."""
-    if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
-        asked = Option("device", device)
-        raise BackendUnavailable(asked, ", but there is no CUDA GPU here; leave ", Option("device"), " out")
 
 
 def placed(columns: Columns, device: str | None, n_ranks: int = 1) -> Columns:

@@ -15,7 +15,6 @@ from laconic.exchange import Accounting, Communicator
 from laconic.exchange.agreement import user_errors
 from laconic.extras import require
 from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, resume
-from laconic.glm.columns import require_gpu
 from laconic.glm.model import Model, inputs_of, rows_for
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
@@ -24,6 +23,7 @@ from laconic.glm.resolve import find_recipe, resolve
 from laconic.glm.scores import Scores, training_scores
 from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve, solve_with_smaller_steps
 from laconic.glm.solvers.wire import gather_columns
+from laconic.kernels import require_gpu
 
 OnProgress = Callable[[str], None]
 PROGRESS_SECONDS = 0.1

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
 from laconic.glm.families import FAMILIES
 from laconic.glm.precision import AUTO, Precision, is_auto, recipe, tolerance_of
 from laconic.kernels import Stream
+from laconic.options import check_int
 
 SOLVERS = ("sgd", "ca_sgd")
 GRADIENTS = ("mean", "sum")

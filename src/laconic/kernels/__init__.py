@@ -8,6 +8,7 @@ from laconic.kernels.backend import (
     FeedbackBackend,
     Number,
     RotationBackend,
+    require_gpu,
     select,
 )
 from laconic.kernels.grid import Grid, Norm, Rounding
@@ -25,5 +26,6 @@ __all__ = [
     "RotationBackend",
     "Rounding",
     "Stream",
+    "require_gpu",
     "select",
 ]

@@ -12,7 +12,7 @@ from typing import Protocol, cast, runtime_checkable
 
 import torch
 
-from laconic.errors import BackendUnavailable
+from laconic.errors import BackendUnavailable, Option
 from laconic.kernels.grid import Grid, Norm
 
 BACKENDS = ("auto", "reference", "cpu", "gpu")
@@ -187,7 +187,7 @@ def select(name: str, device: torch.device) -> Backend:
     if name == "cpu" and device.type != "cpu":
         raise BackendUnavailable(f"backend 'cpu' needs tensors on the CPU, these are on {device}; use 'auto'")
     if name == "gpu":
-        _require_gpu(device)
+        _require_triton(device)
     return cast(Backend, importlib.import_module(f"laconic.kernels.{name}"))
 
 
@@ -196,7 +196,7 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def _require_gpu(device: torch.device) -> None:
+def _require_triton(device: torch.device) -> None:
     if not _has_triton():
         raise BackendUnavailable("backend 'gpu' needs Triton, which comes with CUDA builds of torch; use 'auto'")
     interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -205,3 +205,10 @@ def _require_gpu(device: torch.device) -> None:
             f"backend 'gpu' needs tensors on a CUDA GPU, these are on {device}; use 'auto', "
             "or set TRITON_INTERPRET=1 to run its kernels on the CPU, slowly"
         )
+
+
+def require_gpu(device: str | None) -> None:
+    """Raise `BackendUnavailable` where a GPU was asked for and there is none: before anything is read."""
+    if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
+        asked = Option("device", device)
+        raise BackendUnavailable(asked, ", but there is no CUDA GPU here; leave ", Option("device"), " out")

@@ -12,7 +12,7 @@ streams are neither shifts nor permutations of each other; `kernels/reference/ra
 import hashlib
 from dataclasses import dataclass, replace
 
-from laconic.checks import check_int
+from laconic.options import check_int
 
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

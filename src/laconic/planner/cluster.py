@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
+from laconic.options import check_int
 from laconic.planner.terms import duration, rate
 
 ALGORITHMS = ("ring", "tree", "best")

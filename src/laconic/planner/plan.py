@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from laconic.checks import check_int
+from laconic.options import check_int
 from laconic.planner import glm, network
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import MOST_S, GlmJob, GlmOption

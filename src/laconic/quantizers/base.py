@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import torch
 
-from laconic.checks import check_int
 from laconic.errors import LaconicError
 from laconic.kernels import Grid, Norm, Stream, select
 from laconic.kernels.layout import n_buckets
+from laconic.options import check_int
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 MAX_BUCKET_SIZE = 2**31 - 1

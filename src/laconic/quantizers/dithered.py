@@ -10,10 +10,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 
-from laconic.checks import check_int
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import DitherBackend, Stream, select
 from laconic.kernels.dither import CELL, N_SCALES, SHAPE_LIMITS, SHAPES, ZERO_SCALE, laws
+from laconic.options import check_int
 from laconic.quantizers.base import MAX_BUCKET_SIZE, Quantized, Quantizer, flat
 
 WHOLE = MAX_BUCKET_SIZE // CELL * CELL

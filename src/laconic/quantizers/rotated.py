@@ -6,10 +6,10 @@ from typing import ClassVar, cast
 
 import torch
 
-from laconic.checks import check_int
 from laconic.errors import BackendUnavailable
 from laconic.kernels import RotationBackend, Stream, select
 from laconic.kernels.reference.rotation import LEVELS
+from laconic.options import check_int
 from laconic.quantizers.base import Quantized, Quantizer, flat
 
 GAUSSIAN_ERROR = {2: 0.13313, 3: 0.03579, 4: 0.009593}

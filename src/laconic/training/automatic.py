@@ -14,7 +14,7 @@ from laconic.planner.cluster import Cluster, CodecRates, Link
 from laconic.planner.network import NetworkJob
 from laconic.planner.rates import make_codec
 from laconic.planner.timing import Stopwatch
-from laconic.quantizers import Dithered, QSGDInf, Quantizer
+from laconic.quantizers import NUQSGD, Dithered, Quantizer
 from laconic.training.groups import Group
 
 NOWHERE = Link(0.0, 0.0)
@@ -31,10 +31,10 @@ DEFAULTS: dict[str, tuple[Quantizer, str]] = {
     "second moment": (Dithered(error=0.1), "few bits, and the noise follows what the optimizer divides by"),
     "tensor": (Dithered(error=0.1), "few bits, and the noise follows each parameter's own gradient"),
     "model": (Dithered(error=0.3), "few bits, and SGD averages the noise out"),
-    "none": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer; give optimizer= for fewer bits"),
-    "gpu": (QSGDInf(bits=4, bucket_size=512), "small buckets suit every optimizer, and a GPU packs them in one pass"),
+    "none": (NUQSGD(bits=4, bucket_size=512), "small buckets suit every optimizer; give optimizer= for fewer bits"),
+    "gpu": (NUQSGD(bits=4, bucket_size=512), "small buckets suit every optimizer, and a GPU packs them in one pass"),
 }
-"""What `compress` takes without a codec, and why, by the name of the metric."""
+"""What `compress` takes without a codec, and why, by the name of the metric; docs/training.md has their losses."""
 
 
 def default_codec(metric: str, device: torch.device) -> tuple[Quantizer, str]:

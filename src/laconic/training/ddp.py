@@ -8,11 +8,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
+from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import Quantizer
 from laconic.training.automatic import choose, default_codec, log
 from laconic.training.compressor import Compressor

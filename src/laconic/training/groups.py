@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from laconic._version import __version__
-from laconic.checks import check_int
 from laconic.codec import Codec
+from laconic.options import check_int
 from laconic.quantizers import Identity
 
 PLAIN = Codec(Identity("fp32"))

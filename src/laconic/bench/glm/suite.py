@@ -21,7 +21,7 @@ from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES, Source
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
-from laconic.glm.columns import require_gpu
+from laconic.kernels import require_gpu
 from laconic.measure.solvers import Contender
 from laconic.options import check_counts, option
 from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, text, where

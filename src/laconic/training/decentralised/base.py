@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.distributed as dist
 
-from laconic.checks import MAX_SEED, check_int
 from laconic.codec import Codec, Payload, codec_for
 from laconic.exchange import Accounting
 from laconic.exchange.agreement import require_same
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
+from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import Quantizer
 from laconic.training.decentralised import state
 from laconic.training.decentralised.rows import Row, Rows

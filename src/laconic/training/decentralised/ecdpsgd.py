@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.distributed as dist
 
-from laconic.checks import check_int
 from laconic.codec import Codec, Payload
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology
+from laconic.options import check_int
 from laconic.quantizers import Quantizer
 from laconic.training.decentralised.base import Decentralised, Order
 from laconic.training.decentralised.rows import Row
