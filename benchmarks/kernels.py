@@ -14,8 +14,8 @@ import torch
 
 from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Comparison, Spread, WrongResult
+from laconic.bench.schemes import Scheme, schemes
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.survey import Scheme, schemes
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.kernels.layout import n_buckets, packed_bytes

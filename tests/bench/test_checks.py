@@ -5,7 +5,7 @@ import torch
 
 from laconic import Codec, Stream
 from laconic.bench.protocol import WrongResult, check_error, check_symbols, expected_error
-from laconic.bench.survey import empirical_entropy, schemes
+from laconic.bench.schemes import empirical_entropy, schemes
 
 SCHEMES = schemes(bucket_size=512)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from laconic.bench.codec import CODERS, CodecOptions, codec_rows
-from laconic.bench.survey import NAMES, schemes
+from laconic.bench.schemes import NAMES, schemes
 from laconic.quantizers import Bucketed, Rotated
 
 

@@ -16,16 +16,15 @@ def test_digits():
     assert labels.unique().tolist() == list(range(10))
 
 
-def test_training_learns_and_repeats_bit_for_bit():
+def test_training_repeats_bit_for_bit():
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     first, second = digits_gradient(), digits_gradient()
-    assert torch.equal(first.gradient, second.gradient)
-    assert first.loss < first.first_loss
-    assert 200_000 < first.gradient.numel() < 1_000_000
-    assert torch.isfinite(first.gradient).all()
+    assert torch.equal(first, second)
+    assert 200_000 < first.numel() < 1_000_000
+    assert torch.isfinite(first).all()
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_another_seed_is_another_gradient():
-    assert not torch.equal(digits_gradient(n_steps=1).gradient, digits_gradient(n_steps=1, seed=1).gradient)
+    assert not torch.equal(digits_gradient(n_steps=1), digits_gradient(n_steps=1, seed=1))

@@ -74,17 +74,6 @@ PAPER_ROWS = [
         bits_by_coder={"rans": 1.9},
     ),
 ]
-SCHEME = {
-    "scheme": "nuqsgd-4",
-    "bits": 4,
-    "n": 4096,
-    "unbiased": True,
-    "variance": 0.2,
-    "bound": 0.6,
-    "coded_bits": {"fixed": 4.0, "rans": 1.4},
-    "total_bits": 1.5,
-    "encode_gb_per_second": 3.0,
-}
 FIT = {
     "data": "policies.csv",
     "n_rows": 2000,
@@ -164,10 +153,10 @@ DOCUMENTS = _measured() | {
     ),
     "demo": {
         "suite": "demo",
-        "findings": ["All is well."],
         "curves": PAPER_ROWS,
         "glm": [_glm("sgd fp32"), _glm("nothing", is_floor=True)],
-        "rows": _rows(SCHEME, _step("DDP fp32")),
+        "ddp": [_step("DDP fp32")],
+        "rows": _rows({**CODEC, "bits_per_coordinate": 4.0, "error": 0.2, "bound": 0.6}),
     },
     "fit": FIT,
     "fsdp": _bench("fsdp", _step("FSDP2 fp32"), _step("nuqsgd-4/512", encode_seconds=1e-3)),

@@ -11,8 +11,8 @@ from laconic import coders as coders_by
 from laconic.bench.error import MEMBERS, ErrorRow, error_rows
 from laconic.bench.gradients import digits_gradient, kinds
 from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
+from laconic.bench.schemes import NAMES, Scheme, empirical_entropy, schemes
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.survey import NAMES, Scheme, empirical_entropy, schemes
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.data import read_gradient
@@ -95,6 +95,7 @@ class Row:
     bits_per_coordinate  on the wire: of the whole payload for a codec, of the coded symbols for a coder
     entropy              of the symbols, in bits, where only these are coded
     error                ‖decoded − v‖² / ‖v‖² of this run
+    bound                what its mean is proved to stay under
     """
 
     problem: str
@@ -112,6 +113,7 @@ class Row:
     bits_per_coordinate: float | None = None
     entropy: float | None = None
     error: float | None = None
+    bound: float | None = None
 
     @classmethod
     def timed(cls, options: CodecOptions, call: Call, v: torch.Tensor, out: torch.Tensor, **fields: Any) -> "Row":
@@ -139,10 +141,14 @@ class Row:
 
 
 def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row] | list[ErrorRow]:
-    """Baselines, then codecs and bare kernels of each scheme, then coders on one core; every result is checked."""
+    """Speeds on the problem's values; with `error`, what is lost at equal bytes."""
     if options.error:
         return error_rows(options.gradient, options.size, progress)
-    v = values(options.problem, options.size)
+    return rows_of(values(options.problem, options.size), options, progress)
+
+
+def rows_of(v: torch.Tensor, options: CodecOptions, progress: Progress) -> list[Row]:
+    """Baselines, then codecs and bare kernels of each scheme, then coders on one core; every result is checked."""
     scratch = torch.zeros_like(v)
     progress("baselines")
     rows = baselines(options, v, scratch)
@@ -159,7 +165,7 @@ def values(problem: str, n: int) -> torch.Tensor:
     """The values (n,) of a problem, the same each time."""
     if problem == "normal":
         return torch.randn(n, generator=torch.Generator().manual_seed(0))
-    gradient = digits_gradient().gradient
+    gradient = digits_gradient()
     return gradient.repeat(-(-n // gradient.numel()))[:n]
 
 
@@ -197,6 +203,7 @@ def scheme_rows(scheme: Scheme, options: CodecOptions, v: torch.Tensor, scratch:
             operation=operation,
             bits_per_coordinate=bits,
             error=error,
+            bound=scheme.quantizer.variance_bound(v.numel()),
         )
         for (via, operation), call in calls.items()
     ]
@@ -295,13 +302,14 @@ def _by_contender(rows: list[JsonRow]) -> list[JsonRow]:
     return list(found.values())
 
 
-def _that(condition: Callable[[JsonRow], bool]) -> Callable[[list[JsonRow]], list[JsonRow]]:
+def speeds_of(condition: Callable[[JsonRow], bool]) -> Callable[[list[JsonRow]], list[JsonRow]]:
+    """One row per contender, of the rows for which the condition holds."""
     return lambda rows: _by_contender([row for row in rows if row.get("values_per_second") and condition(row)])
 
 
 def _noise(document: JsonRow) -> list[str]:
     """How steady the yardstick was: the copy is run beside every contender, and should take as long each time."""
-    times = [(number_in(row, "n"), number_in(row, "copy_seconds")) for row in rows_in(document) if not _is_coder(row)]
+    times = [(number_in(row, "n"), number_in(row, "copy_seconds")) for row in rows_in(document) if not is_coder(row)]
     copies = [4e-9 * n / seconds for n, seconds in times if n and seconds]
     if not copies:
         return []
@@ -310,7 +318,8 @@ def _noise(document: JsonRow) -> list[str]:
     return [f"{spread}: the machine was busy, so take ratios with care" if busy else spread]
 
 
-def _is_coder(row: JsonRow) -> bool:
+def is_coder(row: JsonRow) -> bool:
+    """Whether it is of a lossless coder alone."""
     return text_in(row, "via") == "coder"
 
 
@@ -355,7 +364,7 @@ PRESENTATION = Presentation(
             ],
             "encode, decode + add: Codec, which allocates its payload; the last two columns: the bare kernels, into "
             "memory that is there. GB/s of float32 values. ÷ copy: speed over a torch copy_ just before.",
-            rows=_that(lambda row: not _is_coder(row)),
+            rows=speeds_of(lambda row: not is_coder(row)),
         ),
         RowTable(
             "Symbols to bytes and back, on one core",
@@ -367,7 +376,7 @@ PRESENTATION = Presentation(
                 Column("encode, M symbols/s", "encode values/s", "M"),
                 Column("decode, M symbols/s", "decode values/s", "M"),
             ],
-            rows=_that(_is_coder),
+            rows=speeds_of(is_coder),
         ),
         BarChart(
             "Bits per coordinate on the wire",
@@ -378,7 +387,13 @@ PRESENTATION = Presentation(
             note="float32 has 32.",
             rows=_first_with("bits_per_coordinate"),
         ),
-        BarChart("Error ‖Q(v) − v‖² / ‖v‖²", "error", log=True, rows=_first_with("error")),
+        BarChart(
+            "Variance: error ‖Q(v) − v‖² / ‖v‖²",
+            "error",
+            log=True,
+            limit=("bound", "proved bound"),
+            rows=_first_with("error"),
+        ),
         speedups("a torch copy of the same values", "ratio_to_copy", group="operation", label=_who, rows=_working),
     ],
     "Every scheme and coder beside a copy of the same values.",

@@ -1,8 +1,8 @@
-"""`laconic demo`: schemes on one gradient, then training with some of them; what runs it, and what is shown of it."""
+"""`laconic demo`: a little of every suite, and training with some of the schemes."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,21 +10,22 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from laconic.bench import codec
 from laconic.bench.ddp import PARTS as DDP
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.glm import suite as glm
-from laconic.bench.gradients import digits_gradient
+from laconic.bench.gradients import DIGITS_STEPS, digits_gradient
 from laconic.bench.protocol import one_thread
+from laconic.bench.schemes import Scheme, schemes
 from laconic.bench.suite import Progress, Suite, row_fields
-from laconic.bench.survey import Scheme, findings, survey
-from laconic.bench.survey import schemes as all_schemes
 from laconic.data import load_digits
 from laconic.options import check_counts, option
-from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, text
-from laconic.report.values import Row, finite, number_in, plain, rows_in
+from laconic.report import Axis, Column, LineChart, Presentation, RowTable, text
+from laconic.report.values import Row, finite, number_in, rows_in
 from laconic.training import SimulatedWorkers
 
 LABELS = ("fp32", "qsgd-4", "nuqsgd-4", "qsgdinf-4", "ef-sign", "dithered-1")
+"""Of the schemes that a network is trained with."""
 PROBLEM = "digits"
 N_WORKERS, BATCH_SIZE, WIDTH = 4, 32, 128
 LEARNING_RATE = 0.5
@@ -37,7 +38,7 @@ class DemoOptions:
     """What to run."""
 
     bucket_size: int = option(8192, "Values that share one norm.")
-    streams: int = option(20, "Streams of random numbers to average the variance over.")
+    repeats: int = option(5, "Timed rounds of each operation.")
     seed: int = option(0, "Seed of the network and its mini-batches.", least=0)
     ranks: int = option(4, "Local ranks that train a small network; 0 for none.", least=0)
     steps: int = option(40, "Steps of training.")
@@ -47,9 +48,14 @@ class DemoOptions:
         self.on_ranks  # noqa: B018 (raises if there cannot be so many)
 
     @property
-    def schemes(self) -> list[Scheme]:
-        """Those on the gradient; some of them also in training."""
-        return [scheme for scheme in all_schemes(self.bucket_size) if scheme.name != "sign"]
+    def on_gradient(self) -> codec.CodecOptions:
+        """All schemes and coders on the gradient of a network."""
+        return codec.CodecOptions(2**20, self.bucket_size, self.repeats, PROBLEM)
+
+    @property
+    def trained(self) -> list[Scheme]:
+        """The schemes that a network is trained with."""
+        return [scheme for scheme in schemes(self.bucket_size) if scheme.label in LABELS]
 
     @property
     def on_ranks(self) -> tuple[DDPOptions, glm.GLMOptions] | None:
@@ -65,35 +71,21 @@ class DemoOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return 1 + len(self.schemes) + len(_trained(self.schemes)) + sum(part.n_parts for part in self.on_ranks or ())
+        return 1 + self.on_gradient.n_parts + len(self.trained) + sum(part.n_parts for part in self.on_ranks or ())
 
 
 def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
     """What the document says, of all parts; None on a rank of torchrun other than the first."""
     progress("training")
-    snapshot = digits_gradient(seed=options.seed)
-    rows = []
-    for scheme in options.schemes:
-        progress(scheme.label)
-        rows.append(survey(scheme, snapshot.gradient, n_streams=options.streams))
+    rows = codec.rows_of(digits_gradient(seed=options.seed), options.on_gradient, progress)
     curves = curve_rows(options, progress)
     training, fit = options.on_ranks or (None, None)
     trained = ddp_rows(training, progress) if training else []
     fitted = glm.glm_rows(fit, progress) if fit else []
     if trained is None or fitted is None:
         return None
-    return {
-        "rows": [*rows, *trained],
-        "gradient": {**{k: v for k, v in asdict(snapshot).items() if k != "gradient"}, "n": rows[0].n},
-        "findings": findings(rows),
-        "curves": curves,
-        "glm": [row_fields(row) for row in fitted],
-    }
-
-
-def _trained(schemes: Sequence[Scheme]) -> list[Scheme]:
-    """The schemes that a network is trained with."""
-    return [scheme for scheme in schemes if scheme.label in LABELS]
+    more = {"ddp": [row_fields(row) for row in trained], "glm": [row_fields(row) for row in fitted]}
+    return {"rows": rows, "curves": curves, **more}
 
 
 @one_thread()
@@ -104,7 +96,7 @@ def curve_rows(options: DemoOptions, progress: Progress) -> list[dict[str, Any]]
            all images) and, of unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
     """
     rows = []
-    for scheme in _trained(options.schemes):
+    for scheme in options.trained:
         progress(f"train with {scheme.label}")
         curve = list(_curve(scheme, options.steps, options.seed))
         rows.append({"problem": PROBLEM, "contender": scheme.label, "n_workers": N_WORKERS, "curve": curve})
@@ -137,35 +129,15 @@ def _curve(scheme: Scheme, steps: int, seed: int) -> Iterator[dict[str, Any]]:
             yield {**point, "variance": variance}
 
 
-CODERS = ("fixed", "elias", "huffman", "rans")
-
-
-def _findings(document: Row) -> list[str]:
-    said = document.get("findings")
-    return [plain(line) for line in said] if isinstance(said, list) else []
-
-
-def _schemes(rows: list[Row]) -> list[Row]:
-    """Rows of schemes, with their bits by coder at the top."""
-    found = [row for row in rows if "scheme" in row]
-    return [{**row, **(coded if isinstance(coded := row.get("coded_bits"), Mapping) else {})} for row in found]
-
-
-def _contenders(of: str) -> Callable[[Row], list[Row]]:
-    """A document with the contenders among the rows under a key."""
-    return lambda document: [{"rows": [row for row in rows_in(document, of) if "contender" in row]}]
+def _only(key: str) -> Callable[[Row], list[Row]]:
+    """Makes a document of the rows under a key."""
+    return lambda document: [{"rows": rows_in(document, key)}]
 
 
 def _gradient(document: Row) -> str:
     """What the gradient is of."""
-    given = document.get("gradient")
-    n, steps, first, last, right = (number_in(given, k) for k in ("n", "n_steps", "first_loss", "loss", "accuracy"))
-    if n is None or steps is None or first is None or last is None or right is None:
-        return ""
-    return (
-        f"A network of {n:,.0f} parameters after {steps:.0f} steps of SGD on handwritten digits: loss {first:.2f} → "
-        f"{last:.2f}, {100 * right:.0f} % right. v is its gradient."
-    )
+    n = max((number_in(row, "n") or 0.0 for row in rows_in(document)), default=0.0)
+    return f"v is the gradient of a network of {n:,.0f} parameters after {DIGITS_STEPS} steps on handwritten digits."
 
 
 def _ends(rows: list[Row]) -> list[Row]:
@@ -179,43 +151,20 @@ PRESENTATION = (
         "Every scheme on a real gradient",
         [
             RowTable(
-                "What is lost",
+                "What is sent, and what is lost",
                 [
-                    text("scheme", "scheme"),
-                    Column("bits", "bits", "n"),
-                    text("unbiased", "unbiased"),
-                    Column("variance", "variance"),
+                    text("scheme", "contender"),
+                    Column("bits", "bits_per_coordinate"),
+                    Column("error", "error"),
                     Column("bound", "bound"),
-                    Column("variance ÷ bound", "over_bound", digits=2),
+                    Column("encode, GB/s", "encode GB/s"),
+                    Column("decode + add, GB/s", "decode + add GB/s"),
                 ],
-                "variance: E‖Q(v) − v‖² / ‖v‖², a mean over streams of random numbers. ef-sign: of its first message; "
-                "error feedback sends the rest later.",
-                rows=_schemes,
+                "bits: per coordinate, norms and header included. error: ‖Q(v) − v‖² / ‖v‖², whose mean the bound is "
+                "proved for. GB/s of float32 values.",
+                rows=codec.speeds_of(lambda row: not codec.is_coder(row)),
             ),
-            RowTable(
-                "What is sent, in bits per coordinate",
-                [
-                    text("scheme", "scheme"),
-                    Column("entropy", "entropy"),
-                    *(Column(coder, coder) for coder in CODERS),
-                    Column("total", "total_bits"),
-                    Column("encode, GB/s", "encode_gb_per_second"),
-                    Column("decode, GB/s", "decode_gb_per_second"),
-                ],
-                "total: the shortest with norms and header; of dithered, by its own coder. GB/s of float32 values, "
-                "encoded and decoded at fixed width, or by that.",
-                rows=_schemes,
-            ),
-            Text(_findings, listed=True),
-            BarChart(
-                "Variance E‖Q(v) − v‖² / ‖v‖²",
-                "variance",
-                label="scheme",
-                log=True,
-                limit=("bound", "proved bound"),
-                rows=lambda rows: [row for row in _schemes(rows) if row.get("variance")],
-            ),
-            BarChart("Bits per coordinate, all told", "total_bits", "bits", label="scheme", rows=_schemes),
+            *codec.PRESENTATION.parts[2:],
         ],
         _gradient,
         all_rows=False,
@@ -239,21 +188,21 @@ PRESENTATION = (
             LineChart(Axis("variance", "variance ‖Q(v) − v‖² / ‖v‖²"), by="problem", log=True),
         ],
         "Simulated workers on one device, the same batches for every scheme; seconds include encoding, no network.",
-        split=_contenders("curves"),
+        split=_only("curves"),
         all_rows=False,
     ),
     Presentation(
         "A network trained by local ranks",
         DDP,
         "Over loopback compression does not pay; `laconic bench ddp --rate 1gbit` emulates a link.",
-        split=_contenders("rows"),
+        split=_only("ddp"),
         all_rows=False,
     ),
     Presentation(
         "A logistic regression by the same ranks",
         [glm.PER_ITERATION, glm.SPEEDUPS],
         "SGD sends a message in every iteration, CA-SGD one in s.",
-        split=_contenders("glm"),
+        split=_only("glm"),
         all_rows=False,
     ),
 )

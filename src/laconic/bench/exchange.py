@@ -24,8 +24,8 @@ from laconic.bench.ranks import (
     resolve_network,
     scheme_of,
 )
+from laconic.bench.schemes import BITS
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.survey import BITS
 from laconic.codec import Codec
 from laconic.exchange import (
     PIECE_VALUES,

@@ -15,7 +15,7 @@ from laconic.bench.training import backward, convolutional
 from laconic.data import load_digits, read_gradient
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-BATCH_SIZE, IMAGE_STEPS = 64, 40
+BATCH_SIZE, IMAGE_STEPS, DIGITS_STEPS = 64, 40, 40
 TEXT = ("argparse", "ast", "datetime", "difflib", "inspect", "logging", "pathlib", "statistics", "tarfile", "typing")
 """Modules of Python's own library whose sources the language model reads."""
 WIDTH, HEADS, LAYERS, LENGTH, SEQUENCES, TEXT_STEPS = 128, 4, 2, 64, 8, 400
@@ -44,55 +44,27 @@ def trained(
     batch: Callable[[], Batch],
     optimizer: Callable[..., torch.optim.Optimizer],
     seed: int = 0,
-) -> tuple[nn.Module, list[float]]:
-    """A network with the gradient of one mini-batch, after `n_steps` others, and the losses of all of them.
+) -> torch.Tensor:
+    """The gradient (n_parameters,) of one mini-batch, for a network that was trained on `n_steps` others.
 
     network, batch  may draw from torch's generator, which has a seed here
 
     On one thread, so that sums have the same order, and the gradient the same bits, however many cores there are.
     """
-    losses = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = network()
         trainer = optimizer(net.parameters())
         for step in range(n_steps + 1):
             net.zero_grad()
-            losses.append(backward(net, *batch()).item())
+            backward(net, *batch())
             if step < n_steps:
                 trainer.step()
-    return net, losses
-
-
-def gradient_of(net: nn.Module) -> torch.Tensor:
-    """The gradients of all parameters, (n_parameters,)."""
     return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One moment of a training run.
-
-    gradient    (n_parameters,) float32, of one mini-batch
-    n_steps     steps taken before it
-    first_loss  of the first mini-batch
-    loss        of the mini-batch the gradient is of
-    accuracy    share of all images the network names correctly
-    """
-
-    gradient: torch.Tensor
-    n_steps: int
-    first_loss: float
-    loss: float
-    accuracy: float
-
-
-def digits_gradient(*, n_steps: int = 40, seed: int = 0) -> Snapshot:
-    """Train 64-512-512-10 with plain SGD for `n_steps` mini-batches; the gradient of the next one.
-
-    >>> digits_gradient(n_steps=1).gradient.shape
-    torch.Size([301066])
-    """
+def digits_gradient(*, n_steps: int = DIGITS_STEPS, seed: int = 0) -> torch.Tensor:
+    """Train 64-512-512-10 with plain SGD for `n_steps` mini-batches; the gradient (301066,) of the next one."""
     pixels, labels = load_digits()
 
     def network() -> nn.Module:
@@ -102,10 +74,7 @@ def digits_gradient(*, n_steps: int = 40, seed: int = 0) -> Snapshot:
         rows = torch.randint(len(pixels), (128,))
         return pixels[rows], labels[rows]
 
-    net, losses = trained(n_steps, network, batch, lambda p: torch.optim.SGD(p, lr=0.2), seed)
-    with torch.no_grad():
-        accuracy = (net(pixels).argmax(1) == labels).float().mean().item()
-    return Snapshot(gradient_of(net), n_steps, losses[0], losses[-1], accuracy)
+    return trained(n_steps, network, batch, lambda p: torch.optim.SGD(p, lr=0.2), seed)
 
 
 def images() -> Batch:
@@ -125,8 +94,7 @@ def normalised() -> nn.Module:
 
 def image_network(network: Callable[[], nn.Module]) -> torch.Tensor:
     """Of a network for digits."""
-    net, _ = trained(IMAGE_STEPS, network, images, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
-    return gradient_of(net)
+    return trained(IMAGE_STEPS, network, images, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
 
 
 @cache
@@ -166,7 +134,7 @@ class ByteModel(nn.Module):
 
 def language_model(n_steps: int) -> torch.Tensor:
     """Of a byte-level language model after some steps of AdamW."""
-    return gradient_of(trained(n_steps, ByteModel, sequences, lambda p: torch.optim.AdamW(p, lr=2e-3))[0])
+    return trained(n_steps, ByteModel, sequences, lambda p: torch.optim.AdamW(p, lr=2e-3))
 
 
 def normal_rows(seed: int = 0) -> torch.Tensor:
