@@ -40,10 +40,13 @@ def inputs(n: int) -> dict[str, torch.Tensor]:
     normal = torch.randn(n, generator=g)
     spike = torch.zeros(n)
     spike[n // 2 : n // 2 + 1] = -3.0
+    gaps = normal.clone()
+    gaps[n // 4 : n - n // 8] = 0.0
     return {
         "normal": normal,
         "heavy tail": normal**5,
         "zeros": torch.zeros(n),
+        "gaps": gaps,
         "spike": spike,
         "constant": torch.full((n,), 0.1),
         "subnormal": normal * 1e-41,

@@ -17,8 +17,11 @@ the mean of |x|/Δ rounded to a half octave. The scale fixes a digit width w of 
 κ + 2^(w−1) − 1 where |κ| < 2^(w−1), otherwise the escape 2^w − 1. 8/w digits of values 16 apart share a byte, and the
 byte's law is the product of the digits' laws given their class. An escaped value follows as a *tail* symbol κ + 127, or
 255 and the float32 itself where |x/Δ| > 126.5. So nothing is clipped; and whether a value is sent raw does not depend
-on its dither, or it would no longer be unbiased. Values whose step is zero or not finite count as zeros: they decode to
-zero, or to what is not finite.
+on its dither, or it would no longer be unbiased.
+
+**Zeros.** A cell whose values are all exactly zero says so in the place of its scale and has no digits: each value is
+decoded as 0 · Δ, that is, as zero. Values whose step is zero or not finite count as zeros, and so they decode to zero,
+or to what is not finite.
 
 **Laws.** x/Δ of a cell with mean magnitude m is taken to be a mixture of Laplace distributions (`SHAPES`, one shape
 per tensor). With H the integral of its distribution function and |u| uniform on [a, b],
@@ -50,6 +53,10 @@ LOWEST_STATE = 1 << 15
 N_SCALES = 36
 ZERO_SCALE = 20
 """Scale i stands for a mean magnitude of 2^((i − ZERO_SCALE) / 2) steps."""
+ZEROS = N_SCALES
+"""In the place of the difference between scales: all values of the cell are exactly zero."""
+ZEROS_SHARE = 1 / 16
+"""Probability of `ZEROS`: such a cell costs 4 bits, and any other 0.1 bits more."""
 FIXED_POINT, FIXED_LIMIT = 4096, 512.0
 """A cell's magnitude is the sum of int(min(|x|/Δ, 512) · 4096): whole numbers, the same in every order of summation."""
 TAIL_LIMIT, RAW, RAW_ABOVE = 127, 255, 126.5
@@ -76,7 +83,7 @@ class Laws:
     widths   (N_SCALES,) uint8: bits w of a digit
     bytes_   (N_SCALES, N_CLASSES, 256) uint16: of the bytes of digits
     tails    (N_SCALES, 256) uint16: of the tail symbols
-    scales   (N_SCALES,) uint16, the law of a cell's scale less the one before, modulo N_SCALES
+    scales   (N_SCALES + 1,) uint16, the law of a cell's scale less the one before, modulo N_SCALES, and of `ZEROS`
     bits     (N_SCALES,) float64: expected bits per value at each scale
     """
 
@@ -106,7 +113,8 @@ def laws(shape: int) -> Laws:
         tails.append(tail)
         bits.append(_expected_bits(p, digits, coded, tail, width))
     distance = np.minimum(np.arange(N_SCALES), N_SCALES - np.arange(N_SCALES))
-    delta = _frequencies(np.ldexp(1.0, -distance) / np.ldexp(1.0, -distance).sum(), least=1)
+    near = np.ldexp(1.0, -distance)
+    delta = _frequencies(np.append((1 - ZEROS_SHARE) * near / near.sum(), ZEROS_SHARE), least=1)
     return Laws(np.array(widths, np.uint8), np.stack(bytes_), np.stack(tails), delta, np.array(bits))
 
 

@@ -12,7 +12,7 @@ import torch
 
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import DitherBackend, Stream, select
-from laconic.kernels.dither import CELL, N_SCALES, SHAPE_LIMITS, SHAPES, ZERO_SCALE, laws
+from laconic.kernels.dither import CELL, N_SCALES, SHAPE_LIMITS, SHAPES, ZERO_SCALE, ZEROS, laws
 from laconic.options import check_int
 from laconic.quantizers.base import MAX_BUCKET_SIZE, Quantized, Quantizer, flat
 
@@ -20,6 +20,8 @@ WHOLE = MAX_BUCKET_SIZE // CELL * CELL
 """The bucket size that means one step for all values."""
 SMALLEST = 2.0**-149
 """Float32's smallest number above zero."""
+ZERO = -(2**31)
+"""In the place of k, for the values of a cell that is exactly zero."""
 LEAST_BITS, MOST_BITS = 0.01, 8.0
 SIDE_BITS = 0.012
 """Bits per value that every payload has beside its digits: scales of the cells and states of the coder."""
@@ -30,10 +32,12 @@ class Dithered(Quantizer):
     """Subtractive dither: k = round(v/Δ + u) is sent, Δ (k − u) is decoded, u is uniform on (−1/2, 1/2).
 
     Both sides compute u from the stream's key, which travels in the header. The error is uniform on ±Δ/2 and
-    independent of the value: unbiased, with variance Δ²/12 per value, an equality and not a bound. One Δ for all values
+    independent of the value: unbiased, with variance Δ²/12 per value, an equality and not a bound. 512 values in a row
+    (a *cell*) that are all zero are decoded as zeros, without error. One Δ for all values
     spends the fewest bits on a squared error, since the entropy coder finds the small values cheap. Give one of
 
-    error        the normalised error E‖Q(v) − v‖² / ‖v‖²: Δ² = 12 · error · ‖v‖² / n. By default 0.1
+    error        the normalised error E‖Q(v) − v‖² / ‖v‖²: Δ² = 12 · error · ‖v‖² / n, with n the values in cells that
+                 are not all zero. By default 0.1
     bits         bits per value to spend; Δ follows from the values' magnitudes, to a few hundredths of a bit
     bucket_size  values that share a Δ, a multiple of 512; by default all of a payload
 
@@ -98,27 +102,32 @@ class Dithered(Quantizer):
     @property
     def fingerprint(self) -> int:
         """CRC-32 of the shapes of its laws."""
-        return zlib.crc32(struct.pack("<BB", N_SCALES, ZERO_SCALE) + repr(SHAPES).encode())
+        return zlib.crc32(struct.pack("<BBB", N_SCALES, ZERO_SCALE, ZEROS) + repr(SHAPES).encode())
 
     def steps(self, v: torch.Tensor, backend: str = "auto") -> tuple[torch.Tensor, int]:
         """Δ of each bucket, (n_norms,) float32, and the shape of the laws that code the values best.
 
-        Zero where all values of a bucket are, not finite where one of them is not.
+        Cells of zeros, which have no error, do not count as values. Δ is zero where all values of a bucket are, not
+        finite where one of them is not.
         """
         n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v).cpu().numpy()
         shape, begins = shape_of(moments), np.arange(0, moments.shape[1], self.bucket_size // CELL)
         with np.errstate(all="ignore"):  # NumPy, not torch, whose threads would keep the cores busy for a while
             if self.bits is None:
                 squares = np.add.reduceat(moments[1], begins) if n else moments[1]
-                counts = np.minimum(n - begins * CELL, self.bucket_size)
-                steps = np.sqrt(12 * float(self.error or 0) * squares / counts)
+                sizes = np.minimum(n - CELL * np.arange(moments.shape[1]), CELL) * (moments[1] != 0)
+                counts = np.add.reduceat(sizes, begins) if n else moments[1]
+                steps = np.sqrt(12 * float(self.error or 0) * squares / np.maximum(counts, 1))
             else:
                 steps = np.array([step_for_bits(part, self.bits, shape) for part in np.split(moments, begins, 1)[1:]])
             steps = np.where(steps > 0, np.maximum(steps, SMALLEST), steps).astype(np.float32)
         return torch.from_numpy(steps).to(v.device), shape
 
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
-        """k of each value, and the steps. Values beyond 126.5 Δ, which a codec sends as they are, are rounded too."""
+        """k of each value, `ZERO` in cells of zeros, and the steps.
+
+        Values beyond 126.5 Δ, which a codec sends as they are, are rounded too.
+        """
         from laconic.kernels.reference.dither import dither_bits, dither_offset, scaled
 
         v = flat(v)
@@ -126,8 +135,9 @@ class Dithered(Quantizer):
         if v.numel() == 0:
             return Quantized(torch.empty(0, dtype=torch.int32, device=v.device), steps, stream.key)
         q = dither_bits(stream.key, v.numel(), v.device)
-        k = (scaled(v, steps, self.bucket_size) + dither_offset(q)).round().clamp(-(2.0**30), 2.0**30)
-        return Quantized(k.int(), steps, stream.key)
+        t, zeros = scaled(v, steps, self.bucket_size)
+        k = (t + dither_offset(q)).round().clamp(-(2.0**30), 2.0**30).int()
+        return Quantized(k.where(~zeros, ZERO), steps, stream.key)
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """Δ (k − u) · weight."""
@@ -143,7 +153,7 @@ class Dithered(Quantizer):
             return torch.empty(0, device=k.device)
         u = dither_offset(dither_bits(quantized.key, n, k.device))
         steps = (quantized.norms * weight)[torch.arange(n, device=k.device) // self.bucket_size]
-        return (k.float() - u) * steps
+        return (k.float() - u).where(k != ZERO, 0.0) * steps
 
 
 def shape_of(moments: np.ndarray) -> int:

@@ -43,6 +43,7 @@ from laconic.kernels.dither import (
     RAW,
     RAW_ABOVE,
     TAIL_LIMIT,
+    ZEROS,
     max_words,
     thresholds,
 )
@@ -180,6 +181,14 @@ def _to_values(codes, first, centres, k0, k1, scale, accumulate, out):
 
 
 @njit(nogil=True, cache=True)
+def _add_zeros(scale, accumulate, out):
+    """0 · scale for each value of a cell."""
+    zero = f32(0) * scale
+    for i in range(out.size):
+        out[i] = out[i] + zero if accumulate else zero
+
+
+@njit(nogil=True, cache=True)
 def _load(values, usable, x):
     """Values as float32; zeros up to a whole cell, and only zeros where the step is not usable."""
     n = values.size if usable else 0
@@ -187,6 +196,15 @@ def _load(values, usable, x):
         x[i] = widen(values[i])
     for i in range(n, CELL):
         x[i] = f32(0)
+
+
+@njit(nogil=True, cache=True)
+def _all_zero(x):
+    """Whether the values of a cell are; their bits are asked, since a processor may be told to take the tiny for 0."""
+    bits = u32(0)
+    for i in range(CELL):
+        bits |= float_bits(x[i])
+    return u32(bits << u32(1)) == u32(0)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -207,7 +225,7 @@ def _round_block(values, begin, steps, step_size, k0, k1, marks, x, codes, scale
         rotation = _rotation(cell, k0, k1)
         centres = _CENTRES[rotation : rotation + HALF]
         magnitude = _to_codes(x, guard, inverse, u32(cell * HALF), centres, k0, k1, codes[cell])
-        scale = i32(0)
+        scale = i32(ZEROS) if magnitude == i32(0) and _all_zero(x) else i32(0)
         for i in range(marks.size):
             scale += i32(1) if marks[i] <= magnitude else i32(0)
         scales[cell] = scale
@@ -230,6 +248,8 @@ def _encode_range(first, last, values, steps, step_size, key, widths, table, mar
         n_raws, p = 0, u64(units.size)
         states[:] = u32(LOWEST_STATE)
         for cell in range(n_cells - 1, -1, -1):
+            if scales[cell] == ZEROS:
+                continue
             scale, width = scales[cell], i64(widths[scales[cell]])
             n_bytes = CELL * width // 8
             to_digits(codes[cell], width, digits)
@@ -244,9 +264,12 @@ def _encode_range(first, last, values, steps, step_size, key, widths, table, mar
                     n_raws += 1
             n_rows = n_bytes + rows_of_tails(tails[:n_tails], u64((TAIL_LAWS + scale) << 8), table, rows[n_bytes:])
             p = push(rows[:n_rows], states, units, p, unit, full)
+        before = i64(0)
         for cell in range(n_cells):
-            before = scales[cell - 1] if cell > 0 else 0
-            tails[cell] = u8(scales[cell] - before if scales[cell] >= before else scales[cell] - before + N_SCALES)
+            tails[cell] = u8(ZEROS)
+            if scales[cell] != ZEROS:
+                tails[cell] = u8((scales[cell] - before + N_SCALES) % N_SCALES)
+                before = scales[cell]
         n_rows = rows_of_tails(tails[:n_cells], u64(SCALE_LAW << 8), table, rows)
         p = push(rows[:n_rows], states, units, p, unit, full)
         sizes[block] = write_block(units[i64(p) :], raws[:n_raws], states, scratch[block])
@@ -278,6 +301,9 @@ def _decode_range(
         scale, next_raw = i64(0), end - 1
         for cell in range(n_cells):
             at = begin + cell * CELL
+            if deltas[cell] == u8(ZEROS):
+                _add_zeros(scales[at // step_size], accumulate, out[at : at + CELL])
+                continue
             scale = (scale + i64(deltas[cell])) % N_SCALES
             width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
             class_laws(scale, rotation, laws_)

@@ -44,7 +44,7 @@ def tables(shape: int) -> tuple[Any, ...]:
     f = np.zeros((SCALE_LAW + 1, 256), np.int64)
     f[:TAIL_LAWS] = found.bytes_.reshape(-1, 256)
     f[TAIL_LAWS:SCALE_LAW] = found.tails
-    f[SCALE_LAW, :N_SCALES] = found.scales
+    f[SCALE_LAW, : N_SCALES + 1] = found.scales
     start = np.cumsum(f, 1) - f
     slots = np.stack([np.repeat(np.arange(256, dtype=u8), row) for row in f])
     rows = np.where(f > 0, f << 16 | start, 0).astype(u32)

@@ -4,9 +4,10 @@ Values are cut into blocks of 65,536 and these into cells of 512 (`kernels.dithe
 laws). A block is coded by itself with 16 rANS states x, as in `reference/rans.py` but from 2**15, where they begin, to
 2**31, with frequencies that sum to 2**12 and a law of its own for every symbol. The decoder takes
 
-    1. the scale of each cell less that of the cell before (0 before the first), modulo 36: from state (cell mod 16)
+    1. the scale of each cell less that of the cell before (0 before the first), modulo 36: from state (cell mod 16).
+       36 says that all values of the cell are exactly zero; it has no scale, and none of what follows
 
-and then, cell by cell,
+and then, for every other cell,
 
     2. the bytes of digits: byte j from state j mod 16, by the law of the scale and of that state's class. Byte 16 g + s
        holds the digits of values 16 (D g + d) + s of the cell, d = 0 … D − 1 = 8/w − 1, the first in the lowest bits
@@ -42,6 +43,7 @@ from laconic.kernels.dither import (
     RAW_ABOVE,
     TAIL_LIMIT,
     TOTAL,
+    ZEROS,
     Laws,
     laws,
     scale_of,
@@ -53,6 +55,8 @@ from laconic.kernels.reference.rounding import range_guard
 
 BEYOND = 2**20
 """In the place of κ, for a value that is sent raw."""
+ZERO = 2**20 + 1
+"""In the place of κ, for the values of a cell that is exactly zero."""
 Symbol = tuple[int, int, int, int]
 """State, start and frequency of its law's symbol, and the symbol."""
 
@@ -78,35 +82,39 @@ def dither_offset(q: torch.Tensor) -> torch.Tensor:
     return u
 
 
-def scaled(v: torch.Tensor, steps: torch.Tensor, step_size: int) -> torch.Tensor:
-    """t = x/Δ (n,) float32, and 0 where the step is zero or not finite."""
+def scaled(v: torch.Tensor, steps: torch.Tensor, step_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """t = x/Δ (n,) float32, and which values are in a cell of zeros; x counts as 0 if Δ is zero or not finite."""
     usable, guard = (steps > 0) & steps.isfinite(), range_guard(steps)
     inverse = torch.where(usable, 1 / (steps * guard), 0.0)
     index = torch.arange(v.numel(), device=v.device) // step_size
-    return (torch.where(usable[index], v.float(), 0.0) * guard[index]) * inverse[index]
+    x = torch.where(usable[index], v.float(), 0.0)
+    zeros = (torch.nn.functional.pad(x, (0, -x.numel() % CELL)).view(-1, CELL) == 0).all(1)
+    return (x * guard[index]) * inverse[index], zeros.repeat_interleave(CELL)[: x.numel()]
 
 
 def dither_quantize(
     v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """κ (n,) int64 of each value, BEYOND for those to be sent raw, and the magnitude (n_cells,) int64 of each cell.
+    """κ (n,) int64 of each value, BEYOND for those to be sent raw and ZERO for those of a cell of zeros; and the
+    magnitude (n_cells,) int64 of each cell.
 
     k = round(t + u), halves to even, with t = (x g) · (1 / (Δ g)) in float32. The guard g, 1 or 2**±64, keeps 1 / (Δ g)
     within float32 (`rounding.range_guard`).
     """
-    n, t = v.numel(), scaled(v, steps, step_size)
+    n, (t, zeros) = v.numel(), scaled(v, steps, step_size)
     u = dither_offset(dither_bits(key, n, v.device))
     k = torch.where(t.abs() <= RAW_ABOVE, (t + u).round(), float(BEYOND)).long()
     fixed = (t.abs().clamp(max=FIXED_LIMIT) * FIXED_POINT).long()
     cells = torch.nn.functional.pad(fixed, (0, -n % CELL)).view(-1, CELL).sum(1)
-    return torch.where((u < 0) & (k != BEYOND), -k, k), cells
+    return torch.where((u < 0) & (k != BEYOND), -k, k).where(~zeros, ZERO), cells
 
 
 def dither_dequantize(kappa: torch.Tensor, scales: torch.Tensor, step_size: int, key: int) -> torch.Tensor:
-    """(k − u) · scale (n,), float32; a scale is Δ times the weight."""
+    """(k − u) · scale (n,), float32, and 0 · scale for zeros; a scale is Δ times the weight."""
     n, device = kappa.numel(), kappa.device
     u = dither_offset(dither_bits(key, n, device))
-    return (torch.where(u < 0, -kappa, kappa) - u) * scales[torch.arange(n, device=device) // step_size]
+    k = (torch.where(u < 0, -kappa, kappa) - u).where(kappa != ZERO, 0.0)
+    return k * scales[torch.arange(n, device=device) // step_size]
 
 
 def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
@@ -168,11 +176,16 @@ def _encode_block(
 ) -> list[int]:
     pad = -v.numel() % CELL
     values, symbols = v.tolist() + [0.0] * pad, kappa.tolist() + [0] * pad
-    scales = [scale_of(magnitude) for magnitude in magnitudes]
-    deltas = [(scale - before) % N_SCALES for before, scale in pairwise([0, *scales])]
+    scales = [None if symbols[i * CELL] == ZERO else scale_of(magnitude) for i, magnitude in enumerate(magnitudes)]
+    deltas, before = [], 0
+    for scale in scales:
+        deltas.append(ZEROS if scale is None else (scale - before) % N_SCALES)
+        before = before if scale is None else scale
     plan = [_symbol(cell % N_STATES, tables.scales, delta) for cell, delta in enumerate(deltas)]
     raw: list[float] = []
     for cell, scale in enumerate(scales):
+        if scale is None:
+            continue
         part = slice(cell * CELL, (cell + 1) * CELL)
         first = int(strata[cell * CELL])
         classes = [_class_of((first + s) % N_STRATA) for s in range(N_STATES)]
@@ -245,6 +258,9 @@ def _decode_block(words: list[int], strata: list[int], tables: Laws) -> tuple[li
     scale = 0
     deltas = [pop(cell % N_STATES, tables.scales) for cell in range(n_cells)]
     for cell, delta in enumerate(deltas):
+        if delta == ZEROS:
+            kappa += [ZERO] * CELL
+            continue
         scale = (scale + delta) % N_SCALES
         width = int(tables.widths[scale])
         limit, escape, per_byte = 2 ** (width - 1) - 1, 2**width - 1, 8 // width

@@ -60,8 +60,9 @@ class TensorScale(Metric):
 class ModelScale(TensorScale):
     """m = 1, and one error for the model: error_G = error · (mean square of the model) / (mean square of group G).
 
-    So all coordinates have the same error, which takes the fewest bits for a sum of squares. The mean squares are those
-    of the last averaged gradients; until there are some, and beyond `MOST_ERROR`, groups do not differ.
+    So all coordinates have the same error, which takes the fewest bits for a sum of squares; a group with cells of
+    zeros, which have none, has more elsewhere. The mean squares are those of the last averaged gradients; until there
+    are some, and beyond `MOST_ERROR`, groups do not differ.
     """
 
     name: ClassVar[str] = "model"
