@@ -9,12 +9,12 @@ from typing import Any
 from benchmarks.decentralised_contenders import CODECS, KINDS, Contender
 from benchmarks.decentralised_training import simulate
 from benchmarks.goals import goals_of_rows
-from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import RANKS, RATE, noise, on_ranks, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, network_width
 from laconic.errors import InvalidOption, Option
+from laconic.exchange.emulated_network import bits_per_second
 from laconic.exchange.topology import TOPOLOGIES
 from laconic.options import check_counts, check_names, option
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, speedups, text, where

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from laconic.bench.error import at_equal_bytes, error_at
-from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
+from laconic.exchange.emulated_network import bits_per_second
 from laconic.report.values import Row, names_in, number_in, rows_in, text_in
 
 

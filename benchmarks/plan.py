@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.goals import goals_of_rows
-from laconic.bench.network import bits_per_second
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
+from laconic.exchange.emulated_network import bits_per_second
 from laconic.exchange.launch import inside_torchrun
 from laconic.measure.calibrate import Calibration
 from laconic.measure.environment import Environment

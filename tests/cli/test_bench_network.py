@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from laconic.bench import network
+from laconic.exchange import emulated_network as network
 
 EXCHANGE = ["bench", "exchange", "--ranks", "2", "--size", "3000", "--repeats", "1", "--codec", "nuqsgd-4,nothing"]
 DDP = ["bench", "ddp", "--ranks", "2", "--size", "3000", "--repeats", "1", "--codec", "nuqsgd-4"]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from laconic.cli import main, predict_output
+from laconic import atomic_write
+from laconic.cli import main
 from laconic.data import Table, convert, write_store
 from laconic.glm.model import Model
 
@@ -237,7 +238,7 @@ def test_a_full_disk_leaves_what_was_there(models, rows, tmp_path, capsys, monke
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(predict_output.os, "fsync", full)
+    monkeypatch.setattr(atomic_write.os, "fsync", full)
     assert main(["predict", str(tmp_path / "linear.safetensors"), str(rows), "-o", str(tmp_path / "out.csv")]) == 2
     assert "no room of" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from laconic.bench.network import available, emulated_network
+from laconic.exchange.emulated_network import available, emulated_network
 
 reason = available()
 needs_network = pytest.mark.skipif(reason is not None, reason=f"an emulated network {reason}")

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from laconic.bench.network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, launch
+from laconic.exchange.emulated_network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.kernels import require_gpu
 from laconic.options import check_names, option

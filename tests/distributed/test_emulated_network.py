@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from laconic.bench import network
-from laconic.bench.network import NetworkUnavailable, available, bits_per_second, emulated_network
+from laconic.exchange import emulated_network as network
+from laconic.exchange.emulated_network import NetworkUnavailable, available, bits_per_second, emulated_network
 
 IP, TC = shutil.which("ip"), shutil.which("tc")
 reason = available()
@@ -104,7 +104,7 @@ def test_nothing_is_left_when_building_fails(monkeypatch):
 WAIT = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
-from laconic.bench.network import emulated_network
+from laconic.exchange.emulated_network import emulated_network
 with emulated_network(2, "1gbit"):
     print("up", flush=True)
     time.sleep(60)
