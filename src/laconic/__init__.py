@@ -29,8 +29,10 @@ from laconic.training import (
     SimulatedGraph,
     SimulatedWorkers,
     compress,
+    hook,
     load_state_dict,
     log_stats,
+    set_codec,
     state_dict,
     stats,
 )
@@ -73,8 +75,10 @@ __all__ = [
     "__version__",
     "codec",
     "compress",
+    "hook",
     "load_state_dict",
     "log_stats",
+    "set_codec",
     "state_dict",
     "stats",
 ]

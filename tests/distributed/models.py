@@ -35,7 +35,7 @@ def wrap(group, codec, *, net=None, policy=None, make=None, **options):
     if make is not None:
         model.optimizer = compress_options["optimizer"] = make(model)
     if codec is not None:
-        policy = policy or laconic.Policy(min_values=100, group_values=1000)
+        policy = policy or laconic.Policy(min_values=100, group_values=1000, alone=True)
         laconic.compress(model, codec, policy=policy, **compress_options)
     return model
 

@@ -245,41 +245,62 @@ def test_statistics_after(pool, case, steps):
     assert found["nmse"] == pytest.approx(usual["nmse"], rel=0.2)
 
 
-def mistakes(group):
-    messages = []
-    model = wrap(group, "nuqsgd")
-    for call in (
-        lambda: laconic.compress(network(), "nuqsgd"),
-        lambda: laconic.compress(model, "nuqsgd"),
-        lambda: laconic.stats(network()),
-        lambda: laconic.compress(wrap(group, None), "nuq"),
-        lambda: Policy(group_values=0),
-        lambda: Policy(warmup_steps=1.5),
-        lambda: laconic.compress(wrap(group, None), "nuqsgd", error_every=-3),
-        lambda: laconic.compress(wrap(group, None), "nuqsgd", seed=0.5),
-        lambda: laconic.compress(wrap(group, None), "auto", exchange="all_gather"),
-        lambda: wrap(group, "nuqsgd", net=torch.nn.Linear(64, 64, dtype=torch.complex64)),
-        lambda: wrap(group, "nuqsgd", net=torch.nn.Sequential(torch.nn.Embedding(64, 64, sparse=True))),
-    ):
-        try:
-            call()
-        except (TypeError, ValueError) as error:
-            messages.append(str(error))
-    return messages
+def compiled(group):
+    return torch.compile(wrap(group, None))
 
 
-def test_mistakes_are_explained(pool):
-    wrapped, twice, never, unknown, policy, warmup, error_every, seed, both, imaginary, sparse = pool.run(mistakes, 1)[
-        0
-    ]
-    assert "needs a model wrapped in DistributedDataParallel, got Sequential" in wrapped
-    assert "compressed already" in twice
-    assert "not compressed; call laconic.compress" in never
-    assert "unknown scheme 'nuq'" in unknown
-    assert "policy: group_values must be a whole number, at least 1; got 0" in policy
-    assert "policy: warmup_steps must be a whole number, at least 0; got 1.5" in warmup
-    assert "error_every must be a whole number, at least 0; got -3" in error_every
-    assert "seed must be a whole number from 0 to 9223372036854775807; got 0.5" in seed
-    assert "codec='auto' chooses the exchange, too; leave exchange='all_gather' out" in both
-    assert "parameter bias is complex64, and only real numbers are exchanged" in imaginary
-    assert "the gradient of 0.weight is sparse, and only dense ones are averaged; use sparse=False" in sparse
+def replicated(group):
+    return torch.distributed._composable.replicate(network())
+
+
+def called(name):
+    """A model of a class of this name: that is what they are told by, without importing what defines them."""
+    return type(name, (torch.nn.Linear,), {})(4, 4)
+
+
+MISTAKES = {
+    "needs a model wrapped in DistributedDataParallel, got Sequential": lambda g: laconic.compress(network()),
+    "got FullyShardedDataParallel; FSDP1 has no hook": lambda g: laconic.compress(called("FullyShardedDataParallel")),
+    "got OptimizedModule; compress the model in Dist": lambda g: laconic.compress(compiled(g)),
+    "got DataParallel; DataParallel sends nothing": lambda g: laconic.compress(torch.nn.DataParallel(network())),
+    "replicate() hides its DistributedDataParallel": lambda g: laconic.compress(replicated(g)),
+    "give DDPStrategy ddp_comm_state and": lambda g: laconic.compress(called("LightningModule")),
+    "got int; call it as compress(DistributedDataParallel(model), ...)": lambda g: laconic.compress(7),
+    "compressed already; call compress() once": lambda g: laconic.compress(wrap(g, "nuqsgd"), "nuqsgd"),
+    "not compressed; call laconic.compress": lambda g: laconic.stats(network()),
+    "unknown scheme 'nuq'": lambda g: laconic.compress(wrap(g, None), "nuq"),
+    "policy: group_values must be a whole number, at least 1; got 0": lambda g: Policy(group_values=0),
+    "policy: warmup_steps must be a whole number, at least 0; got 1.5": lambda g: Policy(warmup_steps=1.5),
+    "policy: verify_every must be a whole number": lambda g: Policy(verify_every=-1),
+    "codecs must be such as {'embed*': None}; got 'nuqsgd'": lambda g: Policy(codecs="nuqsgd"),
+    "unknown scheme 'nuqs'": lambda g: Policy(codecs={"*": "nuqs"}),
+    "error_every must be a whole number, at least 0; got -3": lambda g: wrap(g, "nuqsgd", error_every=-3),
+    "seed must be a whole number from 0 to 9223372036854775807; got 0.5": lambda g: wrap(g, "nuqsgd", seed=0.5),
+    "timeout must be a timedelta or seconds, above 0; got '30'": lambda g: wrap(g, "nuqsgd", timeout="30"),
+    "above 0; got -1": lambda g: wrap(g, "nuqsgd", timeout=-1),
+    "codec='auto' chooses the exchange, too; leave exchange='all_gather' out": lambda g: wrap(
+        g, "auto", exchange="all_gather"
+    ),
+    "parameter bias is complex64, and only real numbers are exchanged": lambda g: wrap(
+        g, "nuqsgd", net=torch.nn.Linear(64, 64, dtype=torch.complex64)
+    ),
+    "the gradient of 0.weight is sparse, and only dense ones are averaged; use sparse=False": lambda g: wrap(
+        g, "nuqsgd", net=torch.nn.Sequential(torch.nn.Embedding(64, 64, sparse=True))
+    ),
+    "all_reduce sums values on the wire and cannot carry QSGDInf": lambda g: laconic.set_codec(
+        wrap(g, "fp32", exchange="all_reduce"), "qsgdinf"
+    ),
+    "unknown scheme 'auto'": lambda g: laconic.set_codec(wrap(g, "fp32"), "auto"),
+}
+
+
+def mistake(group, said):
+    try:
+        MISTAKES[said](group)
+    except (TypeError, ValueError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_mistakes_are_explained(pool, said):
+    assert said in pool.run(mistake, 1, said=said)[0]

@@ -60,7 +60,7 @@ def test_training(pool, codec):
     stats = ranks[0][2]
     assert stats["steps"] == 30
     assert stats["values"] == sum(-(-n // 2) * 2 * m for n, m in ((50, 21), (50, 51), (5, 51)))
-    assert (stats["ratio"] > 4) == (codec not in ("fp32", "bf16"))
+    assert (stats["ratio"] > 3) == (codec not in ("fp32", "bf16"))
     assert stats["nmse"] >= 0 or codec == "fp32"
 
 

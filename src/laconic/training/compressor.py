@@ -1,10 +1,14 @@
 """The averaging of one model's gradients: groups, error memory, step count, statistics."""
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 import torch
 
 from laconic.codec import Codec
+from laconic.errors import Disagreement
 from laconic.exchange import (
     Accounting,
     AllGather,
@@ -19,10 +23,10 @@ from laconic.exchange import (
     Task,
     pipeline_for,
 )
-from laconic.exchange.agreement import require_same
+from laconic.exchange.agreement import gather_json, require_same
 from laconic.kernels import Stream
 from laconic.planner import Plan
-from laconic.training.groups import PLAIN, Group, Policy
+from laconic.training.groups import PLAIN, Group, Policy, describe
 from laconic.training.metric import InMetric, Metric, SquaredError, require_same_scales
 
 
@@ -47,6 +51,11 @@ class Compressor:
     metric      what gradients are divided by before they are quantised
     reason      why this codec, in words for `laconic.stats`
     replicas    under HSDP, the ranks that have the same part of the other copies
+    exchanges   of groups that are not averaged by `exchange`, by index
+    parameters  of the model, by name, where every rank has all of them
+    off         whether everything goes in float32, since `set_codec` was given None
+    closed      whether its threads and channels were given back, after which it averages nothing
+    bits        bits per value of each compressed group's codes at the last step, by index
     """
 
     groups: list[Group]
@@ -68,6 +77,11 @@ class Compressor:
     metric: Metric = field(default_factory=lambda: SquaredError("no optimizer was given"))
     reason: str = "asked for"
     replicas: Communicator = field(default_factory=Communicator)
+    exchanges: dict[int, Exchange] = field(default_factory=dict)
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    off: bool = False
+    closed: bool = False
+    bits: dict[int, float] = field(default_factory=dict)
     _compared: int = -1
     _scheduler: Scheduler | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -92,7 +106,7 @@ class Compressor:
             return None
         if group.index not in self.memory:
             like = torch.empty(1, device=self.device).expand(group.n_values)
-            self.memory[group.index] = self.codec.new_memory(like)
+            self.memory[group.index] = self.codec_of(group).new_memory(like)
         return self.memory[group.index]
 
     @property
@@ -105,39 +119,75 @@ class Compressor:
         """How many ranks average."""
         return self.replicas.size * self.comm.size
 
+    @property
+    def passes_through(self) -> bool:
+        """Whether gradients are left as they are, since there is nobody to send them to."""
+        return self.world_size == 1 and not self.policy.alone
+
     def agree(self) -> None:
         """At the first step, and at the first after a state was loaded, compare configurations across ranks.
 
-        Then, and at steps 1, 2, 4, 8, …, compare the metric as well: it comes from each rank's own optimizer.
+        Then, and at steps 1, 2, 4, 8, …, compare the metric as well: it comes from each rank's own optimizer. Every
+        `policy.verify_every` steps, compare the parameters.
         """
+        self.require_open()
         due = not self.agreed or self.step & (self.step - 1) == 0
         if not self.agreed:
-            facts = {**self.config, "metric": self.metric.name, "seed": self.seed, "step": self.step}
+            facts = {**self.config, "off": self.off, "metric": self.metric.name, "seed": self.seed, "step": self.step}
             require_same(self.comm, facts, device=self.device, replicas=self.replicas)
             self.agreed = True
-        if due and self._compared != self.step and not isinstance(self.metric, SquaredError):
+        if self._compared == self.step:
+            return
+        self._compared = self.step
+        if due and not isinstance(self.metric, SquaredError):
             compressed = [group for group in self.groups if group.compressed]
             require_same_scales(self.comm, self.metric.facts(compressed), self.device)
-            self._compared = self.step
+        if self.policy.verify_every and self.step % self.policy.verify_every == 0:
+            require_same_parameters(self.comm, self.parameters, self.step, self.device)
 
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
         """How this group's values are averaged at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
         buffers = self._buffers.setdefault(group.index, KeptBuffers())
-        scale = self.metric.scale(group) if group.compressed and self.step >= self.policy.warmup_steps else None
+        plain = self.off or self.passes_through or self.step < self.policy.warmup_steps
+        scale = self.metric.scale(group) if group.compressed and not plain else None
         if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
         measure = self.error_every > 0 and self.step % self.error_every == 0
-        codec = self.metric.codec(self.codec, group)
-        exchange = InMetric(self.exchange, scale) if scale.parts else self.exchange
+        codec = self.metric.codec(self.codec_of(group), group)
+        exchange = self.exchanges.get(group.index, self.exchange)
+        exchange = InMetric(exchange, scale) if scale.parts else exchange
         return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers)
+
+    def codec_of(self, group: Group) -> Codec:
+        """The codec of a compressed group."""
+        return self.policy.codec_of(group, self.codec)
 
     @property
     def _plain_exchange(self) -> Exchange:
         """The exchange of float32 groups: one round of messages for small ones on the CPU, otherwise all-reduce."""
-        if isinstance(self.exchange, Nothing):
-            return self.exchange
+        if isinstance(self.exchange, Nothing) or self.world_size == 1:
+            return Nothing()
         return BySize(AllGather(), AllReduce()) if self.device.type == "cpu" else AllReduce()
+
+    def prepare(self) -> float:
+        """Compile the kernels that this model needs, so that no step waits for them; returns the seconds it took.
+
+        Each codec and exchange averages as many values as the smallest of its groups has, on this rank alone.
+        """
+        start = time.perf_counter()
+        needed: dict[tuple[Exchange, Codec], int] = {}
+        for group in sorted(self.groups, key=lambda group: -group.n_values):
+            codec = self.codec_of(group) if group.compressed else PLAIN
+            exchange = self.exchanges.get(group.index, self.exchange) if group.compressed else self._plain_exchange
+            members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
+            needed |= {(member, codec): group.n_values for member in members}
+        for (exchange, codec), n in ({} if self.passes_through else needed).items():
+            dense = torch.linspace(-1.0, 1.0, n, device=self.device)
+            for v in (dense, dense.trunc()):  # Elias codes values that are mostly zero by other kernels
+                exchange.average(v, codec, memory=codec.new_memory(v), comm=Communicator(), measure_error=True)
+        self.metric.prepare(self.device)
+        return time.perf_counter() - start
 
     def start(self, group: Group, v: torch.Tensor) -> Handle:
         """Begin to average a group's values; groups must be started in the same order on every rank."""
@@ -152,9 +202,57 @@ class Compressor:
         self.n_counted += 1
         self.step += 1
 
+    def use(self, codec: Codec, exchange: Exchange, exchanges: dict[int, Exchange], metric: Metric) -> None:
+        """Take another codec from the next step on; ranks compare it then. Memory is lost that it has no use for."""
+        self.codec, self.exchange, self.exchanges = codec, exchange, exchanges
+        if type(metric) is not type(self.metric):
+            self.metric = metric
+        self.config |= {**describe(codec, self.policy, self.groups), "exchange": repr(exchange)}
+        self.agreed, self.off = False, False
+        self._buffers.clear()
+        kept = {group.index for group in self.groups if self.codec_of(group).new_memory(torch.empty(1)).numel()}
+        self.memory = {index: memory for index, memory in self.memory.items() if index in kept and memory.numel()}
+
+    def require_open(self) -> None:
+        """Raise `RuntimeError` after `close`."""
+        if self.closed:
+            raise RuntimeError("this compressor is closed; call laconic.compress on its model again")
+
     def close(self) -> None:
-        """End the threads and give back the channels."""
+        """End the threads and give back the channels; to train the model further, call `laconic.compress` again."""
+        if self.closed:
+            return
+        self.closed = True
         if self._scheduler is not None:
             self._scheduler.close()
             self._scheduler = None
         self.comm.close()
+        self.comm = replace(self.comm, channels=())  # whose process groups last as long as somebody holds them
+
+
+def require_same_parameters(
+    comm: Communicator, parameters: Mapping[str, torch.Tensor], step: int, device: torch.device
+) -> None:
+    """Raise `Disagreement` on every rank, naming rank and parameter, unless all ranks have the same parameters.
+
+    What is compared is a checksum of each parameter's bits: of 64 sums of words, so that a GPU reads them once.
+    """
+    sums = torch.stack([_sums(p.detach()) for p in parameters.values()]).cpu().numpy()
+    everyone = gather_json(comm, [crc32(row.tobytes()) for row in sums], device)
+    for name, found in zip(parameters, zip(*everyone, strict=True), strict=True):
+        usual = max(found, key=found.count)
+        odd = next((rank for rank, checksum in enumerate(found) if checksum != usual), None)
+        if odd is not None:
+            raise Disagreement(
+                f"parameter {name} of rank {odd} differs from that of rank {found.index(usual)} at step {step}: the "
+                "ranks no longer train one model. Go on from a checkpoint, the same on every rank"
+            )
+
+
+def _sums(p: torch.Tensor) -> torch.Tensor:
+    """64 sums (64,) int64 over the words of a tensor, each over every 64th word."""
+    words = p.contiguous().view(-1).view(torch.uint8 if p.element_size() < 4 else torch.int32)
+    whole = words.numel() // 64 * 64
+    sums = words[:whole].view(-1, 64).sum(0, dtype=torch.int64)
+    sums[: words.numel() - whole] += words[whole:]
+    return sums

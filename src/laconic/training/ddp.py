@@ -1,11 +1,16 @@
-"""`laconic.compress`: compressed gradients under DistributedDataParallel, and their statistics."""
+"""`laconic.compress`: compressed gradients under DistributedDataParallel; their hook, another codec, their end."""
 
-import math
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.codec import Codec, codec_for
@@ -13,16 +18,61 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
 from laconic.options import MAX_SEED, check_int
-from laconic.quantizers import Quantizer
+from laconic.quantizers import ErrorFeedback, Quantizer, Sign
 from laconic.training.automatic import choose, default_codec, log
 from laconic.training.compressor import Compressor
 from laconic.training.fsdp import compress_sharded
-from laconic.training.fsdp_units import is_sharded
 from laconic.training.groups import Group, Policy, describe, make_groups
-from laconic.training.hook import HookState, average_gradients
-from laconic.training.metric import SquaredError, metric_for, metric_kind, unwrapped
+from laconic.training.hook import HookState, average_gradients, raise_again
+from laconic.training.metric import Metric, SquaredError, metric_for, metric_kind, unwrapped
+from laconic.training.wrappers import averaged, check_model
 
-_compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `compress` was asked for besides the codec, checked; its docstring explains each."""
+
+    optimizer: torch.optim.Optimizer | None = None
+    metric: str = "auto"
+    exchange: str | Exchange = "auto"
+    policy: Policy | None = None
+    seed: int = 0
+    error_every: int = 100
+    timeout: timedelta | float | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "seed": check_int("seed", self.seed, 0, MAX_SEED),
+            "error_every": check_int("error_every", self.error_every, 0),
+            "optimizer": unwrapped(self.optimizer),
+            "policy": self.policy or Policy(),
+            "timeout": _as_timedelta(self.timeout),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def parts(
+        self, codec: Codec, groups: list[Group], parameters: Mapping[str, torch.Tensor], size: int
+    ) -> tuple[Exchange, dict[int, Exchange], Metric]:
+        """The exchange for this codec, those of groups with codecs of their own, and the metric."""
+        compressed = [group for group in groups if group.compressed]
+        largest = max((group.n_values for group in compressed), default=1)
+        codecs = {group.index: self.policy.codec_of(group, codec) for group in compressed if self.policy}
+        own = {i: exchange_by_name(self.exchange, one, size, largest) for i, one in codecs.items() if one is not codec}
+        metric = metric_for(self.metric, self.optimizer, parameters, codec)
+        return exchange_by_name(self.exchange, codec, size, largest), own, metric
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is known of a compressed model; `state` and `settings` only under DistributedDataParallel."""
+
+    compressor: Compressor
+    state: HookState | None = None
+    settings: Settings | None = None
+
+
+_records: "WeakKeyDictionary[torch.nn.Module, _Record]" = WeakKeyDictionary()
 
 
 def compress(
@@ -36,7 +86,7 @@ def compress(
     policy: Policy | None = None,
     seed: int = 0,
     error_every: int = 100,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
 ) -> Compressor:
     """Send this model's gradients compressed from now on. Call it on every rank, once, before the first step.
 
@@ -58,125 +108,186 @@ def compress(
     policy       what stays in float32 (by default 1-D and small tensors), warm-up steps, group size
     seed         of the random streams; the same on every rank
     error_every  measure the quantisation error every so many steps, for `laconic.stats`; 0 never
-    timeout      of the process groups made for the exchange; by default that of the model's own. None are made for a
-                 sharded model
+    timeout      of the process groups made for the exchange, as a timedelta or in seconds; by default that of the
+                 model's own. None are made for a sharded model
 
     Ranks that disagree on any of this, or on the model's parameters, find out at the first step: `Disagreement` is
     raised on every rank and names rank and field.
 
-    Returns the `Compressor`, which holds the threads and connections of the exchange. They last as long as the process;
-    a script that trains one model after another calls `close()` on it, on every rank, when it is done with a model.
+    Returns the `Compressor`, which holds the threads and connections of the exchange. They end with the model, or when
+    `close()` is called on it, on every rank; then the model may be compressed again.
     """
-    _check_model(model)
-    seed, error_every = check_int("seed", seed, 0, MAX_SEED), check_int("error_every", error_every, 0)
-    policy = policy or Policy()
-    parameters = _averaged(model) if isinstance(model, DistributedDataParallel) else list(model.named_parameters())
-    optimizer, device = unwrapped(optimizer), parameters[0][1].device
-    kind, _ = metric_kind(metric, optimizer)
-    chosen, reason = default_codec(kind, device) if codec is None else (codec, "asked for")
+    check_model(model)
+    earlier = _records.get(model)
+    if earlier is not None and not earlier.compressor.closed:
+        raise ValueError("this model is compressed already; call compress() once, and set_codec() for another codec")
+    settings = Settings(optimizer, metric, exchange, policy, seed, error_every, timeout)
+    if not isinstance(model, DistributedDataParallel):
+        return _begin_sharded(model, codec, replica_codec, settings)
+    _leave_out(replica_codec=replica_codec)
+    if earlier is not None and earlier.state is not None:  # DDP takes a hook once
+        return _begin(model, codec, settings, model.process_group, earlier.state)
+    state, average = hook(model, codec, **{name: getattr(settings, name) for name in Settings.__slots__})
+    model.register_comm_hook(state, average)
+    return compressor_of(model)
+
+
+def hook(
+    model: torch.nn.Module,
+    codec: Codec | Quantizer | str | None = None,
+    *,
+    process_group: dist.ProcessGroup | None = None,
+    **options: Any,
+) -> tuple[HookState, Callable[..., torch.futures.Future[torch.Tensor]]]:
+    """State and hook for `DistributedDataParallel.register_comm_hook`, for those who register hooks themselves.
+
+    model          a model in DistributedDataParallel; or the module that will be, even before there is a process group:
+                   connections are then made, and kernels compiled, in the first backward pass
+    process_group  that the module will be averaged over; by default all ranks
+    options        those of `compress` for DistributedDataParallel
+
+    `laconic.stats`, `laconic.state_dict` and `laconic.set_codec` take the model that was given here.
+    """
+    state, settings = HookState(), Settings(**options)
     if isinstance(model, DistributedDataParallel):
-        _leave_out(replica_codec=replica_codec)
-        compressor = _compress_ddp(model, parameters, chosen, exchange, policy, seed, error_every, timeout)
-        compressor.metric = metric_for(metric, optimizer, dict(parameters), compressor.codec)
+        _begin(model, codec, settings, model.process_group, state)
+        model.register_forward_pre_hook(partial(raise_again, state))
     else:
-        needless = kind == "none" or (kind == "model" and metric == "auto")
-        _leave_out(timeout=timeout, optimizer=None if needless else optimizer or metric)
-        compressor = compress_sharded(model, chosen, replica_codec, exchange, policy, seed, error_every)
-        compressor.metric = SquaredError("ranks share no second moments of a sharded model")
-    compressor.reason = reason if compressor.plan is None else compressor.plan.verdict()
-    if codec is None and compressor.comm.rank == 0:
-        log.info("no codec was given: %r; %s", chosen, reason)
-    _compressors[model] = compressor
-    return compressor
+        state.make = partial(_begin, model, codec, settings, process_group, state)
+    return state, average_gradients
 
 
-def _compress_ddp(
-    model: DistributedDataParallel,
-    parameters: list[tuple[str, torch.nn.Parameter]],
-    codec: Codec | Quantizer | str,
-    exchange: str | Exchange,
-    policy: Policy,
-    seed: int,
-    error_every: int,
-    timeout: timedelta | None,
-) -> Compressor:
-    groups, device = make_groups(parameters, policy), parameters[0][1].device
-    asked = _asked_for(codec, exchange, groups, torch.distributed.get_world_size(model.process_group))
-    comm = Communicator.open(model.process_group, device, timeout=timeout)
-    chosen, chosen_exchange, plan = choose(comm, groups, device) if asked is None else (*asked, None)
-    config = {**describe(chosen, policy, groups), "exchange": repr(chosen_exchange)}
-    compressor = Compressor(groups, chosen, chosen_exchange, policy, comm, device, config, seed, error_every, plan=plan)
-    names = {id(p): name for name, p in parameters}
-    model.register_comm_hook(HookState(compressor, names), average_gradients)
-    return compressor
+def set_codec(model: torch.nn.Module, codec: Codec | Quantizer | str | None) -> None:
+    """Use another codec from the next step on, or none: float32. Call it on every rank, between the same two steps.
+
+    Ranks that differ raise `Disagreement` at the next step. If the new codec keeps no error memory, what the old one
+    had not sent yet is lost. With None, memory stays as it is, for a codec that is set later.
+    """
+    record = _record_of(model)
+    compressor, settings = record.compressor, record.settings
+    compressor.require_open()
+    if settings is None:
+        raise TypeError("set_codec() is for DistributedDataParallel; a sharded model keeps the codec it has")
+    if codec is None:
+        compressor.off, compressor.agreed = True, False
+        return
+    chosen = codec_for(codec)
+    compressor.use(chosen, *settings.parts(chosen, compressor.groups, compressor.parameters, compressor.comm.size))
+    compressor.reason = "given to set_codec"
+    _prepare(compressor)
 
 
 def compressor_of(model: torch.nn.Module) -> Compressor:
     """The state behind a compressed model."""
+    return _record_of(model).compressor
+
+
+def _record_of(model: torch.nn.Module) -> _Record:
     try:
-        return _compressors[model]
+        return _records[model]
     except KeyError:
         raise ValueError("this model is not compressed; call laconic.compress(model, codec) first") from None
 
 
-def stats(model: torch.nn.Module) -> dict[str, Any]:
-    """Statistics of compression so far, on this rank.
-
-    steps, values, bytes_sent, bytes_received (per step), ratio, bits (per value of this rank's codes, without what went
-    in float32), encode_ms, wire_ms, decode_ms (per step), nmse (mean normalised error of this rank's own messages,
-    after division by the metric: what was measured, or what the quantizer was told to make). After a state was loaded
-    `steps` goes on from there; all other numbers are of the steps since `compress`.
-
-    codec and metric, in words, each with the reason it was chosen for.
-
-    ratio = 4 values / bytes_sent compares with one copy of the gradient in float32, not with the traffic of an
-    all-reduce, of which a rank of P sends 2 (P − 1) / P copies.
-    """
-    compressor = compressor_of(model)
-    totals, steps, quantizer = compressor.totals, max(1, compressor.n_counted), compressor.codec.quantizer
-    return {
-        "steps": compressor.step,
-        "values": totals.n_values / steps,
-        "bytes_sent": totals.bytes_sent / steps,
-        "bytes_received": totals.bytes_received / steps,
-        "ratio": totals.ratio,
-        "bits": totals.bits,
-        "encode_ms": 1e3 * totals.encode_seconds / steps,
-        "wire_ms": 1e3 * totals.wire_seconds / steps,
-        "decode_ms": 1e3 * totals.decode_seconds / steps,
-        "nmse": totals.nmse if totals.nmse == totals.nmse else getattr(quantizer, "error", None) or math.nan,
-        "codec": f"{quantizer!r}: {compressor.reason}",
-        "metric": f"{compressor.metric.name}: {compressor.metric.reason}",
-    }
-
-
-class ScalarWriter(Protocol):
-    """What `torch.utils.tensorboard.SummaryWriter` offers."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
-        """Write one number."""
+def _begin(
+    model: torch.nn.Module,
+    codec: Codec | Quantizer | str | None,
+    settings: Settings,
+    process_group: dist.ProcessGroup | None,
+    state: HookState,
+) -> Compressor:
+    """Make the compressor of a model, and have `state` use it."""
+    parameters, policy = averaged(model), settings.policy or Policy()
+    groups, device = make_groups(parameters.items(), policy), next(iter(parameters.values())).device
+    chosen, reason = _chosen(codec, settings, device)
+    size = dist.get_world_size(process_group) if dist.is_initialized() else 1
+    plan, parts = None, None if chosen is None else settings.parts(chosen, groups, parameters, size)
+    comm = Communicator.open(process_group, device, timeout=_as_timedelta(settings.timeout))
+    if chosen is None or parts is None:
+        chosen, exchange, plan = choose(comm, groups, device)
+        parts, reason = replace(settings, exchange=exchange).parts(chosen, groups, parameters, size), plan.verdict()
+    exchange, own, metric = parts
+    config = {**describe(chosen, policy, groups), "exchange": repr(exchange)}
+    seed, error_every = settings.seed, settings.error_every
+    compressor = Compressor(groups, chosen, exchange, policy, comm, device, config, seed, error_every, plan=plan)
+    compressor.exchanges, compressor.metric, compressor.parameters = own, metric, parameters
+    compressor.reason = reason
+    state.use(compressor, {id(p): name for name, p in parameters.items()})
+    _records[model] = _Record(compressor, state, settings)
+    weakref.finalize(model, _close_later, compressor).atexit = False
+    _prepare(compressor)
+    return compressor
 
 
-def log_stats(model: torch.nn.Module, writer: ScalarWriter, prefix: str = "laconic") -> None:
-    """Write the numbers of `laconic.stats(model)` at the current step to TensorBoard, or anything with `add_scalar`.
+def _chosen(
+    codec: Codec | Quantizer | str | None, settings: Settings, device: torch.device
+) -> tuple[Codec | None, str]:
+    """The codec that was asked for, or the default, and why; None where it is to be chosen by measuring."""
+    if isinstance(codec, str) and codec == "auto":
+        if settings.exchange != "auto":
+            raise ValueError(
+                f"codec='auto' chooses the exchange, too; leave exchange={settings.exchange!r} out, or name a codec"
+            )
+        return None, ""
+    if codec is not None:
+        return codec_for(codec), "asked for"
+    chosen, reason = default_codec(metric_kind(settings.metric, settings.optimizer)[0], device)
+    return codec_for(chosen), reason
 
-    Numbers that are NaN, since they were not measured, are left out.
-    """
-    step = compressor_of(model).step
-    for name, value in stats(model).items():
-        if not isinstance(value, str) and value == value:
-            writer.add_scalar(f"{prefix}/{name}", value, step)
+
+def _begin_sharded(
+    model: torch.nn.Module,
+    codec: Codec | Quantizer | str | None,
+    replica_codec: Codec | Quantizer | str | None,
+    settings: Settings,
+) -> Compressor:
+    """Make the compressor of a model of `fully_shard`."""
+    kind, _ = metric_kind(settings.metric, settings.optimizer)
+    needless = kind == "none" or (kind == "model" and settings.metric == "auto")
+    _leave_out(timeout=settings.timeout, optimizer=None if needless else settings.optimizer or settings.metric)
+    policy = settings.policy or Policy()
+    policy.require_no("codecs", "verify_every", whose="models of fully_shard")
+    chosen, reason = default_codec(kind, next(model.parameters()).device) if codec is None else (codec, "asked for")
+    compressor = compress_sharded(
+        model, chosen, replica_codec, settings.exchange, policy, settings.seed, settings.error_every
+    )
+    compressor.metric = SquaredError("ranks share no second moments of a sharded model")
+    compressor.reason = reason
+    _records[model] = _Record(compressor)
+    _prepare(compressor)
+    return compressor
 
 
-def _check_model(model: object) -> None:
-    sharded = isinstance(model, torch.nn.Module) and any(is_sharded(module) for module in model.modules())
-    if not isinstance(model, DistributedDataParallel) and not sharded:
-        raise TypeError(
-            f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
-            "call it as compress(DistributedDataParallel(model), ...), or after fully_shard(model)"
+def _prepare(compressor: Compressor) -> None:
+    """Compile kernels, and log on one rank what a user may not expect."""
+    seconds = compressor.prepare()
+    if compressor.rank != 0:
+        return
+    log.info("kernels are ready, compiled or loaded in %.1f s", seconds)
+    quantizer = compressor.codec.quantizer
+    if compressor.passes_through:
+        log.info("one rank trains alone: its gradients are left as they are; Policy(alone=True) quantises them")
+    elif compressor.reason not in ("asked for", "given to set_codec") and compressor.plan is None:
+        log.info("no codec was given: %r; %s", quantizer, compressor.reason)
+    if isinstance(quantizer, ErrorFeedback) and isinstance(quantizer.core, Sign):
+        log.warning(
+            "%r sends a sign per value, late by what its memory holds: a learning rate that suits float32 may be far "
+            "too large for it; try smaller ones, or QSGDInf or Dithered, which take the same as float32",
+            quantizer,
         )
-    if model in _compressors:
-        raise ValueError("this model is compressed already; call compress() once")
+
+
+def _close_later(compressor: Compressor) -> None:
+    """Close the compressor of a model that is gone, on a thread: garbage is collected in the middle of anything."""
+    threading.Thread(target=compressor.close, name="laconic-closing", daemon=True).start()
+
+
+def _as_timedelta(timeout: object) -> timedelta | None:
+    if timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta()):
+        return timeout
+    if isinstance(timeout, int | float) and timeout > 0:
+        return timedelta(seconds=timeout)
+    raise InvalidOption(Option("timeout"), f" must be a timedelta or seconds, above 0; got {timeout!r}")
 
 
 _REASONS = {
@@ -190,38 +301,3 @@ def _leave_out(**options: object) -> None:
     for name, value in options.items():
         if value is not None:
             raise InvalidOption(Option(name), _REASONS[name])
-
-
-def _averaged(model: DistributedDataParallel) -> list[tuple[str, torch.nn.Parameter]]:
-    """The parameters that DDP averages: those that required a gradient when it was made, and were not to be ignored.
-
-    Only DDP's buckets know them (a parameter may have been frozen since), and they are not public: this asks the
-    private `reducer._get_zeros_like_grad_buckets`.
-    """
-    _check_dense(model)
-    buckets = model.reducer._get_zeros_like_grad_buckets()
-    found = {id(p) for bucket in buckets for p in bucket.parameters()}
-    return [(name, p) for name, p in model.module.named_parameters() if id(p) in found]
-
-
-def _check_dense(model: DistributedDataParallel) -> None:
-    for name, module in model.module.named_modules():
-        is_sparse = isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
-        weight = f"{name}.weight"
-        if is_sparse and module.weight.requires_grad and weight not in model.parameters_to_ignore:
-            raise ValueError(f"the gradient of {weight} is sparse, and only dense ones are averaged; use sparse=False")
-
-
-def _asked_for(
-    codec: Codec | Quantizer | str, exchange: str | Exchange, groups: list[Group], size: int
-) -> tuple[Codec, Exchange] | None:
-    """Codec and exchange, checked, where they are not ours to choose by measuring (codec="auto")."""
-    if isinstance(codec, str) and codec == "auto":
-        if exchange != "auto":
-            raise ValueError(
-                f"codec='auto' chooses the exchange, too; leave exchange={exchange!r} out, or name a codec"
-            )
-        return None
-    chosen = codec_for(codec)
-    largest = max((group.n_values for group in groups if group.compressed), default=1)
-    return chosen, exchange_by_name(exchange, chosen, size, largest)

@@ -5,16 +5,18 @@ what is quantised with what, and with which random numbers, is the same in every
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Any
 
 import torch
 
 from laconic._version import __version__
-from laconic.codec import Codec
+from laconic.codec import Codec, codec_for
+from laconic.errors import InvalidOption, Option
 from laconic.options import check_int
-from laconic.quantizers import Identity
+from laconic.quantizers import Identity, Quantizer
 
 PLAIN = Codec(Identity("fp32"))
 """The codec of what is not compressed."""
@@ -28,16 +30,31 @@ class Policy:
     min_values    fewest values: a small tensor saves nothing
     warmup_steps  steps in float32 before compression begins
     group_values  values that are exchanged together; smaller groups overlap better, larger ones have fewer messages
+    codecs        a codec, or None for float32, by patterns of parameters' names, where the first that matches counts,
+                  whatever the parameter's size; what matches none goes by the other rules, with the model's codec
+    alone         whether to quantise even where one rank trains alone; otherwise its gradients are left as they are
+    verify_every  compare the parameters across ranks every so many steps; 0 never
+
+    >>> Policy(codecs={"embed*": None, "*.weight": "qsgdinf"}).rule("embed.weight", torch.zeros(64, 64))
+    False
     """
 
     min_dims: int = 2
     min_values: int = 1024
     warmup_steps: int = 0
     group_values: int = 2**20
+    codecs: Mapping[str, Codec | Quantizer | str | None] = field(default_factory=dict, hash=False)
+    alone: bool = False
+    verify_every: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("min_dims", 0), ("min_values", 0), ("warmup_steps", 0), ("group_values", 1)):
+        for name in ("min_dims", "min_values", "warmup_steps", "group_values", "verify_every"):
+            least = 1 if name == "group_values" else 0
             object.__setattr__(self, name, check_int(name, getattr(self, name), least, owner="policy"))
+        if not isinstance(self.codecs, Mapping):
+            raise InvalidOption(Option("codecs"), f" must be such as {{'embed*': None}}; got {self.codecs!r}")
+        made = {pattern: None if codec is None else codec_for(codec) for pattern, codec in self.codecs.items()}
+        object.__setattr__(self, "codecs", made)
 
     def compresses(self, parameter: torch.Tensor) -> bool:
         """Whether this parameter's gradient is compressed.
@@ -46,6 +63,22 @@ class Policy:
         (True, False)
         """
         return parameter.dim() >= self.min_dims and parameter.numel() >= self.min_values
+
+    def rule(self, name: str, parameter: torch.Tensor) -> Codec | bool:
+        """The parameter's own codec; True for that of the model, False for float32."""
+        own: Any = next((codec for pattern, codec in self.codecs.items() if fnmatchcase(name, pattern)), ...)
+        return self.compresses(parameter) if own is ... else own or False
+
+    def codec_of(self, group: "Group", default: Codec) -> Codec:
+        """The codec of a compressed group: its parameters' own, or that of the model."""
+        own = self.rule(group.names[0], torch.empty(group.shapes[0], device="meta"))
+        return own if isinstance(own, Codec) else default
+
+    def require_no(self, *names: str, whose: str) -> None:
+        """Raise `InvalidOption` if one of these fields is set, which only models of DistributedDataParallel have."""
+        for name in names:
+            if getattr(self, name):
+                raise InvalidOption(Option("policy"), f": {name} is not for {whose}; leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +152,17 @@ def make_groups(
     backwards = list(parameters)[::-1]
     for name, p in backwards:
         _check_real(name, p)
-    groups: list[Group] = []
-    for compressed in (True, False):
-        chosen = [(name, p) for name, p in backwards if policy.compresses(p) == compressed]
-        for run in _runs(chosen, policy.group_values if group_values is None else group_values):
-            names, shapes = tuple(name for name, _ in run), tuple(p.shape for _, p in run)
-            groups.append(Group(len(groups), compressed, names, shapes))
-    return groups
+    places = {name: place for place, (name, _) in enumerate(backwards)}
+    limit = policy.group_values if group_values is None else group_values
+    alike: dict[Codec | bool, list[tuple[str, torch.Tensor]]] = {}
+    for name, p in backwards:
+        alike.setdefault(policy.rule(name, p), []).append((name, p))
+    runs = [(rule is not False, run) for rule, members in alike.items() for run in _runs(members, limit)]
+    runs.sort(key=lambda one: (not one[0], places[one[1][-1][0]]))  # in the order in which they are complete
+    return [
+        Group(index, compressed, tuple(name for name, _ in run), tuple(p.shape for _, p in run))
+        for index, (compressed, run) in enumerate(runs)
+    ]
 
 
 def describe(codec: Codec, policy: Policy, groups: Iterable[Group]) -> dict[str, Any]:
@@ -138,7 +175,8 @@ def describe(codec: Codec, policy: Policy, groups: Iterable[Group]) -> dict[str,
     ['compressed', 'weight']
     """
     found: dict[str, Any] = {"laconic": __version__, "quantizer": repr(codec.quantizer), "coder": repr(codec.coder)}
-    found |= {f"policy.{name}": value for name, value in asdict(policy).items()}
+    found |= {f"policy.{one.name}": getattr(policy, one.name) for one in fields(policy)}
+    found["policy.codecs"] = repr(policy.codecs)
     for group in groups:
         found |= {f"shape of {name}": list(shape) for name, shape in zip(group.names, group.shapes, strict=True)}
         found[f"what group {group.index} holds"] = ["compressed" if group.compressed else "float32", *group.names]

@@ -95,7 +95,8 @@ class SimulatedWorkers:
         if scale is None:
             codec, payload = PLAIN, PLAIN.encode(v, stream)
         else:
-            codec, memory = self.metric.codec(self.codec, group), self._memory_of(worker, group, v)
+            own, memory = self.policy.codec_of(group, self.codec), self._memory_of(worker, group, v)
+            codec = self.metric.codec(own, group)
             scale.divide(v)
             scale.divide(memory)
             payload = codec.encode(v, stream, memory)
@@ -108,7 +109,7 @@ class SimulatedWorkers:
     def _memory_of(self, worker: int, group: Group, v: torch.Tensor) -> torch.Tensor:
         """One worker's error memory of a group, made at first need."""
         if (worker, group.index) not in self.memory:
-            self.memory[worker, group.index] = self.codec.new_memory(v)
+            self.memory[worker, group.index] = self.policy.codec_of(group, self.codec).new_memory(v)
         return self.memory[worker, group.index]
 
     def _gradient(self, name: str) -> torch.Tensor:

@@ -39,6 +39,9 @@ class TensorScale(Metric):
         spans = pairwise(group.cuts)
         return Scale(tuple(Part(i, j, None, 1.0, least) for (i, j), least in zip(spans, floors, strict=True)))
 
+    def prepare(self, device: torch.device) -> None:
+        mean(torch.ones(1, device=device), squared=True)
+
     def observe(self, group: Group, average: torch.Tensor) -> None:
         """Keep the mean square of each parameter; that of the step before where this one is not finite."""
         for name, (i, j) in zip(group.names, pairwise(group.cuts), strict=True):

@@ -121,6 +121,9 @@ class Metric(ABC):
         """The codec for this group at this step."""
         return codec
 
+    def prepare(self, device: torch.device) -> None:  # noqa: B027
+        """Compile the kernels that scales on this device need."""
+
     def observe(self, group: Group, average: torch.Tensor) -> None:  # noqa: B027 (most learn nothing from it)
         """Learn from an average (n,) that all ranks have."""
 

@@ -80,6 +80,10 @@ class SecondMoment(Metric):
             parts.append(Part(i, j, squares, factor, least))
         return Scale(tuple(parts))
 
+    def prepare(self, device: torch.device) -> None:
+        ones = torch.ones(1, device=device)
+        Scale((Part(0, 1, ones, 1.0, float(mean(ones))),)).divide(ones.clone())
+
     def facts(self, groups: Sequence[Group]) -> dict[str, float]:
         found: dict[str, float] = {}
         for group in groups:

@@ -1,0 +1,309 @@
+"""From `compress` to the end of a model: copies, one rank alone, other codecs, closing, and errors that stay."""
+
+import copy
+import gc
+import io
+import logging
+import logging.handlers
+import os
+import sys
+import threading
+import warnings
+
+import pytest
+import torch
+from models import adamw, batch, network, sgd, train, weights, wrap
+from torch.nn.parallel import DistributedDataParallel
+
+import laconic
+from forking import forked
+from laconic import NUQSGD, ErrorFeedback, Policy, Sign
+
+SMALL = Policy(min_values=100, group_values=1000)
+
+
+def deep(model):
+    return copy.deepcopy(model)
+
+
+def pickled(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def averaged(model):
+    return torch.optim.swa_utils.AveragedModel(model).module
+
+
+def copied(group, how):
+    """A copy of a compressed model trains, uncompressed or compressed anew; the first one is as it was."""
+    rank = torch.distributed.get_rank(group)
+    model = wrap(None, "nuqsgd")
+    train(model, sgd(model), range(2), rank)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        other = how(model)
+    assert ["a copy of a compressed model is not compressed" in str(one.message) for one in said] == [True]
+    with pytest.raises(ValueError, match="not compressed"):
+        laconic.stats(other)
+    train(other, sgd(other), range(2), rank)
+    laconic.compress(other, "nuqsgd", policy=SMALL) if how is deep else None
+    train(model, sgd(model), range(2), rank)
+    return weights(model), laconic.stats(model)["steps"]
+
+
+@pytest.mark.parametrize("how", [deep, pickled, averaged])
+def test_a_copy_is_not_compressed(pool, how):
+    first, *others = pool.run(copied, 4, how=how)
+    assert first[1] == 4
+    assert all(torch.equal(first[0], other[0]) for other in others)
+
+
+def alone(group, policy):
+    """What one rank's gradient differs by from plain DDP's, and what is said of it."""
+    handler = logging.handlers.BufferingHandler(100)
+    logger = logging.getLogger("laconic")
+    logger.addHandler(handler), logger.setLevel(logging.INFO)
+    gradients = []
+    for codec in (None, "nuqsgd"):
+        model = wrap(group, codec, policy=policy)
+        torch.nn.functional.cross_entropy(model(batch(0, 0)[0]), batch(0, 0)[1]).backward()
+        gradients.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
+    logger.removeHandler(handler)
+    said = [record.getMessage() for record in handler.buffer if "alone" in record.getMessage()]
+    return torch.equal(*gradients), said, laconic.stats(model)
+
+
+def test_one_rank_is_left_as_it_is(pool):
+    same, said, stats = pool.run(alone, 1, policy=SMALL)[0]
+    assert same
+    assert said == ["one rank trains alone: its gradients are left as they are; Policy(alone=True) quantises them"]
+    assert stats["codec"].endswith("not used by one rank alone")
+    assert stats["ratio"] != stats["ratio"]  # nothing was sent
+    same, said, stats = pool.run(alone, 1, policy=Policy(min_values=100, alone=True))[0]
+    assert not same
+    assert not said
+
+
+def changing(group, codecs):
+    """Two steps with each codec after another; bits of each, and the weights at the end."""
+    rank = torch.distributed.get_rank(group)
+    model, bits = wrap(group, codecs[0]), []
+    optimizer = sgd(model)
+    for codec in codecs:
+        laconic.set_codec(model, codec)
+        train(model, optimizer, range(2), rank)
+        bits.append(laconic.stats(model)["bits_by_parameter"]["2.weight"])
+    return weights(model), bits, laconic.stats(model)["codec"]
+
+
+def test_the_codec_may_change_between_steps(pool):
+    codecs = ["bf16", None, NUQSGD(bits=4, bucket_size=256), ErrorFeedback(Sign(bucket_size=256)), "fp32"]
+    first, *others = pool.run(changing, 3, codecs=codecs)
+    assert all(torch.equal(first[0], other[0]) for other in others)
+    bf16, off, nuqsgd, sign, fp32 = first[1]
+    assert 16 < bf16 < 17
+    assert off == fp32 == 32
+    assert 4 < nuqsgd < 6
+    assert 1 < sign < 3
+    assert first[2] == "Identity(dtype='fp32'): given to set_codec"
+
+
+def resources():
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+def ended(group, how):
+    """Threads and descriptors before a model, with it, and after its end."""
+    rank = torch.distributed.get_rank(group)
+    train(wrap(None, None), sgd(network()), range(1), rank)  # torch's own threads
+    gc.collect()
+    _join_closing()
+    before = resources()
+    model = wrap(None, "nuqsgd")
+    train(model, sgd(model), range(2), rank)
+    during = resources()
+    if how == "close":
+        laconic.training.ddp.compressor_of(model).close()
+    else:
+        del model
+        gc.collect()
+        _join_closing()
+    torch.distributed.barrier(group)
+    return before, during, resources()
+
+
+def _join_closing():
+    for thread in threading.enumerate():
+        if thread.name == "laconic-closing":
+            thread.join()
+
+
+@pytest.mark.parametrize("how", ["close", "delete"])
+def test_threads_and_descriptors_are_given_back(pool, how):
+    for before, during, after in pool.run(ended, 4, how=how):
+        assert all(more > less for more, less in zip(during, before, strict=True))
+        assert all(less <= more for less, more in zip(after, before, strict=True))
+
+
+def closed(group):
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, "nuqsgd")
+    train(model, sgd(model), range(1), rank)
+    compressor = laconic.training.ddp.compressor_of(model)
+    compressor.close()
+    compressor.close()
+    for use in (lambda: train(model, sgd(model), range(1), rank), lambda: laconic.set_codec(model, "bf16")):
+        with pytest.raises(RuntimeError, match=r"closed; call laconic\.compress"):
+            use()
+    with torch.no_grad():
+        model(batch(rank, 0)[0])
+    laconic.compress(model, "qsgdinf", policy=SMALL)
+    train(model, sgd(model), range(2), rank)
+    return weights(model), laconic.stats(model)["steps"]
+
+
+def test_a_closed_compressor_says_so_and_another_may_follow(pool):
+    first, *others = pool.run(closed, 4)
+    assert first[1] == 2
+    assert all(torch.equal(first[0], other[0]) for other in others)
+
+
+def failing_again(group):
+    """What three backward passes in a row are told where the ranks disagree."""
+    rank = torch.distributed.get_rank(group)
+    model, told = wrap(group, "nuqsgd", seed=rank), []
+    for _ in range(3):
+        try:
+            train(model, sgd(model), range(1), rank)
+        except laconic.Disagreement as error:
+            told.append(str(error))
+    with torch.no_grad():
+        model(batch(rank, 0)[0])
+    return told
+
+
+def test_an_error_is_raised_again(pool):
+    for told in pool.run(failing_again, 2):
+        assert len(told) == 3
+        assert len(set(told)) == 1
+        assert told[0].startswith("ranks disagree: seed is 0 on rank 0 and 1 on rank 1")
+
+
+def named(group, exchange):
+    """A few steps with codecs by name, and those of simulated workers in the same metric."""
+    rank = torch.distributed.get_rank(group)
+    codecs = {"0.*": None, "2.weight": ErrorFeedback(Sign(bucket_size=64)), "*.bias": "bf16"}
+    policy = Policy(min_values=100, group_values=1000, codecs=codecs)
+    model = wrap(group, laconic.QSGDInf(bits=8), policy=policy, exchange=exchange)
+    train(model, sgd(model), range(3), rank)
+    net = network()
+    workers = laconic.SimulatedWorkers(net, laconic.QSGDInf(bits=8), 3, policy=policy)
+    optimizer = sgd(net)
+    for step in range(3):
+        rows = [batch(worker, step) for worker in range(3)]
+        workers.backward([lambda x=x, y=y: torch.nn.functional.cross_entropy(net(x), y) for x, y in rows])
+        optimizer.step()
+    return weights(model), weights(net), laconic.stats(model)["bits_by_parameter"]
+
+
+@pytest.mark.parametrize("exchange", ["auto", "scatter_reduce", "all_gather"])
+def test_parameters_may_have_codecs_of_their_own(pool, exchange):
+    first, *others = pool.run(named, 3, exchange=exchange)
+    assert all(torch.equal(first[0], other[0]) for other in others)
+    assert exchange != "all_gather" or torch.equal(first[0], first[1])
+    bits = first[2]
+    assert bits["0.weight"] == bits["0.bias"] == 32
+    assert 1 < bits["2.weight"] < 3
+    assert bits["4.bias"] > 16
+    assert 8 < bits["4.weight"] < 16
+    assert len(bits) == 6
+
+
+def by_hook(group, how):
+    """A few steps with a hook that the user registers: before DDP, after it, or in PyTorch's wrapper."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
+
+    rank, net = torch.distributed.get_rank(group), network()
+    model = DistributedDataParallel(net, process_group=group)
+    given = model if how == "after" else net
+    state, hook = laconic.hook(given, NUQSGD(bits=4, bucket_size=256), process_group=group, policy=SMALL)
+    model.register_comm_hook(state, fp16_compress_wrapper(hook) if how == "wrapped" else hook)
+    train(model, sgd(model), range(3), rank)
+    other = wrap(group, NUQSGD(bits=4, bucket_size=256), policy=SMALL)
+    train(other, sgd(other), range(3), rank)
+    return weights(model), weights(other), laconic.stats(given)["steps"]
+
+
+@pytest.mark.parametrize("how", ["before", "after", "wrapped"])
+def test_the_hook_alone(pool, how):
+    first, *others = pool.run(by_hook, 2, how=how)
+    assert first[2] == 3
+    assert all(torch.equal(first[0], other[0]) for other in others)
+    assert torch.equal(first[0], first[1]) == (how != "wrapped")
+    assert torch.allclose(first[0], first[1], atol=0.1)
+
+
+def drifting(group, dtype):
+    """Four steps; before the third, one bit of a parameter changes on a rank."""
+    rank = torch.distributed.get_rank(group)
+    model = wrap(group, "bf16", net=network().to(dtype), policy=Policy(min_values=100, verify_every=2))
+    train(model, sgd(model), range(2), rank) if dtype == torch.float32 else None
+    if rank == 2:
+        model.module[2].weight.data.view(torch.uint8)[7, 9] ^= 1
+    with pytest.raises(laconic.Disagreement) as found:
+        model(batch(rank, 3)[0].to(dtype)).sum().backward()
+    return str(found.value)
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 2), (torch.bfloat16, 0)])
+def test_replicas_are_verified(pool, dtype, step):
+    for said in pool.run(drifting, 3, dtype=dtype):
+        assert said.startswith(f"parameter 2.weight of rank 2 differs from that of rank 0 at step {step}")
+
+
+COMPILED = {
+    "ef-sign": (ErrorFeedback(Sign(bucket_size=256)), sgd),
+    "huffman": (laconic.Codec(laconic.QSGD(bits=3), laconic.Huffman()), sgd),
+    "elias": (laconic.Codec(laconic.QSGDInf(bits=3), laconic.Elias()), sgd),
+    "bf16": ("bf16", adamw),
+    "rotated": (laconic.Rotated(bits=3, bucket_size=64), adamw),
+}
+
+
+def compiling(rank, case, store, pipe):
+    """How many kernels `compress` has compiled or loaded in this process, how many the first two steps, and a log."""
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=3)
+    handler, logger = logging.handlers.BufferingHandler(100), logging.getLogger("laconic")
+    logger.addHandler(handler), logger.setLevel(logging.INFO)
+    codec, make = COMPILED[case]
+    counts = [kernels()]
+    model = wrap(None, codec, make=make, metric="auto")
+    counts.append(kernels())
+    train(model, model.optimizer, range(2), rank)
+    counts.append(kernels())
+    pipe.send((counts, [record.getMessage() for record in handler.buffer]))
+    os._exit(0)
+
+
+def kernels() -> int:
+    """Compiled kernels of this process."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("laconic.kernels.cpu")]
+    found = {
+        id(value): value
+        for module in modules
+        for value in vars(module).values()
+        if hasattr(value, "nopython_signatures")
+    }
+    return sum(len(kernel.nopython_signatures) for kernel in found.values())
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_kernels_are_compiled_before_the_first_step(tmp_path, case):
+    with forked(compiling, 3, case, str(tmp_path / "store")) as (_, pipes):
+        told = [pipe.recv() for pipe in pipes]
+    for (before, ready, after), _ in told:
+        assert before < ready == after
+    assert sum("kernels are ready, compiled or loaded in" in line for _, log in told for line in log) == 1
