@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +29,7 @@ from laconic.glm import Diverged
 from laconic.glm import Progress as FitProgress
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.measure.solvers import ALPHA
-from laconic.options import check_counts, option
+from laconic.options import check_counts, like, option
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, rows_in, shown, text_in
 
@@ -86,26 +86,21 @@ class TimeRow:
         return None if self.objective is None else self.objective / self.optimum - 1
 
 
-def _as_in_glm(name: str) -> Any:
-    one = next(one for one in fields(GLMOptions) if one.name == name)
-    return field(default=one.default, metadata=one.metadata)
-
-
 @dataclass(frozen=True, slots=True)
 class TimeToOptions:
     """What to run: on a file, whose options are those of `laconic bench glm`, or on rows like the forest cover data."""
 
-    data: Path | None = _as_in_glm("data")  # noqa: RUF009
-    family: str | None = _as_in_glm("family")
-    target: str | None = _as_in_glm("target")
-    positive: str | None = _as_in_glm("positive")
-    weight: str | None = _as_in_glm("weight")
-    offset: str | None = _as_in_glm("offset")
-    exposure: str | None = _as_in_glm("exposure")
-    one_hot: Sequence[str] = _as_in_glm("one_hot")
-    drop: Sequence[str] = _as_in_glm("drop")
-    dense: bool = _as_in_glm("dense")
-    standardize: bool = _as_in_glm("standardize")
+    data: Path | None = like(GLMOptions, "data")  # noqa: RUF009
+    family: str | None = like(GLMOptions, "family")
+    target: str | None = like(GLMOptions, "target")
+    positive: str | None = like(GLMOptions, "positive")
+    sample_weight: str | None = like(GLMOptions, "sample_weight")
+    offset: str | None = like(GLMOptions, "offset")
+    exposure: str | None = like(GLMOptions, "exposure")
+    one_hot: Sequence[str] = like(GLMOptions, "one_hot")
+    exclude: Sequence[str] = like(GLMOptions, "exclude")
+    dense: bool = like(GLMOptions, "dense")
+    standardize: bool = like(GLMOptions, "standardize")
     n_rows: int | None = option(None, f"Rows without --data; {COVTYPE_ROWS:,}.", flag="--rows")
     batch_size: int = option(32, "Rows of a batch of ours.")
     repeats: int = option(11, "Timed rounds.")

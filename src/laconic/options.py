@@ -33,25 +33,37 @@ def check_int(name: str, value: Any, least: int, most: int | None = None, *, own
     return int(value)
 
 
+ARGUMENT = "DATA"
+"""As a flag: no option, but an argument in its place on the command line."""
+
+
 def option(
     default: Any,
     help: str,
     *,
-    flag: str = "",
+    flag: str | None = "",
     metavar: str = "",
     least: int = 1,
+    most: int | None = None,
     parse: Callable[[str], Any] | None = None,
 ) -> Any:
     """A field of a dataclass of options, with what the command line says of it.
 
-    default  None where whoever runs it chooses; a tuple for a list
-    flag     such as "--codec", where the command's option is not called as the field is; "--output -o" for two
-    metavar  what stands for its value in the help text
-    least    of a whole number
-    parse    the text to the value, where that is none of the usual ones
+    default      None where whoever runs it chooses; a tuple for a list; MISSING if it must be given
+    flag         such as "--codec", where the command's option is not called as the field is; "--output -o" for two;
+                 `ARGUMENT`; None for what the command line does not have
+    metavar      what stands for its value in the help text
+    least, most  of a whole number
+    parse        the text to the value, where that is none of the usual ones
     """
-    said = {"help": help, "flag": flag, "metavar": metavar, "least": least, "parse": parse}
+    said = {"help": help, "flag": flag, "metavar": metavar, "least": least, "most": most, "parse": parse}
     return field(default=default, metadata=said)
+
+
+def like(declared: Any, name: str) -> Any:
+    """A field as it is declared in another dataclass: the same default and the same option."""
+    one = next(one for one in fields(declared) if one.name == name)
+    return field(default=one.default, metadata=one.metadata)
 
 
 def flags(options: Any) -> dict[str, str]:
@@ -59,8 +71,8 @@ def flags(options: Any) -> dict[str, str]:
 
     options  the dataclass or one of it
     """
-    said = {one.name: str(one.metadata.get("flag", "")) for one in fields(options)}
-    return {name: flag.split(" ")[0].lstrip("-") for name, flag in said.items() if flag}
+    said = {one.name: one.metadata.get("flag") for one in fields(options)}
+    return {name: flag.split(" ")[0].split("/")[0].lstrip("-") for name, flag in said.items() if flag}
 
 
 def check_counts(options: Any) -> None:

@@ -119,7 +119,6 @@ def test_defaults_are_the_same():
         missing = options.keys() - given.keys()
         assert missing <= {"family", "seed", "standardize", "tweedie_power"}
     typed = {name: p.default for name, p in inspect.signature(fit).parameters.items()}
-    typed["fit_intercept"] = typed.pop("intercept")
     assert {name: typed[name] for name in typed if name in options} == {
         name: options[name] for name in options if name in typed
     }

@@ -3,21 +3,22 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli import fit as o
+from laconic.cli.command import Printing, options_command
 from laconic.cli.errors import bad_input
-from laconic.cli.numbers import whole_number
 from laconic.cli.progress import progress
+from laconic.data.files import Source
 from laconic.errors import InvalidOption, Option
-from laconic.glm.options import DEFAULTS
+from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
+from laconic.options import option
 
 if TYPE_CHECKING:
     from laconic.glm.analysis import Term
@@ -27,56 +28,41 @@ TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 PLOTS = (".svg", ".html", ".json")
 
 
-def analyze(
-    data: Annotated[
-        Path, typer.Argument(help="LIBSVM, CSV, Parquet, .npy, .npz, or a store made by `laconic convert`.")
-    ],
-    family: Annotated[str | None, o.of_fit("family")] = DEFAULTS.family,
-    tweedie_power: Annotated[float, o.of_fit("tweedie_power")] = DEFAULTS.tweedie_power,
-    target: o.Target = None,
-    weight: o.Weight = None,
-    offset: o.Offset = None,
-    exposure: o.Exposure = None,
-    one_hot: o.OneHot = None,
-    drop: o.Drop = None,
-    dense: o.Dense = False,
-    n_features: o.NFeatures = None,
-    standardize: Annotated[bool, o.of_fit("standardize", "--standardize")] = DEFAULTS.standardize,
-    tolerance: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER", help="Largest error of an outer iteration, as a share of its step."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Whose formats: cpu, cuda-ampere or cuda-hopper.")] = "cpu",
-    ranks: Annotated[int, typer.Option(parser=whole_number(most=1024), help="Ranks that would share the columns.")] = 4,
-    s: Annotated[str, o.of_fit("s", metavar="N")] = AUTO,
-    batch_size: Annotated[int, o.of_fit("batch_size", parser=whole_number())] = DEFAULTS.batch_size,
-    alpha: Annotated[float, typer.Option(help="Strength of the squared penalty.")] = DEFAULTS.alpha,
-    intercept: Annotated[bool, o.of_fit("fit_intercept")] = DEFAULTS.fit_intercept,
-    eta0: Annotated[str, typer.Option(metavar="NUMBER", help="Step size, or auto.")] = AUTO,
-    blocks: Annotated[int, typer.Option(parser=whole_number(), help="Outer iterations to analyse.")] = 5,
-    seed: Annotated[int, o.of_fit("seed", parser=whole_number(least=0))] = DEFAULTS.seed,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Bar plot (.svg), page (.html) or report (.json)."),
-    ] = None,
-    as_json: o.AsJson = False,
-    quiet: o.Quiet = False,
-) -> None:
+OF_FIT = ("family", "tweedie_power", "standardize", "s", "batch_size", "alpha", "fit_intercept", "eta0", "seed")
+"""Options of a fit that change what an outer iteration computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzeOptions:
+    """What `laconic analyze` takes besides the file and some options of a fit."""
+
+    tolerance: str | None = option(
+        None, "Largest error of an outer iteration, as a share of its step.", metavar="NUMBER"
+    )
+    device: str = option("cpu", "Whose formats: cpu, cuda-ampere or cuda-hopper.")
+    ranks: int = option(4, "Ranks that would share the columns.", most=1024)
+    blocks: int = option(5, "Outer iterations to analyse.")
+    output: Path | None = option(  # noqa: RUF009
+        None, "Bar plot (.svg), page (.html) or report (.json).", flag="--output -o", metavar="FILE"
+    )
+
+
+def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
     """Measure the error that each of the nine precision knobs causes on this data; find the cheapest recipe.
 
     Runs one epoch in float64, takes some outer iterations of it, bounds and measures each knob's error in them, and
     chooses the cheapest recipe that meets a tolerance. docs/precision.md derives the bounds.
     """
-    given = dict(locals())
-
+    asked, printed = AnalyzeOptions(**given), Printing(**printing)
+    output = asked.output
     with ExitStack() as stack:
         with bad_input():
             file = stack.enter_context(atomic_write(output)) if output and _checked(output) else None
-        on_progress = stack.enter_context(progress(1 + 9 * blocks, quiet=quiet))
-        terms, report = run(given, on_progress)
+        on_progress = stack.enter_context(progress(1 + 9 * asked.blocks, quiet=printed.quiet))
+        terms, report = analysed(Source(**data), options, asked, on_progress)
         if file and output:
             file.write(_file_text(terms, report, output.suffix))
-    if as_json:
+    if printed.as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
     from laconic.report import show, terminal
@@ -84,7 +70,12 @@ def analyze(
     show(terminal("analyze", report))
 
 
-def run(given: dict[str, Any], on_progress: Callable[[str], None]) -> "tuple[Sequence[Term], dict[str, Any]]":
+analyze = options_command(run, "analyze", Source, (FitOptions, OF_FIT), AnalyzeOptions, Printing)
+
+
+def analysed(
+    source: Source, options: dict[str, Any], asked: AnalyzeOptions, on_progress: Callable[[str], None]
+) -> "tuple[Sequence[Term], dict[str, Any]]":
     """Read the file, analyse it, and choose recipes: the terms, and all of it as JSON values."""
     from laconic.bench.suite import document
     from laconic.exchange import Communicator
@@ -96,27 +87,25 @@ def run(given: dict[str, Any], on_progress: Callable[[str], None]) -> "tuple[Seq
 
     comm = Communicator.over()
     with bad_input():
-        machine, asked = device_named(given["device"]), _tolerance(given["tolerance"])
-        options = o.fit_options(given, solver="ca_sgd", learning_rate="constant", recipe="fp64", device=None)
-        if options.s == AUTO:
-            options = replace(options, s=auto_s(options.batch_size, given["ranks"]))
+        machine, tolerance = device_named(asked.device), _tolerance(asked.tolerance)
+        fit = FitOptions(**options, solver="ca_sgd", learning_rate="constant", recipe="fp64")
+        if fit.s == AUTO:
+            fit = replace(fit, s=auto_s(fit.batch_size, asked.ranks))
     on_progress("one epoch in float64")
     with user_errors(comm):
-        problem = problem_of(load(o.file_source(given), comm, "fp64"), options)
-    taken, used = samples(
-        problem, options, n_ranks=given["ranks"], n_blocks=given["blocks"], smaller=options.eta0 == AUTO
-    )
+        problem = problem_of(load(source, comm, "fp64"), fit)
+    taken, used = samples(problem, fit, n_ranks=asked.ranks, n_blocks=asked.blocks, smaller=fit.eta0 == AUTO)
     with bad_input():
         analysis = analyse(taken, machine, on_progress)
-        tolerances = [t for t in TOLERANCES if t >= analysis.exact] if asked is None else [asked]
+        tolerances = [t for t in TOLERANCES if t >= analysis.exact] if tolerance is None else [tolerance]
         choices = [choose(analysis, machine, tolerance) for tolerance in tolerances]
-    shown = {name: value for name, value in given.items() if name not in ("output", "as_json", "quiet", "data")}
-    shown |= {name: ",".join(given[name]) if given[name] else None for name in ("one_hot", "drop")}
+    shown = {"data": Path(source.path).name} | asdict(source) | options | asdict(asked)
+    shown = {name: value for name, value in shown.items() if name not in ("path", "output") and value not in (None, ())}
     report = document(
         "analyze",
         analysis.terms,
         Environment.here(),
-        options={"data": given["data"].name, **shown},
+        options=shown,
         n_rows=problem.columns.m,
         n_features=problem.n_features,
         family=problem.family.option,

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.command import options_command, spelt
+from laconic.cli.command import Printing, options_command, spelt
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
 from laconic.options import option
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Printing):
     """What becomes of a suite's run."""
 
     commit: str | None = option(
@@ -30,8 +30,6 @@ class RunOptions:
     )
     output: Path | None = option(None, "Write the rows here as JSON, too.", metavar="FILE.json")  # noqa: RUF009
     report: Path | None = option(None, "Write a page of charts here, too.", metavar="FILE.html")  # noqa: RUF009
-    as_json: bool = option(False, "Print the rows as JSON instead of tables.", flag="--json")
-    quiet: bool = option(False, "No progress bar.", flag="--quiet -q")
 
 
 @dataclass(frozen=True, slots=True)

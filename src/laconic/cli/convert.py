@@ -3,58 +3,54 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import MISSING, asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from laconic.cli import fit as o
+from laconic.cli.command import Printing, options_command
 from laconic.cli.errors import BadInput
 from laconic.cli.progress import rows_progress
+from laconic.data.files import Source
+from laconic.options import ARGUMENT, option
 
 if TYPE_CHECKING:
     from laconic.data import RowStream, Table
 
 
-def convert(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="LIBSVM (also .gz, .bz2, .xz), CSV, Parquet, .npy, .npz, or a store.")
-    ],
-    output: Annotated[Path, typer.Argument(metavar="STORE", help="Where the store goes: FILE.safetensors.")],
-    dtype: Annotated[str, typer.Option(help="bf16, fp32, or for a dense matrix fp64.")] = "bf16",
-    target: o.Target = None,
-    weight: o.Weight = None,
-    offset: o.Offset = None,
-    exposure: o.Exposure = None,
-    one_hot: o.OneHot = None,
-    drop: o.Drop = None,
-    dense: o.Dense = False,
-    n_features: o.NFeatures = None,
-    as_json: o.AsJson = False,
-    quiet: o.Quiet = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """What `laconic convert` takes besides the file."""
+
+    output: Path = option(  # noqa: RUF009
+        MISSING, "Where the store goes: FILE.safetensors.", flag=ARGUMENT, metavar="STORE"
+    )
+    dtype: str = option("bf16", "bf16, fp32, or for a dense matrix fp64.")
+
+
+def run(data: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
     """Write a file as a store: safetensors that later commands map into memory instead of reading.
 
     Rows are read and written a block at a time. If anything fails, there is no store rather than half of one.
     """
-    given = dict(locals())
     from laconic.atomic_write import check_writable
     from laconic.data import describe, stream, write_store
     from laconic.data.files import format_of
     from laconic.data.table import to_dtype
 
-    began = time.perf_counter()
+    began, asked, printed = time.perf_counter(), ConvertOptions(**given), Printing(**printing)
+    output, dtype = asked.output, asked.dtype
     to_dtype(dtype)
     if format_of(output) != "store":
         raise BadInput(f"{output}: a store's name ends in .safetensors")
     check_writable(output)
-    rows = stream(o.file_source(given), dtype="fp64" if dtype == "fp64" else "fp32")
-    n_bytes = Path(data).stat().st_size
-    with rows_progress(rows.n_rows, quiet=quiet, bytes_per_row=n_bytes / max(1, rows.n_rows)) as advance:
+    rows = stream(Source(**data), dtype="fp64" if dtype == "fp64" else "fp32")
+    n_bytes = Path(data["path"]).stat().st_size
+    with rows_progress(rows.n_rows, quiet=printed.quiet, bytes_per_row=n_bytes / max(1, rows.n_rows)) as advance:
         write_store(output, replace(rows, blocks=_counted(rows, advance)), dtype)
     made = describe(output)
-    if as_json:
+    if printed.as_json:
         typer.echo(json.dumps(asdict(made), indent=2))
         return
     kind = "sparse" if made.is_sparse else "dense"
@@ -62,6 +58,9 @@ def convert(
         f"{made.path}: {made.n_rows:,} rows × {made.n_columns:,} columns, {kind}, {made.dtype}; "
         f"{made.n_bytes:,} bytes from {n_bytes:,}; {time.perf_counter() - began:.2f} s"
     )
+
+
+convert = options_command(run, "convert", Source, ConvertOptions, Printing)
 
 
 def _counted(rows: "RowStream", advance: Callable[[int], None]) -> "Iterator[Table]":

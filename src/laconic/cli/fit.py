@@ -1,171 +1,81 @@
-"""`laconic fit DATA`: its options, some of which other commands on files share, its progress bar and what it prints."""
+"""`laconic fit DATA`: its progress bar and what it prints."""
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from laconic.cli.command import Printing, options_command
 from laconic.cli.errors import BadInput, Interrupted
-from laconic.cli.numbers import number_or_text, whole_number
 from laconic.cli.progress import bar
-from laconic.glm.options import DEFAULTS, FitOptions
-from laconic.glm.precision import AUTO
+from laconic.data.files import Source
+from laconic.glm.options import FitOptions
+from laconic.options import option
 
 if TYPE_CHECKING:
-    from laconic.data import Source
     from laconic.glm.fit import FileFit
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
 METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "mean squared error", "d2": "D²"}
 
 
-Target = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Column of y (CSV, Parquet), or the file or array of it (.npy, .npz)."),
-]
-Weight = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the rows' weights.")]
-Offset = Annotated[str | None, typer.Option(metavar="NAME", help="Column that is added to the margins.")]
-Exposure = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of exposures; their logarithm is the offset.")
-]
-OneHot = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME,...", help="Columns to turn into one column per category (CSV, Parquet)."),
-]
-Drop = Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns to leave out (CSV, Parquet).")]
-Dense = Annotated[bool, typer.Option("--dense", help="Take a LIBSVM file as a dense matrix.")]
-NFeatures = Annotated[
-    int | None,
-    typer.Option(parser=whole_number(), help="Columns of the matrix, if a LIBSVM file does not use the last ones."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a report as JSON instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+@dataclass(frozen=True, slots=True)
+class FitCommand:
+    """What `laconic fit` takes besides the file and the options of a fit."""
+
+    output: Path = option(MISSING, "Where the model goes (safetensors).", flag="--output -o", metavar="FILE")  # noqa: RUF009
+    ranks: int | None = option(None, "Local processes to share the columns among.", most=1024)
+    share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
+    test: Path | None = option(None, "Rows to judge the model by.", metavar="FILE")  # noqa: RUF009
+    checkpoint: Path | None = option(  # noqa: RUF009
+        None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER"
+    )
+    checkpoint_every: float = option(
+        300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"
+    )
+    resume: bool = option(False, "Go on from the checkpoint, if there is one.")
+
+    def __post_init__(self) -> None:
+        if self.resume and self.checkpoint is None:
+            raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
+        if not self.checkpoint_every >= 0:
+            raise BadInput(f"--checkpoint-every must be a number of at least 0; got {self.checkpoint_every:g}")
 
 
-def of_fit(name: str, *flags: str, **more: Any) -> Any:
-    """An option of a fit, with what `FitOptions` says of it."""
-    return typer.Option(*flags, help=FitOptions.help_of(name), **more)
-
-
-def fit(
-    data: Annotated[
-        Path, typer.Argument(help="LIBSVM, CSV, Parquet, .npy, .npz, or a store made by `laconic convert`.")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model goes (safetensors).")],
-    family: Annotated[str | None, of_fit("family")] = DEFAULTS.family,
-    tweedie_power: Annotated[float, of_fit("tweedie_power")] = DEFAULTS.tweedie_power,
-    target: Target = None,
-    weight: Weight = None,
-    offset: Offset = None,
-    exposure: Exposure = None,
-    one_hot: OneHot = None,
-    drop: Drop = None,
-    dense: Dense = False,
-    n_features: NFeatures = None,
-    standardize: Annotated[bool, of_fit("standardize", "--standardize")] = DEFAULTS.standardize,
-    recipe: Annotated[str, of_fit("recipe")] = AUTO,
-    solver: Annotated[str, of_fit("solver")] = DEFAULTS.solver,
-    s: Annotated[str, of_fit("s", metavar="N")] = AUTO,
-    batch_size: Annotated[int, of_fit("batch_size", parser=whole_number())] = DEFAULTS.batch_size,
-    alpha: Annotated[float, of_fit("alpha")] = DEFAULTS.alpha,
-    l1_ratio: Annotated[float, of_fit("l1_ratio")] = DEFAULTS.l1_ratio,
-    intercept: Annotated[bool, of_fit("fit_intercept")] = DEFAULTS.fit_intercept,
-    eta0: Annotated[str, of_fit("eta0", metavar="NUMBER")] = AUTO,
-    learning_rate: Annotated[str, of_fit("learning_rate")] = DEFAULTS.learning_rate,
-    momentum: Annotated[float, of_fit("momentum")] = DEFAULTS.momentum,
-    max_iter: Annotated[int, of_fit("max_iter", parser=whole_number())] = DEFAULTS.max_iter,
-    tol: Annotated[float, of_fit("tol")] = cast(float, DEFAULTS.tol),
-    seed: Annotated[int, of_fit("seed", parser=whole_number(least=0))] = DEFAULTS.seed,
-    ranks: Annotated[
-        int | None, typer.Option(parser=whole_number(most=1024), help="Local processes to share the columns among.")
-    ] = None,
-    device: Annotated[str | None, of_fit("device")] = DEFAULTS.device,
-    share_gpu: Annotated[
-        bool, typer.Option("--share-gpu", help="Let ranks share GPUs, where there are fewer GPUs than ranks.")
-    ] = False,
-    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to judge the model by.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Save the fit's state here, to go on from with --resume.")
-    ] = None,
-    checkpoint_every: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.0, help="Seconds after which --checkpoint saves within an epoch, too."),
-    ] = 300.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
     """Fit a generalised linear model to a file.
 
     Under torchrun, uses its ranks: each reads its own columns.
     """
-    given = dict(locals())
     from laconic.glm.checkpoint import MANIFEST
     from laconic.glm.fit import FileFit
 
-    if resume and checkpoint is None:
-        raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
-    saved = (None if checkpoint is None else str(checkpoint), checkpoint_every, resume)
-    judged = None if test is None else str(test)
-    job = FileFit(file_source(given), str(output), fit_options(given), judged, *saved)
+    asked, printed = FitCommand(**given), Printing(**printing)
+    test, checkpoint = (None if path is None else str(path) for path in (asked.test, asked.checkpoint))
+    saved = (checkpoint, asked.checkpoint_every, asked.resume)
+    job = FileFit(Source(**data), str(asked.output), FitOptions(**options), test, *saved)
     try:
-        report = _on_ranks(job, ranks, share_gpu=share_gpu, quiet=quiet)
+        report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)
     except KeyboardInterrupt as error:
-        if checkpoint is None or not (checkpoint / MANIFEST).exists():
+        if asked.checkpoint is None or not (asked.checkpoint / MANIFEST).exists():
             raise
         how = f"the same command with --resume goes on from what {checkpoint} holds"
         raise Interrupted(f"interrupted; {how}") from error
     if report is None:
         return
-    if as_json:
+    if printed.as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
     for line in lines(report):
         typer.echo(line)
 
 
-def names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """What an option that takes a list and may be repeated has got: `--drop a --drop b` is `--drop a,b`.
-
-    >>> names(["a, b", "c"]), names(None)
-    (('a', 'b', 'c'), ())
-    """
-    return tuple(filter(None, map(str.strip, ",".join(given or ()).split(","))))
-
-
-def file_source(given: Mapping[str, Any]) -> "Source":
-    """The file and what its columns are, from a command's options by name."""
-    from laconic.data import Source
-
-    return Source(
-        str(given["data"]),
-        given["target"],
-        given["weight"],
-        given["offset"],
-        given["exposure"],
-        names(given["one_hot"]),
-        names(given["drop"]),
-        given["n_features"],
-        given["dense"],
-    )
-
-
-def fit_options(given: Mapping[str, Any], **more: Any) -> FitOptions:
-    """A fit's options from a command's, by name; those that the command does not have are as `more` says."""
-    named = {
-        "fit_intercept": given["intercept"],
-        "s": number_or_text(given["s"]),
-        "eta0": number_or_text(given["eta0"]),
-    }
-    for field in fields(FitOptions):
-        if field.name in given:
-            named.setdefault(field.name, given[field.name])
-    return FitOptions(**named | more)
+fit = options_command(run, "fit", Source, FitOptions, FitCommand, Printing)
 
 
 def _on_ranks(job: "FileFit", ranks: int | None, *, share_gpu: bool, quiet: bool) -> dict[str, Any] | None:

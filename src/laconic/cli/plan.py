@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from laconic.atomic_write import atomic_write, check_writable
-from laconic.cli.command import options_command, spelt
+from laconic.cli.command import Printing, options_command, spelt
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.numbers import duration, link_rate
 from laconic.cli.progress import progress
@@ -31,7 +31,7 @@ KINDS = {"glm": "model", "network": "network"}
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOptions:
+class PlanOptions(Printing):
     """The job, whose fields are those of `GlmJob` and `NetworkJob`; the cluster; and what becomes of the plan."""
 
     n_rows: int | None = option(None, "Rows of a model's data.", flag="--rows")
@@ -73,8 +73,6 @@ class PlanOptions:
     )
     output: Path | None = option(None, "Write the plan.", flag="--output -o", metavar="PLAN.json")  # noqa: RUF009
     save: Path | None = option(None, "Write the calibration.", metavar="FILE.json")  # noqa: RUF009
-    as_json: bool = option(False, "Print the plan as JSON instead of text.", flag="--json")
-    quiet: bool = option(False, "No progress bar.", flag="--quiet -q")
 
     def __post_init__(self) -> None:
         paths = [path for path in (self.chart, self.output, self.save) if path is not None]

@@ -6,12 +6,13 @@ import lzma
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.errors import Path as AnyPath
+from laconic.options import ARGUMENT, option
 
 FORMATS = {
     ".csv": "csv",
@@ -45,16 +46,29 @@ class Source:
     zero_based     whether a LIBSVM file counts columns from 0; None finds out: it does where any index is 0
     """
 
-    path: str
-    target: str | int | bool | None = None
-    sample_weight: str | int | None = None
-    offset: str | int | None = None
-    exposure: str | int | None = None
-    one_hot: OneHot = ()
-    exclude: Sequence[str] = ()
-    n_features: int | None = None
-    dense: bool = False
-    zero_based: bool | None = None
+    path: str = option(
+        MISSING,
+        "LIBSVM or CSV (also .gz, .bz2, .xz), Parquet, .npy, .npz, or a store made by `laconic convert`.",
+        flag=ARGUMENT,
+        metavar="DATA",
+    )
+    target: str | int | bool | None = option(
+        None, "Column of y (CSV, Parquet), or the file or array of it (.npy, .npz).", metavar="NAME", parse=str
+    )
+    sample_weight: str | int | None = option(
+        None, "Column of the rows' weights.", flag="--weight", metavar="NAME", parse=str
+    )
+    offset: str | int | None = option(None, "Column that is added to the margins.", metavar="NAME", parse=str)
+    exposure: str | int | None = option(
+        None, "Column of exposures; their logarithm is the offset.", metavar="NAME", parse=str
+    )
+    one_hot: OneHot = option(  # noqa: RUF009
+        (), "Columns to turn into one column per category (CSV, Parquet).", metavar="NAME,..."
+    )
+    exclude: Sequence[str] = option((), "Columns to leave out (CSV, Parquet).", flag="--drop", metavar="NAME,...")
+    n_features: int | None = option(None, "Columns of the matrix, if a LIBSVM file does not use the last ones.")
+    dense: bool = option(False, "Take a LIBSVM file as a dense matrix.")
+    zero_based: bool | None = option(None, "Whether a LIBSVM file counts columns from 0.", flag=None)
 
 
 def format_of(path: AnyPath) -> str:

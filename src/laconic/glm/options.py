@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
@@ -13,17 +13,13 @@ from laconic.errors import InvalidOption, Option
 from laconic.glm.families import FAMILIES
 from laconic.glm.precision import AUTO, Precision, is_auto, recipe, tolerance_of
 from laconic.kernels import Stream
-from laconic.options import check_int
+from laconic.options import check_int, option
 
 SOLVERS = ("sgd", "ca_sgd")
 GRADIENTS = ("mean", "sum")
 ORDERS = ("shuffle", "cyclic", "replacement")
 SCHEDULES = ("constant", "invscaling", "cosine", "adaptive")
 FAMILY_NAMES = ", ".join(FAMILIES)
-
-
-def _option(default: Any, help_: str) -> Any:
-    return field(default=default, metadata={"help": help_})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,33 +42,33 @@ class FitOptions:
     (0.1, 'Strength of the penalty.')
     """
 
-    family: str | None = _option(None, f"{FAMILY_NAMES}; by default logistic where y has two values.")
-    tweedie_power: float = _option(1.5, "Of the mean, that the variance of a tweedie target goes with; from 1 to 2.")
-    alpha: float = _option(1e-4, "Strength of the penalty.")
-    l1_ratio: float = _option(0.0, "Share of the penalty that is on absolute values.")
-    fit_intercept: bool = _option(True, "Whether there is an intercept.")
-    standardize: bool = _option(False, "Fit to columns of mean 0 and variance 1 (a sparse X is not centred).")
-    max_iter: int = _option(100, "Epochs, at most.")
-    tol: float | None = _option(1e-4, "Stop when epochs no longer lower the loss by more; negative: run all epochs.")
-    n_iter_no_change: int = _option(5, "Epochs without progress before the fit stops, or its step shrinks.")
-    early_stopping: bool = _option(False, "Judge progress by rows that are held back.")
-    validation_fraction: float = _option(0.1, "Share of the rows that early stopping holds back.")
-    solver: str = _option(AUTO, "sgd, ca_sgd, or auto: sgd in one process, ca_sgd on ranks.")
-    s: int | str = _option(AUTO, "Iterations that share a message, or auto.")
-    batch_size: int = _option(32, "Rows of a batch.")
-    sampling: str = _option("shuffle", "Rows of each epoch: shuffle, cyclic or replacement.")
-    shuffle: bool = _option(True, "False takes rows as they come, as cyclic sampling does.")
-    gradient: str = _option("mean", "Of a batch: mean or sum.")
-    learning_rate: str = _option("adaptive", "constant, invscaling, cosine or adaptive.")
-    eta0: float | str = _option(AUTO, "First step size, or auto.")
-    power_t: float = _option(0.25, "Power of invscaling: steps are eta0 / (t + 1)^power_t.")
-    momentum: float = _option(0.0, "From 0 to less than 1.")
-    average: bool | int = _option(False, "Average the iterates: all, or those after so many rows.")
-    recipe: str | Precision = _option(  # noqa: RUF009
+    family: str | None = option(None, f"{FAMILY_NAMES}; by default logistic where y has two values.")
+    tweedie_power: float = option(1.5, "Of the mean, that the variance of a tweedie target goes with; from 1 to 2.")
+    alpha: float = option(1e-4, "Strength of the penalty.")
+    l1_ratio: float = option(0.0, "Share of the penalty that is on absolute values.")
+    fit_intercept: bool = option(True, "Whether there is an intercept.", flag="--intercept/--no-intercept")
+    standardize: bool = option(False, "Fit to columns of mean 0 and variance 1 (a sparse X is not centred).")
+    max_iter: int = option(100, "Epochs, at most.")
+    tol: float | None = option(1e-4, "Stop when epochs no longer lower the loss by more; negative: run all epochs.")
+    n_iter_no_change: int = option(5, "Epochs without progress before the fit stops, or its step shrinks.", flag=None)
+    early_stopping: bool = option(False, "Judge progress by rows that are held back.", flag=None)
+    validation_fraction: float = option(0.1, "Share of the rows that early stopping holds back.", flag=None)
+    solver: str = option(AUTO, "sgd, ca_sgd, or auto: sgd in one process, ca_sgd on ranks.")
+    s: int | str = option(AUTO, "Iterations that share a message, or auto.", metavar="N")
+    batch_size: int = option(32, "Rows of a batch.")
+    sampling: str = option("shuffle", "Rows of each epoch: shuffle, cyclic or replacement.", flag=None)
+    shuffle: bool = option(True, "False takes rows as they come, as cyclic sampling does.", flag=None)
+    gradient: str = option("mean", "Of a batch: mean or sum.", flag=None)
+    learning_rate: str = option("adaptive", "constant, invscaling, cosine or adaptive.")
+    eta0: float | str = option(AUTO, "First step size, or auto.", metavar="NUMBER")
+    power_t: float = option(0.25, "Power of invscaling: steps are eta0 / (t + 1)^power_t.", flag=None)
+    momentum: float = option(0.0, "From 0 to less than 1.")
+    average: bool | int = option(False, "Average the iterates: all, or those after so many rows.", flag=None)
+    recipe: str | Precision = option(  # noqa: RUF009
         AUTO, "Precision: fp32, fp64, C, D, auto, or auto:1e-3 for the cheapest that errs by no more."
     )
-    device: str | None = _option(None, "Where to compute: cpu, cuda, or auto for a GPU if there is one.")
-    seed: int = _option(0, "Of the order of the rows.")
+    device: str | None = option(None, "Where to compute: cpu, cuda, or auto for a GPU if there is one.")
+    seed: int = option(0, "Of the order of the rows.", least=0)
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

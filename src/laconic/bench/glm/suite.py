@@ -21,9 +21,10 @@ from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES, Source
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.launch import inside_torchrun
+from laconic.glm.options import FitOptions
 from laconic.kernels import require_gpu
 from laconic.measure.solvers import Contender
-from laconic.options import check_counts, option
+from laconic.options import check_counts, like, option
 from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, text, where
 from laconic.report.documents import shape
 from laconic.report.values import names_in, number_in, rows_in, text_in
@@ -33,9 +34,8 @@ LARGEST_DIFFERENCE = 1e-5
 """Of the iterates of CA-SGD from those of SGD, both in float32."""
 WORST_GAP = 0.005
 """Loss above that of SGD in float32, relatively, from which on it is mentioned."""
-SOURCE = {"weight": "sample_weight", "drop": "exclude"}
-SOURCE |= {name: name for name in ("target", "offset", "exposure", "one_hot", "dense")}
-"""Options of a file, and what `data.Source` calls them."""
+SOURCE = ("target", "sample_weight", "offset", "exposure", "one_hot", "exclude", "dense")
+"""Fields of `data.Source` that are options of a file."""
 ITERATIONS, ON_GPU = 256, 8192
 """Of a round, on ranks and on a GPU, which hardly begins in fewer."""
 OF_FILES = ("family", "positive", "standardize", *SOURCE)
@@ -68,20 +68,16 @@ class GLMOptions(RankOptions):
     )
     scale: float | None = option(None, "Part of the rows of the synthetic problems; 0.05.")
     data: Path | None = option(None, "Rows of a file, of any format that fit takes.", metavar="FILE")  # noqa: RUF009
-    family: str | None = option(None, "Of the file's target, as for `laconic fit`.")
-    target: str | None = option(
-        None, "Column of y (CSV, Parquet), or the file or array of it (.npy, .npz).", metavar="NAME"
-    )
+    family: str | None = like(FitOptions, "family")
+    standardize: bool = like(FitOptions, "standardize")
     positive: str | None = option(None, "The class that counts as 1, the others as 0.", metavar="CLASS")
-    weight: str | None = option(None, "Column of the rows' weights.", metavar="NAME")
-    offset: str | None = option(None, "Column that is added to the margins.", metavar="NAME")
-    exposure: str | None = option(None, "Column of exposures; their logarithm is the offset.", metavar="NAME")
-    one_hot: Sequence[str] = option(
-        (), "Columns to turn into one column per category (CSV, Parquet).", metavar="NAME,..."
-    )
-    drop: Sequence[str] = option((), "Columns to leave out (CSV, Parquet).", metavar="NAME,...")
-    dense: bool = option(False, "Take a LIBSVM file as a dense matrix.")
-    standardize: bool = option(False, "Scale the file's columns.")
+    target: str | None = like(Source, "target")
+    sample_weight: str | None = like(Source, "sample_weight")
+    offset: str | None = like(Source, "offset")
+    exposure: str | None = like(Source, "exposure")
+    one_hot: Sequence[str] = like(Source, "one_hot")
+    exclude: Sequence[str] = like(Source, "exclude")
+    dense: bool = like(Source, "dense")
 
     def __post_init__(self) -> None:
         given = [name for name in (("problem", "scale") if self.data else OF_FILES) if getattr(self, name)]
@@ -113,7 +109,7 @@ class GLMOptions(RankOptions):
     def problems(self) -> list[Given]:
         """The file, or the synthetic problems."""
         if self.data is not None:
-            source = Source(str(self.data), **{field: getattr(self, name) for name, field in SOURCE.items()})
+            source = Source(str(self.data), **{name: getattr(self, name) for name in SOURCE})
             return [Given(self.data.name.split(".")[0], 1.0, source, self.family, self.positive, self.standardize)]
         names = ["all"] if self.problem is None else list(self.problem)
         if not names:
