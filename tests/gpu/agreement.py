@@ -16,9 +16,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 from members import BUCKETED, inputs, same_bits
 from running import main
 
-from laconic import NUQSGD, QSGD, Codec, ErrorFeedback, QSGDInf, Sign, Stream
+from laconic import NUQSGD, QSGD, Codec, Dithered, ErrorFeedback, QSGDInf, Sign, Stream
+from laconic.coders.rans import allocate
 from laconic.kernels import Rounding, select
 from laconic.kernels.layout import n_buckets, packed_bytes
+from laconic.quantizers.dithered import WHOLE
 
 CPU = torch.device("cpu")
 REFERENCE = select("reference", CPU)
@@ -179,6 +181,69 @@ def large_buckets(device, quantizer):
         tuning.update(before)
 
 
+def damaged(blocks):
+    """The blocks, the same with a bit turned in the first, the middle and the last word, and with a wrong size."""
+    sizes, words = blocks
+    found = [blocks, (sizes + 1, words)]
+    for at in (0, words.numel() // 2, words.numel() - 1):
+        wrong = words.clone()
+        wrong[at] ^= 4096
+        found.append((sizes, wrong))
+    return found
+
+
+def on_device(blocks, device):
+    return blocks[0].to(device), blocks[1].to(device)
+
+
+def same_blocks(ours, theirs):
+    return all(torch.equal(a, b.cpu()) for a, b in zip(ours, theirs, strict=True))
+
+
+def dithered(device, n, error, power, dtype=torch.float32, bucket_size=WHOLE):
+    """Dither and its coder: the reference's words, values and verdicts; cells of zeros among the others."""
+    v = (torch.randn(n, generator=torch.Generator().manual_seed(n)) ** power).to(dtype)
+    v[512:1024] = v[1536:2048] = -0.0
+    specified = REFERENCE if n < 5000 else select("cpu", CPU)
+    steps, shape = Dithered(error=error, bucket_size=bucket_size).steps(v)
+    assert torch.allclose(gpu(device).cell_moments(v.to(device)).cpu(), REFERENCE.cell_moments(v)), "moments"
+    rule, there = (bucket_size, KEY, shape), steps.to(device)
+    blocks = specified.dither_encode(v, steps, *rule)
+    assert same_blocks(blocks, gpu(device).dither_encode(v.to(device), there, *rule)), "words"
+    for accumulate in (False, True):
+        ours, theirs = torch.full((n,), 0.7), torch.full((n,), 0.7, device=device)
+        assert specified.dither_decode(blocks, steps, *rule, ours, 1 / 3, accumulate) == -1
+        assert gpu(device).dither_decode(on_device(blocks, device), there, *rule, theirs, 1 / 3, accumulate) == -1
+        assert same_bits(theirs.cpu(), ours), f"values, accumulate={accumulate}"
+    for wrong in damaged(blocks)[1:] if n < 520 or device == "cuda" else []:
+        found = gpu(device).dither_decode(on_device(wrong, device), there, *rule, theirs, 1.0, False)
+        assert found == specified.dither_decode(wrong, steps, *rule, ours, 1.0, False), "verdict"
+
+
+def coded(device, n, n_symbols, many=None):
+    """rANS: the reference's counts, words, symbols and verdicts; several blocks a warp where there are `many`."""
+    from laconic.kernels.gpu import rans
+
+    symbols = (torch.randn(n, generator=torch.Generator().manual_seed(n)).abs() * n_symbols / 4).clamp(
+        max=n_symbols - 1
+    )
+    symbols, specified, before = symbols.to(torch.uint8), REFERENCE if n < 5000 else select("cpu", CPU), rans.MANY
+    rans.MANY = before if many is None else many
+    try:
+        counts = gpu(device).histogram(symbols.to(device), 8).cpu()
+        assert torch.equal(counts, REFERENCE.histogram(symbols, 8)), "counts"
+        frequencies = allocate(counts, 2**14)
+        blocks = specified.rans_encode(symbols, frequencies)
+        assert same_blocks(blocks, gpu(device).rans_encode(symbols.to(device), frequencies)), "words"
+        for given in damaged(blocks):
+            ours, bad = specified.rans_decode(given, n, frequencies)
+            theirs, found = gpu(device).rans_decode(on_device(given, device), n, frequencies)
+            assert found == bad, "verdict"
+            assert bad >= 0 or torch.equal(theirs.cpu(), ours), "symbols"
+    finally:
+        rans.MANY = before
+
+
 def special():
     """Name to check, for any device: the kernels of one step each, feedback, nasty values, shared buckets."""
     found = {}
@@ -208,6 +273,12 @@ def interpreted():
         found[f"fused {q} {(n, bucket_size)}"] = (fused, q, n, bucket_size, DTYPES[-i % len(DTYPES)])
         found[f"sums {q} {HELD}"] = (sums, q, *HELD, 2)
         found[f"sums {q} {(n, bucket_size)}"] = (sums, q, n, bucket_size, 1)
+    for n, error, power in ((1, 0.1, 1), (511, 1e-3, 1), (600, 0.25, 1), (1100, 1e-5, 3), (520, 2.0, 5)):
+        found[f"dithered {n} error={error}"] = (dithered, n, error, power)
+    found["dithered bfloat16 in buckets"] = (dithered, 530, 0.05, 3, torch.bfloat16, 512)
+    for n, n_symbols in ((1, 2), (9, 1), (200, 256)):
+        found[f"rans {n} of {n_symbols}"] = (coded, n, n_symbols)
+    found["rans four blocks a warp"] = (coded, 100, 16, 1)
     return found | special()
 
 
@@ -237,6 +308,12 @@ def compiled():
     for n, bucket_size in ((2**20, 1024), (300_001, 100), (2**20 + 1, 2**20), (100_000, 12_288)):
         found[f"buckets of {bucket_size}"] = (fused, FEW[0], n, bucket_size, torch.float32)
         found[f"sums in buckets of {bucket_size}"] = (sums, FEW[0], n, bucket_size, 3)
+    for n in (1, 511, 65536, 65537, 2**20 + 3):
+        for error, power in ((0.25, 1), (1e-3, 1), (2.0, 5), (1e-5, 3)):
+            found[f"dithered {n} error={error}"] = (dithered, n, error, power)
+        found[f"rans {n} of 256"] = (coded, n, 256)
+        found[f"rans {n} of 16, four blocks a warp"] = (coded, n, 16, 1)
+    found["dithered bfloat16 in buckets"] = (dithered, 70_001, 0.05, 3, torch.bfloat16, 512)
     found["eleven payloads"] = (sums, FEW[0], 2**18 + 7, 8192, 11)
     found["sums in large buckets of 3 bits"] = (sums, FEW[2], 2**18 + 7, 2**16, 3)
     return found | special()

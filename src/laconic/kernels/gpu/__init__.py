@@ -1,24 +1,26 @@
 """Triton kernels: compiled at first use, one program per bucket, no host synchronisation.
 
-Fixed-width symbols only. The variable-length coders (Elias, Huffman, rANS) and their histogram are those of
-`kernels.reference`, on whatever device the symbols are, and slow; docs/performance.md says how fast a coder would have
-to be. `FixedWidth` is the one to use there.
+Codes of variable length: `RANS` and dither with `TableRANS` have kernels here; Elias and Huffman go through the host
+(`host.py`).
 
 On tensors of the CPU these kernels run under `TRITON_INTERPRET=1` only, slowly, for tests.
 """
 
 from laconic.kernels.gpu.decode import unpack_dequantize
+from laconic.kernels.gpu.dither import cell_moments, dither_decode, dither_decode_rows, dither_encode
 from laconic.kernels.gpu.encode import quantize_pack, quantize_pack_feedback
+from laconic.kernels.gpu.host import elias_decode, elias_encode, huffman_decode, huffman_encode
 from laconic.kernels.gpu.norms import norms
+from laconic.kernels.gpu.rans import histogram, rans_decode, rans_encode
 from laconic.kernels.gpu.steps import dequantize, pack, quantize, scale, unpack
-from laconic.kernels.reference.bitstream import histogram
-from laconic.kernels.reference.elias import elias_decode, elias_encode
 from laconic.kernels.reference.fused import scale_by_root, total
-from laconic.kernels.reference.huffman import huffman_decode, huffman_encode
-from laconic.kernels.reference.rans import rans_decode, rans_encode
 
 __all__ = [
+    "cell_moments",
     "dequantize",
+    "dither_decode",
+    "dither_decode_rows",
+    "dither_encode",
     "elias_decode",
     "elias_encode",
     "histogram",

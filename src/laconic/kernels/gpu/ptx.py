@@ -60,3 +60,33 @@ def from_halves(pair):
         low = (pair & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
         high = (pair >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
     return low, high
+
+
+@triton.jit
+def ballot(flag):
+    """The word (uint32) whose bit l is lane l's flag, for flags (32,) that one warp holds: in every lane."""
+    if PTX:
+        found = tl.inline_asm_elementwise(
+            "{.reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff;}",
+            "=r,r",
+            [flag.to(tl.uint32)],
+            dtype=tl.uint32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        lane = tl.arange(0, 32).to(tl.uint32)
+        found = lane * 0 + tl.sum(flag.to(tl.uint32) << lane, 0)
+    return found
+
+
+@triton.jit
+def count_ones(word):
+    """How many bits of uint32 words are set, int32."""
+    if PTX:
+        found = tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [word], dtype=tl.int32, is_pure=True, pack=1)
+    else:
+        word = word - ((word >> 1) & 0x55555555)
+        word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
+        found = ((((word + (word >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24).to(tl.int32)
+    return found
