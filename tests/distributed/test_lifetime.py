@@ -266,10 +266,8 @@ def test_replicas_are_verified(pool, dtype, step):
 
 COMPILED = {
     "ef-sign": (ErrorFeedback(Sign(bucket_size=256)), sgd),
-    "huffman": (laconic.Codec(laconic.QSGD(bits=3), laconic.Huffman()), sgd),
     "elias": (laconic.Codec(laconic.QSGDInf(bits=3), laconic.Elias()), sgd),
     "bf16": ("bf16", adamw),
-    "rotated": (laconic.Rotated(bits=3, bucket_size=64), adamw),
 }
 
 

@@ -37,6 +37,11 @@ class Coder(ABC):
     wire_id: ClassVar[int]
     fixed_size: ClassVar[bool]
 
+    @property
+    def variants(self) -> "tuple[Coder, ...]":
+        """Coders that this one chooses from by the symbols at hand: together they call all kernels it may call."""
+        return (self,)
+
     @abstractmethod
     def max_bytes(self, shape: Shape) -> int:
         """Most bytes `encode` can return; exact where `fixed_size`."""

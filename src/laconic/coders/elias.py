@@ -56,6 +56,10 @@ class Elias(BlockCoder):
         if self.variant not in ("auto", *VARIANTS):
             raise ValueError(f"unknown Elias variant {self.variant!r}; choose one of auto, {', '.join(VARIANTS)}")
 
+    @property
+    def variants(self) -> "tuple[Elias, ...]":
+        return tuple(map(Elias, VARIANTS)) if self.variant == "auto" else (self,)
+
     def _table_bytes(self, bits: int) -> int:
         return 4
 

@@ -183,9 +183,10 @@ class Compressor:
             members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
             needed |= {(member, codec): group.n_values for member in members}
         for (exchange, codec), n in ({} if self.passes_through else needed).items():
-            dense = torch.linspace(-1.0, 1.0, n, device=self.device)
-            for v in (dense, dense.trunc()):  # Elias codes values that are mostly zero by other kernels
-                exchange.average(v, codec, memory=codec.new_memory(v), comm=Communicator(), measure_error=True)
+            v = torch.linspace(-1.0, 1.0, n, device=self.device)
+            for coder in codec.coder.variants:
+                one = replace(codec, coder=coder)
+                exchange.average(v, one, memory=one.new_memory(v), comm=Communicator(), measure_error=True)
         self.metric.prepare(self.device)
         return time.perf_counter() - start
 
