@@ -31,6 +31,8 @@ HELD = (75, 32)
 """Two buckets that a program holds, and a short last one."""
 ODD = [(23, 10), (31, 32), (1, 8), (32, 32), (9, 1), (44, 24)]
 """A bucket no word fits; a short bucket; one value; one bucket; buckets of one; a held one that is no power of two."""
+ROTATED = [(4, 1100, 1024), (3, 600, 512), (2, 2100, 2048), (3, 23, 10), (4, 31, 32), (2, 1, 8), (4, 9, 1)]
+"""Widths, sizes and buckets of rotations: three that threads hold, and any others."""
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
@@ -82,6 +84,31 @@ def sums(device, quantizer, n, bucket_size, n_payloads, v=None):
         REFERENCE.unpack_dequantize(data, norms, *rule, ours, 1 / 3, accumulate)
         gpu(device).unpack_dequantize(apart[:, : data.shape[1]], norms.to(device), *rule, theirs, 1 / 3, accumulate)
         assert torch.equal(theirs.cpu().nan_to_num(7.0), ours.nan_to_num(7.0)), f"values, accumulate={accumulate}"
+
+
+def rotations(device, bits, n, bucket_size, n_payloads, dtype=torch.float32, kind="heavy tail"):
+    """Bytes and values of rotated buckets are the reference's; scales, summed in another order, to the last place."""
+    v, kernels, keys = inputs(n)[kind].to(dtype), gpu(device), [KEY + p for p in range(n_payloads)]
+    scales = torch.full((n_payloads, n_buckets(n, bucket_size)), -7.0)
+    data = torch.full((n_payloads, -(-packed_bytes(n, bits, bucket_size) // 4) * 4 + 4), 0xA5, dtype=torch.uint8)
+    data = data[:, : packed_bytes(n, bits, bucket_size)]
+    there = data.to(device)
+    for p, key in enumerate(keys):
+        found = torch.full_like(scales[p], -7.0, device=device)
+        REFERENCE.rotate_pack(v, bits, bucket_size, key, scales[p], data[p])
+        kernels.rotate_pack(v.to(device), bits, bucket_size, key, found, there[p])
+        assert torch.equal(there[p].cpu(), data[p]), "bytes"
+        assert torch.allclose(found.cpu(), scales[p], rtol=2.0**-22, atol=0.0, equal_nan=True), "scales"
+    halves = torch.tensor([[key - 2**64 * (key >= 2**63)] for key in keys]).view(torch.int32)
+    for accumulate in (False, True):
+        ours, theirs = torch.full((n,), 0.7), torch.full((n,), 0.7, device=device)
+        REFERENCE.unpack_rotate(data, scales, halves, bits, bucket_size, ours, 1 / 3, accumulate)
+        rows = (there, scales.to(device), halves.to(device))
+        kernels.unpack_rotate(*rows, bits, bucket_size, theirs, 1 / 3, accumulate)
+        assert same_bits(theirs.cpu(), ours), f"values, accumulate={accumulate}"
+    symbols, sizes = kernels.rotate_quantize(v.to(device), bits, bucket_size, KEY)
+    values = kernels.rotate_dequantize(symbols, sizes, bits, bucket_size, KEY).cpu()
+    assert same_bits(values, REFERENCE.rotate_dequantize(symbols.cpu(), sizes.cpu(), bits, bucket_size, KEY)), "alone"
 
 
 def steps(device, quantizer, n, bucket_size, dtype):
@@ -259,6 +286,8 @@ def special():
     found["no values"] = (sums, Sign(), 0, 8, 2)
     found["nothing to send"] = (fused, NUQSGD(bits=4), 0, 8, torch.float32)
     found["scaling"] = (scaling, 1001)
+    for i, (bits, n, bucket_size) in enumerate(ROTATED):
+        found[f"rotated {bits} {(n, bucket_size)}"] = (rotations, bits, n, bucket_size, 1 + i % 2, DTYPES[i % 4])
     for q in (NUQSGD(bits=3), Sign()):
         found[f"large buckets {q}"] = (large_buckets, q)
     return found
@@ -314,6 +343,12 @@ def compiled():
         found[f"rans {n} of 256"] = (coded, n, 256)
         found[f"rans {n} of 16, four blocks a warp"] = (coded, n, 16, 1)
     found["dithered bfloat16 in buckets"] = (dithered, 70_001, 0.05, 3, torch.bfloat16, 512)
+    for bits in (2, 3, 4):
+        found[f"many rotated {bits}"] = (rotations, bits, 2**19 + 4321, 1024, 3)
+    for n, bucket_size in ((40_000, 512), (2**16 + 99, 8192), (2**16, 2**16), (5000, 1000)):
+        found[f"rotated in buckets of {bucket_size}"] = (rotations, 4, n, bucket_size, 2)
+    for kind in ("zeros", "spike", "constant", "tiny", "large"):
+        found[f"rotated {kind}"] = (rotations, 4, 1100, 1024, 2, torch.float32, kind)
     found["eleven payloads"] = (sums, FEW[0], 2**18 + 7, 8192, 11)
     found["sums in large buckets of 3 bits"] = (sums, FEW[2], 2**18 + 7, 2**16, 3)
     return found | special()

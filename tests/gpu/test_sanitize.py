@@ -10,7 +10,7 @@ Without torch's cache every tensor is an allocation of its own, so that a read p
 
 import pytest
 import torch
-from agreement import codec_feedback, feedback, fused, large_buckets, scaling, steps, sums
+from agreement import codec_feedback, feedback, fused, large_buckets, rotations, scaling, steps, sums
 from glm_agreement import interpreted as glm_checks
 
 from laconic import NUQSGD, QSGD, QSGDInf, Sign
@@ -34,6 +34,8 @@ CASES = {
     "a codec": (codec_feedback, NUQSGD(bits=4), 43, 32),
     "one step each": (steps, NUQSGD(bits=4), 23, 10, torch.float32),
     "scaling": (scaling, 101),
+    "rotated, held": (rotations, 4, 1600, 512, 2),
+    "rotated, loose": (rotations, 3, 25, 10, 2),
 }
 
 

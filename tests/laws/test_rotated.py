@@ -7,17 +7,15 @@ of them is at most 500 * 2e-9 = 1e-6.
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from members import DTYPES, SIZES_AND_BUCKETS, inputs, same_bits
 
-from laconic import BackendUnavailable, Codec, Rotated, Stream
+from laconic import Codec, Rotated, Stream
 from laconic.kernels import select
 from laconic.kernels.reference import rotation
-from laconic.quantizers import rotated
 from laconic.quantizers.rotated import GAUSSIAN_ERROR
 
 CPU = torch.device("cpu")
@@ -117,14 +115,6 @@ def test_backends_give_the_same_symbols_scales_and_values(bits):
             given = symbols, scales, bits, bucket_size, KEY
             values, ours = (kernels.rotate_dequantize(*given).nan_to_num(7.0) for kernels in (REFERENCE, NUMBA))
             assert torch.equal(ours, values), (n, bucket_size, name)
-
-
-def test_a_backend_that_cannot_rotate_is_not_replaced_unless_auto(monkeypatch):
-    bare = SimpleNamespace()
-    monkeypatch.setattr(rotated, "select", lambda name, device: bare if device.type == "meta" else NUMBA)
-    assert rotated.kernels_for("auto", torch.device("meta")) == (NUMBA, CPU)
-    with pytest.raises(BackendUnavailable, match="backend 'gpu' cannot rotate; use 'auto'"):
-        rotated.kernels_for("gpu", torch.device("meta"))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from laconic import coders as coders_by
@@ -20,7 +21,6 @@ from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Rotated
-from laconic.quantizers.rotated import kernels_for
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
 from laconic.report.values import number_in, rows_in, shown, text_in
@@ -237,14 +237,13 @@ def bare(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, 
     norms = torch.zeros(q.n_norms(v.numel()))
     data = torch.zeros(FixedWidth().max_bytes(Shape(v.numel(), q.bits, q.bucket_size)), dtype=torch.uint8)
     pack, unpack = ("kernel", "quantize + pack"), ("kernel", "unpack + dequantize + add")
-    if isinstance(q, Rotated):
-        rotating, _ = kernels_for("auto", v.device)
-        sizes, rows = (q.bits, q.bucket_size), (data[None], norms[None])
-        return {
-            pack: lambda: rotating.rotate_pack(v, *sizes, key, norms, data),
-            unpack: lambda: rotating.unpack_rotate(*rows, [key], *sizes, out, 1.0, True),
-        }
     kernels = select("auto", v.device)
+    if isinstance(q, Rotated):
+        sizes, keys = (q.bits, q.bucket_size), torch.from_numpy(np.array([[key]], np.uint64).view(np.int32))
+        return {
+            pack: lambda: kernels.rotate_pack(v, *sizes, key, norms, data),
+            unpack: lambda: kernels.unpack_rotate(data[None], norms[None], keys, *sizes, out, 1.0, True),
+        }
     return {
         pack: lambda: kernels.quantize_pack(v, q.norm, q.grid, q.bucket_size, key, norms, data),
         unpack: lambda: kernels.unpack_dequantize(data[None], norms[None], q.grid, q.bucket_size, out, 1.0, True),

@@ -22,7 +22,6 @@ from laconic.coders.blocks import copy_bytes
 from laconic.kernels import Backend, DitherBackend, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
-from laconic.quantizers.rotated import kernels_for
 
 select = lru_cache(maxsize=64)(_select)
 """The backend by name and device; asked for with every payload, and finding a module takes a while."""
@@ -141,18 +140,16 @@ class Fused(Body):
 
 @dataclass(frozen=True, slots=True)
 class Rotating(Body):
-    """One kernel rotates, rounds and packs, one unpacks, rotates back and adds. On a GPU, both run on the host."""
+    """One kernel rotates, rounds and packs, one unpacks, rotates back and adds."""
 
     core: Rotated
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
         core, n = self.core, v.numel()
-        kernels, device = kernels_for(self.backend, v.device)
-        data = self.layout.new(n, device, out if v.device == device else None, key=stream.key)
-        kernels.rotate_pack(v.to(device), core.bits, core.bucket_size, stream.key, *self.layout.split(data, n))
-        if v.device == device:
-            return data
-        return data.to(v.device) if out is None else out.copy_(data)
+        data = self.layout.new(n, v.device, out, key=stream.key)
+        parts = self.layout.split(data, n)
+        self._kernels(v.device).rotate_pack(v, core.bits, core.bucket_size, stream.key, *parts)
+        return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
         self._unpack([Payload(data)], out, weight, accumulate)
@@ -165,13 +162,9 @@ class Rotating(Body):
         if not payloads or not out.numel():
             out.zero_()
             return
-        kernels, device = kernels_for(self.backend, out.device)
-        keys = [payload.header.stream_key for payload in payloads]
-        scales, coded = self.layout.split_rows([Payload(payload.data.to(device)) for payload in payloads], out.numel())
-        target = out.to(device)
-        kernels.unpack_rotate(coded, scales, keys, self.core.bits, self.core.bucket_size, target, weight, accumulate)
-        if target is not out:
-            out.copy_(target)
+        core, (scales, coded) = self.core, self.layout.split_rows(payloads, out.numel())
+        rows = (coded, scales, self.layout.keys(payloads))
+        self._kernels(out.device).unpack_rotate(*rows, core.bits, core.bucket_size, out, weight, accumulate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ MAGIC = b"lcnc"
 VERSION = 2
 CHECKSUM = 1
 """The flag of payloads whose body has a checksum."""
-CHECKSUM_AT, CHECKED_FROM = 48, 52
-"""Where the body's checksum lies, and the first of the bytes that it covers."""
+KEY_AT, CHECKSUM_AT, CHECKED_FROM = 32, 48, 52
+"""Where the stream's key and the body's checksum lie, and the first of the bytes that the checksum covers."""
 _FIELDS = struct.Struct("<4sBBBBIIQQQI")
 """From the magic to the fingerprint: known before any value is, so that their checksum never waits for a GPU."""
 _REST = struct.Struct("<IIfQ")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from laconic.codec.header import CHECKSUM, HEADER_BYTES, Header
+from laconic.codec.header import CHECKSUM, HEADER_BYTES, KEY_AT, Header
 from laconic.codec.payload import Payload, side_by_side
 from laconic.coders import Coder, Shape
 from laconic.coders.base import WORD_BYTES, aligned
@@ -113,7 +113,7 @@ class Layout:
             _require_row(out, n_bytes, device)
         if self.quantizer.draws_again:
             header = self.header(n, n_bytes - self.first_coded(n), key).to_bytes()
-            out[:HEADER_BYTES] = torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device)
+            _copy_to(out[:HEADER_BYTES], header)
         else:
             out[:HEADER_BYTES] = _row(header, device)
         return out
@@ -129,6 +129,11 @@ class Layout:
         rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
         norms = rows.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : first // NORM_BYTES]
         return norms, rows[:, first:n_bytes]
+
+    def keys(self, payloads: Sequence[Payload]) -> torch.Tensor:
+        """(P, 2) int32: the halves of the keys in the headers of P payloads of one size, where the payloads are."""
+        rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
+        return rows.view(torch.int32)[:, KEY_AT // 4 : KEY_AT // 4 + 2]
 
     def check(self, payload: Payload, n: int | None) -> int:
         """The number of values in a payload: n, if given. Raises `CorruptPayload` if it is not of this layout.
@@ -188,6 +193,12 @@ def _require_row(out: torch.Tensor, n_bytes: int, device: torch.device) -> None:
         )
     if out.storage_offset() % WORD_BYTES or out.data_ptr() % WORD_BYTES:
         raise ValueError(f"out must begin at a multiple of {WORD_BYTES} bytes, for the norms in it are float32")
+
+
+def _copy_to(out: torch.Tensor, data: bytes) -> None:
+    """Copy bytes to a row on any device; the host does not wait for a GPU, which reads them from pinned memory."""
+    row = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    out.copy_(row.pin_memory() if out.is_cuda else row, non_blocking=True)
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,6 @@ from laconic.kernels.backend import (
     DitherBackend,
     FeedbackBackend,
     Number,
-    RotationBackend,
     require_gpu,
     select,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "Grid",
     "Norm",
     "Number",
-    "RotationBackend",
     "Rounding",
     "Stream",
     "require_gpu",

@@ -101,6 +101,37 @@ class Backend(Protocol):
     def rans_decode(self, blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
         """Symbols and the index of the first corrupt block, or -1."""
 
+    def rotate_quantize(
+        self, v: torch.Tensor, bits: int, bucket_size: int, key: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
+
+    def rotate_dequantize(
+        self, symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
+    ) -> torch.Tensor:
+        """Symbols back to float32 values."""
+
+    def rotate_pack(
+        self, v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+    ) -> None:
+        """`rotate_quantize` and `pack` in one pass over memory."""
+
+    def unpack_rotate(
+        self,
+        data: torch.Tensor,
+        scales: torch.Tensor,
+        keys: torch.Tensor,
+        bits: int,
+        bucket_size: int,
+        out: torch.Tensor,
+        weight: float,
+        accumulate: bool,
+    ) -> None:
+        """out = weight * sum of the values of P payloads, or out += the same, in one pass.
+
+        keys (P, 2) int32: the lower and upper half of each payload's key, as headers have them.
+        """
+
 
 class DitherBackend(Backend, Protocol):
     """A backend that also rounds with subtractive dither and codes in one pass; `kernels.dither` explains the code."""
@@ -123,38 +154,6 @@ class DitherBackend(Backend, Protocol):
         accumulate: bool,
     ) -> int:
         """out = weight * values, or out += the same; returns the first corrupt block or -1."""
-
-
-class RotationBackend(Backend, Protocol):
-    """A backend that also rotates buckets at random; `reference/rotation.py` explains how."""
-
-    def rotate_quantize(
-        self, v: torch.Tensor, bits: int, bucket_size: int, key: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
-
-    def rotate_dequantize(
-        self, symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
-    ) -> torch.Tensor:
-        """Symbols back to float32 values."""
-
-    def rotate_pack(
-        self, v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
-    ) -> None:
-        """`rotate_quantize` and `pack` in one pass over memory."""
-
-    def unpack_rotate(
-        self,
-        data: torch.Tensor,
-        scales: torch.Tensor,
-        keys: list[int],
-        bits: int,
-        bucket_size: int,
-        out: torch.Tensor,
-        weight: float,
-        accumulate: bool,
-    ) -> None:
-        """out = weight * sum of the values of P payloads with these keys, or out += the same, in one pass."""
 
 
 @runtime_checkable

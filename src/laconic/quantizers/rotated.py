@@ -2,12 +2,11 @@
 
 import zlib
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 
-from laconic.errors import BackendUnavailable
-from laconic.kernels import RotationBackend, Stream, select
+from laconic.kernels import Stream, select
 from laconic.kernels.reference.rotation import LEVELS
 from laconic.options import check_int
 from laconic.quantizers.base import Quantized, Quantizer, flat
@@ -78,9 +77,8 @@ class Rotated(Quantizer):
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """Values of any shape to symbols, and the scales of the buckets."""
         v = flat(v)
-        kernels, device = kernels_for(backend, v.device)
-        symbols, scales = kernels.rotate_quantize(v.to(device), self.bits, self.bucket_size, stream.key)
-        return Quantized(symbols.to(v.device), scales.to(v.device), stream.key)
+        made = select(backend, v.device).rotate_quantize(v, self.bits, self.bucket_size, stream.key)
+        return Quantized(*made, stream.key)
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """R⁻¹(± level · (scale · weight)), in float32."""
@@ -90,16 +88,5 @@ class Rotated(Quantizer):
                 f"{self} makes {n} symbols of torch.uint8 with {self.n_norms(n)} scales, "
                 f"got {symbols.dtype} with {scales.numel()}; dequantize with the quantizer that made them"
             )
-        kernels, device = kernels_for(backend, symbols.device)
-        given = symbols.to(device), (scales * weight).to(device)
-        return kernels.rotate_dequantize(*given, self.bits, self.bucket_size, quantized.key).to(symbols.device)
-
-
-def kernels_for(backend: str, device: torch.device) -> tuple[RotationBackend, torch.device]:
-    """The backend and the device of its tensors: by "auto", the host where that of `device` cannot rotate."""
-    kernels = select(backend, device)
-    if hasattr(kernels, "rotate_pack"):
-        return cast(RotationBackend, kernels), device
-    if backend != "auto":
-        raise BackendUnavailable(f"backend {backend!r} cannot rotate; use 'auto', which goes through the host")
-    return kernels_for(backend, torch.device("cpu"))
+        kernels = select(backend, symbols.device)
+        return kernels.rotate_dequantize(symbols, scales * weight, self.bits, self.bucket_size, quantized.key)

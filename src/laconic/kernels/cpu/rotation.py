@@ -300,14 +300,15 @@ def rotate_dequantize(
 ) -> torch.Tensor:
     """Symbols (n,) to float32 values (n,)."""
     out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
-    _values(symbols[None], scales[None], [key], bits, bucket_size, out, 1.0, False, bucket_size, False)
+    rows = (symbols[None], scales[None], np.array([key], np.uint64))
+    _values(*rows, bits, bucket_size, out, 1.0, False, bucket_size, False)
     return out
 
 
 def unpack_rotate(
     data: torch.Tensor,
     scales: torch.Tensor,
-    keys: list[int],
+    keys: torch.Tensor,
     bits: int,
     bucket_size: int,
     out: torch.Tensor,
@@ -315,14 +316,14 @@ def unpack_rotate(
     accumulate: bool,
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
-    stride = packed_bucket_bytes(bucket_size, bits)
-    _values(data, scales, keys, bits, bucket_size, out, weight, accumulate, stride, True)
+    stride, numbers = packed_bucket_bytes(bucket_size, bits), keys.contiguous().numpy().view(np.uint64)[:, 0]
+    _values(data, scales, numbers, bits, bucket_size, out, weight, accumulate, stride, True)
 
 
 def _values(
     data: torch.Tensor,
     scales: torch.Tensor,
-    keys: list[int],
+    keys: Any,
     bits: int,
     bucket_size: int,
     out: torch.Tensor,
@@ -331,6 +332,6 @@ def _values(
     stride: int,
     packed: bool,
 ) -> None:
-    rows = (*_flat_rows(data), *_flat_rows(scales), np.array(keys, np.uint64), bucket_size, bits, _levels(bits)[1])
+    rows = (*_flat_rows(data), *_flat_rows(scales), keys, bucket_size, bits, _levels(bits)[1])
     args = (*rows, stride, packed, f32(weight), accumulate, out.numpy())
     threads.run(lambda i, j: _values_range(*args, i, j), scales.shape[1], 2 * len(keys) * len(out))

@@ -12,6 +12,7 @@ from laconic.kernels.gpu.encode import quantize_pack, quantize_pack_feedback
 from laconic.kernels.gpu.host import elias_decode, elias_encode, huffman_decode, huffman_encode
 from laconic.kernels.gpu.norms import norms
 from laconic.kernels.gpu.rans import histogram, rans_decode, rans_encode
+from laconic.kernels.gpu.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 from laconic.kernels.gpu.steps import dequantize, pack, quantize, scale, unpack
 from laconic.kernels.reference.fused import scale_by_root, total
 
@@ -33,9 +34,13 @@ __all__ = [
     "quantize_pack_feedback",
     "rans_decode",
     "rans_encode",
+    "rotate_dequantize",
+    "rotate_pack",
+    "rotate_quantize",
     "scale",
     "scale_by_root",
     "total",
     "unpack",
     "unpack_dequantize",
+    "unpack_rotate",
 ]

@@ -90,3 +90,47 @@ def count_ones(word):
         word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
         found = ((((word + (word >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24).to(tl.int32)
     return found
+
+
+@triton.jit
+def exchange(x, DISTANCE: tl.constexpr):
+    """x[i ^ DISTANCE] at each place i of a row (T,) of one number per thread; DISTANCE is a power of two.
+
+    Within a warp (DISTANCE < 32) one shuffle; further apart by way of shared memory.
+    """
+    if PTX and DISTANCE < 32:
+        found = tl.inline_asm_elementwise(
+            f"shfl.sync.bfly.b32 $0, $1, {DISTANCE}, 0x1f, 0xffffffff;",
+            "=r,r",
+            [x],
+            dtype=x.dtype,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        pairs = tl.reshape(x, (x.shape[0] // (2 * DISTANCE), 2, DISTANCE))
+        low, high = tl.split(tl.permute(pairs, (0, 2, 1)))
+        found = tl.reshape(tl.permute(tl.join(high, low), (0, 2, 1)), (x.shape[0],))
+    return found
+
+
+@triton.jit
+def lookup(table, index, SIZE: tl.constexpr):
+    """table[first + index % SIZE] at each place of a row (T,) of one number per thread, `first` the place's SIZE.
+
+    So every SIZE neighbours have a table of their own, one number each. SIZE is a power of two, at most 32.
+    """
+    if PTX:
+        found = tl.inline_asm_elementwise(
+            f"shfl.sync.idx.b32 $0, $1, $2, {(32 - SIZE) * 256 + 31}, 0xffffffff;",
+            "=f,f,r",
+            [table, index],
+            dtype=tl.float32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        rows = tl.reshape(table, (table.shape[0] // SIZE, SIZE))
+        at = tl.reshape(index.to(tl.int32) & (SIZE - 1), (table.shape[0] // SIZE, SIZE))
+        found = tl.reshape(tl.gather(rows, at, 1), (table.shape[0],))
+    return found

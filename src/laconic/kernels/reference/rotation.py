@@ -169,7 +169,7 @@ def rotate_pack(
 def unpack_rotate(
     data: torch.Tensor,
     scales: torch.Tensor,
-    keys: list[int],
+    keys: torch.Tensor,
     bits: int,
     bucket_size: int,
     out: torch.Tensor,
@@ -178,12 +178,12 @@ def unpack_rotate(
 ) -> None:
     """out = weight * sum over payloads of their values, or out += the same.
 
-    `data` (P, n_bytes), `scales` (P, n_buckets), `keys` P of them, `out` (n,) float32.
+    `data` (P, n_bytes), `scales` (P, n_buckets), `keys` (P, 2) int32, `out` (n,) float32.
     """
-    for row, row_scales, key in zip(data, scales, keys, strict=True):
+    for row, row_scales, key in zip(data, scales, keys.contiguous().view(torch.int64)[:, 0].tolist(), strict=True):
         symbols = unpack(row, out.numel(), bits, bucket_size)
         scaled = row_scales * torch.full_like(row_scales, weight)
-        values = rotate_dequantize(symbols, scaled, bits, bucket_size, key)
+        values = rotate_dequantize(symbols, scaled, bits, bucket_size, key % 2**64)
         if accumulate:
             out.add_(values)
         else:

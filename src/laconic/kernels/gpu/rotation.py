@@ -1,0 +1,520 @@
+"""Rotation, rounding and packing of a bucket in registers, and back; `reference/rotation.py` is the specification.
+
+A bucket of a power of two p ≥ 512 is held by p / V neighbouring threads, V values each (64, or 32 where p = 512): as
+V / 4 rows of S = 4 p / V values, of which thread t has number 4 t to 4 t + 3. Value b of row r is number 4 r + b of a
+tuple.
+So the stages of the transform go: two within a thread, log₂(p / V) by shuffles between threads, the rest within a
+thread again; the order, hence every rounded sum, is that of the specification. A row of 16 hashes has the signs of 512
+values. Packed symbols that share a word are one
+thread's.
+
+Other buckets, the short last one among them, take one program each, with the stages by way of shared memory.
+"""
+
+import math
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+
+from laconic.kernels.gpu.launch import FLAGS, on, signed
+from laconic.kernels.gpu.norms import L2, add, finish, term
+from laconic.kernels.gpu.ptx import exchange, lookup
+from laconic.kernels.gpu.rounding import bucket_key, hash32, reciprocal
+from laconic.kernels.gpu.steps import pack, pack_into, unpack
+from laconic.kernels.gpu.words import join_bytes, split_bytes
+from laconic.kernels.grid import Grid, Rounding
+from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
+from laconic.kernels.reference.rotation import LEVELS, order, root, thresholds
+
+LEAST, MOST, VALUES, WARPS = 512, 65536, 64, 4
+"""Smallest and largest bucket that threads hold, values a thread (half as many in the smallest), warps a program."""
+
+
+@triton.jit
+def _key(ptr):
+    """The 64-bit key whose halves lie at ptr, the lower one first."""
+    low, high = tl.load(ptr).to(tl.uint32, bitcast=True), tl.load(ptr + 1).to(tl.uint32, bitcast=True)
+    return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+
+
+@triton.jit
+def _hash(t, START: tl.constexpr, B: tl.constexpr, k0, k1, TURN: tl.constexpr):
+    """The hash with the sign of value START + 4 t + B of a bucket, shifted so that it is the highest bit."""
+    offset = (2 * ((START + 4 * t) // 512) + TURN) * 16 + 4 * t % 16 + B
+    return hash32(offset.to(tl.uint32), k0, k1) << (4 * t // 16 % 32).to(tl.uint32)
+
+
+@triton.jit
+def _flip(x, t, k0, k1, TURN: tl.constexpr, S: tl.constexpr):
+    """x with the random signs of a round; a row of hashes serves 512 values, several rows of S where S is less."""
+    found = ()
+    hashes = ()
+    for r in tl.static_range(len(x) // 4):
+        if r * S % 512 == 0:
+            hashes = ()
+            for b in tl.static_range(4):
+                hashes += (_hash(t, r * S, b, k0, k1, TURN),)
+        for b in tl.static_range(4):
+            sign = (hashes[b] << (r * S % 512 // 16)) & 0x80000000
+            found += ((x[4 * r + b].to(tl.uint32, bitcast=True) ^ sign).to(tl.float32, bitcast=True),)
+    return found
+
+
+@triton.jit
+def _stage(x, BIT: tl.constexpr):
+    """Sums and differences of the values of a thread whose numbers differ in one bit."""
+    found = ()
+    for q in tl.static_range(len(x)):
+        if q >> BIT & 1:
+            found += (x[q ^ (1 << BIT)] - x[q],)
+        else:
+            found += (x[q] + x[q ^ (1 << BIT)],)
+    return found
+
+
+@triton.jit
+def _lane_stage(x, t, DISTANCE: tl.constexpr):
+    """The same between threads; a product with ± 1 rounds nothing, so the multiply-add is one sum."""
+    own = tl.where(t & DISTANCE == 0, 1.0, -1.0)
+    found = ()
+    for q in tl.static_range(len(x)):
+        found += (tl.fma(x[q], own, exchange(x[q], DISTANCE)),)
+    return found
+
+
+@triton.jit
+def _hadamard(x, t, LOG_V: tl.constexpr, LOG_T: tl.constexpr):
+    x = _stage(_stage(x, 0), 1)
+    for i in tl.static_range(LOG_T):
+        x = _lane_stage(x, t, 1 << i)
+    for bit in tl.static_range(2, LOG_V):
+        x = _stage(x, bit)
+    return x
+
+
+@triton.jit
+def _times(x, factor):
+    found = ()
+    for q in tl.static_range(len(x)):
+        found += (x[q] * factor,)
+    return found
+
+
+@triton.jit
+def _each_bucket(numbers, T: tl.constexpr):
+    """Sums (T,) over the threads of each bucket, T of them, given to all of them."""
+    rows = tl.reshape(numbers, (numbers.shape[0] // T, T))
+    sums = tl.broadcast_to(tl.sum(rows, 1)[:, None], (numbers.shape[0] // T, T))
+    return tl.reshape(sums, (numbers.shape[0],))
+
+
+@triton.jit
+def _nearest_of_many(z, marks, levels):
+    """The same by tables, spread over threads: of the mark between z − 1/8 and z + 1/8, and of the levels about it."""
+    cell = tl.fma(tl.minimum(z, 3.75), 4.0, 2.0**23).to(tl.uint32, bitcast=True)
+    above = z >= lookup(marks, cell, 16)
+    return lookup(levels, tl.where(above, cell + 16, cell), 32)
+
+
+@triton.jit
+def _nearest(z, MARKS: tl.constexpr, SIZES: tl.constexpr):
+    """The level nearest to z ≥ 0, whose last three bits are its number."""
+    level = tl.full(z.shape, SIZES[0], tl.float32)
+    for i in tl.static_range(len(MARKS)):
+        level = tl.where(z >= MARKS[i], SIZES[i + 1], level)
+    return level
+
+
+@triton.jit
+def _store_field(words_ptr, symbols, keep, mask, S: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits: 8 / WIDTH rows of symbols to each row of words."""
+    n_rows: tl.constexpr = len(symbols) // 4 * WIDTH // 8
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    for j in tl.static_range(n_rows):
+        word = tl.zeros_like(keep)
+        for k in tl.static_range(8 // WIDTH):
+            for b in tl.static_range(4):
+                part = (symbols[4 * (j + k * n_rows) + b] >> wider) & ((1 << WIDTH) - 1)
+                word |= part << (8 * b + k * WIDTH)
+        tl.store(words_ptr + (wider * (len(symbols) // 4) // 8 + j) * (S // 4), word & keep, mask=mask)
+
+
+@triton.jit
+def _store_words(words_ptr, y, level, keep, mask, S: tl.constexpr, BITS: tl.constexpr):
+    """The symbols of BITS, a power of two: numbers and signs are shifted in, the latter with what lies below them."""
+    n_rows: tl.constexpr = len(y) // 4 * BITS // 8
+    for j in tl.static_range(n_rows):
+        word = tl.zeros_like(keep)
+        sign = tl.zeros_like(keep)
+        for b in tl.static_range(4):
+            for k in tl.static_range(8 // BITS):
+                number = level[4 * (j + (8 // BITS - 1 - k) * n_rows) + 3 - b].to(tl.uint32, bitcast=True)
+                value = y[4 * (j + (8 // BITS - 1 - k) * n_rows) + 3 - b] + 0.0
+                word = (word << BITS) | (number & ((1 << (BITS - 1)) - 1))
+                sign = (sign << BITS) | (value.to(tl.uint32, bitcast=True) >> (32 - BITS))
+        word |= sign & (0xFFFFFFFF // ((1 << BITS) - 1) << (BITS - 1))
+        tl.store(words_ptr + j * (S // 4), word & keep, mask=mask)
+
+
+@triton.jit
+def _symbol(y, level, BITS: tl.constexpr):
+    number = level.to(tl.uint32, bitcast=True) & ((1 << (BITS - 1)) - 1)
+    return tl.where(y < 0.0, number | (1 << (BITS - 1)), number)
+
+
+@triton.jit(do_not_specialize=["n_buckets", "key"], do_not_specialize_on_alignment=["data_ptr", "scales_ptr"])
+def _pack_kernel(
+    v_ptr, data_ptr, scales_ptr, tables_ptr, n_buckets, key, factor, root_m,
+    ROOT: tl.constexpr, EXACT: tl.constexpr, MARKS: tl.constexpr, SIZES: tl.constexpr, BITS: tl.constexpr,
+    P: tl.constexpr, V: tl.constexpr, LOG_V: tl.constexpr, LOG_T: tl.constexpr, BUCKETS: tl.constexpr,
+):  # fmt: skip
+    """BUCKETS buckets of P values, each held by P / V threads.
+
+    Bytes per value: 4 (float32) read, bits / 8 written. Operations per value of P = 1024, V = 64: 20 sums of the
+    transforms, 8 of them with a shuffle; signs 4 and hashes 3; norm 2 and dot product 3 in float64; products 4; level
+    search 7; packing 4.
+    """
+    T: tl.constexpr = P // V
+    S: tl.constexpr = 4 * P // V
+    first = tl.program_id(0).to(tl.int64) * BUCKETS
+    thread = tl.arange(0, BUCKETS * T)
+    t = thread % T
+    here = first + thread // T < n_buckets
+    j = tl.arange(0, 4 * BUCKETS * T)
+    place = j // (4 * T) * P + j % (4 * T)
+    mask = first + j // (4 * T) < n_buckets
+    x = ()
+    for r in tl.static_range(V // 4):
+        row = tl.load(v_ptr + first * P + (place + r * S), mask=mask, other=0.0).to(tl.float32)
+        x += split_bytes(row, BUCKETS * T)
+    total = term(x[0], L2)
+    for q in tl.static_range(1, V):
+        total = add(total, x[q], L2)
+    norm = finish(_each_bucket(total, T), tl.full((), P, tl.int32), L2)
+    keep, guard, inverse = reciprocal(norm)
+    k0, k1 = bucket_key(key, first + thread // T)
+    y = _flip(_times(_times(x, guard), inverse), t, k0, k1, 0, S)
+    y = _flip(_times(_hadamard(y, t, LOG_V, LOG_T), factor), t, k0, k1, 1, S)
+    y = _hadamard(y, t, LOG_V, LOG_T)
+    marks = tl.load(tables_ptr + thread % 16)
+    levels = tl.load(tables_ptr + 16 + thread % 32)
+    level = ()
+    dot = tl.zeros((BUCKETS * T,), tl.float64)
+    for q in tl.static_range(V):
+        z = tl.abs(y[q]) if EXACT else tl.abs(y[q] * factor) * root_m
+        level += (_nearest(z, MARKS, SIZES) if BITS == 2 else _nearest_of_many(z, marks, levels),)
+        dot += (z * level[q]).to(tl.float64)
+    scale = (norm.to(tl.float64) * tl.full((), ROOT, tl.float64) / _each_bucket(dot, T)).to(tl.float32)
+    tl.store(scales_ptr + first + thread // T, tl.where(keep != 0, scale, norm), mask=here & (t == 0))
+    words_ptr = (data_ptr + (first + thread // T) * (P * BITS // 8)).to(tl.pointer_type(tl.uint32)) + t
+    if BITS == 3:
+        symbols = ()
+        for q in tl.static_range(V):
+            symbols += (_symbol(y[q], level[q], BITS),)
+        _store_field(words_ptr, symbols, keep, here, S, 2, BITS)
+        _store_field(words_ptr, symbols, keep, here, S, 1, BITS)
+    else:
+        _store_words(words_ptr, y, level, keep, here, S, BITS)
+
+
+@triton.jit
+def _component(words, Q: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits of symbol Q of a thread, where it lies in the symbol."""
+    n_rows: tl.constexpr = V // 4 * WIDTH // 8
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    part = words[wider * (V // 4) // 8 + Q // 4 % n_rows] >> (8 * (Q % 4) + Q // 4 // n_rows * WIDTH)
+    return part if WIDTH == BITS else (part & ((1 << WIDTH) - 1)) << wider
+
+
+@triton.jit
+def _symbol_at(words, Q: tl.constexpr, V: tl.constexpr, BITS: tl.constexpr):
+    """Symbol Q of a thread, with whatever above it, from its words in the order that `_store_field` stores them in."""
+    found = words[0] * 0
+    for c in tl.static_range(3):
+        if BITS & (4 >> c):
+            found |= _component(words, Q, V, 4 >> c, BITS)
+    return found
+
+
+@triton.jit(
+    do_not_specialize=["n_buckets", "data_row", "scale_row", "key_row", "weight"],
+    do_not_specialize_on_alignment=["data_ptr", "scales_ptr", "keys_ptr"],
+)
+def _sum_kernel(
+    data_ptr, scales_ptr, keys_ptr, out_ptr, n_buckets, data_row, scale_row, key_row, n_payloads, weight, factor,
+    SIZES: tl.constexpr, BITS: tl.constexpr, P: tl.constexpr, V: tl.constexpr, LOG_V: tl.constexpr,
+    LOG_T: tl.constexpr, BUCKETS: tl.constexpr, ACCUMULATE: tl.constexpr,
+):  # fmt: skip
+    """out = weight * sum over payloads of R⁻¹(± level · scale), or out += the same; threads as in `_pack_kernel`.
+
+    Bytes per value: bits / 8 read for each payload, 4 written. Operations per value and payload: the 20 sums of the
+    transforms alone take 2.5 times as long as moving the bytes of eight payloads of 4 bits does on an H200.
+    """
+    T: tl.constexpr = P // V
+    S: tl.constexpr = 4 * P // V
+    first = tl.program_id(0).to(tl.int64) * BUCKETS
+    thread = tl.arange(0, BUCKETS * T)
+    t, bucket = thread % T, first + thread // T
+    here = bucket < n_buckets
+    j = tl.arange(0, 4 * BUCKETS * T)
+    mask = first + j // (4 * T) < n_buckets
+    row_ptr = out_ptr + first * P + (j // (4 * T) * P + j % (4 * T))
+    size = tl.full((BUCKETS * T,), SIZES[0], tl.float32)
+    for k in tl.static_range(1, len(SIZES)):
+        size = tl.where(t % len(SIZES) == k, SIZES[k], size)
+    size = tl.where(t % (2 * len(SIZES)) < len(SIZES), size, -size)
+    total = ()
+    for r in tl.static_range(V // 4):
+        if ACCUMULATE:
+            total += split_bytes(tl.load(row_ptr + r * S, mask=mask, other=0.0), BUCKETS * T)
+        else:
+            total += (tl.full((BUCKETS * T,), -0.0, tl.float32),) * 4
+    for p in range(n_payloads):
+        words_ptr = (data_ptr + p * data_row.to(tl.int64) + bucket * (P * BITS // 8)).to(tl.pointer_type(tl.uint32))
+        words = ()
+        for w in tl.static_range(V * BITS // 32):
+            words += (tl.load(words_ptr + (w * (S // 4) + t), mask=here, other=0),)
+        scale = tl.load(scales_ptr + p * scale_row.to(tl.int64) + bucket, mask=here, other=0.0) * weight
+        table = size * scale * factor
+        k0, k1 = bucket_key(_key(keys_ptr + p * key_row.to(tl.int64)), bucket)
+        x = ()
+        for q in tl.static_range(V):
+            x += (lookup(table, _symbol_at(words, q, V, BITS), 1 << BITS),)
+        x = _times(_flip(_hadamard(x, t, LOG_V, LOG_T), t, k0, k1, 1, S), factor)
+        x = _flip(_hadamard(x, t, LOG_V, LOG_T), t, k0, k1, 0, S)
+        added = ()
+        for q in tl.static_range(V):
+            added += (total[q] + x[q],)
+        total = added
+    for r in tl.static_range(V // 4):
+        row = join_bytes(total[4 * r], total[4 * r + 1], total[4 * r + 2], total[4 * r + 3], BUCKETS * T)
+        tl.store(row_ptr + r * S, row, mask=mask)
+
+
+@triton.jit
+def _loose_signs(x, k0, k1, TURN: tl.constexpr, P: tl.constexpr):
+    i = tl.arange(0, P)
+    bits = hash32(((2 * (i // 512) + TURN) * 16 + i % 16).to(tl.uint32), k0, k1)
+    sign = (bits << (i // 16 % 32).to(tl.uint32)) & 0x80000000
+    return (x.to(tl.uint32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _loose_hadamard(x, P: tl.constexpr, LOG_P: tl.constexpr):
+    for i in tl.static_range(LOG_P):
+        pairs = tl.permute(tl.reshape(x, (P >> (i + 1), 2, 1 << i)), (0, 2, 1))
+        a, b = tl.split(pairs)
+        x = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (P,))
+    return x
+
+
+@triton.jit(do_not_specialize=["first", "m", "key"])
+def _loose_quantize_kernel(
+    v_ptr, symbols_ptr, scales_ptr, scratch_ptr, first, m, key, factor, root_m,
+    MARKS: tl.constexpr, SIZES: tl.constexpr, BITS: tl.constexpr, P: tl.constexpr, LOG_P: tl.constexpr,
+):  # fmt: skip
+    """Symbols and scale of one bucket of P ≤ m < 2 P values; bucket `first` is the first of the launch."""
+    start = tl.program_id(0).to(tl.int64) * m
+    i = tl.arange(0, P)
+    x = tl.load(v_ptr + start + i).to(tl.float32)
+    rest = tl.load(v_ptr + start + P + i, mask=P + i < m, other=0.0).to(tl.float32)
+    norm = finish(tl.sum(add(term(x, L2), rest, L2), 0), m, L2)
+    keep, guard, inverse = reciprocal(norm)
+    k0, k1 = bucket_key(key, first + tl.program_id(0))
+    scratch_ptr += start
+    y = _loose_hadamard(_loose_signs(x * guard * inverse, k0, k1, 0, P), P, LOG_P) * factor
+    tl.store(scratch_ptr + i, y)
+    tl.store(scratch_ptr + P + i, rest * guard * inverse, mask=P + i < m)
+    tl.debug_barrier()
+    y = tl.load(scratch_ptr + m - P + i)
+    tl.debug_barrier()
+    y = _loose_hadamard(_loose_signs(y, k0, k1, 1, P), P, LOG_P) * factor
+    tl.store(scratch_ptr + m - P + i, y)
+    tl.debug_barrier()
+    dot = tl.zeros((P,), tl.float64)
+    for part in tl.static_range(2):
+        mask = part * P + i < m
+        y = tl.load(scratch_ptr + part * P + i, mask=mask, other=0.0)
+        z = tl.abs(y) * root_m
+        level = _nearest(z, MARKS, SIZES)
+        dot += tl.where(mask, (z * level).to(tl.float64), 0.0)
+        tl.store(symbols_ptr + start + part * P + i, (_symbol(y, level, BITS) & keep).to(tl.uint8), mask=mask)
+    scale = (norm.to(tl.float64) * tl.sqrt(m.to(tl.float64)) / tl.sum(dot, 0)).to(tl.float32)
+    tl.store(scales_ptr + tl.program_id(0), tl.where(keep != 0, scale, norm))
+
+
+@triton.jit(do_not_specialize=["first", "m", "weight"])
+def _loose_values_kernel(
+    symbols_ptr, scales_ptr, key_ptr, scratch_ptr, out_ptr, first, m, weight, factor,
+    SIZES: tl.constexpr, P: tl.constexpr, LOG_P: tl.constexpr, ACCUMULATE: tl.constexpr,
+):  # fmt: skip
+    """out = R⁻¹(± level · scale · weight) of one bucket, or out += the same."""
+    start = tl.program_id(0).to(tl.int64) * m
+    i = tl.arange(0, P)
+    scale = tl.load(scales_ptr + tl.program_id(0)) * weight
+    k0, k1 = bucket_key(_key(key_ptr), first + tl.program_id(0))
+    scratch_ptr += start
+    for part in tl.static_range(2):
+        symbol = tl.load(symbols_ptr + start + part * P + i, mask=part * P + i < m, other=0).to(tl.int32)
+        level = tl.full((P,), SIZES[0], tl.float32)
+        for k in tl.static_range(1, len(SIZES)):
+            level = tl.where(symbol % len(SIZES) == k, SIZES[k], level)
+        level = tl.where(symbol < len(SIZES), level, -level)
+        tl.store(scratch_ptr + part * P + i, level * scale, mask=part * P + i < m)
+    tl.debug_barrier()
+    x = tl.load(scratch_ptr + m - P + i)
+    tl.debug_barrier()
+    x = _loose_signs(_loose_hadamard(x * factor, P, LOG_P), k0, k1, 1, P)
+    tl.store(scratch_ptr + m - P + i, x)
+    tl.debug_barrier()
+    x = _loose_signs(_loose_hadamard(tl.load(scratch_ptr + i) * factor, P, LOG_P), k0, k1, 0, P)
+    rest = tl.load(scratch_ptr + P + i, mask=P + i < m, other=0.0)
+    out_ptr += start
+    if ACCUMULATE:
+        x = tl.load(out_ptr + i) + x
+        rest = tl.load(out_ptr + P + i, mask=P + i < m, other=0.0) + rest
+    tl.store(out_ptr + i, x)
+    tl.store(out_ptr + P + i, rest, mask=P + i < m)
+
+
+@cache
+def _float32(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    """The same numbers as float32 has them: a kernel compares with just those."""
+    return tuple(torch.tensor(numbers, dtype=torch.float32, device="cpu").tolist())
+
+
+def _levels(bits: int) -> dict[str, object]:
+    return {"MARKS": _float32(thresholds(bits)), "SIZES": _float32(LEVELS[bits])}
+
+
+@cache
+def _tables(bits: int, device: torch.device) -> torch.Tensor:
+    """(48,) float32: of cells c of z about c / 4, the mark in each, if any; the levels below it; those above it."""
+    marks, levels = thresholds(bits), LEVELS[bits]
+    inside = [[k for k, mark in enumerate(marks) if abs(4 * mark - c) < 0.5] for c in range(16)]
+    below = [sum(4 * mark < c - 0.5 for mark in marks) for c in range(16)]
+    rows = [[marks[found[0]] if found else torch.inf for found in inside], [levels[k] for k in below]]
+    above = [levels[k + len(found)] for k, found in zip(below, inside, strict=True)]
+    return torch.tensor([*rows[0], *rows[1], *above], dtype=torch.float32, device=device)
+
+
+def _is_held(bucket_size: int, data: torch.Tensor) -> bool:
+    """Whether threads can hold a bucket and read or write its symbols as 32-bit words."""
+    apart = data.dim() > 1 and len(data) > 1 and data.stride(0) % 4 != 0
+    whole = LEAST <= bucket_size <= MOST and bucket_size == order(bucket_size)
+    return whole and not apart and data.data_ptr() % 4 == 0
+
+
+def _held_sizes(n_full: int, bucket_size: int) -> tuple[int, dict[str, object]]:
+    """Number of programs that hold so many whole buckets, and the sizes to launch them with."""
+    values = min(VALUES, bucket_size // 16)
+    threads = bucket_size // values
+    warps = max(WARPS, threads // 32)
+    buckets = 32 * warps // threads
+    logs = {"LOG_V": values.bit_length() - 1, "LOG_T": threads.bit_length() - 1}
+    sizes = {"P": bucket_size, "V": values, "BUCKETS": buckets, "num_warps": warps, "num_stages": 1}
+    return -(-n_full // buckets), {**sizes, **logs, **FLAGS}
+
+
+def _loose_sizes(m: int) -> dict[str, object]:
+    p = order(m)
+    return {"P": p, "LOG_P": p.bit_length() - 1, "num_warps": max(1, min(32, p // 256)), **FLAGS}
+
+
+def _parts(n: int, bucket_size: int, held: bool) -> list[tuple[int, int, int, bool]]:
+    """(first bucket, how many, their size, whether threads hold them): the whole buckets, and the short one."""
+    full, rest = divmod(n, bucket_size)
+    return [part for part in ((0, full, bucket_size, held), (full, 1, rest, False)) if part[1] * part[2]]
+
+
+def rotate_pack(
+    v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+) -> None:
+    """Scales and packed symbols in one pass over memory, where threads hold a bucket."""
+    v = v.contiguous()
+    for first, count, m, held in _parts(v.numel(), bucket_size, _is_held(bucket_size, data_out)):
+        x, scales = v[first * bucket_size :], scales_out[first:]
+        data = data_out[first * packed_bucket_bytes(bucket_size, bits) :]
+        numbers = (1 / root(order(m)), root(m))
+        with on(v.device):
+            if held:
+                n_programs, sizes = _held_sizes(count, m)
+                _pack_kernel[(n_programs,)](
+                    x, data, scales, _tables(bits, v.device), count, signed(key), *numbers, ROOT=math.sqrt(m),
+                    EXACT=math.frexp(math.sqrt(m))[0] == 0.5, BITS=bits, **_levels(bits), **sizes,
+                )  # fmt: skip
+                continue
+            symbols = torch.empty(count * m, dtype=torch.uint8, device=v.device)
+            scratch = torch.empty(count * m, dtype=torch.float32, device=v.device)
+            _loose_quantize_kernel[(count,)](
+                x, symbols, scales, scratch, first, m, signed(key), *numbers, BITS=bits,
+                **_levels(bits), **_loose_sizes(m),
+            )  # fmt: skip
+            pack_into(symbols, None, None, Grid(Rounding.SIGN, bits, ()), m, 0, data)
+
+
+def unpack_rotate(
+    data: torch.Tensor,
+    scales: torch.Tensor,
+    keys: torch.Tensor,
+    bits: int,
+    bucket_size: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+) -> None:
+    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
+    for first, count, m, held in _parts(out.numel(), bucket_size, _is_held(bucket_size, data)):
+        coded, target = data[:, first * packed_bucket_bytes(bucket_size, bits) :], out[first * bucket_size :]
+        if held:
+            n_programs, sizes = _held_sizes(count, m)
+            with on(out.device):
+                _sum_kernel[(n_programs,)](
+                    coded, scales, keys, target, count, data.stride(0), scales.stride(0), keys.stride(0), len(data),
+                    float(weight), 1 / root(m), SIZES=_levels(bits)["SIZES"], BITS=bits, ACCUMULATE=accumulate, **sizes,
+                )  # fmt: skip
+            continue
+        for p in range(len(data)):
+            symbols = unpack(coded[p], count * m, bits, m)
+            _loose_values(symbols, scales[p, first:], keys[p], bits, first, m, target, weight, accumulate or p > 0)
+
+
+def _loose_values(
+    symbols: torch.Tensor,
+    scales: torch.Tensor,
+    key: torch.Tensor,
+    bits: int,
+    first: int,
+    m: int,
+    out: torch.Tensor,
+    weight: float,
+    accumulate: bool,
+) -> None:
+    scratch = torch.empty(symbols.numel(), dtype=torch.float32, device=out.device)
+    with on(out.device):
+        _loose_values_kernel[(symbols.numel() // m,)](
+            symbols, scales, key, scratch, out, first, m, float(weight), 1 / root(order(m)),
+            SIZES=_levels(bits)["SIZES"], ACCUMULATE=accumulate, **_loose_sizes(m),
+        )  # fmt: skip
+
+
+def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
+    n, device = v.numel(), v.device
+    scales = torch.empty(n_buckets(n, bucket_size), dtype=torch.float32, device=device)
+    data = torch.empty(packed_bytes(n, bits, bucket_size), dtype=torch.uint8, device=device)
+    rotate_pack(v, bits, bucket_size, key, scales, data)
+    return unpack(data, n, bits, bucket_size), scales
+
+
+def rotate_dequantize(
+    symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
+) -> torch.Tensor:
+    """Symbols (n,) to float32 values (n,)."""
+    out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
+    keys = torch.full((1, 1), signed(key), dtype=torch.int64, device=symbols.device).view(torch.int32)
+    data = pack(symbols, bits, bucket_size)
+    unpack_rotate(data[None], scales.contiguous()[None], keys, bits, bucket_size, out, 1.0, False)
+    return out
