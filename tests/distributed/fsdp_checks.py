@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
 import laconic
-from laconic import NUQSGD, Codec, ErrorFeedback, Policy, QSGDInf, Sign
+from laconic import NUQSGD, Codec, Differences, ErrorFeedback, Policy, QSGDInf, Sign
 from laconic.training import fsdp
 
 CODECS = {
@@ -28,6 +28,7 @@ CODECS = {
     "dithered": laconic.Dithered(error=0.3),
 }
 FIXED = ("bf16", "nuqsgd", "ef-sign")
+WEIGHTS = {"weights in bf16": "bf16", "8-bit differences": Differences()}
 WIDTH, N_LAYERS = 250, 3
 DEVICE = torch.device("cpu")
 
@@ -91,6 +92,19 @@ def training(codec, **options):
     assert stats["bytes_sent"] > 0
 
 
+def gathered_alike(codec, **options):
+    """All ranks compute with the same weights, close to the shards."""
+    model = trained(codec, 10, **options)
+    model[1].unshard()
+    mine = model[1].weight.detach().clone()
+    first = mine.clone()
+    dist.broadcast(first, 0)
+    assert torch.equal(mine, first)
+    model[1].reshard()
+    exact = model[1].weight.full_tensor().detach()
+    assert 0 < float((mine - exact).norm() / exact.norm()) < 0.01
+
+
 def copies_are_identical(codec):
     model = trained(codec, 10, n_copies=2)
     local = torch.cat([p.to_local().detach().reshape(-1) for p in model.parameters()])
@@ -107,19 +121,21 @@ class Watched:
         self.around, self.originals = around, {}
 
     def __enter__(self):
-        for name in ("__call__", "average_replicas"):
-            original = self.originals[name] = getattr(fsdp.UnitExchange, name)
+        gather = (fsdp.UnitGather, "__call__")
+        for owner, name in ((fsdp.UnitExchange, "__call__"), (fsdp.UnitExchange, "average_replicas"), gather):
+            original = self.originals[owner, name] = getattr(owner, name)
 
             def watched(*arguments, original=original, **named):
                 self.around(True)
-                original(*arguments, **named)
+                found = original(*arguments, **named)
                 self.around(False)
+                return found
 
-            setattr(fsdp.UnitExchange, name, watched)
+            setattr(owner, name, watched)
 
     def __exit__(self, *error):
-        for name, original in self.originals.items():
-            setattr(fsdp.UnitExchange, name, original)
+        for (owner, name), original in self.originals.items():
+            setattr(owner, name, original)
 
 
 def streams_wait_for_each_other(codec, **options):
@@ -162,13 +178,13 @@ def resumed_is_never_stopped(codec, **options):
     assert torch.equal(whole(model), whole(again))
 
 
-def extra_memory(codec, most):
+def extra_memory(codec, most, **options):
     """Peak memory beyond FSDP2's own, in units of the gradient of one layer, is at most this."""
     peaks = []
     for chosen in (None, codec):
         torch.cuda.synchronize()
         begin = torch.cuda.memory_allocated()
-        model, optimizer = sharded(chosen)
+        model, optimizer = sharded(chosen, **options)
         for number in range(6):
             if number == 3:
                 torch.cuda.reset_peak_memory_stats()
@@ -189,6 +205,17 @@ def checks(backend, size):
         "fp32 is plain, reduced in bf16": (fp32_is_plain, {"mp_policy": bf16, "tolerance": 1e-3}),
     }
     found |= {f"training, {codec}": (training, {"codec": codec}) for codec in CODECS if codec != "fp32"}
+    for name, weights in WEIGHTS.items():
+        options = {"codec": "nuqsgd", "compress": {"weight_codec": weights}}
+        found[f"training, {name}"] = (training, options)
+        found[f"resume, {name}"] = (resumed_is_never_stopped, options)
+        found[f"{name}: the same on every rank"] = (gathered_alike, options)
+        if backend == "nccl":
+            found[f"streams, {name}"] = (streams_wait_for_each_other, options)
+            found[f"streams, {name}, bf16"] = (streams_wait_for_each_other, options | {"mp_policy": bf16})
+            found[f"the host does not wait, {name}"] = (the_host_does_not_wait, options)
+    lossless = {"compress": {"weight_codec": Differences("fp32")}}
+    found["differences in fp32 are plain"] = (fp32_is_plain, lossless)
     found |= {f"resume, {codec}": (resumed_is_never_stopped, {"codec": codec}) for codec in ("nuqsgd", "ef-sign")}
     if backend == "nccl":
         found["fp32 is plain, divided by 3"] = (fp32_is_plain, {"factor": 3.0})
@@ -198,6 +225,12 @@ def checks(backend, size):
         for codec in (*FIXED, "nuqsgd-rans"):
             found[f"streams, {codec}"] = (streams_wait_for_each_other, {"codec": codec})
         found["extra memory, nuqsgd"] = (extra_memory, {"codec": "nuqsgd", "most": 1.5 if size == 2 else 1.0})
+        kept = {"codec": "nuqsgd", "most": N_LAYERS + 1.5, "compress": {"weight_codec": Differences()}}
+        found["extra memory, differences"] = (extra_memory, kept)
+        found["differences in fp32 are plain, offloaded"] = (
+            fp32_is_plain,
+            lossless | {"offload_policy": CPUOffloadPolicy()},
+        )
         found["streams, reduced in bf16"] = (streams_wait_for_each_other, {"codec": "nuqsgd", "mp_policy": bf16})
     if size == 4:
         found |= {f"copies, {codec}": (copies_are_identical, {"codec": codec}) for codec in CODECS}

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import laconic
-from laconic import NUQSGD, Policy
+from laconic import NUQSGD, Differences, Policy
 
 POLICY = Policy(min_values=100)
 NUQSGD_4 = NUQSGD(bits=4, bucket_size=256)
@@ -64,9 +64,9 @@ def test_training(pool, codec):
     assert stats["nmse"] >= 0 or codec == "fp32"
 
 
-def in_mode(group, mode, codec):
+def in_mode(group, mode, codec, weight_codec=None):
     """Five steps in one of FSDP2's modes; weights, gradients, and what `compress` counted."""
-    rank, options, n_steps = dist.get_rank(group), {}, 5
+    rank, options, n_steps = dist.get_rank(group), {"compress": {"weight_codec": weight_codec}}, 5
     net = network(width=50)
     if mode in ("bf16", "fp16"):
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[mode]
@@ -139,6 +139,9 @@ def in_mode(group, mode, codec):
         if mode == "clipped":
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
+        if mode == "evaluated":
+            with torch.inference_mode():
+                model(x)
     found = laconic.stats(model)["steps"] if codec else n_steps
     return whole(model.parameters()), whole(p.grad for p in model.parameters() if p.grad is not None), found
 
@@ -165,19 +168,21 @@ MODES = {
     "compiled": 2,
     "accumulated": 2,
     "clipped": 2,
+    "evaluated": 2,
     "tensor parallel": 4,
     "uneven": 3,
 }
 """Modes of FSDP2, and on how many ranks."""
 
 
+@pytest.mark.parametrize("weights", [Differences("fp32"), pytest.param(None, marks=pytest.mark.exhaustive)], ids=str)
 @pytest.mark.parametrize("mode", MODES)
-def test_fp32_is_plain_fsdp(pool, mode):
+def test_fp32_is_plain_fsdp(pool, mode, weights):
     """In every mode gradients and weights are what they are without `compress`."""
     if mode == "unused, and reduced" and not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
         pytest.skip("needs FSDPModule.set_reduce_scatter_unused_params, which this torch does not have")
     (weights, gradients, _), (ours, our_gradients, n_steps) = (
-        pool.run(in_mode, MODES[mode], mode=mode, codec=codec)[0] for codec in (None, "fp32")
+        pool.run(in_mode, MODES[mode], mode=mode, codec=codec, weight_codec=weights)[0] for codec in (None, "fp32")
     )
     assert n_steps == 5
     tolerance = 4e-3 if mode == "bf16" else 1e-3 if mode == "fp16" else 1e-6

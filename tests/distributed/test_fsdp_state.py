@@ -10,14 +10,16 @@ from test_ddp import CODECS
 from test_fsdp import NUQSGD_4, copies, shard, whole
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather
 
 import laconic
-from laconic import NUQSGD, ErrorFeedback, Sign
+from laconic import NUQSGD, Differences, ErrorFeedback, QSGDInf, Sign
 
 
-def interrupted(group, codec, hybrid):
+def interrupted(group, codec, hybrid, weight_codec):
     """Twelve steps without a stop; and six, a checkpoint, a new model, six more; the same without laconic's state."""
     rank, options = dist.get_rank(group), {"mesh": copies()} if hybrid else {}
+    options["compress"] = {"weight_codec": weight_codec}
     unbroken = shard(group, CODECS[codec], **options)
     train(unbroken, sgd(unbroken), range(12), rank)
     first = shard(group, CODECS[codec], **options)
@@ -40,10 +42,19 @@ def interrupted(group, codec, hybrid):
 
 
 @pytest.mark.parametrize(
-    ("codec", "size"), [("nuqsgd-4", 2), ("ef-sign", 3), ("ef-nuqsgd-elias", 2), ("ef-sign", 4), ("dithered", 4)]
+    ("codec", "size", "weights"),
+    [
+        ("nuqsgd-4", 2, None),
+        ("ef-sign", 3, None),
+        ("ef-nuqsgd-elias", 2, "bf16"),
+        ("ef-sign", 4, Differences()),
+        ("dithered", 4, QSGDInf(bits=8, bucket_size=64)),
+        ("fp32", 3, Differences()),
+    ],
 )
-def test_resume_is_bit_exact(pool, codec, size):
-    for unbroken, resumed, forgetful in pool.run(interrupted, size, codec=codec, hybrid=size == 4):
+def test_resume_is_bit_exact(pool, codec, size, weights):
+    ranks = pool.run(interrupted, size, codec=codec, hybrid=size == 4, weight_codec=weights)
+    for unbroken, resumed, forgetful in ranks:
         assert torch.equal(unbroken, resumed)
         assert not torch.equal(unbroken, forgetful)
 
@@ -76,7 +87,7 @@ def through_distributed_checkpoint(group, folder, former):
     import torch.distributed.checkpoint as dcp
 
     rank = dist.get_rank(group)
-    model = shard(group, CODECS["ef-sign"])
+    model = shard(group, CODECS["ef-sign"], compress={"weight_codec": Differences()})
     if not former:
         train(model, sgd(model), range(3), rank)
         state = {"model": model.state_dict(), f"laconic.{rank}": laconic.state_dict(model)}
@@ -98,6 +109,8 @@ def test_distributed_checkpoint_of_other_ranks(pool, tmp_path):
         assert int(state["step"]) == 3
         for name, memory in state["memory"].items():
             assert torch.allclose(memory, sum(s["memory"][name] for _, s in before) / 3, atol=1e-7)
+        for name, gathered in state["weights"]["values"].items():
+            assert torch.equal(gathered, before[0][1]["weights"]["values"][name])
 
 
 def disagree(group, field, odd):
@@ -105,8 +118,8 @@ def disagree(group, field, odd):
     options = {"mesh": copies()} if dist.get_world_size(group) == 4 else {}
     codec = NUQSGD(bits=8 if mine and field == "bits" else 4)
     compress = {"seed": int(mine and field == "seed")}
-    if mine and field == "replica_codec":
-        compress["replica_codec"] = "bf16"
+    if mine and field in ("replica_codec", "weight_codec"):
+        compress[field] = "bf16"
     model = shard(group, codec, compress=compress, **options)
     if field == "step":
         laconic.load_state_dict(model, laconic.state_dict(model) | {"step": torch.tensor(3 if mine else 4)})
@@ -120,6 +133,7 @@ def disagree(group, field, odd):
         ("seed", 4, 3, "seed is 0 on rank 0 and 1 on rank 3"),
         ("step", 4, 2, "step is 4 on rank 0 and 3 on rank 2"),
         ("replica_codec", 4, 1, "replica_codec is "),
+        ("weight_codec", 2, 1, "weight_codec is none on rank 0 and Identity(dtype='bf16'), "),
     ],
 )
 def test_ranks_that_disagree_all_find_out(pool, field, size, odd, message):
@@ -127,6 +141,10 @@ def test_ranks_that_disagree_all_find_out(pool, field, size, odd, message):
         assert not good
         assert found[0] == "Disagreement"
         assert message in found[1]
+
+
+class OwnAllGather(DefaultAllGather):
+    """A user's."""
 
 
 def refused(group, case):
@@ -147,6 +165,10 @@ def refused(group, case):
     elif case == "biased between copies":
         fully_shard(net, mesh=copies())
         options = {"replica_codec": ErrorFeedback(Sign())}
+    elif case == "several types":
+        net[0].weight = torch.nn.Parameter(net[0].weight.detach().bfloat16(), requires_grad=False)
+        fully_shard(net, mesh=mesh)
+        options = {"weight_codec": Differences()}
     elif case == "hook":
         fully_shard(net, mesh=copies()).set_all_reduce_hook(lambda gradient: None)
     else:
@@ -159,6 +181,11 @@ def refused(group, case):
         codec = "auto"
     elif case == "optimizer":
         options = {"optimizer": torch.optim.AdamW(net.parameters())}
+    elif case == "biased weights":
+        options = {"weight_codec": Differences(ErrorFeedback(Sign()))}
+    elif case == "all-gather":
+        net.set_custom_all_gather(OwnAllGather())
+        options = {"weight_codec": "bf16"}
     elif case in ("replica_codec", "exchange"):
         options = {case: "fp32" if case == "replica_codec" else "all_gather"}
     try:
@@ -179,6 +206,9 @@ REFUSED = {
     "twice": (2, "this model is compressed already; call compress() once"),
     "automatic": (2, "codec='auto' measures for DistributedDataParallel only; name a codec"),
     "optimizer": (2, "optimizer of a sharded model knows this rank's second moments only; leave it out, or give"),
+    "biased weights": (2, "weight_codec must be unbiased or Identity, for weights have no error memory; got"),
+    "all-gather": (2, "the root has an all-gather of its own, OwnAllGather; leave weight_codec out"),
+    "several types": (2, "the root gathers weights of several types, bfloat16, float32; leave weight_codec out"),
     "replica_codec": (2, "replica_codec is for copies of the model, and there is one; leave replica_codec out"),
     "exchange": (2, "exchange is for copies of the model, and there is one; leave exchange out"),
 }

@@ -10,13 +10,13 @@ what ranks agree on  `agreement`
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.all_gather import AllGather
 from laconic.exchange.all_reduce import AllReduce
-from laconic.exchange.base import Exchange, Exchanged, Nothing, Task
+from laconic.exchange.base import Exchange, Exchanged, Nothing, Task, run_in_turn
 from laconic.exchange.choice import EXCHANGES, BySize, by_name
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Buffers, KeptBuffers
 from laconic.exchange.mixing import Mixing
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.scatter_reduce import ReduceScatter, ScatterReduce
+from laconic.exchange.scatter_reduce import GatherChunks, ReduceScatter, ScatterReduce
 from laconic.exchange.scheduler import (
     PIECE_VALUES,
     Handle,
@@ -42,6 +42,7 @@ __all__ = [
     "Exchange",
     "Exchanged",
     "Exponential",
+    "GatherChunks",
     "Handle",
     "KeptBuffers",
     "Lockstep",
@@ -60,4 +61,5 @@ __all__ = [
     "average_in_pieces",
     "by_name",
     "pipeline_for",
+    "run_in_turn",
 ]

@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -120,13 +120,7 @@ class Exchange(ABC):
         """
         self.require(codec, v, out)
         task = Task(flat(v), codec, stream, memory, measure_error, out)
-        phases = self.phases(task, Communicator.over() if comm is None else comm)
-        while True:
-            try:
-                next(phases)
-            except StopIteration as end:
-                result: Exchanged = end.value
-                return result
+        return run_in_turn([self.phases(task, Communicator.over() if comm is None else comm)])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +140,19 @@ class Nothing(Exchange):
     def variance_bound(self, codec: Codec, n: int, size: int) -> float:
         """No bound: nothing is averaged."""
         return float("inf")
+
+
+def run_in_turn(running: Sequence[Phases]) -> list[Exchanged]:
+    """Run exchanges to their ends, one phase of each in turn: while messages of one are under way, the next encodes."""
+    found: dict[int, Exchanged] = {}
+    while len(found) < len(running):
+        for i, phases in enumerate(running):
+            try:
+                if i not in found:
+                    next(phases)
+            except StopIteration as end:
+                found[i] = end.value
+    return [found[i] for i in range(len(running))]
 
 
 def encode(

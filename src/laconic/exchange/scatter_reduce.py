@@ -1,4 +1,5 @@
-"""scatter_reduce: each rank averages one chunk and sends the average to all. reduce_scatter: it keeps the average."""
+"""scatter_reduce: each rank averages one chunk and sends the average to all. reduce_scatter: it keeps the average.
+gather_chunks: each rank sends the chunk that it has."""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -60,9 +61,9 @@ class ScatterReduce(Exchange):
         under_way = _UnderWay(task, comm, self.second_codec(task.codec), cuts)
         codes = under_way.send_chunks()
         yield
-        averages = under_way.send_average(codes)
+        averages = under_way.send_to_all(under_way.average(codes))
         yield
-        return Exchanged(under_way.collect(averages), under_way.accounting)
+        return Exchanged(under_way.collect(averages, task.target()), under_way.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         cuts = chunk_cuts(n, codec.quantizer.cut_size, size)
@@ -107,6 +108,40 @@ class ReduceScatter(Exchange):
         return codec.quantizer.variance_bound(n) / size
 
 
+@dataclass(frozen=True, slots=True)
+class GatherChunks(Exchange):
+    """The end of scatter_reduce, without an average: every rank gets the chunks of all. With v as own chunk, one of P
+    that are equally long:
+
+    1. encode own chunk, send it to every rank (all-gather);
+    2. decode the P chunks, own included.
+
+    The value of the result, and `out` of the task, have P n values.
+
+    add  whether the chunks are added to what `out` holds
+    """
+
+    add: bool = False
+
+    name: ClassVar[str] = "gather_chunks"
+
+    def phases(self, task: Task, comm: Communicator) -> Phases:
+        under_way = _UnderWay(task, comm, task.codec, [r * task.n_values for r in range(comm.size + 1)])
+        codes = under_way.send_to_all(task.v)
+        yield
+        out = task.out
+        if out is None:
+            out = torch.empty(under_way.cuts[-1], dtype=torch.float32, device=task.v.device)
+        return Exchanged(under_way.collect(codes, out, add=self.add), under_way.accounting)
+
+    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
+        return (size - 1) * codec.max_bytes(n)
+
+    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
+        """ω, of each chunk."""
+        return codec.quantizer.variance_bound(n)
+
+
 @dataclass(slots=True)
 class _UnderWay:
     """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`."""
@@ -138,10 +173,9 @@ class _UnderWay:
                 outbox.send(r, code)
             return outbox.close()
 
-    def send_average(self, inbox: Inbox) -> Inbox:
-        """Step 2."""
+    def send_to_all(self, own: torch.Tensor) -> Inbox:
+        """The rest of step 2, with own average."""
         task, comm, second = self.task, self.comm, self.second
-        own = self.average(inbox)
         with self.accounting.timed("encode"):
             expected = [second.max_bytes(m) for m in self.sizes] if second.fixed_size else None
             outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
@@ -164,18 +198,18 @@ class _UnderWay:
             weight = 1.0 / self.comm.size if weight is None else weight
             return task.codec.decode_sum([received(code) for code in codes], out, weight=weight)
 
-    def collect(self, inbox: Inbox) -> torch.Tensor:
+    def collect(self, inbox: Inbox, out: torch.Tensor, *, add: bool = False) -> torch.Tensor:
         """Step 3."""
-        average = self.task.target()
+        decode = self.second.decode_add if add else self.second.decode
         for r in reversed(self.comm.sending_order):  # own first, then those that sent to this rank first
             with self.accounting.timed("wire"):
                 code = inbox.receive(r)
             self.accounting.bytes_received += len(code) if r != self.comm.rank else 0
             with self.accounting.timed("decode"):
-                self.second.decode(received(code), out=average[self.cuts[r] : self.cuts[r + 1]])
+                decode(received(code), out=out[self.cuts[r] : self.cuts[r + 1]])
         with self.accounting.timed("wire"):
             inbox.sent()
-        return average
+        return out
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from laconic.errors import Disagreement
 from laconic.training.compressor import Compressor
 from laconic.training.ddp import compress, hook, set_codec
 from laconic.training.decentralised import DCDPSGD, DPSGD, ECDPSGD, Clock, Decentralised, SimulatedGraph
+from laconic.training.fsdp_weights import Differences
 from laconic.training.groups import Policy
 from laconic.training.simulated import SimulatedWorkers
 from laconic.training.state import load_state_dict, state_dict
@@ -16,6 +17,7 @@ __all__ = [
     "Clock",
     "Compressor",
     "Decentralised",
+    "Differences",
     "Disagreement",
     "Policy",
     "SimulatedGraph",

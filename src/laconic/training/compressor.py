@@ -26,13 +26,14 @@ from laconic.exchange import (
 from laconic.exchange.agreement import gather_json, require_same
 from laconic.kernels import Stream
 from laconic.planner import Plan
+from laconic.training.fsdp_weights import Weights
 from laconic.training.groups import PLAIN, Group, Policy, describe
 from laconic.training.metric import InMetric, Metric, SquaredError, require_same_scales
 
 
 @dataclass(slots=True)
 class Compressor:
-    """All state of one compressed model. What must survive a restart is `step`, `seed` and `memory`.
+    """All state of one compressed model. What must survive a restart is `step`, `seed`, `memory` and kept `weights`.
 
     groups      parameters that are exchanged as one tensor
     codec       how compressed groups go over the wire
@@ -56,6 +57,7 @@ class Compressor:
     off         whether everything goes in float32, since `set_codec` was given None
     closed      whether its threads and channels were given back, after which it averages nothing
     bits        bits per value of each compressed group's codes at the last step, by index
+    weights     of a sharded model: how they travel, and what has been gathered
     """
 
     groups: list[Group]
@@ -82,6 +84,7 @@ class Compressor:
     off: bool = False
     closed: bool = False
     bits: dict[int, float] = field(default_factory=dict)
+    weights: Weights = field(default_factory=Weights)
     _compared: int = -1
     _scheduler: Scheduler | None = None
     _flat: dict[int, torch.Tensor] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from laconic.quantizers import ErrorFeedback, Quantizer, Sign
 from laconic.training.automatic import choose, default_codec, log
 from laconic.training.compressor import Compressor
 from laconic.training.fsdp import compress_sharded
+from laconic.training.fsdp_weights import WeightCodec
 from laconic.training.groups import Group, Policy, describe, make_groups
 from laconic.training.hook import HookState, average_gradients, raise_again
 from laconic.training.metric import Metric, SquaredError, metric_for, metric_kind, unwrapped
@@ -82,6 +83,7 @@ def compress(
     optimizer: torch.optim.Optimizer | None = None,
     metric: str = "auto",
     replica_codec: Codec | Quantizer | str | None = None,
+    weight_codec: WeightCodec | None = None,
     exchange: str | Exchange = "auto",
     policy: Policy | None = None,
     seed: int = 0,
@@ -102,6 +104,8 @@ def compress(
                  "none" does nothing. `laconic.stats` says which, and why
     replica_codec  of a sharded model with several copies (HSDP): the codec between copies; by default the same, or
                  8-bit QSGDInf where that one is biased
+    weight_codec  of a sharded model: how its weights are gathered, such as "bf16" or `Differences()`; by default as
+                 FSDP2 does
     exchange     "auto" (explained in `laconic.exchange.by_name`), "all_gather", "scatter_reduce", "all_reduce",
                  "nothing" (exchanges nothing, to see what perfect compression could win), or an `Exchange`;
                  of a sharded model, between copies
@@ -123,8 +127,8 @@ def compress(
         raise ValueError("this model is compressed already; call compress() once, and set_codec() for another codec")
     settings = Settings(optimizer, metric, exchange, policy, seed, error_every, timeout)
     if not isinstance(model, DistributedDataParallel):
-        return _begin_sharded(model, codec, replica_codec, settings)
-    _leave_out(replica_codec=replica_codec)
+        return _begin_sharded(model, codec, replica_codec, weight_codec, settings)
+    _leave_out(replica_codec=replica_codec, weight_codec=weight_codec)
     if earlier is not None and earlier.state is not None:  # DDP takes a hook once
         return _begin(model, codec, settings, model.process_group, earlier.state)
     state, average = hook(model, codec, **{name: getattr(settings, name) for name in Settings.__slots__})
@@ -239,6 +243,7 @@ def _begin_sharded(
     model: torch.nn.Module,
     codec: Codec | Quantizer | str | None,
     replica_codec: Codec | Quantizer | str | None,
+    weight_codec: WeightCodec | None,
     settings: Settings,
 ) -> Compressor:
     """Make the compressor of a model of `fully_shard`."""
@@ -249,7 +254,7 @@ def _begin_sharded(
     policy.require_no("codecs", "verify_every", whose="models of fully_shard")
     chosen, reason = default_codec(kind, next(model.parameters()).device) if codec is None else (codec, "asked for")
     compressor = compress_sharded(
-        model, chosen, replica_codec, settings.exchange, policy, settings.seed, settings.error_every
+        model, chosen, replica_codec, weight_codec, settings.exchange, policy, settings.seed, settings.error_every
     )
     compressor.metric = SquaredError("ranks share no second moments of a sharded model")
     compressor.reason = reason
@@ -292,6 +297,7 @@ def _as_timedelta(timeout: object) -> timedelta | None:
 
 _REASONS = {
     "replica_codec": " is for models of fully_shard with several copies; leave it out",
+    "weight_codec": " is for models of fully_shard, whose weights travel; leave it out",
     "timeout": " of a sharded model is that of its mesh; leave it out",
     "optimizer": " of a sharded model knows this rank's second moments only; leave it out, or give metric='none'",
 }

@@ -1,7 +1,8 @@
 """`laconic.compress` for models of `fully_shard`: FSDP2's reduce-scatter and HSDP's all-reduce, compressed.
 
-Each unit of the model gets a `UnitExchange`, which FSDP2 calls in place of its reduce-scatter, on the stream and with
-the process group that it uses itself. So overlap with backward, prefetching and resharding are FSDP2's own.
+Each unit of the model gets a `UnitExchange`, which FSDP2 calls in place of its reduce-scatter, and a `UnitGather` in
+place of its all-gather (`fsdp_weights`), on the streams and with the process group that it uses itself. So overlap with
+backward, prefetching and resharding are FSDP2's own.
 """
 
 from collections import Counter
@@ -14,16 +15,23 @@ import torch.distributed as dist
 
 from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
-from laconic.exchange import Accounting, Communicator, Exchange, KeptBuffers, ReduceScatter, ScatterReduce, Task
+from laconic.exchange import (
+    Accounting,
+    Communicator,
+    Exchange,
+    KeptBuffers,
+    ReduceScatter,
+    ScatterReduce,
+    Task,
+    run_in_turn,
+)
 from laconic.exchange import by_name as exchange_by_name
 from laconic.exchange.base import Phases
 from laconic.quantizers import Identity, Quantizer
 from laconic.training.compressor import Compressor
 from laconic.training.fsdp_units import Columns, ShardedGroup, Unit, find_units, leave_out_replicas, replica_group
+from laconic.training.fsdp_weights import PLAIN_BF16, UnitGather, WeightCodec, Weights
 from laconic.training.groups import PLAIN, Group, Policy, describe
-
-PLAIN_BF16 = Codec(Identity("bf16"))
-"""The codec of what is not compressed where gradients are reduced in bfloat16, of which nothing is lost."""
 
 
 @dataclass(slots=True)
@@ -71,15 +79,8 @@ class Pass:
         return exchange, replace(task, stream=task.stream.at(tensor=tensor), out=None, buffers=buffers)
 
     def run(self, running: Sequence[Phases]) -> None:
-        """One phase of each exchange in turn: while the messages of one are under way, the next is encoded."""
-        waiting = list(running)
-        while waiting:
-            for phases in list(waiting):
-                try:
-                    next(phases)
-                except StopIteration as end:
-                    self.found.append(end.value.accounting)
-                    waiting.remove(phases)
+        """Run exchanges, and remember what they cost."""
+        self.found += [done.accounting for done in run_in_turn(running)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,7 @@ def compress_sharded(
     model: torch.nn.Module,
     codec: Codec | Quantizer | str,
     replica_codec: Codec | Quantizer | str | None,
+    weight_codec: WeightCodec | None,
     exchange: str | Exchange,
     policy: Policy,
     seed: int,
@@ -203,6 +205,9 @@ def compress_sharded(
     replicas = _ranks(units, "replicated", replica_group)
     second = ScatterReduce().second_codec(first) if replica_codec is None else codec_for(replica_codec)
     _check_replicas(comm, replicas, exchange, replica_codec, second)
+    weights = Weights.asked_for(weight_codec)
+    for unit in units if weights.codec is not None else ():
+        _check_weights(unit)
     groups: list[Group] = [group for unit in units for group in unit.groups]
     largest = max((group.cuts[-1] for group in groups if group.compressed), default=1)
     between = exchange_by_name(exchange, second, replicas.size, largest)
@@ -210,12 +215,18 @@ def compress_sharded(
         **describe(first, policy, groups),
         "exchange": repr(between),
         "replica_codec": f"{second.quantizer!r}, {second.coder!r}",
+        "weight_codec": weights.describe(),
     }
-    compressor = Compressor(groups, first, between, policy, comm, device, config, seed, error_every, replicas=replicas)
-    under_way = Pass(compressor)
+    compressor = Compressor(
+        groups, first, between, policy, comm, device, config, seed, error_every, replicas=replicas, weights=weights
+    )
+    under_way, gathering = Pass(compressor), _ranks(units, "sharded", lambda fsdp: fsdp._all_gather_process_group)
+    gathering = comm if gathering.channels == comm.channels else gathering
     for unit in units:
         ours = UnitExchange(unit, under_way, second)
         unit.module.set_custom_reduce_scatter(ours)
+        weights.units.append(UnitGather(unit, compressor, gathering, unit.fsdp._all_gather_comm))
+        unit.module.set_custom_all_gather(weights.units[-1])
         if replicas.size > 1:
             leave_out_replicas(unit.fsdp)
             unit.module.set_all_reduce_hook(ours.average_replicas)
@@ -233,6 +244,21 @@ def _ranks(units: list[Unit], how: str, group_of: Callable[[Any], dist.ProcessGr
     if len({() if group is None else tuple(dist.get_process_group_ranks(group)) for group in groups}) > 1:
         raise ValueError(f"parts of the model are {how} over different ranks; give fully_shard one mesh for all of it")
     return Communicator() if groups[0] is None else Communicator.over(groups[0])
+
+
+def _check_weights(unit: Unit) -> None:
+    """Raise `InvalidOption` if this unit's weights cannot be sent by a codec."""
+    all_gather, dtypes = type(unit.fsdp._all_gather_comm).__name__, unit.weight_dtypes
+    if all_gather != "DefaultAllGather":
+        problem = f"has an all-gather of its own, {all_gather}"
+    elif len(dtypes) > 1:
+        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        problem = f"gathers weights of several types, {names}"
+    elif any(hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather") for p in unit.fsdp.fsdp_params):
+        problem = "has weights that say themselves how they are gathered"
+    else:
+        return
+    raise InvalidOption(f"{unit.title} {problem}; leave ", Option("weight_codec"), " out")
 
 
 def _check_replicas(

@@ -110,13 +110,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """One reduce-scatter of a model.
+    """One reduce-scatter of a model, and one all-gather.
 
     name        the module's, from the root of the model
     module      the `FSDPModule`; the first of several that `fully_shard` took together
     fsdp        torch's own `FSDPParamGroup`
     parameters  torch's `FSDPParam`s that are learnt, by name, in the order of a row
     groups      the compressed ones, and the others
+    weights     the same with parameters that are not learnt, and their columns in the matrix that FSDP2 gathers
     """
 
     name: str
@@ -124,6 +125,18 @@ class Unit:
     fsdp: Any
     parameters: dict[str, Any]
     groups: tuple[ShardedGroup, ...]
+    weights: tuple[tuple[ShardedGroup, Columns], ...]
+
+    @property
+    def title(self) -> str:
+        """The name, in messages."""
+        return self.name or "the root"
+
+    @property
+    def weight_dtypes(self) -> set[torch.dtype]:
+        """What weights are gathered in; one type, as a rule."""
+        param_dtype = self.fsdp.mp_policy.param_dtype
+        return {param_dtype} if param_dtype else {p.sharded_param.dtype for p in self.fsdp.fsdp_params}
 
     def columns(self, width: int) -> Iterator[tuple[ShardedGroup, Columns, Columns]]:
         """For each group, where its gradients lie in the unit's row of so many values, and where in the group's own."""
@@ -146,8 +159,7 @@ class Unit:
             if p.sharded_param.requires_grad
         }
         names = list(widths) if sum(widths.values()) == width else self._names_of(widths, width)
-        cuts = accumulate((widths[name] for name in names), initial=0)
-        return {name: slice(first, first + widths[name]) for name, first in zip(names, cuts, strict=False)}
+        return _slices({name: widths[name] for name in names})
 
     def _names_of(self, widths: dict[str, int], width: int) -> list[str]:
         """The one set of parameters whose widths add up to `width`."""
@@ -158,7 +170,7 @@ class Unit:
                 sets[longer] = [*sets.get(longer, []), *([*names, name] for names in found)][:2]
         if len(sets.get(width, [])) != 1 or len(sets) >= MOST_SUMS:
             raise ValueError(
-                f"{self.name or 'the root'}: a gradient of {width} values per rank came, and that does not tell which "
+                f"{self.title}: a gradient of {width} values per rank came, and that does not tell which "
                 "parameters it is of; use all of them in forward, and thaw none after compress()"
             )
         return sets[width][0]
@@ -169,17 +181,26 @@ def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
     prefix = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
     units: list[Unit] = []
     for name, module, fsdp in _parameter_groups(model):
-        parameters = {
-            f"{prefix[id(p._module_info.module)]}{p._module_info.param_name}": p
-            for p in fsdp.fsdp_params
-            if p.sharded_param.requires_grad
-        }
+        everything = {f"{prefix[id(p._module_info.module)]}{p._module_info.param_name}": p for p in fsdp.fsdp_params}
+        parameters = {name: p for name, p in everything.items() if p.sharded_param.requires_grad}
         if parameters:
             first, n_ranks = units[-1].groups[-1].index + 1 if units else 0, fsdp.mesh_info.shard_mesh_size
-            units.append(Unit(name, module, fsdp, parameters, _groups(parameters, policy, first, n_ranks)))
+            groups = _groups(parameters, policy, first, n_ranks)
+            places = _slices({name: p.padded_sharded_param_size.numel() for name, p in everything.items()})
+            weights = tuple(
+                (group, Columns(tuple(places[name] for name in group.names)))
+                for group in _groups(everything, policy, first, n_ranks)
+            )
+            units.append(Unit(name, module, fsdp, parameters, groups, weights))
     if not units:
         raise ValueError(f"{type(model).__name__} has no sharded parameters that require a gradient")
     return units
+
+
+def _slices(widths: Mapping[str, int]) -> dict[str, slice]:
+    """Where each of several columns lies, one after another."""
+    cuts = accumulate(widths.values(), initial=0)
+    return {name: slice(first, first + width) for (name, width), first in zip(widths.items(), cuts, strict=False)}
 
 
 def _groups(parameters: dict[str, Any], policy: Policy, first: int, n_ranks: int) -> tuple[ShardedGroup, ...]:

@@ -31,6 +31,7 @@ def state_dict(model: torch.nn.Module) -> dict[str, Any]:
         **{name: torch.tensor(value) for name, value in numbers.items()},
         "memory": {name: part for group, memory in _memories(compressor) for name, part in group.parts(memory).items()},
         "metric": compressor.metric.state(),
+        "weights": compressor.weights.state(),
     }
 
 
@@ -52,6 +53,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
         states = [s for s in states if int(s["rank"]) == compressor.rank] or states
     compressor.step, compressor.seed, compressor.agreed = int(states[0]["step"]), int(states[0]["seed"]), False
     compressor.metric.load({name: value.to(compressor.device) for name, value in states[0].get("metric", {}).items()})
+    compressor.weights.load(states[0].get("weights", {}))
     for group, memory in _memories(compressor):
         means = {name: torch.stack([s["memory"][name].to(memory) for s in states]).mean(dim=0) for name in group.names}
         group.fill(memory, means)

@@ -17,6 +17,8 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
     after division by the metric: what was measured, or what the quantizer was told to make). After a state was loaded
     `steps` goes on from there; all other numbers are of the steps since `compress`.
 
+    weight_bytes_sent, weight_bytes_received (per step): of a sharded model's weights, gathers without a step included.
+
     codec and metric, in words, each with the reason it was chosen for; bits_by_parameter, at the last step, 32 for what
     went in float32.
 
@@ -36,6 +38,8 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
         "encode_ms": 1e3 * totals.encode_seconds / steps,
         "wire_ms": 1e3 * totals.wire_seconds / steps,
         "decode_ms": 1e3 * totals.decode_seconds / steps,
+        "weight_bytes_sent": compressor.weights.totals.bytes_sent / steps,
+        "weight_bytes_received": compressor.weights.totals.bytes_received / steps,
         "nmse": totals.nmse if totals.nmse == totals.nmse else getattr(quantizer, "error", None) or math.nan,
         "codec": f"{quantizer!r}: {_state_of(compressor)}",
         "metric": f"{compressor.metric.name}: {compressor.metric.reason}",
