@@ -12,7 +12,7 @@ import typer
 
 from benchmarks import SUITES
 from laconic.bench.suite import Suite
-from laconic.cli.bench import Suites
+from laconic.cli.command import Suites
 from laconic.cli.main import main as run
 from laconic.cli.report import report
 

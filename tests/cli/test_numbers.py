@@ -5,7 +5,7 @@ import re
 import pytest
 import typer
 
-from laconic.cli.numbers import duration, link_rate, whole_number
+from laconic.cli.command import duration, link_rate, whole_number
 from laconic.planner.terms import duration as printed
 from laconic.planner.terms import rate
 

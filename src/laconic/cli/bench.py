@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.command import Printing, options_command, spelt
+from laconic.cli.command import Printing, Suites, options_command, spelt
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
 from laconic.options import option
@@ -87,32 +86,6 @@ def run_suite(suite: "Suite", asked: dict[str, Any], common: RunOptions) -> None
     show(terminal(name, document))
     if page:
         typer.echo(f"\nCharts of all this: {page.resolve()}")
-
-
-class Suites(TyperGroup):
-    """Commands, among them suites, of which only the one that is asked for is imported."""
-
-    def suites(self) -> Mapping[str, str]:
-        """Their names, and the modules that have their SUITE."""
-        return {"demo": "laconic.bench.demo"}
-
-    def load(self, name: str) -> "Suite":
-        """A suite by its name."""
-        from laconic.bench.suite import load
-
-        return load(self.suites()[name])
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands."""
-        return [*self.suites(), *super().list_commands(ctx)]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name; None if there is none."""
-        if cmd_name not in self.suites():
-            return super().get_command(ctx, cmd_name)
-        alone = typer.Typer(add_completion=False)
-        alone.command(name=cmd_name)(command(self.load(cmd_name)))
-        return typer.main.get_command(alone)
 
 
 MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {"glm --time-to": "glm-time-to"}

@@ -1,19 +1,28 @@
-"""Commands whose options a dataclass declares."""
+"""Commands whose options a dataclass declares, and numbers, rates and times as people type them."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from laconic.cli.errors import BadInput, spell
-from laconic.cli.numbers import number_or_text, whole_number
 from laconic.errors import LaconicError
 from laconic.options import ARGUMENT, flags, option
+
+if TYPE_CHECKING:
+    from laconic.bench.suite import Suite
+
+LARGEST = 2**63 - 1
+"""The largest whole number that is taken."""
+_RATES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_TIMES = {"ns": 1e-9, "us": 1e-6, "\N{MICRO SIGN}s": 1e-6, "\N{GREEK SMALL LETTER MU}s": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +43,17 @@ def options_command(
     """
     groups = [one if isinstance(one, tuple) else (one, [each.name for each in fields(one)]) for one in options]
     kinds = {key: str(kind) for one, _ in groups for key, kind in get_type_hints(one).items()}
-    chosen = [[each for each in fields(one) if each.name in some] for one, some in groups]
-    taken = [[each for each in group if each.metadata["flag"] is not None] for group in chosen]
-    parameters = {each.name: _parameter(each, kinds[each.name]) for group in taken for each in group}
+    chosen = [(i, each) for i, (one, some) in enumerate(groups) for each in fields(one) if each.name in some]
+    taken = [(i, each) for i, each in chosen if each.metadata["flag"] is not None]
+    groups_of = {each.name: i for i, each in taken}
+    parameters = {each.name: _parameter(each, kinds[each.name]) for _, each in taken}
 
     def command(**given: Any) -> None:
-        asked = {key: _value(kinds[key], value) for key, value in given.items() if value not in (None, [])}
-        run(*({each.name: asked[each.name] for each in group if each.name in asked} for group in taken))
+        asked: list[dict[str, Any]] = [{} for _ in groups]
+        for key, value in given.items():
+            if value not in (None, []):
+                asked[groups_of[key]][key] = _value(kinds[key], value)
+        run(*asked)
 
     command.__name__, command.__doc__ = name, run.__doc__
     command.__annotations__ = {key: kind for key, (kind, _) in parameters.items()}
@@ -99,3 +112,101 @@ def spelt(options: type[Any]) -> Iterator[None]:
         yield
     except LaconicError as error:
         raise BadInput(error.message(partial(spell, names=flags(options)))) from error
+
+
+class Suites(TyperGroup):
+    """Commands, among them suites, of which only the one that is asked for is imported."""
+
+    def suites(self) -> Mapping[str, str]:
+        """Their names, and the modules that have their SUITE."""
+        return {"demo": "laconic.bench.demo"}
+
+    def load(self, name: str) -> "Suite":
+        """A suite by its name."""
+        from laconic.bench.suite import load
+
+        return load(self.suites()[name])
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        return [*self.suites(), *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name; None if there is none."""
+        if cmd_name not in self.suites():
+            return super().get_command(ctx, cmd_name)
+        from laconic.cli.bench import command
+
+        alone = typer.Typer(add_completion=False)
+        alone.command(name=cmd_name)(command(self.load(cmd_name)))
+        return typer.main.get_command(alone)
+
+
+def whole_number(least: int = 1, most: int | None = None) -> Callable[[str | int], int]:
+    """A parser of whole numbers from `least` to `most`, which may be written as powers.
+
+    >>> whole_number()("8192"), whole_number()("2**26")
+    (8192, 67108864)
+    """
+
+    def parse(text: str | int) -> int:
+        value = _whole(text)
+        if value is not None and least <= value <= (most or LARGEST):
+            return value
+        allowed = f" from {least} to {most}" if most else f", at least {least}"
+        if not most and value is not None and value > LARGEST:
+            allowed = " below 2**63"
+        raise typer.BadParameter(f"expected a whole number{allowed}, such as 2**10, got {text!r}")
+
+    parse.__name__ = "INTEGER"
+    return parse
+
+
+def number_or_text(text: str) -> int | float | str:
+    """A number where it is one; else the text, such as auto, which is for whoever takes it to judge.
+
+    >>> number_or_text("2**4"), number_or_text("0.5"), number_or_text("auto")
+    (16, 0.5, 'auto')
+    """
+    whole = _whole(text)
+    if whole is not None:
+        return whole if whole <= LARGEST else text
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def link_rate(text: str | float) -> float:
+    """Bits per second; as plans print them, too.
+
+    >>> link_rate("25gbit"), link_rate("100mbit"), link_rate("3.1 Gbit/s")
+    (25000000000.0, 100000000.0, 3100000000.0)
+    """
+    if isinstance(text, float):  # a default
+        return text
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)\s*([kmgt])bit(?:/s)?", str(text).strip().lower(), re.ASCII)
+    value = float(match[1]) * _RATES[match[2]] if match else 0.0
+    if not value > 0:
+        raise typer.BadParameter(f"expected a rate such as 25gbit, 400gbit or 100mbit, got {text!r}")
+    return value
+
+
+def duration(text: str | float) -> float:
+    """Seconds.
+
+    >>> duration("20us"), duration("80ms")
+    (2e-05, 0.08)
+    """
+    if isinstance(text, float):  # a default
+        return text
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-zµμ]+)", str(text).strip().lower())
+    if match is None or match[2] not in _TIMES:
+        raise typer.BadParameter(f"expected a time such as 20us, 80ms or 1.5s, got {text!r}")
+    return float(f"{float(match[1]) * _TIMES[match[2]]:.12g}")
+
+
+def _whole(text: str | int) -> int | None:
+    """None for what is no number."""
+    match = re.fullmatch(r"(-?\d{1,19})(?:(?:\*\*|\^)(\d{1,2}))?", str(text).strip(), re.ASCII)
+    return int(int(match[1]) ** int(match[2] or 1)) if match else None

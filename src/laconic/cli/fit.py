@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass
@@ -28,13 +29,11 @@ METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "
 class FitCommand:
     """What `laconic fit` takes besides the file and the options of a fit."""
 
-    output: Path = option(MISSING, "Where the model goes (safetensors).", flag="--output -o", metavar="FILE")  # noqa: RUF009
+    output: str = option(MISSING, "Where the model goes (safetensors).", flag="--output -o", metavar="FILE")
     ranks: int | None = option(None, "Local processes to share the columns among.", most=1024)
     share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
-    test: Path | None = option(None, "Rows to judge the model by.", metavar="FILE")  # noqa: RUF009
-    checkpoint: Path | None = option(  # noqa: RUF009
-        None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER"
-    )
+    test: str | None = option(None, "Rows to judge the model by.", metavar="FILE")
+    checkpoint: str | None = option(None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER")
     checkpoint_every: float = option(
         300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"
     )
@@ -56,15 +55,14 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     from laconic.glm.fit import FileFit
 
     asked, printed = FitCommand(**given), Printing(**printing)
-    test, checkpoint = (None if path is None else str(path) for path in (asked.test, asked.checkpoint))
-    saved = (checkpoint, asked.checkpoint_every, asked.resume)
-    job = FileFit(Source(**data), str(asked.output), FitOptions(**options), test, *saved)
+    saved = (asked.checkpoint, asked.checkpoint_every, asked.resume)
+    job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved)
     try:
         report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)
     except KeyboardInterrupt as error:
-        if asked.checkpoint is None or not (asked.checkpoint / MANIFEST).exists():
+        if asked.checkpoint is None or not Path(asked.checkpoint, MANIFEST).exists():
             raise
-        how = f"the same command with --resume goes on from what {checkpoint} holds"
+        how = f"the same command with --resume goes on from what {asked.checkpoint} holds"
         raise Interrupted(f"interrupted; {how}") from error
     if report is None:
         return
@@ -112,10 +110,13 @@ def run_showing(progress: Callable[[str], None], *, job: Mapping[str, Any], quie
 @contextmanager
 def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
     """A progress bar: call what this yields with a fit's progress (JSON). None if `quiet` or no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
     from rich.progress import BarColumn, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"))
-    with bar(None, *columns, quiet=quiet, label="reading", loss="") as (shown, task):
+    with bar(None, *columns, quiet=False, label="reading", loss="") as (shown, task):
 
         def show(text: str) -> None:
             now = json.loads(text)
@@ -124,7 +125,7 @@ def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
             epoch = min(now["epoch"] + 1, total)
             shown.update(task, description=f"epoch {epoch} of {total}", completed=done, total=total, loss=loss)
 
-        yield None if shown.disable else show
+        yield show
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import typer
 
 from laconic._version import __version__
 from laconic.cli import analyze, bench, convert, fit, plan, predict, report
+from laconic.cli.command import Suites
 from laconic.cli.errors import Interrupted, spell
 from laconic.errors import LaconicError
 
@@ -21,7 +22,7 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="laconic",
     help="Train on many machines, say less.",
-    cls=bench.Suites,
+    cls=Suites,
     add_completion=False,
     pretty_exceptions_enable=False,
 )

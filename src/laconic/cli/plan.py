@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from laconic.atomic_write import atomic_write, check_writable
-from laconic.cli.command import Printing, options_command, spelt
+from laconic.cli.command import Printing, duration, link_rate, options_command, spelt
 from laconic.cli.errors import BadInput, bad_input
-from laconic.cli.numbers import duration, link_rate
 from laconic.cli.progress import progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import option
