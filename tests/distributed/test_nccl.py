@@ -61,10 +61,10 @@ def test_neighbours_hold_the_same_estimates(nccl_pool, member, topology):
             assert j == rank or edges[j] == ranks[j][2][rank][::-1]
 
 
-def fitted(group, loss, eta0, recipe, solver, s):
+def fitted(group, loss, eta0, recipe, solver, s, **more):
     """coef_, intercept_ and what ran, over the default process group, which is NCCL."""
     X, y, w, offset = data(loss, 40)
-    est = model(loss, recipe=recipe, solver=solver, s=s, eta0=eta0, device="cuda")
+    est = model(loss, recipe=recipe, solver=solver, s=s, eta0=eta0, device="cuda", **more)
     est.fit(X.astype(np.float32), y, w, offset)
     return est.coef_, est.intercept_, est.ran_, gather_json(default_communicator(), torch.distributed.get_rank())
 
@@ -86,3 +86,14 @@ def test_models_are_those_of_one_process(nccl_pool, loss, eta0, recipe, toleranc
         np.testing.assert_array_equal(intercept, ranks[0][1])
     difference = np.linalg.norm(ranks[0][0] - alone.coef_) / np.linalg.norm(alone.coef_)
     assert difference < tolerance, ranks[0][2]
+
+
+@pytest.mark.parametrize("codec", ["fp32", "nuqsgd-4", "ef-sign"])
+@pytest.mark.parametrize(("teams", "solver", "s"), [(2, "ca_sgd", 4), (4, "sgd", 1)])
+def test_teams_hold_the_same_bits(nccl_pool, teams, solver, s, codec):
+    grid = {"teams": teams, "average_every": 2, "average_codec": codec}
+    ranks = nccl_pool.run(fitted, 4, loss="log_loss", eta0=0.05, recipe="fp32", solver=solver, s=s, **grid)
+    for coef, intercept, ran, _ in ranks:
+        assert ran.endswith(f"averaged every {2 * s} iterations in {codec}")
+        np.testing.assert_array_equal(coef, ranks[0][0])
+        np.testing.assert_array_equal(intercept, ranks[0][1])

@@ -54,15 +54,22 @@ def test_resume_is_bit_exact(problem, tmp_path, n_segments, changes):
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
 
 
-@pytest.mark.parametrize("n_segments", [3, 7])
-def test_resume_on_two_ranks_is_bit_exact(problem, tmp_path, n_segments, monkeypatch):
+TEAMS = {"teams": 3, "average_every": 1}
+
+
+@pytest.mark.parametrize(
+    ("n_segments", "changes"),
+    [(3, {}), (7, {}), (2, TEAMS | {"average_codec": "ef-sign"}), (5, TEAMS | {"average_codec": "nuqsgd-4"})],
+    ids=str,
+)
+def test_resume_on_ranks_is_bit_exact(problem, tmp_path, n_segments, changes, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
-    job = checkpointed(problem, tmp_path)
+    job, hosts = checkpointed(problem, tmp_path, **changes), [Host()] * changes.get("teams", 2)
     whole = changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
-    reports = start_ranks("laconic.glm.fit:run_job", {"job": asdict(whole)}, [Host()] * 2, timeout_seconds=100)
-    assert reports[0]["ranks"] == 2
+    reports = start_ranks("laconic.glm.fit:run_job", {"job": asdict(whole)}, hosts, timeout_seconds=100)
+    assert (reports[0]["ranks"], reports[0]["n_rows"]) == (len(hosts), 203)
     again = start_ranks(
-        "fits:stop_and_go_on", {"job": asdict(job), "n_segments": n_segments}, [Host()] * 2, timeout_seconds=100
+        "fits:stop_and_go_on", {"job": asdict(job), "n_segments": n_segments}, hosts, timeout_seconds=100
     )
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
     assert said(again[0]) == said(reports[0])
@@ -80,6 +87,17 @@ def test_a_fit_of_two_ranks_goes_on_with_one(problem, whole, tmp_path, monkeypat
     assert len(checkpoint.latest(tmp_path / "kept").files) == 2
     fit_file(changed(job, resume=True, max_iter=4))
     assert torch.allclose(Model.load(tmp_path / "model.safetensors").coef, whole.coef, rtol=1e-12)
+
+
+def test_teams_go_on_with_fewer_ranks_each(problem, tmp_path):
+    job = checkpointed(problem, tmp_path, teams=2, average_every=1, max_iter=2)
+    for ranks, more in ((4, {}), (2, {"resume": True, "max_iter": 4})):
+        report = start_ranks("laconic.glm.fit:run_job", {"job": asdict(changed(job, **more))}, [Host()] * ranks)[0]
+    alone = changed(job, max_iter=4, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
+    expected = start_ranks("laconic.glm.fit:run_job", {"job": asdict(alone)}, [Host()] * 2)[0]
+    assert report["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    with pytest.raises(LaconicError, match="made with other teams: then 2, now None"):
+        fit_file(changed(job, teams=1, resume=True))
 
 
 def test_more_epochs_are_the_same_as_all_at_once(problem, whole, tmp_path):

@@ -134,7 +134,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     what = report["family"] + (f", {len(classes)} classes ({_some(classes)})" if classes else "")
     yield f"{report['data']}: {report['n_rows']:,} rows × {report['n_features']:,} columns; {what}"
     s = report["settings"]
-    ranks = f" on {report['ranks']} ranks" if report["ranks"] > 1 else ""
+    ranks = f" on {report['ranks']} ranks" if report["ranks"] > 1 == s["teams"] else ""
     yield (
         f"ran {report['ran']}{ranks}; batches of {s['batch_size']}, {s['learning_rate']} steps of {s['eta0']:.3g}, "
         f"alpha {s['alpha']:g}" + (", standardized columns" if s["standardize"] else "")

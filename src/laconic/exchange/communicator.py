@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from laconic.errors import InvalidOption, Option
 from laconic.exchange.channel import CPU, Channel, yielding_threads
 from laconic.exchange.messages import NEW, Buffers, Inbox, Outbox, Wait
 from laconic.exchange.outboxes import AllGatherOutbox, AllToAllOutbox, CollectedOutbox, LocalOutbox, PairwiseOutbox
@@ -34,6 +36,17 @@ class Communicator:
     channels: tuple[Channel, ...] = ()
     owned: bool = False
     _tags: tuple[Iterator[int], ...] = field(default_factory=lambda: tuple(map(count, [0] * N_TAGS)), compare=False)
+    _around: "tuple[Communicator, Communicator] | None" = None
+
+    @property
+    def peers(self) -> "Communicator":
+        """Of a team: the ranks of this rank's number in each team, by team; otherwise this rank alone."""
+        return Communicator() if self._around is None else self._around[0]
+
+    @property
+    def whole(self) -> "Communicator":
+        """Of a team: the ranks of all teams; otherwise these ranks."""
+        return self if self._around is None else self._around[1]
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
@@ -81,6 +94,32 @@ class Communicator:
         for group in groups:
             dist.barrier(group)  # so that no rank closes a channel that another is still connecting
         return cls(base.rank, base.size, tuple(map(Channel.of, groups)), owned=True)
+
+    def split(self, teams: int) -> "Communicator":
+        """This rank's team, of size / teams consecutive ranks, which knows its `peers` and the `whole`.
+
+        Every rank there is must call this. Process groups are made at the first call and kept for later ones.
+
+        >>> Communicator().split(1).peers.size
+        1
+        """
+        if self.size % teams:
+            what = f" cannot share {self.size} rank{'s' * (self.size > 1)} evenly; give a divisor of {self.size}, or "
+            raise InvalidOption(Option("teams", teams), what, Option("ranks"), f" a multiple of {teams}")
+        if teams == 1:
+            return self
+        if self.size < dist.get_world_size():  # torch cannot make groups there without the other ranks
+            what = f" needs a group of all {dist.get_world_size()} ranks, and this one has {self.size}"
+            raise InvalidOption(Option("teams", teams), what)
+        like, size = self.channels[0], self.size // teams
+        if (like.group, teams) not in _SPLITS:
+            ranks = np.arange(self.size).reshape(teams, size)
+            backend, make = dist.get_backend_config(like.group), dist.new_subgroups_by_enumeration
+            with yielding_threads():
+                groups = [make(part.tolist(), like.timeout(), backend) for part in (ranks, ranks.T)]  # type: ignore[no-untyped-call]
+            own, peers = (Communicator.over(group) for group, _ in groups)
+            _SPLITS[like.group, teams] = replace(own, _around=(peers, self))
+        return _SPLITS[like.group, teams]
 
     def close(self) -> None:
         """Give back the channels that `open` made; nothing is done where they are gone, with all groups or before."""
@@ -162,3 +201,7 @@ class Communicator:
         channel = self.channel(phase)
         work = dist.all_reduce(v, group=channel.group, async_op=True)
         return lambda: channel.wait(work)
+
+
+_SPLITS: dict[tuple[dist.ProcessGroup, int], Communicator] = {}
+"""Teams by the process group they are parts of and their number."""

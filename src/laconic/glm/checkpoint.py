@@ -25,7 +25,7 @@ from laconic.atomic_write import atomic_write, not_written
 from laconic.data import BadTable
 from laconic.errors import CorruptPayload, LaconicError, Option
 from laconic.exchange import Communicator
-from laconic.exchange.agreement import user_errors
+from laconic.exchange.agreement import gather_json, user_errors
 from laconic.glm.columns import SparseRows
 from laconic.glm.model import load_tensors, save_tensors
 from laconic.glm.options import FitOptions
@@ -92,7 +92,8 @@ def fingerprint(problem: Problem, options: FitOptions, comm: Communicator) -> di
         steps["power_t"] = options.power_t
     if options.learning_rate == "cosine":
         steps["n_iterations"] = options.max_iter * options.n_batches(problem.n_rows)
-    return {
+    found = {
+        **({} if options.teams == 1 else {name: getattr(options, name) for name in _TEAMS}),
         "family": problem.family.name,
         **problem.family.parameters,
         "solver": options.solver,
@@ -116,6 +117,12 @@ def fingerprint(problem: Problem, options: FitOptions, comm: Communicator) -> di
         "rows": problem.columns.m,
         "y, weights and offset": [0 if v is None else zlib.crc32(v.cpu().contiguous().numpy().data) for v in vectors],
         **steps,  # last, since the step size may have been chosen after all of the above
+    }
+    teams = gather_json(comm.peers, found)
+    return {
+        name: values[0] if len(set(map(str, values))) == 1 else values
+        for name in found
+        for values in [[team[name] for team in teams]]
     }
 
 
@@ -143,7 +150,7 @@ def resume(
     smaller  whether the step size was ours to choose, so that the checkpoint's may be a smaller one
     """
     folder = checkpointing.folder
-    with user_errors(comm):
+    with user_errors(comm.whole):
         found = latest(folder)
         if found is not None and not checkpointing.resume:
             what = f"{folder} holds a checkpoint of epoch {found.numbers['epoch']}; go on from it with "
@@ -153,7 +160,7 @@ def resume(
         eta0 = found.fingerprint.get("eta0")
         options = replace(options, eta0=eta0) if eta0 in tried else options
     state, now = begin(problem, options), fingerprint(problem, options, comm)
-    with user_errors(comm):
+    with user_errors(comm.whole):
         if found is not None:
             columns = (problem.first, problem.first + problem.columns.n)
             state = restore(folder, found, now, state, columns=columns, comm=comm)
@@ -211,16 +218,17 @@ def restore(
              not to the same last bits
     """
     then = manifest.fingerprint
-    for name in [*now, *(name for name in then if name not in now)]:
+    for name in [*(name for name in then if name not in now), *now]:
         if then.get(name) != json.loads(json.dumps(now.get(name))):
             raise OtherSettings(
                 f"the checkpoint in {folder} was made with other {name}: then {then.get(name)}, now {now.get(name)}; "
                 "continue with the same data and settings, or use another folder"
             )
-    if len(manifest.files) == comm.size:
-        tensors = _rank_tensors(folder, manifest, comm.rank)
-    else:
-        parts = [_rank_tensors(folder, manifest, rank) for rank in range(len(manifest.files))]
+    if len(manifest.files) == comm.whole.size:
+        tensors = _rank_tensors(folder, manifest, comm.whole.rank)
+    else:  # the ranks of the first team, which had all columns
+        parts = [_rank_tensors(folder, manifest, rank) for rank in range(len(manifest.files) // comm.peers.size)]
+        parts[0].pop("memory", None)
         wide = {name: torch.cat([part[name] for part in parts], 1) for name in ("x", "momentum", "average")}
         tensors = parts[0] | {name: tensor[:, columns[0] : columns[1]] for name, tensor in wide.items()}
     for name, tensor in like.tensors().items():
@@ -235,13 +243,14 @@ def restore(
 def _rank_tensors(folder: Path, manifest: Manifest, rank: int) -> dict[str, torch.Tensor]:
     path = folder / manifest.files[rank]
     tensors, metadata = load_tensors(path, "a checkpoint of laconic")
-    if metadata.get("checkpoint") != str(manifest.number) or set(tensors) != _TENSORS:
+    if metadata.get("checkpoint") != str(manifest.number) or tensors.keys() - {"memory"} != _TENSORS:
         raise CorruptPayload(f"{path} is not part of checkpoint {manifest.number}")
     if any(tensors[name].ndim != 2 for name in ("x", "momentum", "average")):
         raise CorruptPayload(f"{path} holds tensors of the wrong shapes")
     return tensors
 
 
+_TEAMS = ("teams", "average_every", "average_codec")
 _TENSORS = {"x", "momentum", "average", "intercept.value", "intercept.momentum", "intercept.average"}
 
 
@@ -261,8 +270,8 @@ class Checkpointer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.every_seconds = where.folder, where.every_seconds
-        self.fingerprint, self.comm, self.clock = fingerprint, comm, clock
-        with user_errors(comm):
+        self.fingerprint, self.comm, self.clock = fingerprint, comm.whole, clock
+        with user_errors(self.comm):
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -161,14 +161,15 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
 
     on_progress  called with JSON that says where the fit stands, some times a second
     """
-    comm, began, options = Communicator.over(), time.perf_counter(), job.options
-    with user_errors(comm):
+    began, options = time.perf_counter(), job.options
+    comm = Communicator.over().split(options.teams)
+    with user_errors(comm.whole):
         check_writable(Path(job.output))
         require("safetensors.torch", for_="saving a model", extra="glm")
         require_gpu(options.device)
         table = load(job.data, comm, text_format(options.recipe))
         names, inputs = table.feature_names, inputs_of(job.data, table)
-        problem = problem_of(table, options, comm.size)
+        problem = problem_of(table, options, comm)
         del table  # from here on X is kept once, as it was prepared
     if on_progress is not None:
         on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
@@ -183,8 +184,8 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     coef, intercept = fitted.coefficients(comm)
     settings, family = fitted.options.to_json(), problem.family.option
     model = Model(coef, intercept, family, problem.classes, names, inputs, settings, scores.summary())
-    with user_errors(comm):
-        if comm.rank == 0:
+    with user_errors(comm.whole):
+        if comm.whole.rank == 0:
             tested = None if job.test is None else scores_of_file(model, job.data, job.test)
             model.save(job.output)
     more = {"test_metrics": tested, "seconds": time.perf_counter() - began}
@@ -211,11 +212,11 @@ def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Commu
     state, solution = fitted.solution.state, fitted.solution
     return {
         "data": job.data.path,
-        "n_rows": fitted.problem.columns.m,
+        "n_rows": scores.n_rows,
         "n_features": fitted.problem.n_features,
         "family": model.family,
         "classes": None if model.classes is None else list(model.classes),
-        "ranks": comm.size,
+        "ranks": comm.whole.size,
         "ran": solution.ran,
         "settings": dict(model.settings),
         "recipe_explained": fitted.recipe.explained if is_auto(job.options.recipe) else None,

@@ -14,6 +14,7 @@ from laconic.glm.families import FAMILIES
 from laconic.glm.precision import AUTO, Precision, is_auto, recipe, tolerance_of
 from laconic.kernels import Stream
 from laconic.options import check_int, option
+from laconic.planner.rates import make_codec
 
 SOLVERS = ("sgd", "ca_sgd")
 GRADIENTS = ("mean", "sum")
@@ -68,12 +69,17 @@ class FitOptions:
         AUTO, "Precision: fp32, fp64, C, D, auto, or auto:1e-3 for the cheapest that errs by no more."
     )
     device: str | None = option(None, "Where to compute: cpu, cuda, or auto for a GPU if there is one.")
+    teams: int = option(1, "Teams of ranks; each spreads the columns of its own share of the rows.")
+    average_every: int | str = option(
+        AUTO, "Blocks of s after which teams average their weights, or auto.", metavar="N"
+    )
+    average_codec: str = option("fp32", "How weights' changes go between teams: fp32, nuqsgd-4, ...", metavar="NAME")
     seed: int = option(0, "Of the order of the rows.", least=0)
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("max_iter", "batch_size", "n_iter_no_change"):
+        for name in ("max_iter", "batch_size", "n_iter_no_change", "teams"):
             check_int(name, getattr(self, name), 1)
         for name, limits in _LIMITS.items():
             if not (name == "tol" and self.tol is None):
@@ -82,6 +88,12 @@ class FitOptions:
             _check_real("eta0", self.eta0, 0, math.inf, "(]", hint=', or "auto"')
         if self.s != AUTO:
             check_int("s", self.s, 1, hint=', or "auto"')
+        if self.average_every != AUTO:
+            check_int("average_every", self.average_every, 1, hint=', or "auto"')
+        try:
+            make_codec(self.average_codec)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InvalidOption(Option("average_codec", self.average_codec), f": {error}") from error
         if not isinstance(self.average, bool):
             check_int("average", self.average, 0, hint=", True or False")
         if not self.shuffle and self.sampling == "replacement":
@@ -123,7 +135,8 @@ class FitOptions:
             "tol": self.tol,
             "seed": self.seed,
             "tweedie_power": self.tweedie_power,
-        }
+            "teams": self.teams,
+        } | ({} if self.teams == 1 else {name: getattr(self, name) for name in ("average_every", "average_codec")})
 
     @property
     def precision(self) -> Precision:

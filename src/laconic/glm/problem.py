@@ -30,6 +30,7 @@ from laconic.glm.scaling import Scaling
 Label = str | int | float
 CHUNK = 1 << 16
 """Targets per chunk, so that no copy of all of them is made."""
+ALONE = Communicator()
 MANY = 1000
 """More classes than anyone means."""
 
@@ -52,6 +53,7 @@ class Problem:
     first        number of this rank's first column among
     n_features   columns in all; by default this rank's are all
     scaling      of the columns, if they were scaled
+    epoch_rows   rows of an epoch, where teams of ranks do not have as many each: the fewest; by default all
     """
 
     columns: Columns
@@ -66,6 +68,7 @@ class Problem:
     first: int = 0
     n_features: int = -1
     scaling: Scaling | None = None
+    epoch_rows: int | None = None
 
     def __post_init__(self) -> None:
         m = self.columns.m
@@ -88,17 +91,23 @@ class Problem:
             object.__setattr__(self, "n_features", self.columns.n)
 
     @property
-    def n_rows(self) -> int:
+    def n_train(self) -> int:
         """Rows to train on."""
         return self.columns.m if self.rows is None else len(self.rows)
 
-    def cast(self, dtype: torch.dtype) -> "Problem":
+    @property
+    def n_rows(self) -> int:
+        """Rows of an epoch."""
+        return self.n_train if self.epoch_rows is None else self.epoch_rows
+
+    def cast(self, dtype: torch.dtype, epoch_rows: int | None = None) -> "Problem":
         """The same problem with targets, weights and offsets in the type that the arithmetic is done in."""
         new = copy(self)  # what was checked need not be checked again
         object.__setattr__(new, "y", self.y.to(dtype))
         object.__setattr__(new, "weights", None if self.weights is None else self.weights_as(dtype))
         object.__setattr__(new, "offset", None if self.offset is None else self.offset_as(dtype))
         object.__setattr__(new, "mean_weight", 1.0)
+        object.__setattr__(new, "epoch_rows", epoch_rows)
         return new
 
     def weights_as(self, dtype: torch.dtype) -> torch.Tensor:
@@ -132,13 +141,15 @@ def make_problem(
     y: torch.Tensor,
     weights: torch.Tensor | None,
     *,
-    n_ranks: int = 1,
+    comm: Communicator = ALONE,
     part: bool = False,
     **more: Any,
 ) -> Problem:
     """The problem of a fit: columns scaled if they are to be, stored as the recipe begins with, where the device is.
 
-    X     (m, n_p) tensor, SciPy matrix in CSR form, or `Columns`: this rank's block of the columns
+    X     (m, n_p) tensor, SciPy matrix in CSR form, or `Columns`: this rank's block of the columns, and all rows;
+          `Columns` of one of several teams of ranks have the rows of that team
+    comm  the ranks, or this rank's team of them
     part  these are a part of the rows there will be: their weights are taken as they are. Otherwise only their
           proportions count, so that a row of weight 2 is a row given twice, and alpha means the same for any scale
     more  further fields of `Problem`
@@ -152,9 +163,30 @@ def make_problem(
             what = " is zero in every row to train on; at least one weight must be positive"
             raise InvalidOption(Option("sample_weight"), what)
     scaling = Scaling.of(X, centre=options.fit_intercept) if options.standardize else None
-    columns = as_columns(X if scaling is None else scaling.apply(X, data_format), data_format)
-    columns = placed(columns, options.device, n_ranks)
+    X = X if scaling is None else scaling.apply(X, data_format)
+    if comm.peers.size > 1:
+        X, y, weights, more = _rows_of_team(comm.peers, X, y, weights, more)
+    columns = placed(as_columns(X, data_format), options.device, comm.size)
     return Problem(columns, family, y, weights, mean_weight=mean, scaling=scaling, **more)
+
+
+def _rows_of_team(
+    peers: Communicator, X: Any, y: torch.Tensor, weights: torch.Tensor | None, more: dict[str, Any]
+) -> tuple[Any, torch.Tensor, torch.Tensor | None, dict[str, Any]]:
+    """Every R-th row, from the number of the team on, of all that has rows; row numbers as they are among these."""
+    team, teams, offset = peers.rank, peers.size, more.get("offset")
+    for name in ("rows", "validation"):
+        numbers = more.get(name)
+        used = np.arange(len(y)) if numbers is None and name == "rows" else numbers
+        if used is not None and not np.bincount(used % teams, minlength=teams).all():
+            what = " do not have a row each to train on, and to hold back; lower "
+            raise InvalidOption(Option("teams", teams), what, Option("teams"))
+        more = more if numbers is None else more | {name: numbers[numbers % teams == team] // teams}
+    if not isinstance(X, Columns):
+        X = X[team::teams]
+        X = X.contiguous() if isinstance(X, torch.Tensor) else X
+    more = more if offset is None else more | {"offset": offset[team::teams]}
+    return X, y[team::teams], None if weights is None else weights[team::teams], more
 
 
 def load(source: Source, comm: Communicator, dtype: str) -> Table:
@@ -193,7 +225,7 @@ def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] |
     return cuts[comm.rank], cuts[comm.rank + 1]
 
 
-def problem_of(table: Table, options: FitOptions, n_ranks: int = 1) -> Problem:
+def problem_of(table: Table, options: FitOptions, comm: Communicator = ALONE) -> Problem:
     """The problem of a file's table; the family is the one asked for, or found from the targets."""
     asked = options.family
     classifies = asked is None or FAMILIES[asked].classifies
@@ -204,7 +236,7 @@ def problem_of(table: Table, options: FitOptions, n_ranks: int = 1) -> Problem:
     y = table.y if classes is None else codes(table.y, table.classes, classes)
     more: dict[str, Any] = {"first": table.columns[0], "n_features": table.n_features}
     more |= {"offset": table.offset, "classes": classes}
-    return make_problem(options, table.X, family, y, table.sample_weight, n_ranks=n_ranks, **more)
+    return make_problem(options, table.X, family, y, table.sample_weight, comm=comm, **more)
 
 
 def choose_family(asked: str | None, values: "tuple[Label, ...] | None") -> str:

@@ -1,5 +1,6 @@
 """Choices that are ours to make, "auto": solver, s, step size and recipe. One place for all fits."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,11 @@ from laconic.exchange import Communicator
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, Precision, is_auto, precision_for, tolerance_of
 from laconic.glm.problem import Problem
-from laconic.planner import DEFAULT, GlmJob, best_s
+from laconic.glm.ranks import gather_array
+from laconic.planner import DEFAULT, GlmJob, GlmOption, best_s
+from laconic.planner.collectives import all_reduce
+from laconic.planner.glm import cost
+from laconic.planner.terms import total
 
 SAMPLED_BATCHES = 16
 LARGEST_SAMPLE = 128
@@ -23,6 +28,8 @@ LARGEST_BATCH = 2**12
 """Values of a batch up to which SGD in one launch is the faster way on a GPU."""
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
+AVERAGING_SHARE = 0.1
+"""Of a fit's time that averages between teams may take."""
 WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
 
@@ -45,9 +52,12 @@ def resolve(options: FitOptions, problem: Problem, comm: Communicator) -> FitOpt
     recipe = precision_for(options.recipe, columns.dtype)
     tol = None if options.tol is None or options.tol < 0 else options.tol
     options = replace(options, solver=solver, s=s, recipe=recipe, tol=tol)
+    if options.average_every == AUTO:
+        options = replace(options, average_every=auto_average_every(problem, options, comm))
     if options.eta0 != AUTO:
         return options
-    return replace(options, eta0=float(f"{auto_eta0(problem, options, comm):.3g}"))
+    eta0 = float(f"{auto_eta0(problem, options, comm):.3g}")
+    return replace(options, eta0=float(min(gather_array(np.array(eta0), comm.peers))))  # that of the steepest team
 
 
 def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:
@@ -67,6 +77,20 @@ def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *,
         return max(1, LARGEST_BLOCK // batch_size) if on_gpu else 1
     job = GlmJob(max(TYPICAL_ROWS, batch_size), max(1, n_features), batch_size=batch_size)
     return best_s(job, DEFAULT.what_if(n_ranks), most=LARGEST_S)
+
+
+def auto_average_every(problem: Problem, options: FitOptions, comm: Communicator) -> int:
+    """Blocks between two averages of teams: averages take a tenth of the time, by the planner's typical rates.
+
+    An epoch ends with an average in any case. 1 where there is one team.
+    """
+    if comm.peers.size == 1:
+        return 1
+    job = GlmJob(max(TYPICAL_ROWS, options.batch_size), max(1, problem.n_features), batch_size=options.batch_size)
+    block = cost(job, GlmOption(options.solver, "fp32", options.step), DEFAULT.what_if(comm.size))
+    n_bytes = 4 * problem.family.n_outputs * -(-problem.n_features // comm.size)
+    average = all_reduce(n_bytes, DEFAULT.all_reduce, comm.peers.size, DEFAULT.algorithm)
+    return max(1, math.ceil(total(average) / (AVERAGING_SHARE * options.step * block.seconds)))
 
 
 def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> float:
@@ -126,8 +150,8 @@ def find_recipe(asked: "str | Precision", problem: Problem, options: FitOptions,
         return ChosenRecipe(own, "fp64: X is float64")
     if options.solver == "sgd" or comm.size == 1:
         return ChosenRecipe(own, f"{name}: X has no more, and in one process shorter formats save no messages")
-    n_columns = torch.tensor([problem.columns.n])
-    comm.all_reduce(n_columns)()
-    if problem.columns.m * (int(n_columns) // comm.size) < WORTH_IT:  # the mean rank's, which all ranks agree on
+    n_values = torch.tensor([problem.columns.m * problem.columns.n])
+    comm.whole.all_reduce(n_values)()
+    if int(n_values) // comm.whole.size < WORTH_IT:  # the mean rank's, which all ranks agree on
         return ChosenRecipe(own, f"{name}: X is too small for shorter formats to save time")
     return choice.auto_precision(problem, options, choice.TOLERANCE, comm, strict=False)

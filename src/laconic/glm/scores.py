@@ -8,6 +8,7 @@ import torch
 from laconic.exchange import Communicator
 from laconic.glm.families import Family
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather_array
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
 
@@ -60,6 +61,17 @@ class Scores:
         self.targets.append(y)
         if offset is not None:
             self.offsets.append(by_output(offset.double().cpu()))
+
+    def gather(self, comm: Communicator) -> None:
+        """Add the rows of all other ranks; every rank calls this, each with rows of its own."""
+        for column in (self.weights, self.losses, self.judged, self.targets, self.offsets):
+            if column and comm.size > 1:
+                column[:] = map(torch.from_numpy, gather_array(torch.cat(column).numpy(), comm))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that were added."""
+        return sum(map(len, self.weights))
 
     @property
     def loss(self) -> float:
@@ -118,4 +130,5 @@ def training_scores(problem: Problem, state: State, comm: Communicator) -> Score
         offset = None if problem.offset is None else problem.offset[rows]
         z = z if offset is None else z + by_output(offset.to(z.dtype))
         scores.add(z, problem.y[rows], None if weights is None else weights[rows], offset)
+    scores.gather(comm.peers)
     return scores

@@ -89,7 +89,7 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
 def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
     family = given.family if given.positive is None else "multinomial"
     options = FitOptions(family=family, standardize=given.standardize, recipe="fp32", device=device)
-    found = problem_of(load_table(source, comm, "fp32"), options, comm.size)
+    found = problem_of(load_table(source, comm, "fp32"), options, comm)
     if given.positive is None:
         return found, found.n_features
     names = [str(label) for label in found.classes or ()]

@@ -203,7 +203,8 @@ def auto_precision(
         return ChosenRecipe(own, f"{own.short_name()}: no recipe was looked for, since {error}")
     taken.append(take_sample(problem, usual, state, 1))
     whole = [_of_all_ranks(sample, comm) for sample in taken]
-    formats, explained = gather_json(comm, _choose_on_cpu(whole, tolerance) if comm.rank == 0 else None)[0]
+    chosen = _choose_on_cpu(whole, tolerance) if comm.whole.rank == 0 else None
+    formats, explained = gather_json(comm.whole, chosen)[0]
     if formats:
         return ChosenRecipe(Precision(**formats), explained)
     if strict:

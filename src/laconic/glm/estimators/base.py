@@ -141,13 +141,16 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         saved = self._saved if going_on else None
         with raise_on_all_ranks(comm):
             options = self._options()
+        require_same(comm, {"teams": options.teams})
+        comm = comm.split(options.teams)
+        with raise_on_all_ranks(comm.whole):
             local = read_inputs(self, data, rows, comm, options, reset=saved is None, numeric=self._numeric)
-        facts = require_same(comm, self._facts(local, rows), may_differ=_may_differ(rows))
+        facts = require_same(comm.whole, self._facts(local, rows), may_differ=_may_differ(rows))
         seed = int(facts[0]["seed"]) if saved is None else saved.options.seed
         options = replace(options, seed=seed)
         data_format = precision_for(options.recipe, type_of(local.X)).data
         X, first, whole = distribute(local, [one["n_rows"] for one in facts], rows, data_format, comm)
-        problem = self._problem(X, first, whole, options, comm.size, going_on=going_on, one_epoch=one_epoch)
+        problem = self._problem(X, first, whole, options, comm, going_on=going_on, one_epoch=one_epoch)
         chosen = choose(options, problem, comm, self._earlier(saved, options), one_epoch=one_epoch)
         del problem  # where a recipe was found, X is stored anew
         self.recipe_, self.recipe_explained_ = chosen.recipe.precision, chosen.recipe.explained
@@ -169,7 +172,15 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return compared | {"rows": rows, "seed": self._seed()} | local.facts()
 
     def _problem(
-        self, X: Any, first: int, whole: Inputs, options: FitOptions, n_ranks: int, *, going_on: bool, one_epoch: bool
+        self,
+        X: Any,
+        first: int,
+        whole: Inputs,
+        options: FitOptions,
+        comm: Communicator,
+        *,
+        going_on: bool,
+        one_epoch: bool,
     ) -> Problem:
         target, w = self._targets(whole.y, whole.sample_weight, going_on=going_on)
         y, family, train, validation = torch.from_numpy(target), self._family(), None, None
@@ -180,7 +191,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         offset = None if whole.offset is None else torch.from_numpy(whole.offset)
         place = {"first": first, "n_features": whole.n_features}
         more = {"offset": offset, "rows": train, "validation": validation, **place}
-        return make_problem(options, X, family, y, weights, n_ranks=n_ranks, part=one_epoch, **more)
+        return make_problem(options, X, family, y, weights, comm=comm, part=one_epoch, **more)
 
     def _earlier(self, saved: Saved | None, options: FitOptions) -> Earlier | None:
         """What to go on from; a recipe that was found is kept."""
@@ -190,7 +201,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return Earlier(float(self.eta0_), ChosenRecipe(self.recipe_, self.recipe_explained_) if keep else None)
 
     def _listeners(self, options: FitOptions, before: int, comm: Communicator) -> Sequence[Callback]:
-        printing = [_printer(before + options.max_iter)] if self.verbose and comm.rank == 0 else []
+        printing = [_printer(before + options.max_iter)] if self.verbose and comm.whole.rank == 0 else []
         return [*printing, *self.callbacks]
 
     def _report(self, saved: Saved, fitted: Fit, before: int) -> None:

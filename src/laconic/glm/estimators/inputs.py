@@ -130,15 +130,21 @@ def distribute(
 ) -> tuple[Any, int, Inputs]:
     """This rank's block of the columns, the number of its first, and everything else of all rows.
 
+    Rows that come from other ranks are those of this rank's team only: every R-th of R teams.
+
     row_counts   rows that each rank was given
     data_format  to store rows in that are sent to other ranks
     """
     X, rank = local.X, comm.rank
     dense = isinstance(X, torch.Tensor)
-    if rows == "partitioned" and comm.size > 1:
-        cuts = column_cuts(int(X.shape[1]) if dense else _weights_over_ranks(X, comm), comm.size)
-        blocks = [as_columns(take_columns(X, a, b), data_format) for a, b in pairwise(cuts)]
-        return repartition(blocks, row_counts, comm), cuts[rank], _join_rows(local, comm)
+    if rows == "partitioned" and comm.whole.size > 1:
+        whole, teams = comm.whole, comm.peers.size
+        cuts = column_cuts(int(X.shape[1]) if dense else _weights_over_ranks(X, whole), comm.size)
+        firsts = np.cumsum([0, *row_counts])
+        shares = [X[(t - firsts[whole.rank]) % teams :: teams] if teams > 1 else X for t in range(teams)]
+        blocks = [as_columns(take_columns(share, a, b), data_format) for share in shares for a, b in pairwise(cuts)]
+        own = [len(range((comm.peers.rank - a) % teams, b - a, teams)) for a, b in pairwise(firsts.tolist())]
+        return repartition(blocks, own, whole), cuts[rank], _join_rows(local, whole)
     if local.columns is not None:
         return X, local.columns[0], local
     cuts = column_cuts(local.n_features if dense or comm.size == 1 else column_weights(X), comm.size)

@@ -14,10 +14,12 @@ from laconic.errors import Option
 from laconic.exchange import Communicator
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
+from laconic.glm.solvers.teams import Averaged
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels import Stream
 from laconic.kernels.glm import Intercept, Weights
@@ -67,7 +69,8 @@ def solve(
     """Minimise the problem; every rank of `comm` calls this with its own columns and all else the same.
 
     options     what is "auto" in them is resolved first
-    comm        the ranks; by default those of the default process group, or this process alone
+    comm        the ranks, or this rank's team of them (`Communicator.split`); by default those of the default process
+                group, or this process alone. With teams, the problem has the rows of this team
     state       to go on from, changed in place; None to begin
     last_epoch  epochs after which to stop, those of `state` included; by default max_iter
 
@@ -78,16 +81,22 @@ def solve(
     tensor([[1., 2., 3.]])
     """
     comm = Communicator.over() if comm is None else comm
+    comm = comm if comm.peers.size > 1 else comm.split(options.teams)
     options = resolve(options, problem, comm)
     state = begin(problem, options) if state is None else state
-    wire = Wire(comm, options.precision.gram_wire, Stream(options.seed))
-    problem = problem.cast(options.precision.carrier)
+    wire = Wire(comm, options.precision.gram_wire, Stream(options.seed, tensor=comm.peers.rank))
+    if state.iteration == 0:
+        _start_alike(state, wire)
+    shares = gather_array(np.array(problem.n_train), comm.peers)
+    problem = problem.cast(options.precision.carrier, int(min(shares)))
     advance, name = advance_for(problem, options, state, wire)
+    if comm.peers.size > 1:
+        advance = Averaged(advance, options, state, wire)
     before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
     run, outcome = _Run(problem, options, state, wire, advance, callbacks, *before), None
     while outcome is None and state.epoch < (options.max_iter if last_epoch is None else last_epoch):
         outcome = run.epoch()
-    ran = f"{name}, {options.precision.short_name()}"
+    ran = f"{name}, {options.precision.short_name()}{_grid(options, comm)}"
     return Solution(state, outcome or Outcome.MAX_ITER, state.history, wire.accounting, wire.messages, ran)
 
 
@@ -124,6 +133,23 @@ def advance_for(problem: Problem, options: FitOptions, state: State, wire: Wire)
     return partial(run, problem, options, state, wire), name
 
 
+def _grid(options: FitOptions, comm: Communicator) -> str:
+    """The teams of ranks, and how they average, where there are several."""
+    if comm.peers.size == 1:
+        return ""
+    often = f"averaged every {int(options.average_every) * options.step} iterations in {options.average_codec}"
+    return f"; {comm.peers.size} teams of {comm.size} rank{'s' * (comm.size > 1)}, {often}"
+
+
+def _start_alike(state: State, wire: Wire) -> None:
+    """Before the first iteration: the mean of the teams' intercepts, each that of its own rows, on all teams."""
+    if wire.comm.peers.size > 1:
+        for name, t in state.tensors().items():
+            if name.startswith("intercept"):
+                total = torch.tensor(wire.sum_over_teams(*t.tolist()), dtype=torch.float64)
+                t.copy_(total / wire.comm.peers.size)
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """A fit on its way.
@@ -146,9 +172,12 @@ class _Run:
     def epoch(self) -> Outcome | None:
         """What is left of an epoch, segment by segment; returns why to stop, or None to go on."""
         problem, options, state = self.problem, self.options, self.state
-        order, n_batches = options.order(problem.n_rows, state.epoch), options.n_batches(problem.n_rows)
+        order = options.order(problem.n_train, state.epoch)[: problem.n_rows]
+        n_batches, block = options.n_batches(problem.n_rows), options.step
         least = LEAST_ON_DEVICE if problem.columns.device.type == "cuda" else 1
-        step = max(1, round(max(n_batches / SEGMENTS, least) / options.step)) * options.step
+        if self.wire.comm.peers.size > 1:  # every segment ends with an average, so that all teams stand alike there
+            block *= int(options.average_every)
+        step = max(1, round(max(n_batches / SEGMENTS, least) / block)) * block
         while True:
             loss = self.step(segment(problem, options, state, order, step))
             progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
@@ -163,10 +192,12 @@ class _Run:
 
     def step(self, part: Segment) -> float:
         """Step through a segment and count it; returns the mean loss of the epoch so far."""
-        state, weights = self.state, self.problem.weights
-        state.epoch_loss += self.advance(part)
-        rows = torch.from_numpy(part.rows)
-        state.epoch_weight += len(rows) if weights is None else float(weights[rows].sum(dtype=torch.float64))
+        state, weights, rows = self.state, self.problem.weights, torch.from_numpy(part.rows)
+        loss = self.advance(part)
+        weight = len(rows) if weights is None else float(weights[rows].sum(dtype=torch.float64))
+        loss, weight = self.wire.sum_over_teams(loss, weight)
+        state.epoch_loss += loss
+        state.epoch_weight += weight
         state.iteration += part.n_batches
         state.batch += part.n_batches
         self.count()
@@ -186,7 +217,7 @@ class _Run:
         problem, options, state = self.problem, self.options, self.state
         x, t = state.weights.x, np.array([state.iteration - 1])
         penalty = self.wire.all_reduce(x.new_tensor([options.penalty(x)], dtype=torch.float64))
-        judged = state.epoch_loss / problem.n_rows + float(penalty)
+        judged = state.epoch_loss / (problem.n_rows * self.wire.comm.peers.size) + float(penalty)
         row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss, "objective": judged}
         if problem.validation is not None:
             judged = row["validation_loss"] = validation_loss(problem, state, self.wire)
@@ -215,7 +246,9 @@ def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
     if problem.offset is not None:
         z = z + problem.offset_as(z.dtype)[rows]
     w = problem.weights_as(torch.float64)[rows]
-    return float((w * problem.family.loss(z.double(), problem.y[rows].double())).sum() / w.sum())
+    loss = (w * problem.family.loss(z.double(), problem.y[rows].double())).sum()
+    total, weight = wire.sum_over_teams(float(loss), float(w.sum()))
+    return total / weight
 
 
 def _diverged(options: FitOptions, state: State, loss: float) -> Diverged:

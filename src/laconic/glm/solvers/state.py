@@ -28,6 +28,7 @@ class State:
     factor           of the step size, as an adaptive learning rate has shrunk it
     best_loss        of any epoch
     stalls           epochs since the loss last fell by more than the tolerance
+    memory           error memory of the codec between teams, where it has one; differs from team to team
     seconds          spent so far
     bytes_sent       by this rank so far (a checkpoint keeps rank 0's), and
     messages         it took part in
@@ -46,17 +47,18 @@ class State:
     bytes_sent: int = 0
     messages: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
+    memory: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything that is an array, by name."""
         w = self.weights
         named = {"x": w.x, "momentum": w.momentum, "average": w.average}
         own = {f"intercept.{name}": getattr(w.intercept, name) for name in ("value", "momentum", "average")}
-        return named | own
+        return named | own | ({"memory": self.memory} if len(self.memory) else {})
 
     def numbers(self) -> dict[str, object]:
         """Everything else, as JSON values."""
-        kept = [f.name for f in fields(self) if f.name != "weights"]
+        kept = [f.name for f in fields(self) if f.name not in ("weights", "memory")]
         return {name: getattr(self, name) for name in kept} | {"fitted": self.weights.intercept.fitted}
 
     @classmethod
@@ -64,7 +66,7 @@ class State:
         """The inverse of `tensors` and `numbers`."""
         own = [tensors[f"intercept.{name}"].clone() for name in ("value", "momentum", "average")]
         x, momentum, average = (tensors[name].clone() for name in ("x", "momentum", "average"))
-        rest = dict(numbers)
+        rest = dict(numbers) | {"memory": tensors.get("memory", torch.zeros(0)).clone()}
         intercept = Intercept(own[0], own[1], own[2], bool(rest.pop("fitted")))
         return cls(Weights(x, momentum, average, intercept), **rest)  # type: ignore[arg-type]
 

@@ -7,10 +7,12 @@ AllReduce per block (`Joint`), or the Gram matrix one block ahead (`Prefetched`)
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from laconic.codec import Codec
 from laconic.exchange import Accounting, Communicator, ScatterReduce
+from laconic.glm.ranks import gather_array
 from laconic.kernels import Stream
 from laconic.kernels.formats import Format, format_named
 
@@ -51,6 +53,15 @@ class Wire:
             self.comm.all_reduce(wire)()
         self._count(wire.numel(), 2 * (self.comm.size - 1) * wire.numel() * wire.element_size() // self.comm.size)
         return wire.to(v.dtype)
+
+    def sum_over_teams(self, *values: float) -> tuple[float, ...]:
+        """Numbers summed over the teams of ranks, the same bits on every rank; one message if there are several."""
+        peers = self.comm.peers
+        if peers.size == 1:
+            return values
+        found = gather_array(np.array(values, dtype=np.float64), peers)
+        self._count(len(values), 8 * len(values) * (peers.size - 1))
+        return tuple(np.sum(found, 0).tolist())
 
     def _coded(self, v: torch.Tensor, codec: Codec, iteration: int) -> torch.Tensor:
         if not v.numel():

@@ -1,0 +1,86 @@
+"""Teams of ranks (2-D HybridSGD): each steps through its own rows, and all average their weights every τ blocks.
+
+P = R · C ranks are R teams of C. Team r holds every R-th row, from its number on, and spreads the columns among its
+ranks, which run SGD or CA-SGD as if there were no others. After every τ blocks of s iterations, and at the end of an
+epoch, the R ranks that hold the same columns average:
+
+    d_r = x_r − x̄,    x̄ ← x̄ + (1/R) Σ_r Q(d_r),    x_r ← x̄
+
+where x̄ are the weights after the last average, the same bits on all teams. Only differences are quantised, so the noise
+of Q goes to zero with the steps. With τ = s = 1, Q the identity and teams of as many rows each, that is one step with
+the mean of the teams' gradients.
+
+Devarakonda and Kannan 2025 (arXiv 2501.07526), where Q is the identity; quantised differences of local SGD: Reisizadeh
+and others 2020 (arXiv 1909.13014).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from laconic.codec import Codec
+from laconic.exchange import AllGather, Exchange, by_name
+from laconic.glm.options import FitOptions
+from laconic.glm.solvers.state import Segment, State
+from laconic.glm.solvers.wire import Wire
+from laconic.planner.rates import make_codec
+from laconic.quantizers import ErrorFeedback
+
+COLUMNS = ("x", "momentum", "average")
+"""Tensors of the state that a rank has for its columns; all ranks of a team hold the others."""
+
+
+@dataclass(slots=True)
+class Averaged:
+    """Steps through a segment, averaging with the other teams, at its end in any case.
+
+    advance  steps through a segment as one team
+    """
+
+    advance: Callable[[Segment], float]
+    options: FitOptions
+    state: State
+    wire: Wire
+
+    def __call__(self, segment: Segment) -> float:
+        """Change the state's weights; returns Σ w φ of this team's batches."""
+        state, first, loss = self.state, self.state.iteration, 0.0
+        step = self.options.step * int(self.options.average_every)
+        for j in range(0, segment.n_batches, step):
+            last = min(j + step, segment.n_batches)
+            before = {name: t.clone() for name, t in state.tensors().items()}
+            state.iteration = first + j
+            loss += self.advance(segment.part(j, last))
+            self._average(before)
+        state.iteration = first
+        return loss
+
+    def _average(self, before: dict[str, torch.Tensor]) -> None:
+        """Weights of this rank's columns by the codec; the intercept, the same on all ranks of a team, in float32."""
+        codec, state, tensors = make_codec(self.options.average_codec), self.state, self.state.tensors()
+        how, sizes = by_name("auto", codec, self.wire.comm.peers.size), [tensors[name].numel() for name in COLUMNS]
+        if isinstance(codec.quantizer, ErrorFeedback) and not len(state.memory):
+            state.memory = torch.zeros(sum(sizes), device=state.weights.x.device)
+        memory = torch.split(state.memory, sizes) if len(state.memory) else [None] * len(sizes)
+        for name, own in zip(COLUMNS, memory, strict=True):
+            self._exchange(how, codec, name, tensors[name], before[name], own)
+        state.weights.x.copy_(self.options.precision.format("weights").round(state.weights.x))
+        if state.weights.intercept.fitted:
+            names = [name for name in tensors if name.startswith("intercept")]
+            now, then = (torch.cat([some[name] for name in names]) for some in (tensors, before))
+            self._exchange(AllGather(), make_codec("fp32"), "intercept", now, then, None)
+            for name, value in zip(names, now.chunk(len(names)), strict=True):
+                tensors[name].copy_(value)
+
+    def _exchange(
+        self, how: Exchange, codec: Codec, name: str, t: torch.Tensor, before: torch.Tensor, memory: torch.Tensor | None
+    ) -> None:
+        if not t.numel():
+            return
+        comm = self.wire.comm
+        stream = self.wire.stream.at(step=self.state.iteration, tensor=f"{name} of rank {comm.rank}")
+        moved = how.average((t - before).float(), codec, stream, memory=memory, comm=comm.peers)
+        t.copy_(before + moved.value.view_as(t).to(t.dtype))
+        self.wire.accounting += replace(moved.accounting, n_exchanges=1)
+        self.wire.messages += 1
