@@ -27,10 +27,11 @@ def to_bfloat16(x):
 
 
 @njit(nogil=True, cache=True)
-def _gather(A, rows, tile):
+def _gather(A, n, stride, rows, tile):
     for k in range(rows.size):
-        row, out = A[rows[k]], tile[k]
-        for f in range(row.size):
+        first, out = np.int64(rows[k]) * stride, tile[k]
+        row = A[first : first + n]
+        for f in range(n):
             out[f] = widen(row[f])
 
 
@@ -107,7 +108,10 @@ def step_intercept(r, scale, b, ub, ab, eta, mu, mix, fitted, averages):
 
 
 @njit(nogil=True, cache=True)
-def _sgd(A, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code, x, u, average, b, ub, ab, fitted):
+def _sgd(
+    A, width, stride, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code, x, u, average, b, ub, ab,
+    fitted,
+):  # fmt: skip
     of, n_outputs, n = x.dtype.type, x.shape[0], x.shape[1]
     tile, g = np.zeros((size, n), x.dtype), np.empty((n_outputs, n), x.dtype)
     z, r = np.empty((size, n_outputs), x.dtype), np.empty((size, n_outputs), x.dtype)
@@ -117,8 +121,8 @@ def _sgd(A, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code
         batch = rows[j * size : (j + 1) * size]
         k = batch.size
         for i in range(k):
-            targets[i], weights[i] = y[batch[i]], w[batch[i]]
-        _gather(A, batch, tile)
+            targets[i], weights[i] = y[batch[i]], w[batch[i] if w.size > 1 else 0]
+        _gather(A, width, stride, batch, tile)
         _margins(tile, x, z[:k])
         finish_margins(z[:k], batch, offset, b, narrow)
         loss += residuals(code, z[:k], targets[:k], weights[:k], r[:k])
@@ -132,13 +136,18 @@ def _sgd(A, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code
 def sgd(A: torch.Tensor, batches: Batches, code: int | None, weights: Weights) -> float:
     """Take a step for each batch, in place; returns Σ w φ, each row at the iterate that met it.
 
-    A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights
+    A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights. Rows may lie apart: all of them are
+       given as one array, so that a slice of columns needs no kernel of its own
     """
-    matrix = A.view(torch.uint16).numpy() if A.dtype == torch.bfloat16 else A.numpy()
+    A = A if A.stride(1) == 1 else A.contiguous()
+    (m, n), stride = A.shape, A.stride(0)
+    flat = A.as_strided(((m - 1) * stride + n if A.numel() else 0,), (1,))
     x, momentum, average = _pad(weights.x), _pad(weights.momentum), _pad(weights.average)
     own = weights.intercept
     loss: float = _sgd(
-        matrix,
+        (flat.view(torch.uint16) if A.dtype == torch.bfloat16 else flat).numpy(),
+        n,
+        stride,
         *run_arguments(batches),
         check_link_code(code, len(weights.x)),
         x.numpy(),
@@ -155,9 +164,10 @@ def sgd(A: torch.Tensor, batches: Batches, code: int | None, weights: Weights) -
 
 
 def run_arguments(batches: Batches) -> tuple[object, ...]:
-    """The batches as the compiled loops take them."""
-    b = batches
-    arrays = (b.rows, b.size, b.y.numpy(), b.w.numpy(), b.offset.numpy(), b.rates, b.mix)
+    """The batches as the compiled loops take them; of weights that are all the same, only one."""
+    b, w = batches, batches.w.numpy()
+    rows, w = np.ascontiguousarray(b.rows, np.int32), w if w.strides[0] else w[:1]
+    arrays = (rows, b.size, b.y.numpy(), w, b.offset.numpy(), b.rates, b.mix)
     return (*arrays, b.l2, b.l1, b.momentum, b.mean, b.narrow)
 
 

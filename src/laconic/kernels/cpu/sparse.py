@@ -110,7 +110,7 @@ def _sgd(
         batch = rows[j * size : (j + 1) * size]
         n_rows = batch.size
         for k in range(n_rows):
-            targets[k], weights[k] = y[batch[k]], w[batch[k]]
+            targets[k], weights[k] = y[batch[k]], w[batch[k] if w.size > 1 else 0]
             for c in range(n_outputs):
                 total = x.dtype.type(0)
                 for i in range(begins[batch[k]], begins[batch[k] + 1]):
