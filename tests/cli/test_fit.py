@@ -5,12 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from forking import TORCHRUN
 from laconic.cli import main
 from laconic.data import Table, write_store
 from laconic.glm.model import Model
@@ -240,12 +240,11 @@ def test_no_scikit_learn(store, tmp_path):
     assert done.stderr.strip() == "[]"
 
 
-def test_under_torchrun(store, tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    laconic = str(Path(sys.executable).with_name("laconic"))
-    command = [*torchrun, laconic, "fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+@pytest.mark.parametrize("start", TORCHRUN)
+def test_under_torchrun(start, store, tmp_path):
+    command = ["fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]
+    (tmp_path / "run.py").write_text(f"from laconic.cli import main\nraise SystemExit(main({command}))\n")
+    done = start(tmp_path / "run.py", tmp_path, 2)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ranks"] == 2
 
