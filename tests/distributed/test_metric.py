@@ -11,7 +11,7 @@ from laconic import NUQSGD, Codec, Dithered, ErrorFeedback, Identity, Policy
 from laconic.errors import InvalidOption
 from laconic.exchange import AllGather, ScatterReduce
 from laconic.training.groups import make_groups
-from laconic.training.metric import InMetric, metric_for
+from laconic.training.metric import metric_for
 
 SHAPES = {"weight": (12, 40), "embedding": (64, 8), "late": (16, 16)}
 SIZES = {"weight": 1.0, "embedding": 1e-3, "late": 1e-2}
@@ -154,6 +154,20 @@ def test_rows_never_used_get_no_more_noise_than_the_floor():
     assert torch.equal(m["embedding"][20:], m["embedding"].min().expand(44, 8))
 
 
+def test_floors_are_those_of_every_16th_step_and_saved():
+    ps = parameters()
+    optimizer, group = torch.optim.AdamW(ps.values()), one_group(ps)
+    metric, floors = metric_for("auto", optimizer, ps, DITHERED), {}
+    for step in range(1, 35):
+        take_steps(optimizer, ps, 1, start=step)
+        floors[step] = found(metric, group)["embedding"].min()
+        resumed = metric_for("auto", optimizer, ps, DITHERED)
+        resumed.load(metric.state())
+        assert torch.equal(found(resumed, group)["weight"], found(metric, group)["weight"]), step
+    changes = [step for step in range(2, 35) if floors[step] != floors[step - 1]]
+    assert changes == [*range(2, 17), 32]
+
+
 CODECS = {"nuqsgd": NUQSGD(bits=4, bucket_size=256), "dithered": Dithered(error=0.3), "bf16": Identity("bf16")}
 
 
@@ -170,8 +184,8 @@ def test_sent_and_kept_is_what_was_given(inner, exchange):
     for step in range(2, 5):
         v = torch.cat([gradient(name, step).reshape(-1) for name in group.names])
         given, m = v + memory, torch.cat([found(metric, group)[name].reshape(-1) for name in group.names])
-        way = InMetric(exchange if inner != "bf16" else AllGather(), metric.scale(group))
-        sent = way.average(v, codec, laconic.Stream(step=step), memory=memory, out=v).value
+        way = exchange if inner != "bf16" else AllGather()
+        sent = way.average(v, codec, laconic.Stream(step=step), memory=memory, out=v, scale=metric.scale(group)).value
         if exchange.name == "all_gather":
             assert ((sent + memory - given).abs() <= 1e-5 * (given.abs() + m * (given / m).abs().max())).all()
         assert bool((memory != 0).any())

@@ -6,10 +6,20 @@ import sys
 
 import pytest
 import torch
-from members import BUCKETED, DTYPES, FIXED_WIDTH, SIZES_AND_BUCKETS, inputs, named, same_bits, with_bucket
+from members import (
+    BUCKETED,
+    DTYPES,
+    FIXED_WIDTH,
+    SIZES_AND_BUCKETS,
+    STATELESS,
+    inputs,
+    named,
+    same_bits,
+    with_bucket,
+)
 
 from laconic import BackendUnavailable, Codec, Stream
-from laconic.kernels import select
+from laconic.kernels import Part, Scale, select
 from laconic.kernels.reference.random import random_bits
 
 CPU = torch.device("cpu")
@@ -95,6 +105,29 @@ def test_the_metric_s_kernels_agree(inverse):
             assert same_bits(*results)
             sums = [backend.total(values, inverse) for backend in (REFERENCE, NUMBA)]
             assert torch.allclose(*sums, rtol=1e-12, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("quantizer", **named(STATELESS))
+def test_a_scale_is_divided_by_and_multiplied_by_on_the_way(quantizer):
+    """The bytes and values of division, encoding, decoding and multiplication one after another, also in threads."""
+    for n, bounds in ((0, ()), (1001, (0, 3, 3, 700, 1001)), (140_000, (0, 70_000, 70_001, 140_000))):
+        v, squares = inputs(n)["heavy tail"], inputs(n)["normal"].roll(1).square()
+        parts = [Part(i, j, squares[i:j] if i % 2 == 0 else None, 1.7, 0.01) for i, j in itertools.pairwise(bounds)]
+        scale, codec = Scale(tuple(parts)), Codec(with_bucket(quantizer, 320))
+        divided = v.clone()
+        scale.divide(divided)
+        expected, given = codec.encode(divided, Stream(seed=1)), v.clone()
+        payload = codec.encode(given, Stream(seed=1), scale=scale)
+        assert torch.equal(payload.data, expected.data)
+        assert same_bits(given, divided)
+        once, twice = codec.decode(payload), codec.decode_sum([payload, payload], torch.empty(n), 0.5)
+        scale.multiply(once)
+        scale.multiply(twice)
+        assert same_bits(codec.decode(payload, scale=scale), once)
+        assert same_bits(codec.decode_sum([payload, payload], torch.empty(n), 0.5, scale=scale), twice)
+        first, last = n // 7, n - n // 5
+        part = codec.encode(v[first:last].clone(), scale=scale.cut(first, last))
+        assert torch.equal(part.data, codec.encode(divided[first:last]).data)
 
 
 def test_random_bits_match_the_kernels_through_a_quantizer():

@@ -19,7 +19,7 @@ from laconic.codec.layout import Layout
 from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth, SymbolCoder, TableRANS
 from laconic.coders.blocks import copy_bytes
-from laconic.kernels import Backend, DitherBackend, Stream
+from laconic.kernels import ONES, Backend, DitherBackend, Scale, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
 
@@ -43,6 +43,11 @@ def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
     raise ValueError(f"{core} is coded by TableRANS(), and by no other coder; got {layout.coder}")
 
 
+def given(scale: Scale) -> tuple[Scale, ...]:
+    """As the last argument of a kernel, which kernels that take no scale need not have."""
+    return (scale,) if scale.parts else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Body(ABC):
     """Writes and reads the payloads of one codec.
@@ -57,28 +62,41 @@ class Body(ABC):
     core: Quantizer
 
     @abstractmethod
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
-        """The bytes of a payload of the values v (n,), in `out` if given."""
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
+        """The bytes of a payload of the values v (n,), divided by `scale` first, in `out` if given."""
 
     @abstractmethod
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
-        """out = weight * values, or out += weight * values; `out` is (n,) float32."""
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
+        """out = weight * values, or out += weight * values; then out *= scale. `out` is (n,) float32."""
 
-    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
-        """out = weight * sum of the payloads' values."""
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
+        """out = weight * sum of the payloads' values * scale."""
         out.zero_()
-        for payload in payloads:
-            self.read(payload.data, out, weight, True)
+        for i, payload in enumerate(payloads, start=1):
+            self.read(payload.data, out, weight, True, scale if i == len(payloads) else ONES)
 
     def encode(
-        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None
+        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None, scale: Scale
     ) -> torch.Tensor:
         """`write`; with error feedback, of v + memory, and the memory is updated in place."""
         if isinstance(self.quantizer, ErrorFeedback):
-            return self._write_feedback(self.quantizer, v, stream, self.quantizer.require_memory(v, memory), out)
+            memory = self.quantizer.require_memory(v, memory)
+            scale.divide(v)
+            scale.divide(memory)
+            data = self._write_feedback(self.quantizer, v, stream, memory, out)
+            scale.multiply(memory)
+            return data
         if memory is not None:
             self.quantizer.require_memory(v, memory)
-        return self.write(v, stream, out)
+        fused = self.fused(scale, v.device)
+        if fused is not scale:
+            scale.divide(v)
+        return self.write(v, stream, out, fused)
+
+    def fused(self, scale: Scale, device: torch.device) -> Scale:
+        """The scale, if kernels for tensors on `device` apply it on the way; otherwise none."""
+        takes = isinstance(self, Fused | Rotating | Tabled) and hasattr(self._kernels(device), "TAKES_SCALE")
+        return scale if takes else ONES
 
     def _write_feedback(
         self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
@@ -99,8 +117,8 @@ class Fused(Body):
 
     core: Bucketed
 
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
-        return self._pack(self._kernels(v.device).quantize_pack, (v,), stream, out)
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
+        return self._pack(self._kernels(v.device).quantize_pack, (v,), stream, out, *given(scale))
 
     def _write_feedback(
         self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
@@ -112,30 +130,35 @@ class Fused(Body):
         return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
 
     def _pack(
-        self, kernel: Callable[..., None], given: tuple[torch.Tensor, ...], stream: Stream, out: torch.Tensor | None
+        self,
+        kernel: Callable[..., None],
+        rows: tuple[torch.Tensor, ...],
+        stream: Stream,
+        out: torch.Tensor | None,
+        *scale: Scale,
     ) -> torch.Tensor:
-        core, n, device = self.core, given[0].numel(), given[0].device
+        core, n, device = self.core, rows[0].numel(), rows[0].device
         data = self.layout.new(n, device, out)
-        kernel(*given, core.norm, core.grid, core.bucket_size, stream.key, *self.layout.split(data, n))
+        kernel(*rows, core.norm, core.grid, core.bucket_size, stream.key, *self.layout.split(data, n), *scale)
         return data
 
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
         norms, coded = self.layout.split(data, out.numel())
-        self._unpack(norms[None], coded[None], out, weight, accumulate)
+        self._unpack(norms[None], coded[None], out, weight, accumulate, scale)
 
-    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
         """In one pass over `out`."""
         if not payloads or not out.numel():
             out.zero_()
             return
         norms, coded = self.layout.split_rows(payloads, out.numel())
-        self._unpack(norms, coded, out, weight, False)
+        self._unpack(norms, coded, out, weight, False, scale)
 
     def _unpack(
-        self, norms: torch.Tensor, coded: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool
+        self, norms: torch.Tensor, coded: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale
     ) -> None:
         core, kernels = self.core, self._kernels(out.device)
-        kernels.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate)
+        kernels.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate, *given(scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,27 +167,29 @@ class Rotating(Body):
 
     core: Rotated
 
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
         core, n = self.core, v.numel()
         data = self.layout.new(n, v.device, out, key=stream.key)
-        parts = self.layout.split(data, n)
-        self._kernels(v.device).rotate_pack(v, core.bits, core.bucket_size, stream.key, *parts)
+        rows = (core.bits, core.bucket_size, stream.key, *self.layout.split(data, n))
+        self._kernels(v.device).rotate_pack(v, *rows, *given(scale))
         return data
 
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
-        self._unpack([Payload(data)], out, weight, accumulate)
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
+        self._unpack([Payload(data)], out, weight, accumulate, scale)
 
-    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float) -> None:
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
         """In one pass over `out`."""
-        self._unpack(payloads, out, weight, False)
+        self._unpack(payloads, out, weight, False, scale)
 
-    def _unpack(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    def _unpack(
+        self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, accumulate: bool, scale: Scale
+    ) -> None:
         if not payloads or not out.numel():
             out.zero_()
             return
         core, (scales, coded) = self.core, self.layout.split_rows(payloads, out.numel())
-        rows = (coded, scales, self.layout.keys(payloads))
-        self._kernels(out.device).unpack_rotate(*rows, core.bits, core.bucket_size, out, weight, accumulate)
+        rows = (coded, scales, self.layout.keys(payloads), core.bits, core.bucket_size)
+        self._kernels(out.device).unpack_rotate(*rows, out, weight, accumulate, *given(scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +198,12 @@ class Raw(Body):
 
     core: Identity
 
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
         data = self.layout.new(v.numel(), v.device, out)
         data[self.layout.first_coded(0) :].view(self.core.wire_dtype).copy_(v)
         return data
 
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
         _, values = self.layout.split(data, out.numel())
         self._kernels(out.device).scale(values.view(self.core.wire_dtype), out, weight, accumulate)
 
@@ -190,24 +215,25 @@ class Tabled(Body):
     core: Dithered
     coder: TableRANS
 
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
         layout, n = self.layout, v.numel()
-        given = v if self._here(v.device) else v.cpu()
-        kernels = cast(DitherBackend, self._kernels(given.device))
-        steps, shape = self.core.steps(given, self.backend)
-        made = self.coder.encode_values(given, steps, self.core.bucket_size, stream.key, shape, kernels)
-        data = layout.new(n, given.device, None, made.numel(), stream.key)
+        row = v if self._here(v.device) else v.cpu()
+        kernels = cast(DitherBackend, self._kernels(row.device))
+        steps, shape = self.core.steps(row, self.backend, *given(scale))
+        made = self.coder.encode_values(row, steps, self.core.bucket_size, stream.key, shape, kernels)
+        data = layout.new(n, row.device, None, made.numel(), stream.key)
         norms, coded = layout.split(data, n)
         norms.copy_(steps)
         copy_bytes(coded, made)
         return data.to(v.device)
 
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
         here = self._here(out.device)
-        given, target = (data, out) if here else (data.cpu(), out.cpu())
-        steps, coded = self.layout.split(given, out.numel())
-        key, kernels = Payload(given).header.stream_key, cast(DitherBackend, self._kernels(given.device))
-        self.coder.decode_values(coded, steps, self.core.bucket_size, key, target, weight, accumulate, kernels)
+        row, target = (data, out) if here else (data.cpu(), out.cpu())
+        steps, coded = self.layout.split(row, out.numel())
+        key, kernels = Payload(row).header.stream_key, cast(DitherBackend, self._kernels(row.device))
+        options = (self.core.bucket_size, key, target, weight, accumulate)
+        self.coder.decode_values(coded, steps, *options, kernels, *given(scale))
         if not here:
             out.copy_(target)
 
@@ -222,7 +248,7 @@ class Stepwise(Body):
 
     coder: SymbolCoder
 
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None) -> torch.Tensor:
+    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
         layout, n = self.layout, v.numel()
         quantized = self.core.quantize(v, stream, backend=self.backend)
         made = self.coder.encode(quantized.symbols, layout.shape(n), self._kernels(v.device))
@@ -232,7 +258,7 @@ class Stepwise(Body):
         copy_bytes(coded, made)
         return data
 
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
         layout, n = self.layout, out.numel()
         norms, coded = layout.split(data, n)
         symbols = self.coder.decode(coded, layout.shape(n), self._kernels(data.device))

@@ -11,7 +11,7 @@ from laconic.codec.bodies import Body, body_for
 from laconic.codec.layout import MAX_VALUES, Layout
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, SymbolCoder, TableRANS
-from laconic.kernels import BACKENDS, Stream
+from laconic.kernels import BACKENDS, ONES, Scale, Stream
 from laconic.options import check_int
 from laconic.quantizers import Dithered, Quantizer
 from laconic.quantizers.base import flat
@@ -90,26 +90,31 @@ class Codec:
         memory: torch.Tensor | None = None,
         *,
         out: torch.Tensor | None = None,
+        scale: Scale = ONES,
     ) -> Payload:
         """Values of any shape to a payload on the same device.
 
         memory  error memory, updated in place
         out     if given, a row of `max_bytes(n)` uint8 that becomes the payload; only where `fixed_size`
+        scale   what v, float32 then, and memory are divided by first, v in place
         """
         if out is not None and not self.fixed_size:
             raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
         if not isinstance(stream, Stream):
             raise TypeError(f"stream must be one such as Stream(seed=0, step=7), got {type(stream).__name__}")
-        payload = Payload(self._body.encode(flat(v), stream, memory, out))
+        payload = Payload(self._body.encode(flat(v), stream, memory, out, scale))
         if self.checksum:
             payload.write_checksum()
         return payload
 
-    def decode(self, payload: Payload, n: int | None = None, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    def decode(
+        self, payload: Payload, n: int | None = None, *, out: torch.Tensor | None = None, scale: Scale = ONES
+    ) -> torch.Tensor:
         """The values (n,) in float32; raises `CorruptPayload` if they cannot be had.
 
-        n    if given, must be the number of values sent
-        out  if given, a contiguous row of float32 that the values are written to; returned
+        n      if given, must be the number of values sent
+        out    if given, a contiguous row of float32 that the values are written to; returned
+        scale  what the values are multiplied by
         """
         n = None if n is None else check_int("n", n, 0, MAX_VALUES)
         if out is None:
@@ -120,7 +125,10 @@ class Codec:
             if n is not None and n != out.numel():
                 raise ValueError(f"out has room for {out.numel()} values, n says {n}; give one of them, or both alike")
             self._require_for(payload, out)
-        self._body.read(payload.data, out, 1.0, False)
+        fused = self._body.fused(scale, out.device)
+        self._body.read(payload.data, out, 1.0, False, fused)
+        if fused is not scale:
+            scale.multiply(out)
         return out
 
     def decode_add(self, payload: Payload, out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
@@ -130,16 +138,21 @@ class Codec:
         self._body.read(payload.data, out, weight, True)
         return out
 
-    def decode_sum(self, payloads: Iterable[Payload], out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+    def decode_sum(
+        self, payloads: Iterable[Payload], out: torch.Tensor, weight: float = 1.0, *, scale: Scale = ONES
+    ) -> torch.Tensor:
         """out = weight * sum of the payloads' values, in one pass over `out`; the same bits as `decode_add` one by one.
 
-        `out` is (n,) float32 and contiguous; what it held is lost. Returned.
+        `out` is (n,) float32 and contiguous; what it held is lost. The sum is multiplied by `scale`. Returned.
         """
         _require_row(out)
         payloads = list(payloads)
         for payload in payloads:
             self._require_for(payload, out)
-        self._body.read_sum(payloads, out, weight)
+        fused = self._body.fused(scale, out.device)
+        self._body.read_sum(payloads, out, weight, fused)
+        if fused is not scale:
+            scale.multiply(out)
         return out
 
     def _require_for(self, payload: Payload, out: torch.Tensor) -> None:

@@ -8,7 +8,7 @@ import torch
 from laconic.coders.base import WORD_BYTES, Coder, Shape
 from laconic.coders.blocks import parse, write
 from laconic.errors import CorruptPayload
-from laconic.kernels import DitherBackend
+from laconic.kernels import DitherBackend, Scale
 from laconic.kernels.dither import N_STATES, SHAPES, max_words
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
 
@@ -57,15 +57,18 @@ class TableRANS(Coder):
         weight: float,
         accumulate: bool,
         backend: DitherBackend,
+        *scale: Scale,
     ) -> None:
-        """out = weight * values, or out += the same; raises `CorruptPayload` if the bytes are none of `encode_values`,
-        and `out` is undefined then."""
+        """out = weight * values, or out += the same; then out *= scale, if there is one.
+
+        Raises `CorruptPayload` if the bytes are none of `encode_values`, and `out` is undefined then.
+        """
         if out.numel() == 0:
             return
         table, blocks = parse(data, out.numel(), TABLE_BYTES, self.name)
         shape = int(table[0])
         if shape >= len(SHAPES):
             raise CorruptPayload(f"{self.name}: there are {len(SHAPES)} shapes of laws, the payload asks for {shape}")
-        bad = backend.dither_decode(blocks, steps, step_size, key, shape, out, weight, accumulate)
+        bad = backend.dither_decode(blocks, steps, step_size, key, shape, out, weight, accumulate, *scale)
         if bad >= 0:
             raise CorruptPayload(f"{self.name}: block {bad} of {n_blocks(out.numel())} is corrupt")

@@ -38,7 +38,8 @@ class AllGather(Exchange):
         accounting.bytes_sent += payload.n_bytes * (comm.size - 1)
         accounting.bytes_received += sum(len(code) for code in codes) - len(codes[comm.rank])
         with accounting.timed("decode"):
-            average = task.codec.decode_sum([received(code) for code in codes], task.target(), weight=1.0 / comm.size)
+            payloads = [received(code) for code in codes]
+            average = task.codec.decode_sum(payloads, task.target(), weight=1.0 / comm.size, scale=task.scale)
         return Exchanged(average, accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:

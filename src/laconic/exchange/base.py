@@ -14,7 +14,7 @@ from laconic.codec import Codec, Payload
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import NEW, Buffers
-from laconic.kernels import Stream
+from laconic.kernels import ONES, Scale, Stream
 from laconic.quantizers.base import flat
 
 
@@ -37,6 +37,8 @@ class Task:
     measure_error  whether to measure the quantisation error of this rank's message
     out            where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
     buffers        where memory for messages comes from
+    scale          what `v` and `memory` are divided by before they are encoded, in place, and averages multiplied by
+                   after they are decoded; the same on every rank. Without effect where nothing is quantised
     """
 
     v: torch.Tensor
@@ -46,6 +48,7 @@ class Task:
     measure_error: bool = False
     out: torch.Tensor | None = None
     buffers: Buffers = NEW
+    scale: Scale = ONES
 
     @property
     def n_values(self) -> int:
@@ -108,6 +111,7 @@ class Exchange(ABC):
         comm: Communicator | None = None,
         measure_error: bool = False,
         out: torch.Tensor | None = None,
+        scale: Scale = ONES,
     ) -> Exchanged:
         """Average `v` over the ranks of `comm` (default: the default process group) and wait for it.
 
@@ -119,7 +123,7 @@ class Exchange(ABC):
         tensor([3., 4.])
         """
         self.require(codec, v, out)
-        task = Task(flat(v), codec, stream, memory, measure_error, out)
+        task = Task(flat(v), codec, stream, memory, measure_error, out, scale=scale)
         return run_in_turn([self.phases(task, Communicator.over() if comm is None else comm)])[0]
 
 
@@ -161,7 +165,7 @@ def encode(
     """Values [first, last) of the task as a payload, in `out` if given; the memory's part is updated in place."""
     v = task.part(first, last)
     memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
-    payload = task.codec.encode(v, stream, memory, out=out)
+    payload = task.codec.encode(v, stream, memory, out=out, scale=task.scale.cut(first, last))
     if task.codec.quantizer.core.symbol_bits < 32:
         accounting.n_coded += last - first
         accounting.code_bytes += payload.n_bytes

@@ -13,7 +13,7 @@ from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task, encode, received
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Inbox
-from laconic.kernels import Stream
+from laconic.kernels import ONES, Scale, Stream
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import Identity, QSGDInf
 
@@ -98,7 +98,8 @@ class ReduceScatter(Exchange):
         under_way = _UnderWay(task, comm, task.codec, [r * width for r in range(comm.size + 1)])
         codes = under_way.send_chunks()
         yield
-        return Exchanged(under_way.average(codes, task.out, self.weight), under_way.accounting)
+        scale = task.scale.cut(comm.rank * width, (comm.rank + 1) * width)
+        return Exchanged(under_way.average(codes, task.out, self.weight, scale), under_way.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         return (size - 1) * codec.max_bytes(n // size)
@@ -186,8 +187,10 @@ class _UnderWay:
                 outbox.send(r, code)
             return outbox.close()
 
-    def average(self, inbox: Inbox, out: torch.Tensor | None = None, weight: float | None = None) -> torch.Tensor:
-        """The mean of the P codes of this rank's chunk, or `weight` times their sum."""
+    def average(
+        self, inbox: Inbox, out: torch.Tensor | None = None, weight: float | None = None, scale: Scale = ONES
+    ) -> torch.Tensor:
+        """The mean of the P codes of this rank's chunk, or `weight` times their sum, times m."""
         task, rank = self.task, self.comm.rank
         with self.accounting.timed("wire"):
             codes = inbox.wait()
@@ -196,17 +199,20 @@ class _UnderWay:
             if out is None:
                 out = task.buffers.empty("average", self.sizes[rank], torch.float32, task.v.device)
             weight = 1.0 / self.comm.size if weight is None else weight
-            return task.codec.decode_sum([received(code) for code in codes], out, weight=weight)
+            return task.codec.decode_sum([received(code) for code in codes], out, weight=weight, scale=scale)
 
     def collect(self, inbox: Inbox, out: torch.Tensor, *, add: bool = False) -> torch.Tensor:
         """Step 3."""
-        decode = self.second.decode_add if add else self.second.decode
         for r in reversed(self.comm.sending_order):  # own first, then those that sent to this rank first
             with self.accounting.timed("wire"):
                 code = inbox.receive(r)
             self.accounting.bytes_received += len(code) if r != self.comm.rank else 0
             with self.accounting.timed("decode"):
-                decode(received(code), out=out[self.cuts[r] : self.cuts[r + 1]])
+                chunk, scale = out[self.cuts[r] : self.cuts[r + 1]], self.task.scale.cut(self.cuts[r], self.cuts[r + 1])
+                if add:
+                    self.second.decode_add(received(code), chunk)
+                else:
+                    self.second.decode(received(code), out=chunk, scale=scale)
         with self.accounting.timed("wire"):
             inbox.sent()
         return out

@@ -11,10 +11,12 @@ from laconic.kernels.backend import (
     select,
 )
 from laconic.kernels.grid import Grid, Norm, Rounding
+from laconic.kernels.scaling import ONES, Part, Scale
 from laconic.kernels.stream import Stream
 
 __all__ = [
     "BACKENDS",
+    "ONES",
     "Backend",
     "Blocks",
     "DitherBackend",
@@ -22,7 +24,9 @@ __all__ = [
     "Grid",
     "Norm",
     "Number",
+    "Part",
     "Rounding",
+    "Scale",
     "Stream",
     "require_gpu",
     "select",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from laconic.errors import InvalidOption, Option
-from laconic.kernels import DitherBackend, Stream, select
+from laconic.kernels import DitherBackend, Scale, Stream, select
 from laconic.kernels.dither import CELL, N_SCALES, SHAPE_LIMITS, SHAPES, ZERO_SCALE, ZEROS, laws
 from laconic.options import check_int
 from laconic.quantizers.base import MAX_BUCKET_SIZE, Quantized, Quantizer, flat
@@ -104,13 +104,13 @@ class Dithered(Quantizer):
         """CRC-32 of the shapes of its laws."""
         return zlib.crc32(struct.pack("<BBB", N_SCALES, ZERO_SCALE, ZEROS) + repr(SHAPES).encode())
 
-    def steps(self, v: torch.Tensor, backend: str = "auto") -> tuple[torch.Tensor, int]:
+    def steps(self, v: torch.Tensor, backend: str = "auto", *scale: Scale) -> tuple[torch.Tensor, int]:
         """Δ of each bucket, (n_norms,) float32, and the shape of the laws that code the values best.
 
         Cells of zeros, which have no error, do not count as values. Δ is zero where all values of a bucket are, not
-        finite where one of them is not.
+        finite where one of them is not. With a scale, v is divided by it first, in place.
         """
-        n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v).cpu().numpy()
+        n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v, *scale).cpu().numpy()
         shape, begins = shape_of(moments), np.arange(0, moments.shape[1], self.bucket_size // CELL)
         with np.errstate(all="ignore"):  # NumPy, not torch, whose threads would keep the cores busy for a while
             if self.bits is None:

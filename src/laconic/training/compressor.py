@@ -28,7 +28,7 @@ from laconic.kernels import Stream
 from laconic.planner import Plan
 from laconic.training.fsdp_weights import Weights
 from laconic.training.groups import PLAIN, Group, Policy, describe
-from laconic.training.metric import InMetric, Metric, SquaredError, require_same_scales
+from laconic.training.metric import Metric, SquaredError, require_same_scales
 
 
 @dataclass(slots=True)
@@ -159,8 +159,7 @@ class Compressor:
         measure = self.error_every > 0 and self.step % self.error_every == 0
         codec = self.metric.codec(self.codec_of(group), group)
         exchange = self.exchanges.get(group.index, self.exchange)
-        exchange = InMetric(exchange, scale) if scale.parts else exchange
-        return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers)
+        return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers, scale)
 
     def codec_of(self, group: Group) -> Codec:
         """The codec of a compressed group."""

@@ -7,11 +7,11 @@ import torch
 from laconic.codec import Codec, codec_for
 from laconic.exchange import Accounting
 from laconic.exchange.base import measure_error
-from laconic.kernels import Stream
+from laconic.kernels import Scale, Stream
 from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import Quantizer
 from laconic.training.groups import PLAIN, Group, Policy, make_groups, trainable
-from laconic.training.metric import Scale, metric_for, unwrapped
+from laconic.training.metric import metric_for, unwrapped
 
 
 class SimulatedWorkers:

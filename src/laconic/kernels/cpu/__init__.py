@@ -11,16 +11,19 @@ from laconic.kernels.cpu.fused import (
     quantize,
     quantize_pack,
     scale,
-    scale_by_root,
-    total,
     unpack,
     unpack_dequantize,
 )
 from laconic.kernels.cpu.prefix import huffman_decode, huffman_encode
 from laconic.kernels.cpu.rans import rans_decode, rans_encode
 from laconic.kernels.cpu.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
+from laconic.kernels.cpu.scaling import scale_by_root, total
+
+TAKES_SCALE = True
+"""Whether kernels that encode or decode take a `Scale` and apply it on the way."""
 
 __all__ = [
+    "TAKES_SCALE",
     "cell_moments",
     "dequantize",
     "dither_decode",

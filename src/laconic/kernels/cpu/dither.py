@@ -13,6 +13,7 @@ from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, prefetch, widen
 from laconic.kernels.cpu.blocks import Array, encode_blocks, ends_well
 from laconic.kernels.cpu.fused import _stored
+from laconic.kernels.cpu.scaling import scale_span, spans
 from laconic.kernels.cpu.table_rans import (
     SCALE_LAW,
     TAIL_LAWS,
@@ -49,6 +50,7 @@ from laconic.kernels.dither import (
 )
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
 from laconic.kernels.reference.bitstream import block_starts
+from laconic.kernels.scaling import ONES, Scale
 
 u8, u16, u32, u64, i32, i64, f32 = np.uint8, np.uint16, np.uint32, np.uint64, np.int32, np.int64, np.float32
 CELLS = BLOCK_SIZE // CELL
@@ -60,11 +62,11 @@ _CENTRES = ((np.arange(N_STRATA + HALF) % N_STRATA << 17) + 1 - (1 << DITHER_BIT
 """2 q + 1 − 2²⁰ where the 16 random bits of q are zero; cells start at their rotation. Negative where u is."""
 
 
-def cell_moments(v: torch.Tensor) -> torch.Tensor:
-    """(2, n_cells) float64: Σ|x| and Σx² of each cell."""
+def cell_moments(v: torch.Tensor, scale: Scale = ONES) -> torch.Tensor:
+    """(2, n_cells) float64: Σ|x| and Σx² of each cell; v is divided by m first, in place."""
     n, x = v.numel(), _stored(v)
-    out = np.empty((2, -(-n // CELL)), np.float64)
-    run(lambda first, last: _moments(first, last, x, out), out.shape[1], n)
+    out, m = np.empty((2, -(-n // CELL)), np.float64), spans(scale)
+    run(lambda first, last: _moments(first, last, x, m, out), out.shape[1], n)
     return torch.from_numpy(out)
 
 
@@ -88,8 +90,10 @@ def dither_decode(
     out: torch.Tensor,
     weight: float,
     accumulate: bool,
+    scale: Scale = ONES,
 ) -> int:
-    """out = weight * values, or out += the same; returns the first corrupt block or -1, and `out` is undefined then."""
+    """out = weight * values, or out += the same, and then out *= m; returns the first corrupt block or -1, and `out` is
+    undefined then."""
     n = out.numel()
     starts, bad = block_starts(blocks, n)
     if bad >= 0:
@@ -98,16 +102,18 @@ def dither_decode(
     words = blocks[1].contiguous().numpy().view(u32)
     where, good, y = np.array(starts, i64), np.zeros(n_blocks(n), np.bool_), out.numpy()
     scales = (steps * weight).numpy()
-    args = (words, where, scales, step_size, u64(key), widths, rows, slots, f32(weight), accumulate, y, good)
+    code = (words, where, scales, step_size, u64(key), widths, rows, slots)
+    args = (*code, f32(weight), accumulate, spans(scale), y, good)
     run(lambda first, last: _decode_range(first, last, *args), len(good), n)
     return -1 if good.all() else int(good.argmin())
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
-def _moments(first, last, values, out):
+def _moments(first, last, values, m, out):
     """Sums in the order that is fastest; the step that follows from them travels."""
     for cell in range(first, last):
         x = values[cell * CELL : (cell + 1) * CELL]
+        scale_span(x, cell * CELL, m, True)
         magnitude, square = 0.0, 0.0
         for i in range(x.size):
             value = np.float64(widen(x[i]))
@@ -277,7 +283,7 @@ def _encode_range(first, last, values, steps, step_size, key, widths, table, mar
 
 @njit(nogil=True, cache=True)
 def _decode_range(
-    first, last, words, starts, scales, step_size, key, widths, table, slots, weight, accumulate, out, good
+    first, last, words, starts, scales, step_size, key, widths, table, slots, weight, accumulate, m, out, good
 ):
     units = words.view(np.uint16)
     data, codes, values = np.empty(CELL, np.uint8), np.empty(CELL, np.uint8), np.empty(CELL, np.float32)
@@ -303,6 +309,7 @@ def _decode_range(
             at = begin + cell * CELL
             if deltas[cell] == u8(ZEROS):
                 _add_zeros(scales[at // step_size], accumulate, out[at : at + CELL])
+                scale_span(out[at : at + CELL], at, m, False)
                 continue
             scale = (scale + i64(deltas[cell])) % N_SCALES
             width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
@@ -328,4 +335,5 @@ def _decode_range(
                     next_raw -= 1
             if not whole:
                 rest[:] = values[: rest.size]
+            scale_span(rest, at, m, False)
         good[block] = next_raw >= start - 1 and ends_well(states, _LOWEST, units, p, u64(2 * (next_raw + 1)))

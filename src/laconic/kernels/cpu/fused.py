@@ -8,12 +8,14 @@ import torch
 from numba import njit
 
 from laconic.kernels.cpu import threads
-from laconic.kernels.cpu.bits import bits_float, float_bits, u32, widen
+from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.norms import bucket_norm
 from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import TILE, bucket_values, round_bucket, round_pack_4
+from laconic.kernels.cpu.scaling import scale_span, spans
 from laconic.kernels.grid import Grid, Norm
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
+from laconic.kernels.scaling import ONES, Scale
 
 f32 = np.float32
 
@@ -70,6 +72,7 @@ def _quantize_pack(
     levels,
     key,
     stride,
+    m,
     norms,
     data,
     first,
@@ -79,6 +82,7 @@ def _quantize_pack(
     words, more = np.empty(TILE, np.uint32), np.empty(TILE, np.uint32)
     for b in range(first, last):
         x, out = v[b * size : (b + 1) * size], data[b * stride : (b + 1) * stride]
+        scale_span(x, b * size, m, True)
         norms[b] = bucket_norm(x, norm)
         if bits == 4:
             round_pack_4(x, norms[b], rounding, levels, key, b, words, more, out)
@@ -103,6 +107,7 @@ def _unpack_dequantize(
     stride,
     weight,
     accumulate,
+    m,
     out,
     first,
     last,
@@ -118,6 +123,7 @@ def _unpack_dequantize(
             unpack_bucket(data[start : start + n_bytes], n, bits, scratch[: n + PADDING])
             scale = norms[p * norm_row + b] * weight
             bucket_values(scratch[:n], scale, rounding, bits, levels, accumulate or p > 0, words, values, target)
+        scale_span(target, b * size, m, False)
 
 
 @njit(nogil=True, cache=True)
@@ -193,10 +199,11 @@ def quantize_pack(
     key: int,
     norms_out: torch.Tensor,
     data_out: torch.Tensor,
+    scale: Scale = ONES,
 ) -> None:
-    """Norms, symbols and packed bytes in one pass over memory."""
+    """Norms, symbols and packed bytes in one pass over memory; v is divided by m first, in place."""
     stride = packed_bucket_bytes(bucket_size, grid.bits)
-    args = (_stored(v), int(norm), bucket_size, *_grid(grid), np.uint64(key), stride)
+    args = (_stored(v), int(norm), bucket_size, *_grid(grid), np.uint64(key), stride, spans(scale))
     out = (norms_out.numpy(), data_out.numpy())
     threads.run(lambda i, j: _quantize_pack(*args, *out, i, j), len(norms_out), v.numel())
 
@@ -209,11 +216,15 @@ def unpack_dequantize(
     out: torch.Tensor,
     weight: float,
     accumulate: bool,
+    scale: Scale = ONES,
 ) -> None:
-    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
+    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
+
+    What is then in `out` is multiplied by m.
+    """
     stride = packed_bucket_bytes(bucket_size, grid.bits)
     rows = (*_flat_rows(data), *_flat_rows(norms), len(data))
-    args = (*rows, bucket_size, *_grid(grid), stride, f32(weight), accumulate, out.numpy())
+    args = (*rows, bucket_size, *_grid(grid), stride, f32(weight), accumulate, spans(scale), out.numpy())
     threads.run(lambda i, j: _unpack_dequantize(*args, i, j), norms.shape[1], data.shape[0] * len(out))
 
 
@@ -221,52 +232,6 @@ def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bo
     """out = weight * values, or out += weight * values, in one pass over memory."""
     x, y, w = _stored(values), out.numpy(), f32(weight)
     threads.run(lambda i, j: _scale(x[i:j], w, accumulate, y[i:j]), len(out), len(out))
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _root(square, factor, least):
-    return bits_float(u32(u32(float_bits(max(square * factor, least)) >> u32(1)) + u32(127 << 22)))
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _scale_by_root(values, squares, factor, least, inverse):
-    if inverse:
-        for i in range(values.size):
-            values[i] /= _root(squares[i], factor, least)
-    else:
-        for i in range(values.size):
-            values[i] *= _root(squares[i], factor, least)
-
-
-def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: float, least: float, inverse: bool) -> None:
-    """values *= ρ(max(factor · squares, least)), or values /= the same, in place and in one pass over memory."""
-    x, v, numbers = values.numpy(), squares.numpy(), (f32(factor), f32(least), inverse)
-    threads.run(lambda i, j: _scale_by_root(x[i:j], v[i:j], *numbers), len(x), len(x))
-
-
-@njit(nogil=True, cache=True)
-def _total(x, squared):
-    lanes, whole, found = np.zeros(64, np.float64), x.size // 64 * 64, 0.0
-    if squared:
-        for i in range(0, whole, 64):
-            for j in range(64):
-                value = np.float64(x[i + j])
-                lanes[j] += value * value
-    else:
-        for i in range(0, whole, 64):
-            for j in range(64):
-                lanes[j] += x[i + j]
-    for lane in lanes:
-        found += lane
-    for i in range(whole, x.size):
-        value = np.float64(x[i])
-        found += value * value if squared else value
-    return found
-
-
-def total(values: torch.Tensor, squared: bool) -> torch.Tensor:
-    """Σx or Σx² of float32 values (n,), in 64 float64 lanes: on every machine and number of threads the same."""
-    return torch.tensor(_total(values.numpy(), squared), dtype=torch.float64)
 
 
 def _flat_rows(x: torch.Tensor) -> tuple[Any, int]:

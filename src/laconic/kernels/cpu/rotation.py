@@ -17,10 +17,12 @@ from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32
 from laconic.kernels.cpu.fused import _flat_rows
 from laconic.kernels.cpu.norms import bucket_norm
 from laconic.kernels.cpu.packing import PADDING, copy, fill, pack_bucket, packed_size, unpack_bucket
+from laconic.kernels.cpu.scaling import scale_span, spans
 from laconic.kernels.cpu.vectors import N_LEVELS
 from laconic.kernels.grid import Norm
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 from laconic.kernels.reference.rotation import LANES, LEVELS, ROW, thresholds
+from laconic.kernels.scaling import ONES, Scale
 
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
 L2, MINUS = int(Norm.L2), u32(0x80000000)
@@ -220,7 +222,7 @@ def _put_rest(values, accumulate, out):
 
 
 @njit(nogil=True, cache=True)
-def _quantize_range(v, size, bits, marks, levels, key, stride, packed, scales, out, first, last):
+def _quantize_range(v, size, bits, marks, levels, key, stride, packed, m, scales, out, first, last):
     """Buckets `first` to `last`: their scales, and their symbols, packed or one per byte."""
     width = min(size, v.size)
     w, hashes = np.empty(width, np.float32), np.empty(LANES, np.uint32)
@@ -228,6 +230,7 @@ def _quantize_range(v, size, bits, marks, levels, key, stride, packed, scales, o
     for b in range(first, last):
         x, target = v[b * size : (b + 1) * size], out[b * stride : (b + 1) * stride]
         n = x.size
+        scale_span(x, b * size, m, True)
         scales[b] = _quantize_bucket(x, bits, marks, levels, key, b, w[:n], hashes, symbols[:n])
         if packed:
             pack_bucket(symbols[: n + PADDING], n, bits, target)
@@ -237,7 +240,7 @@ def _quantize_range(v, size, bits, marks, levels, key, stride, packed, scales, o
 
 @njit(nogil=True, cache=True)
 def _values_range(
-    data, data_row, scales, scale_row, keys, size, bits, levels, stride, packed, weight, accumulate, out, first, last
+    data, data_row, scales, scale_row, keys, size, bits, levels, stride, packed, weight, accumulate, m, out, first, last
 ):
     width = min(size, out.size)
     w, scaled, hashes = np.empty(width, np.float32), np.empty(N_LEVELS, np.float32), np.empty(LANES, np.uint32)
@@ -254,6 +257,7 @@ def _values_range(
             scale = scales[p * scale_row + b] * weight
             adding = accumulate or p > 0
             _bucket_values(symbols[:n], scale, bits, levels, keys[p], b, adding, scaled, w[:n], hashes, target)
+        scale_span(target, b * size, m, False)
 
 
 @cache
@@ -274,10 +278,16 @@ def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> t
 
 
 def rotate_pack(
-    v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+    v: torch.Tensor,
+    bits: int,
+    bucket_size: int,
+    key: int,
+    scales_out: torch.Tensor,
+    data_out: torch.Tensor,
+    scale: Scale = ONES,
 ) -> None:
-    """Scales and packed symbols in one pass over memory."""
-    _quantize(v, bits, bucket_size, key, scales_out, data_out, packed_bucket_bytes(bucket_size, bits), True)
+    """Scales and packed symbols in one pass over memory; v is divided by m first, in place."""
+    _quantize(v, bits, bucket_size, key, scales_out, data_out, packed_bucket_bytes(bucket_size, bits), True, scale)
 
 
 def _quantize(
@@ -289,9 +299,10 @@ def _quantize(
     out: torch.Tensor,
     stride: int,
     packed: bool,
+    scale: Scale = ONES,
 ) -> None:
     x = v.detach().float().contiguous().numpy()
-    args = (x, bucket_size, bits, *_levels(bits), u64(key), stride, packed, scales.numpy(), out.numpy())
+    args = (x, bucket_size, bits, *_levels(bits), u64(key), stride, packed, spans(scale), scales.numpy(), out.numpy())
     threads.run(lambda i, j: _quantize_range(*args, i, j), len(scales), 2 * v.numel())
 
 
@@ -314,10 +325,14 @@ def unpack_rotate(
     out: torch.Tensor,
     weight: float,
     accumulate: bool,
+    scale: Scale = ONES,
 ) -> None:
-    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
+    """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
+
+    What is then in `out` is multiplied by m.
+    """
     stride, numbers = packed_bucket_bytes(bucket_size, bits), keys.contiguous().numpy().view(np.uint64)[:, 0]
-    _values(data, scales, numbers, bits, bucket_size, out, weight, accumulate, stride, True)
+    _values(data, scales, numbers, bits, bucket_size, out, weight, accumulate, stride, True, scale)
 
 
 def _values(
@@ -331,7 +346,8 @@ def _values(
     accumulate: bool,
     stride: int,
     packed: bool,
+    scale: Scale = ONES,
 ) -> None:
     rows = (*_flat_rows(data), *_flat_rows(scales), keys, bucket_size, bits, _levels(bits)[1])
-    args = (*rows, stride, packed, f32(weight), accumulate, out.numpy())
+    args = (*rows, stride, packed, f32(weight), accumulate, spans(scale), out.numpy())
     threads.run(lambda i, j: _values_range(*args, i, j), scales.shape[1], 2 * len(keys) * len(out))

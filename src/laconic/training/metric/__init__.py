@@ -1,12 +1,10 @@
 """The metric that gradients are quantised in, and how it is chosen."""
 
-from laconic.training.metric.base import InMetric, Metric, Scale, SquaredError, require_same_scales
+from laconic.training.metric.base import Metric, SquaredError, require_same_scales
 from laconic.training.metric.choice import metric_for, metric_kind, unwrapped
 
 __all__ = [
-    "InMetric",
     "Metric",
-    "Scale",
     "SquaredError",
     "metric_for",
     "metric_kind",

@@ -10,9 +10,10 @@ from typing import ClassVar, cast
 import torch
 
 from laconic.codec import Codec
+from laconic.kernels import Part, Scale
 from laconic.quantizers import Dithered
 from laconic.training.groups import Group
-from laconic.training.metric.base import Metric, Part, Scale, least_squares, mean
+from laconic.training.metric.base import Metric, least_squares, loaded, mean, saved
 
 MOST_ERROR = 4.0
 """Largest normalised error that `ModelScale` gives a group."""
@@ -52,11 +53,10 @@ class TensorScale(Metric):
         return {name: float(value) for name, value in self.squares.items()}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The mean squares; NaN where there is none yet, so that a state has the same entries at every step."""
-        return {name: self.squares.get(name, torch.tensor(torch.nan)).clone() for name in self.parameters}
+        return saved(self.squares, self.parameters)
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        self.squares = {name: value.clone() for name, value in state.items() if not value.isnan()}
+        self.squares = loaded(state)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ knows m already, so nothing more is sent, and any codec can be used. The codec's
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -15,92 +15,13 @@ import torch
 
 from laconic.codec import Codec
 from laconic.errors import Disagreement
-from laconic.exchange import Accounting, Communicator, Exchange
+from laconic.exchange import Communicator
 from laconic.exchange.agreement import gather_json
-from laconic.exchange.base import Exchanged, Phases, Task
-from laconic.kernels import Number, select
+from laconic.kernels import Number, Scale, select
 from laconic.training.groups import Group
 
 FLOOR = 0.1
 """Least m of a coordinate, in units of the root mean square of m over its parameter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """m of one parameter, values [first, last) of its group: √max(factor · squares, least), or √least without squares.
-
-    squares  (last − first,) float32, where each coordinate has an m of its own; the root is taken to within 6 %, with
-             the same bits on every machine
-    """
-
-    first: int
-    last: int
-    squares: torch.Tensor | None
-    factor: Number
-    least: Number
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """m of one group at one step; 1 everywhere if it has no parts."""
-
-    parts: tuple[Part, ...] = ()
-
-    def divide(self, flat: torch.Tensor) -> None:
-        """A group's values (n,) float32 divided by m, in place; nothing if they are none."""
-        self._apply(flat, inverse=True)
-
-    def multiply(self, flat: torch.Tensor) -> None:
-        """A group's values (n,) float32 multiplied by m, in place; nothing if they are none."""
-        self._apply(flat, inverse=False)
-
-    def _apply(self, flat: torch.Tensor, inverse: bool) -> None:
-        for part in self.parts if flat.numel() else ():
-            values = flat[part.first : part.last]
-            if part.squares is not None:
-                select("auto", flat.device).scale_by_root(values, part.squares, part.factor, part.least, inverse)
-            elif inverse:
-                values.div_(part.least**0.5)
-            else:
-                values.mul_(part.least**0.5)
-
-
-@dataclass(frozen=True, slots=True)
-class InMetric(Exchange):
-    """An exchange of values divided by m, whose average is multiplied by m; error memory stays in units of the values.
-
-    1. divide values and memory by m; 2. the first phase of `inner`, which encodes; 3. multiply the memory by m;
-    4. the other phases; 5. multiply the average, which is the same on all ranks, by m.
-    """
-
-    inner: Exchange
-    scale: Scale
-
-    name: ClassVar[str] = "in_metric"
-
-    def phases(self, task: Task, comm: Communicator) -> Phases:
-        spent, memory = Accounting(), task.v[:0] if task.memory is None else task.memory
-        phases = self.inner.phases(task, comm)
-        with spent.timed("encode"):
-            self.scale.divide(task.v)
-            self.scale.divide(memory)
-        next(phases)
-        with spent.timed("encode"):
-            self.scale.multiply(memory)
-        yield
-        result: Exchanged = yield from phases
-        with spent.timed("decode"):
-            self.scale.multiply(result.value)
-        accounting = result.accounting
-        accounting += spent
-        return result
-
-    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
-        return self.inner.bytes_received(codec, n, size)
-
-    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
-        """That of `inner`, with all norms taken after division by m."""
-        return self.inner.variance_bound(codec, n, size)
 
 
 @dataclass(slots=True)
@@ -171,6 +92,16 @@ def _sizes(group: Group, device: torch.device) -> torch.Tensor:
 def mean(values: torch.Tensor, *, squared: bool = False) -> torch.Tensor:
     """The mean of values (n,) float32, or of their squares, as a float32 number on their device."""
     return (select("auto", values.device).total(values, squared) / max(values.numel(), 1)).float()
+
+
+def saved(means: Mapping[str, torch.Tensor], parameters: Iterable[str]) -> dict[str, torch.Tensor]:
+    """A number per parameter; NaN where there is none yet, so that a state has the same entries at every step."""
+    return {name: means.get(name, torch.tensor(torch.nan)).clone() for name in parameters}
+
+
+def loaded(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What was saved."""
+    return {name: value.clone() for name, value in state.items() if not value.isnan()}
 
 
 def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: torch.device) -> None:

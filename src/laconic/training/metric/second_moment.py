@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import optim
 
-from laconic.kernels import Number
+from laconic.kernels import Number, Part, Scale
 from laconic.training.groups import Group
-from laconic.training.metric.base import FLOOR, Metric, Part, Scale, least_squares, mean
+from laconic.training.metric.base import FLOOR, Metric, least_squares, loaded, mean, saved
 
 Moment = tuple[torch.Tensor, Number]
 """A tensor in a parameter's shape, and the factor that makes it the mean of the squared gradients so far."""
+REFRESH = 16
+"""Steps of the optimizer after which the floor is computed anew; before the first so many, at each step."""
 
 
 def _adam(state: Mapping[str, Any], options: Mapping[str, Any]) -> Moment:
@@ -51,7 +53,8 @@ class SecondMoment(Metric):
     """m = max(√v, 0.1 rms(√v)), where v is the optimizer's mean of squared gradients, corrected for its start at zero.
 
     v is that of the last step, which all ranks took with the same averages. The floor, per parameter, is for
-    coordinates with hardly any gradient, such as rows of an embedding that were never used.
+    coordinates with hardly any gradient, such as rows of an embedding that were never used. It takes a pass over v, and
+    so it is that of the last step whose number is a multiple of 16.
 
     - A group none of whose parameters has a v yet, as at the first step, goes in float32; if the optimizer does not
       hold any of them, m = 1.
@@ -60,11 +63,13 @@ class SecondMoment(Metric):
 
     optimizer   of the model; asked at each step, so that loading its state restores the metric
     parameters  of the model, by name
+    means       mean of v by name, as the floors have it
     """
 
     name: ClassVar[str] = "second moment"
     optimizer: optim.Optimizer
     parameters: Mapping[str, torch.Tensor]
+    means: dict[str, torch.Tensor] = field(default_factory=dict)
     _options: dict[int, dict[str, Any]] = field(default_factory=dict)
     _seen: tuple[int, int] = (0, 0)
 
@@ -72,7 +77,8 @@ class SecondMoment(Metric):
         moments = self._moments(group)
         if not any(moments):
             return None if any(id(self.parameters[name]) in self._options for name in group.names) else Scale()
-        means = [None if moment is None else mean(moment[0]) * moment[1] for moment in moments]
+        named = zip(group.names, moments, strict=True)
+        means = [None if moment is None else self._mean(name, moment) for name, moment in named]
         floors = least_squares(group, means, share=FLOOR**2)
         parts = []
         for (i, j), moment, least in zip(pairwise(group.cuts), moments, floors, strict=True):
@@ -90,6 +96,20 @@ class SecondMoment(Metric):
             for name, moment in zip(group.names, self._moments(group), strict=True):
                 found |= {} if moment is None else {name: float(mean(moment[0]) * moment[1])}
         return found
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return saved(self.means, self.parameters)
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        self.means = loaded(state)
+
+    def _mean(self, name: str, moment: Moment) -> torch.Tensor:
+        """The mean of v, anew if it is due; always if the number of steps is on a GPU, where the host would wait."""
+        step = _number(self.optimizer.state[self.parameters[name]].get("step", 0))
+        kept = not isinstance(step, torch.Tensor) and step >= REFRESH and step % REFRESH and name in self.means
+        if not kept:
+            self.means[name] = mean(moment[0]) * moment[1]
+        return self.means[name]
 
     def _moments(self, group: Group) -> list[Moment | None]:
         """v of each parameter as a float32 row, and its factor; None where the optimizer has none."""

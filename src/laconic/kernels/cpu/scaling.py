@@ -1,0 +1,125 @@
+"""Multiplication and division by m (`kernels.scaling`): of a whole vector, or of each bucket where a kernel has it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.extending import intrinsic
+
+from laconic.kernels.cpu import threads
+from laconic.kernels.cpu.bits import bits_float, float_bits, u32, u64
+from laconic.kernels.scaling import Scale
+
+f32 = np.float32
+
+
+def spans(scale: Scale) -> tuple[Any, ...]:
+    """What kernels take of a scale: where each part begins, and the last ends; the address of its squares, 0 if it has
+    none; its factor; and the least square, or m itself if it has none. The scale must outlive the kernel."""
+    parts = scale.parts
+    bounds = [part.first for part in parts] + [part.last for part in parts[-1:]]
+    addresses = [0 if part.squares is None else part.squares.data_ptr() for part in parts]
+    least = [part.least**0.5 if part.squares is None else part.least for part in parts]
+    factors = np.array([part.factor for part in parts], f32)
+    return np.array(bounds, np.int64), np.array(addresses, np.uint64), factors, np.array(least, f32)
+
+
+@intrinsic
+def _floats(_context, _address):
+    """A pointer to the float32 values at an address."""
+
+    def codegen(_context, builder, _signature, args):
+        return builder.inttoptr(args[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(types.uint64), codegen
+
+
+@intrinsic
+def _fetch(_context, _address):
+    """Ask for the cache line at an address; nothing happens if there is none."""
+
+    def codegen(context, builder, _signature, args):
+        place = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3, 1)]
+        kind = ir.FunctionType(ir.VoidType(), [place.type, *(flag.type for flag in flags)])
+        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind), [place, *flags])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), codegen
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _root(square, factor, least):
+    return bits_float(u32(u32(float_bits(max(square * factor, least)) >> u32(1)) + u32(127 << 22)))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _scale_by_root(values, squares, factor, least, inverse):
+    if inverse:
+        for i in range(values.size):
+            values[i] /= _root(squares[i], factor, least)
+    else:
+        for i in range(values.size):
+            values[i] *= _root(squares[i], factor, least)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _scale_by(values, m, inverse):
+    for i in range(values.size):
+        values[i] = values[i] / m if inverse else values[i] * m
+
+
+@njit(nogil=True, cache=True)
+def scale_span(x, first, spans, inverse):
+    """x, the values from number `first` on, divided by their m, or multiplied; nothing if there are no parts."""
+    bounds, addresses, factors, least = spans
+    if addresses.size == 0:
+        return
+    at, last = first, first + x.size
+    k = np.searchsorted(bounds, at, side="right") - 1
+    while at < last:
+        stop = min(bounds[k + 1], last)
+        part = x[at - first : stop - first]
+        if addresses[k] == u64(0):
+            _scale_by(part, least[k], inverse)
+        else:
+            address = u64(addresses[k] + u64(4 * (at - bounds[k])))
+            squares = carray(_floats(address), stop - at)
+            if stop - at <= 1024:  # of the next span: processors see only longer streams coming
+                for line in range(u64(4 * (stop - at)), u64(8 * (stop - at)), u64(64)):
+                    _fetch(u64(address + line))
+            _scale_by_root(part, squares, factors[k], least[k], inverse)
+        at, k = stop, k + 1
+
+
+def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: float, least: float, inverse: bool) -> None:
+    """values *= ρ(max(factor · squares, least)), or values /= the same, in place and in one pass over memory."""
+    x, v, numbers = values.numpy(), squares.numpy(), (f32(factor), f32(least), inverse)
+    threads.run(lambda i, j: _scale_by_root(x[i:j], v[i:j], *numbers), len(x), len(x))
+
+
+@njit(nogil=True, cache=True)
+def _total(x, squared):
+    lanes, whole, found = np.zeros(64, np.float64), x.size // 64 * 64, 0.0
+    if squared:
+        for i in range(0, whole, 64):
+            for j in range(64):
+                value = np.float64(x[i + j])
+                lanes[j] += value * value
+    else:
+        for i in range(0, whole, 64):
+            for j in range(64):
+                lanes[j] += x[i + j]
+    for lane in lanes:
+        found += lane
+    for i in range(whole, x.size):
+        value = np.float64(x[i])
+        found += value * value if squared else value
+    return found
+
+
+def total(values: torch.Tensor, squared: bool) -> torch.Tensor:
+    """Σx or Σx² of float32 values (n,), in 64 float64 lanes: on every machine and number of threads the same."""
+    return torch.tensor(_total(values.numpy(), squared), dtype=torch.float64)

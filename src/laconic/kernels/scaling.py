@@ -1,0 +1,63 @@
+"""What values are divided by before they are quantised: one positive number m per value."""
+
+from dataclasses import dataclass
+
+import torch
+
+from laconic.kernels.backend import Number, select
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """m of values [first, last): √max(factor · squares, least), or √least without squares.
+
+    squares  (last − first,) float32, where each value has an m of its own; the root is taken to within 6 %, with the
+             same bits on every machine
+    """
+
+    first: int
+    last: int
+    squares: torch.Tensor | None
+    factor: Number
+    least: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """m of n values, in parts that follow each other from 0 to n; 1 everywhere if there are none.
+
+    `divide` and `multiply` say what is meant; a kernel that takes a scale does the same, value by value, on its way.
+    """
+
+    parts: tuple[Part, ...] = ()
+
+    def divide(self, values: torch.Tensor) -> None:
+        """Values (n,) float32 divided by m, in place; nothing if they are none."""
+        self._apply(values, inverse=True)
+
+    def multiply(self, values: torch.Tensor) -> None:
+        """Values (n,) float32 multiplied by m, in place; nothing if they are none."""
+        self._apply(values, inverse=False)
+
+    def _apply(self, flat: torch.Tensor, inverse: bool) -> None:
+        for part in self.parts if flat.numel() else ():
+            values = flat[part.first : part.last]
+            if part.squares is not None:
+                select("auto", flat.device).scale_by_root(values, part.squares, part.factor, part.least, inverse)
+            elif inverse:
+                values.div_(part.least**0.5)
+            else:
+                values.mul_(part.least**0.5)
+
+    def cut(self, first: int, last: int) -> "Scale":
+        """m of values [first, last), counted from `first`."""
+        found = []
+        for part in self.parts:
+            i, j = max(part.first, first), min(part.last, last)
+            if i < j:
+                squares = None if part.squares is None else part.squares[i - part.first : j - part.first]
+                found.append(Part(i - first, j - first, squares, part.factor, part.least))
+        return Scale(tuple(found))
+
+
+ONES = Scale()
