@@ -14,6 +14,7 @@ OWN = {
     "kernels": "benchmarks.kernels",
     "glm-time-to": "benchmarks.glm.time_to",
     "glm-device": "benchmarks.glm.device",
+    "scaling": "benchmarks.scaling",
 }
 SUITES = {**OWN, **MEASURING}
 """Suites and the modules that have their SUITE; those of `laconic bench` are judged by their goals here."""

@@ -1,7 +1,7 @@
 """Rates of our solvers: a handful of small outer iterations, timed on all ranks at once, and a fit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from statistics import median
 from typing import Any, Self
@@ -13,8 +13,10 @@ from laconic.exchange import Communicator
 from laconic.exchange.messages import Wait
 from laconic.glm import Bernoulli, DenseColumns, FitOptions, Precision, Problem, State, begin
 from laconic.glm import recipe as recipe_named
+from laconic.glm.resolve import auto_average_every
 from laconic.glm.solvers.solve import Advance, advance_for
 from laconic.glm.solvers.state import Segment
+from laconic.glm.solvers.teams import Averaged
 from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
@@ -51,24 +53,27 @@ class Contender(GlmOption):
     """A solver in one precision, to be run.
 
     silent  the same work without a message: each rank keeps to its own columns. No solver of this kind can be faster
+    teams   of ranks, which average their weights in float32 as often as "auto" has it
     """
 
     silent: bool = False
+    teams: int = 1
 
     @property
     def label(self) -> str:
         """Its name in tables.
 
-        >>> Contender("ca_sgd", "C", 32, silent=True).label
-        'ca_sgd C s=32, no messages'
+        >>> Contender("ca_sgd", "C", 32, silent=True).label, Contender("ca_sgd", "C", 32, teams=2).label
+        ('ca_sgd C s=32, no messages', 'ca_sgd C s=32, 2 teams')
         """
-        name = GlmOption.label.__get__(self)
+        name = GlmOption.label.__get__(self) + (f", {self.teams} teams" if self.teams > 1 else "")
         return f"{name}, no messages" if self.silent else name
 
     def options(self, eta0: float, batch_size: int, seed: int = 0) -> FitOptions:
         """As the solver takes them."""
         steps: dict[str, Any] = {"learning_rate": "constant", "eta0": eta0, "batch_size": batch_size, "seed": seed}
-        return FitOptions(solver=self.solver, s=self.s, alpha=ALPHA, recipe=self.recipe, tol=None, **steps)
+        own: dict[str, Any] = {"solver": self.solver, "s": self.s, "recipe": self.recipe, "teams": self.teams}
+        return FitOptions(**own, alpha=ALPHA, tol=None, **steps)
 
 
 TALKING = (
@@ -123,13 +128,19 @@ class SolverRun:
     def of(
         cls, contender: Contender, copies: Copies, batch_size: int, comm: Communicator, eta0: float = ETA, seed: int = 0
     ) -> Self:
-        """At its start, on all ranks of `comm`, or without messages if the contender is silent."""
+        """At its start, on all ranks of `comm`, or without messages if the contender is silent.
+
+        comm  a team of ranks, if the contender has teams; `copies` are then of the team's rows
+        """
         options = contender.options(eta0, batch_size, seed)
+        options = replace(options, average_every=auto_average_every(copies.problem, options, comm))
         problem = copies.stored_as(options.precision).cast(options.precision.carrier)
         if contender.silent and comm.size > 1:
             comm = SilentCommunicator(comm.rank, comm.size, comm.channels)
         state, wire = begin(problem, options), Wire(comm, options.precision.gram_wire)
         advance, name = advance_for(problem, options, state, wire)
+        if contender.teams > 1:
+            advance = Averaged(advance, options, state, wire)
         return cls(problem, options, state, wire, advance, name.partition(",")[0] if name.startswith("fused") else None)
 
     def rounds(self) -> tuple[Callable[[], float], int]:

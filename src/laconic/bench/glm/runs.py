@@ -15,11 +15,10 @@ from laconic.data import SHAPES, BadTable, Source, column_cuts, make
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import user_errors
-from laconic.glm import Bernoulli, DenseColumns, FitOptions, Problem, State, auto_eta0, recipe
-from laconic.glm.columns import placed
+from laconic.glm import Bernoulli, FitOptions, Problem, State, auto_eta0, recipe
 from laconic.glm.families import FAMILIES
 from laconic.glm.problem import load as load_table
-from laconic.glm.problem import problem_of
+from laconic.glm.problem import make_problem, problem_of
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
@@ -43,6 +42,7 @@ class Given:
     family       of a file's target; None to choose
     positive     the class that counts as 1, where a file's target has more than two
     standardize  scale a file's columns to mean 0 and variance 1
+    n_features   columns of a synthetic problem, if not those of its shape
     """
 
     name: str
@@ -51,6 +51,7 @@ class Given:
     family: str | None = None
     positive: str | None = None
     standardize: bool = False
+    n_features: int | None = None
 
     def __post_init__(self) -> None:
         if self.family is not None:
@@ -63,6 +64,15 @@ class Given:
                 )
         elif self.positive is not None and self.family not in (None, "logistic"):
             raise InvalidOption(Option("positive"), " is for ", Option("family", "logistic"), f", not {self.family}")
+
+    @property
+    def label(self) -> str:
+        """Its name, with the number of columns if that is not its shape's.
+
+        >>> Given("epsilon", n_features=64).label
+        'epsilon, 64 columns'
+        """
+        return self.name if self.n_features is None else f"{self.name}, {self.n_features} columns"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Given":
@@ -80,10 +90,12 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
     """
     if given.source is not None:
         return _from_file(given, given.source, comm, device)
-    n = SHAPES[given.name].n_features
+    n = given.n_features or SHAPES[given.name].n_features
     cuts = column_cuts(n, comm.size)
-    made = make(given.name, given.scale, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
-    return Problem(placed(DenseColumns(made.table.X), device), FAMILIES[made.family].of(), made.table.y.float()), n
+    made = make(given.name, given.scale, n_features=n, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
+    options, family = FitOptions(recipe="fp32", device=device), FAMILIES[made.family].of()
+    more: dict[str, Any] = {"first": cuts[comm.rank], "n_features": n}
+    return make_problem(options, made.table.X, family, made.table.y.float(), None, comm=comm, **more), n
 
 
 def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
@@ -112,14 +124,15 @@ def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int
         recipe(name)
 
 
-def contenders(recipes: Sequence[str], s: Sequence[int]) -> list[Contender]:
-    """The baselines, CA-SGD with every recipe and s, and the floors.
+def contenders(recipes: Sequence[str], s: Sequence[int], teams: Sequence[int] = ()) -> list[Contender]:
+    """The baselines, CA-SGD with every recipe and s, teams of ranks with a middling s, and the floors.
 
     >>> [c.label for c in contenders(["C"], [8])]
     ['sgd fp32', 'sgd C', 'ca_sgd C s=8', 'sgd fp32, no messages', 'ca_sgd C s=8, no messages']
     """
     ours = [Contender("ca_sgd", name, block) for name in recipes for block in s]
     floor = FLOOR_RECIPE if FLOOR_RECIPE in recipes else recipes[0]
+    ours += [Contender("ca_sgd", floor, s[len(s) // 2], teams=n) for n in teams]
     floors = [Contender("ca_sgd", floor, block, silent=True) for block in s]
     return [Contender("sgd", "fp32"), Contender("sgd", "C"), *ours, Contender("sgd", "fp32", silent=True), *floors]
 
@@ -132,6 +145,7 @@ class GLMRun(SolverRun):
     losses                see `objective`, at each measurement
     total                 the sum of losses that the solver itself reports
     checked               see `distance`, after the first round
+    rows                  this rank's part of the rows as they were given, by which losses are judged
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -139,21 +153,25 @@ class GLMRun(SolverRun):
     losses: list[float] = field(default_factory=list)
     total: float = 0.0
     checked: tuple[float, float] = (0.0, 0.0)
+    rows: Problem | None = None
 
     def run(self, rows: np.ndarray) -> None:
         """Go on with batches of these rows, timed."""
-        n = len(rows) // self.options.batch_size
+        n, teams = len(rows) // self.options.batch_size, self.options.teams
+        if teams > 1:  # as many of each team's own
+            rows = rows[: len(rows) // teams] % self.problem.n_rows
         self.state.batch = 0
         began, cpu = time.perf_counter(), time.process_time()
-        self.total += self.advance(segment(self.problem, self.options, self.state, rows, n))
+        self.total += self.advance(segment(self.problem, self.options, self.state, rows, n // teams))
         self.seconds.append((time.perf_counter() - began) / n)
         self.cpu_seconds.append((time.process_time() - cpu) / n)
-        self.state.iteration += n
+        self.state.iteration += n // teams
 
     def result(self) -> dict[str, Any]:
         """As JSON values. The digest is of the intercept and the losses, which depend on every sum over ranks."""
-        n, wire = self.state.iteration, self.wire
-        bits = self.state.intercept.double().cpu().numpy().tobytes() + np.float64(self.total).tobytes()
+        n, wire = self.state.iteration * self.options.teams, self.wire
+        total = np.array(wire.sum_over_teams(self.total))
+        bits = self.state.intercept.double().cpu().numpy().tobytes() + total.tobytes()
         return {
             "digest": hashlib.blake2b(bits, digest_size=16).hexdigest(),
             "checked": self.checked,
@@ -167,11 +185,22 @@ class GLMRun(SolverRun):
         }
 
 
-def new_runs(problem: Problem, comm: Communicator, everyone: Sequence[Contender], batch_size: int) -> dict[str, GLMRun]:
+def new_runs(
+    given: Given,
+    problem: Problem,
+    comm: Communicator,
+    everyone: Sequence[Contender],
+    batch_size: int,
+    device: str | None,
+) -> dict[str, GLMRun]:
     """Every contender at its start, with the step size that suits this problem."""
     eta0 = auto_eta0(problem, everyone[0].options(1.0, batch_size, SEED), comm)
-    copies = Copies(problem)
-    return {one.label: GLMRun.of(one, copies, batch_size, comm, eta0, SEED) for one in everyone}
+    teams = {one.teams: comm.split(one.teams) for one in everyone}
+    copies = {n: Copies(problem if n == 1 else load(given, team, device)[0]) for n, team in teams.items()}
+    runs = {one.label: GLMRun.of(one, copies[one.teams], batch_size, teams[one.teams], eta0, SEED) for one in everyone}
+    for run in runs.values():
+        run.rows = copies[run.options.teams].problem
+    return runs
 
 
 def run_round(runs: Mapping[str, GLMRun], rows: np.ndarray, comm: Communicator) -> None:
@@ -184,13 +213,15 @@ def run_round(runs: Mapping[str, GLMRun], rows: np.ndarray, comm: Communicator) 
 def compare_with_sgd(runs: Mapping[str, GLMRun], rank: int) -> None:
     """How far each iterate is from that of SGD in float32, now."""
     for run in runs.values():
-        run.checked = distance(run.state, runs[FP32].state, rank)
+        if run.options.teams == 1:
+            run.checked = distance(run.state, runs[FP32].state, rank)
 
 
 def add_losses(runs: Mapping[str, GLMRun], problem: Problem, comm: Communicator) -> None:
     """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
     for run in runs.values():
-        run.losses.append(objective(problem, run.options, run.state, comm))
+        teams = run.options.teams
+        run.losses.append(objective(run.rows or problem, run.options, run.state, comm.split(teams)))
 
 
 def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:
@@ -222,7 +253,8 @@ def objective(problem: Problem, options: FitOptions, state: State, comm: Communi
         z = z + problem.offset_as(torch.float64)
     penalty = wire.all_reduce(z.new_tensor([options.penalty(state.coef)]))
     half = problem.family.deviance(z, problem.y.double()) / 2
-    return float((problem.weights_as(torch.float64) * half).mean() + penalty)
+    total, n_rows = wire.sum_over_teams(float((problem.weights_as(torch.float64) * half).sum()), len(half))
+    return total / n_rows + float(penalty)
 
 
 Train = Callable[[dict[str, GLMRun], Problem, Communicator, Progress], None]
@@ -272,9 +304,9 @@ def on_problems(
             progress(f"{given.name}: reading")
             with user_errors(comm):
                 problem, n_features = load(given, comm, device)
-            runs = new_runs(problem, comm, everyone, batch_size)
+            runs = new_runs(given, problem, comm, everyone, batch_size, device)
             train(runs, problem, comm, lambda label, name=given.name: progress(f"{name}: {label}"))  # type: ignore[misc]
-            results[given.name] = {
+            results[given.label] = {
                 "family": problem.family.name,
                 "n_rows": problem.columns.m,
                 "n_features": n_features,

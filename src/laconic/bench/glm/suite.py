@@ -66,6 +66,9 @@ class GLMOptions(RankOptions):
         flag="--recipe",
         metavar="NAME,...",
     )
+    teams: Sequence[int] = option(
+        (), "Also ca_sgd on so many teams of ranks, each with rows of its own.", metavar="N,..."
+    )
     scale: float | None = option(None, "Part of the rows of the synthetic problems; 0.05.")
     data: Path | None = option(None, "Rows of a file, of any format that fit takes.", metavar="FILE")  # noqa: RUF009
     family: str | None = like(FitOptions, "family")
@@ -95,6 +98,9 @@ class GLMOptions(RankOptions):
             self._check_device(str(self.device))
         else:
             resolve_network(self)
+        if any(n < 2 or self.ranks % n or (self.iterations or 0) % n for n in self.teams):
+            what = f" must be 2 or more, and divide the {self.ranks} ranks and the {self.iterations} iterations; got "
+            raise InvalidOption(Option("teams"), what, ",".join(map(str, self.teams)))
 
     def _check_device(self, device: str) -> None:
         """There is one process on a GPU, and no network."""
@@ -120,7 +126,7 @@ class GLMOptions(RankOptions):
     @property
     def contenders(self) -> list[Contender]:
         """Everyone who takes part; one process sends nothing, with or without messages."""
-        return [one for one in contenders(self.recipes, self.s) if self.ranks > 1 or not one.silent]
+        return [one for one in contenders(self.recipes, self.s, self.teams) if self.ranks > 1 or not one.silent]
 
     @property
     def n_parts(self) -> int:
@@ -199,6 +205,8 @@ def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> floa
         raise WrongResult(f"{label}: the ranks do not have the same margins")
     apart, size = (math.sqrt(sum(run["checked"][i] for run in runs)) for i in (0, 1))
     difference = apart / size if size else apart
+    if contender.teams > 1:  # whose iterates are their own
+        return difference
     if not math.isfinite(difference):
         raise WrongResult(f"{label}: the weights are no longer numbers")
     if contender.recipe == "fp32" and difference > LARGEST_DIFFERENCE:
@@ -288,7 +296,8 @@ PER_ITERATION = RowTable(
     ],
     "µs: the slowest rank's. × fp32, × bf16: speed over sgd fp32 and sgd C in the same round. CPU µs, messages, bytes: "
     "of a rank. loss gap: above that of sgd fp32 "
-    "on the same batches. no messages: the same work, each rank alone.",
+    "on the same batches. no messages: the same work, each rank alone. teams: per batch, each team at one "
+    "of its own; their iterates are their own.",
     by="problem",
 )
 SPEEDUPS = speedups("SGD in float32, per iteration", group="problem", rows=_working)

@@ -85,8 +85,6 @@ def solve(
     options = resolve(options, problem, comm)
     state = begin(problem, options) if state is None else state
     wire = Wire(comm, options.precision.gram_wire, Stream(options.seed, tensor=comm.peers.rank))
-    if state.iteration == 0:
-        _start_alike(state, wire)
     shares = gather_array(np.array(problem.n_train), comm.peers)
     problem = problem.cast(options.precision.carrier, int(min(shares)))
     advance, name = advance_for(problem, options, state, wire)
@@ -139,15 +137,6 @@ def _grid(options: FitOptions, comm: Communicator) -> str:
         return ""
     often = f"averaged every {int(options.average_every) * options.step} iterations in {options.average_codec}"
     return f"; {comm.peers.size} teams of {comm.size} rank{'s' * (comm.size > 1)}, {often}"
-
-
-def _start_alike(state: State, wire: Wire) -> None:
-    """Before the first iteration: the mean of the teams' intercepts, each that of its own rows, on all teams."""
-    if wire.comm.peers.size > 1:
-        for name, t in state.tensors().items():
-            if name.startswith("intercept"):
-                total = torch.tensor(wire.sum_over_teams(*t.tolist()), dtype=torch.float64)
-                t.copy_(total / wire.comm.peers.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ COLUMNS = ("x", "momentum", "average")
 class Averaged:
     """Steps through a segment, averaging with the other teams, at its end in any case.
 
+    Before the first iteration, teams take the mean of their intercepts, each of which is that of its own rows.
+
     advance  steps through a segment as one team
     """
 
@@ -42,6 +44,12 @@ class Averaged:
     options: FitOptions
     state: State
     wire: Wire
+
+    def __post_init__(self) -> None:
+        for name, t in self.state.tensors().items() if self.state.iteration == 0 else ():
+            if name.startswith("intercept"):
+                total = torch.tensor(self.wire.sum_over_teams(*t.tolist()), dtype=torch.float64)
+                t.copy_(total / self.wire.comm.peers.size)
 
     def __call__(self, segment: Segment) -> float:
         """Change the state's weights; returns Σ w φ of this team's batches."""

@@ -1,0 +1,374 @@
+"""The suite `scaling`: SGD and CA-SGD on 1 to 16 ranks and links of several rates, beside what the plan predicts.
+
+strong   the same columns whatever the number of ranks
+weak     as many columns on every rank
+
+and on paper: the cost model's curve to 10,000 ranks, with the latency, bandwidth and rates of work that it rests on.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from laconic.atomic_write import atomic_write
+from laconic.bench.glm.runs import FP32, SEED, Given, load
+from laconic.bench.glm.suite import RANK_FUNCTION
+from laconic.bench.protocol import Spread
+from laconic.bench.ranks import on_ranks, slowest
+from laconic.bench.suite import Progress, Suite, no_progress
+from laconic.data import SHAPES
+from laconic.errors import InvalidOption, Option
+from laconic.exchange import Communicator
+from laconic.exchange.emulated_network import bits_per_second
+from laconic.exchange.launch import inside_torchrun
+from laconic.glm import solve
+from laconic.glm.precision import AUTO
+from laconic.glm.resolve import AVERAGING_SHARE
+from laconic.measure.calibrate import Calibration, calibrate_here
+from laconic.measure.solvers import Contender
+from laconic.options import option
+from laconic.planner import Cluster, GlmJob
+from laconic.planner.glm import cost
+from laconic.report import Column, LineChart, Presentation, RowTable, Text, text
+from laconic.report.blocks import Axis
+from laconic.report.values import Row, number_in, text_in
+
+PROBLEM = "epsilon"
+SCALE = 0.01
+"""Part of its rows: 4,000."""
+WEAK_COLUMNS = 256
+"""Of every rank."""
+CALIBRATED_RANKS = 4
+RACE_FUNCTION = "benchmarks.scaling:race_on_rank"
+RACE_EPOCHS, RACE_RANKS, RACE_TOL = 10, 8, 1e-3
+PAPER_RANKS = tuple(round(10 ** (i / 4)) for i in range(17))
+"""1 to 10,000, four to a decade."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingOptions:
+    """The grid of ranks and links, and how long it may take."""
+
+    ranks: Sequence[int] = option((1, 2, 4, 8, 16), "Ranks to start, each number in turn; 1,2,4,8,16.", metavar="N,...")
+    rates: Sequence[str] = option(
+        ("1gbit", "10gbit", "25gbit", "loopback"),
+        "Emulated links; they need root and iproute2, unless it is loopback; 1gbit,10gbit,25gbit,loopback.",
+        metavar="RATE,...",
+    )
+    device: str | None = option(None, "cuda: ranks with a GPU each, over NCCL; they share one.", metavar="DEVICE")
+    s: int = option(32, "Iterations that share a message.")
+    batch_size: int = option(8, "Rows of a batch.")
+    iterations: int = option(256, "Of a round, a multiple of s and of the number of teams.")
+    repeats: int = option(3, "Timed rounds.")
+    race: bool = option(
+        True, "Race one team against several to the same loss, on 8 ranks and the first link.", flag="--race/--no-race"
+    )
+    seconds: float = option(120.0, "After which no further cell of the grid is begun.")
+    kept: Path | None = option(  # noqa: RUF009
+        None, "Folder of cells that are done: a later run takes them from there.", metavar="FOLDER"
+    )
+
+    def __post_init__(self) -> None:
+        if inside_torchrun():
+            raise InvalidOption("the suite scaling starts ranks of its own for each network; run it without torchrun")
+        if self.iterations % (self.s * max(map(teams_of, self.ranks))):
+            raise InvalidOption(
+                Option("iterations"), f" must be a multiple of s and of the teams; got {self.iterations}"
+            )
+        for rate in self.rates:
+            if rate != "loopback":
+                bits_per_second(rate)
+
+    @property
+    def cells(self) -> list[tuple[int, str | None]]:
+        """(ranks, rate), link by link; a single rank has no links."""
+        links = [None if rate == "loopback" else rate for rate in self.rates]
+        return list(dict.fromkeys((ranks, rate if ranks > 1 else None) for rate in links for ranks in self.ranks))
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return len(self.cells) + 2
+
+    def contenders(self, ranks: int) -> list[Contender]:
+        """What s brings, what precision brings, and what rows and columns of ranks bring."""
+        ours = [Contender("ca_sgd", recipe, self.s) for recipe in ("fp32", "C", "D")]
+        teams = [Contender("ca_sgd", "C", self.s, teams=teams_of(ranks))] if ranks > 1 else []
+        return [Contender("sgd", "fp32"), *ours, *teams]
+
+    def published(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**asdict(self), "kept": None, "cells": self.cells}
+
+
+def teams_of(ranks: int) -> int:
+    """The teams of a grid of ranks that is square, or has more rows than columns of ranks.
+
+    >>> [teams_of(ranks) for ranks in (1, 2, 4, 8, 16)]
+    [1, 2, 2, 4, 4]
+    """
+    return int(2 ** math.ceil(math.log2(ranks) / 2))
+
+
+def problems(ranks: int) -> dict[str, Given]:
+    """The problem of each kind of scaling."""
+    return {"strong": Given(PROBLEM, SCALE), "weak": Given(PROBLEM, SCALE, n_features=WEAK_COLUMNS * ranks)}
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRow:
+    """One contender on one number of ranks and one link.
+
+    kind       strong or weak
+    column     what it is called in the table: sgd, ca_sgd, C, D, 2-D
+    seconds    per batch, the slowest rank's; several teams work on several batches at once
+    predicted  the same by the planner, from one calibration; None on GPUs, and of SGD alone, which is other code there
+    over_sgd   speed over SGD in float32 in the same cell
+    over_one   speed over the same contender on one rank (weak: times the ranks, as there are so many more columns)
+    loss_gap   above SGD's in float32 on as many batches
+    """
+
+    kind: str
+    ranks: int
+    rate: str | None
+    device: str | None
+    n_features: int
+    contender: str
+    column: str
+    seconds: Spread
+    predicted: float | None
+    over_sgd: float
+    over_one: float | None
+    loss_gap: float
+
+
+COLUMNS = {"fp32": "ca_sgd fp32", "C": "C", "D": "D"}
+
+
+def column_of(one: Contender) -> str:
+    """Its heading in the table."""
+    return FP32 if one.solver == "sgd" else "2-D" if one.teams > 1 else COLUMNS[one.recipe]
+
+
+def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
+    """Measure cell after cell until time is up; the calibration first, on paper last."""
+    began = time.monotonic()
+    progress("calibration")
+    calibrated = _kept(options, "calibration", lambda: _calibration(options))
+    cluster = Calibration.from_json(calibrated).cluster
+    measured: dict[tuple[int, str | None], Any] = {}
+    left_out: list[str] = []
+    for ranks, rate in options.cells:
+        label = f"{ranks} ranks, {rate or 'loopback'}"
+        progress(label)
+        late = time.monotonic() - began > options.seconds
+        found = _kept(options, label, lambda ranks=ranks, rate=rate: _cell(options, ranks, rate), late=late)
+        measured |= {} if found is None else {(ranks, rate): found}
+        left_out += [label] if found is None else []
+    progress("race")
+    late = not options.race or time.monotonic() - began > options.seconds
+    race = _kept(options, "race", lambda: _race(options), late=late)
+    rows = list(_rows(options, measured, cluster))
+    return {"rows": rows, "left_out": left_out, "race": race, "paper": paper(options, cluster), **_rests_on(cluster)}
+
+
+def _kept(options: ScalingOptions, label: str, run: Any, *, late: bool = False) -> Any:
+    """What was measured before under this label and these options, or is now; None if it is too late for that."""
+    name = "-".join(str(part) for part in (label, options.device or "cpu", options.s, options.batch_size))
+    path = None if options.kept is None else options.kept / f"{name.replace(', ', '-').replace(' ', '-')}.json"
+    if path is not None and path.exists():
+        return json.loads(path.read_text())
+    if late:
+        return None
+    found = run()
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(json.dumps(found))
+    return found
+
+
+def _calibration(options: ScalingOptions) -> dict[str, Any]:
+    found = calibrate_here(CALIBRATED_RANKS)
+    if found is None:
+        raise InvalidOption("the suite scaling starts ranks of its own; run it without torchrun")
+    return found.to_json()
+
+
+def _cell(options: ScalingOptions, ranks: int, rate: str | None) -> list[dict[str, Any]]:
+    """Both problems, on as many ranks and one link: what `laconic bench glm` has of each, by rank."""
+    arguments = {
+        "problems": [asdict(given) for given in problems(ranks).values()],
+        "contenders": [asdict(one) for one in options.contenders(ranks)],
+        "batch_size": options.batch_size,
+        "iterations": options.iterations,
+        "repeats": options.repeats,
+        "device": options.device,
+    }
+    return on_ranks(RANK_FUNCTION, arguments, ranks, rate, no_progress, options.device) or []
+
+
+def _rows(options: ScalingOptions, measured: Mapping[Any, Any], cluster: Cluster) -> Iterator[ScalingRow]:
+    for (ranks, rate), results in measured.items():
+        there = None if options.device else cluster.what_if(ranks, rate and bits_per_second(rate))
+        for kind, given in problems(ranks).items():
+            runs = [result[given.label]["runs"] for result in results]
+            seconds = {label: Spread.of(slowest([run[label] for run in runs])) for label in runs[0]}
+            alone = measured.get((1, None), [{}])[0].get(problems(1)[kind].label, {}).get("runs", {})
+            n = given.n_features or SHAPES[PROBLEM].n_features
+            job = GlmJob(round(SCALE * SHAPES[PROBLEM].n_rows), n, batch_size=options.batch_size)
+            for one in options.contenders(ranks):
+                took, single = seconds[one.label], alone.get(replace(one, teams=1).label)
+                first = None if single is None else Spread.of(single["seconds"]).median
+                yield ScalingRow(
+                    kind=kind,
+                    ranks=ranks,
+                    rate=rate,
+                    device=options.device,
+                    n_features=n,
+                    contender=one.label,
+                    column=column_of(one),
+                    seconds=took,
+                    predicted=None
+                    if there is None or (one.solver == "sgd" and ranks == 1)
+                    else predicted(job, one, there),
+                    over_sgd=seconds[FP32].median / took.median,
+                    over_one=None if first is None else (1 if kind == "strong" else ranks) * first / took.median,
+                    loss_gap=runs[0][one.label]["losses"][-1] / runs[0][FP32]["losses"][-1] - 1,
+                )
+
+
+def predicted(job: GlmJob, one: Contender, cluster: Cluster) -> float:
+    """Seconds per batch. Averages of teams take a tenth of the rest, which is how often they are made."""
+    team = cluster.what_if(cluster.n_ranks // one.teams)
+    extra = 1 + AVERAGING_SHARE if one.teams > 1 else 1
+    return extra * cost(job, one, team).seconds / one.teams
+
+
+def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:
+    """The cost model to 10,000 ranks and links of 10 Gbit/s: seconds per batch, each at its best s (and teams)."""
+    job = GlmJob(400_000, 2000, batch_size=options.batch_size)
+    curves: dict[str, list[dict[str, float]]] = {}
+    for ranks in PAPER_RANKS:
+        there = cluster.what_if(ranks, 1e10, algorithm="best")
+        blocks = job.blocks()
+        best = {FP32: predicted(job, Contender("sgd", "fp32"), there)}
+        for recipe, name in COLUMNS.items():
+            best[name] = min(predicted(job, Contender("ca_sgd", recipe, s), there) for s in blocks)
+        grids = [2**i for i in range(14) if ranks % 2**i == 0 and ranks >= 2**i]
+        best["2-D"] = min(predicted(job, Contender("ca_sgd", "C", s, teams=t), there) for s in blocks for t in grids)
+        for name, seconds in best.items():
+            curves.setdefault(name, []).append({"ranks": ranks, "seconds": seconds})
+    return [{"contender": name, "curve": curve} for name, curve in curves.items()]
+
+
+def _rests_on(cluster: Cluster) -> dict[str, Any]:
+    """α, β and γ of the cost model."""
+    return {
+        "alpha_seconds": cluster.all_reduce.alpha_seconds,
+        "beta_seconds_per_byte": 8 / 1e10,
+        "sync_seconds": cluster.sync_seconds,
+        "gamma": {name: asdict(rates) for name, rates in cluster.solvers.items()},
+    }
+
+
+def race_on_rank(
+    progress: Progress, *, problem: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], batch_size: int
+) -> dict[str, Any]:
+    """By contender, (seconds, objective) at the end of every epoch of a fit with adaptive steps."""
+    comm, given, found = Communicator.over(), Given.from_json(problem), {}
+    for values in contenders:
+        one = Contender(**values)
+        team = comm.split(one.teams)
+        options = one.options(1.0, batch_size, SEED)
+        more: dict[str, Any] = {"learning_rate": "adaptive", "eta0": AUTO, "tol": RACE_TOL, "n_iter_no_change": 1}
+        asked = replace(options, max_iter=RACE_EPOCHS * one.teams, **more)
+        rows = load(given, team)[0].stored_as(asked.precision)
+        solve(rows, asked, comm=team, last_epoch=1)  # kernels are compiled, links are open
+        found[one.label] = [(row["seconds"], row["objective"]) for row in solve(rows, asked, comm=team).history]
+    return found
+
+
+def _race(options: ScalingOptions) -> dict[str, Any] | None:
+    """How much sooner teams reach the loss that one team ends with, on 8 ranks and the first link."""
+    ranks, rate = RACE_RANKS, None if options.rates[0] == "loopback" else options.rates[0]
+    one, several = (Contender("ca_sgd", "C", options.s, teams=teams) for teams in (1, teams_of(ranks)))
+    arguments = {"problem": asdict(problems(ranks)["strong"]), "batch_size": options.batch_size}
+    arguments["contenders"] = [asdict(one), asdict(several)]
+    (curves, *_) = on_ranks(RACE_FUNCTION, arguments, ranks, rate, no_progress) or [{}]
+    target = min(objective for _, objective in curves[one.label])
+    times = {label: next((s for s, value in curve if value <= target), None) for label, curve in curves.items()}
+    return {"ranks": ranks, "rate": rate, "target": target, "seconds": times, "curves": curves}
+
+
+def _link(row: Row) -> str:
+    return f"{text_in(row, 'kind')}, {text_in(row, 'rate', 'loopback')}"
+
+
+def _by_ranks(rows: Sequence[Row]) -> list[Row]:
+    """A row for each kind, link and number of ranks, with a number for each column."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = _link(row), text_in(row, "ranks")
+        column = text_in(row, "column")
+        cell = found.setdefault(key, {"link": key[0], "ranks": key[1]})
+        cell[column], cell[f"{column} predicted"] = row.get("seconds"), row.get("predicted")
+    return list(found.values())
+
+
+def _said(document: Row) -> list[str]:
+    """The race, what was left out, and what the curve rests on."""
+    race, left = document.get("race"), document.get("left_out")
+    lines = [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
+    if isinstance(race, Mapping) and isinstance(race.get("seconds"), Mapping):
+        times = ", ".join(f"{name} {f'{s:.2f} s' if s else 'never'}" for name, s in race["seconds"].items())
+        lines.append(f"To the same loss on {race['ranks']} ranks, {race['rate'] or 'loopback'}: {times}.")
+    alpha, beta = number_in(document, "alpha_seconds"), number_in(document, "beta_seconds_per_byte")
+    return [
+        *lines,
+        f"On paper: α = {1e6 * (alpha or 0):.3g} µs a message, β = {1e9 * (beta or 0):.3g} ns a byte; γ as measured.",
+    ]
+
+
+NAMES = (FP32, *COLUMNS.values(), "2-D")
+PRESENTATION = Presentation(
+    "Scaling of generalised linear models",
+    [
+        RowTable(
+            lambda rows: f"{text_in(rows[0], 'link')}: time per batch, and the plan's prediction",
+            [
+                text("ranks", "ranks"),
+                *(
+                    Column(*spec)
+                    for name in NAMES
+                    for spec in ((name, name, "µs"), ("plan", f"{name} predicted", "µs"))
+                ),
+            ],
+            "µs per batch of the slowest rank. 2-D: teams of ranks, each at a batch of its own.",
+            rows=_by_ranks,
+            by="link",
+        ),
+        Text(_said),
+        LineChart(
+            Axis("seconds", "s per batch"),
+            title="On paper: the cost model to 10,000 ranks",
+            of="paper",
+            axes=[Axis("ranks", "ranks")],
+            log=True,
+            log_x=True,
+        ),
+    ],
+)
+SUITE = Suite(
+    "scaling",
+    ScalingOptions,
+    scaling_rows,
+    """Strong and weak scaling of SGD and CA-SGD over ranks and links, beside the plan; the cost model to 10,000 ranks.
+
+    With --kept, a run goes on where an earlier one stopped.
+    """,
+)
