@@ -10,6 +10,7 @@ OWN = {
     "papers": "benchmarks.papers.suite",
     "decentralised": "benchmarks.decentralised",
     "training": "benchmarks.training.suite",
+    "fsdp-loss": "benchmarks.fsdp_loss",
     "plan": "benchmarks.plan",
     "kernels": "benchmarks.kernels",
     "glm-time-to": "benchmarks.glm.time_to",

@@ -91,12 +91,15 @@ def test_ddp_trains_every_contender():
 
 @pytest.mark.parametrize("problem", ["clusters", pytest.param("text", marks=pytest.mark.exhaustive)])
 def test_fsdp_trains_every_contender(problem):
-    rows = ddp_rows(FSDPOptions(batch_size=4, problem=problem, codecs=["nuqsgd-4/512", "ef-sign"], **TINY))
-    assert [row.contender for row in rows] == ["FSDP2 fp32", "FSDP2 bf16", "nuqsgd-4/512", "ef-sign"]
+    weights = ["nuqsgd-4/512+bf16", "nuqsgd-4/512+differences-8"]
+    rows = ddp_rows(FSDPOptions(batch_size=4, problem=problem, codecs=["nuqsgd-4/512", "ef-sign", *weights], **TINY))
+    assert [row.contender for row in rows] == ["FSDP2 fp32", "FSDP2 bf16", "nuqsgd-4/512", "ef-sign", *weights]
     assert len({row.n for row in rows}) == 1
     for row in rows:
         assert row.loss_over_fp32 == pytest.approx(1.0, abs=0.1)
         assert (row.bytes_sent is None) == row.contender.startswith("FSDP2")
+    plain, _, bf16, differences = (row.weight_bytes_sent for row in rows[2:])
+    assert plain > bf16 > differences
 
 
 def test_more_seeds_are_more_trials():

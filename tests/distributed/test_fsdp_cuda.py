@@ -18,21 +18,21 @@ CASES = [(size, name) for size in (2, 4) for name in fsdp_checks.checks("nccl", 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     """The outcome of every check, by number of ranks, of which each believes to have a host of its own."""
-    script, found = Path(__file__).with_name("fsdp_checks.py"), {}
-    for size in (2, 4):
-        store = tmp_path_factory.mktemp("fsdp") / "store"
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(script), "nccl", str(store), str(rank), str(size)],
-                env={**os.environ, **ONE_GPU, "NCCL_HOSTID": str(rank)},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(size)
-        ]
-        lines = [line for rank in ranks for line in rank.communicate()[0].splitlines() if "\t" in line]
-        found[size] = dict(reversed([line.split("\t", 1) for line in lines]))
-    return found
+    script = Path(__file__).with_name("fsdp_checks.py")
+    stores = {size: tmp_path_factory.mktemp("fsdp") / "store" for size in (2, 4)}
+    ranks = {
+        (size, rank): subprocess.Popen(
+            [sys.executable, str(script), "nccl", str(store), str(rank), str(size)],
+            env={**os.environ, **ONE_GPU, "NCCL_HOSTID": f"{size}.{rank}"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for size, store in stores.items()
+        for rank in range(size)
+    }
+    said = {key: rank.communicate()[0].splitlines() for key, rank in ranks.items()}
+    lines = [(size, *line.split("\t", 1)) for (size, _), texts in said.items() for line in texts if "\t" in line]
+    return {size: {name: outcome for of, name, outcome in reversed(lines) if of == size} for size in stores}
 
 
 @pytest.mark.timeout(900)

@@ -105,6 +105,7 @@ class DDPRow(RankRow):
     loss            on the training set after all steps
     loss_over_fp32  that over the loss of DDP as it is: 1.02 is 2 % worse
     encode_seconds, wire_seconds, decode_seconds  summed over groups, of the slowest rank; groups overlap
+    weight_bytes_sent  of a sharded network's weights, by the rank that sends most
     """
 
     config: str
@@ -114,6 +115,7 @@ class DDPRow(RankRow):
     loss_over_fp32: float
     encode_seconds: float | None = None
     decode_seconds: float | None = None
+    weight_bytes_sent: float | None = None
     n_seeds: int = 1
 
 
@@ -215,13 +217,14 @@ def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
 
 def _result(run: TrainingRun, problem: NetworkProblem) -> dict[str, Any]:
     """What to compare across ranks and contenders; this rank's share of the training loss."""
-    comm = Communicator.over()
+    comm, weights = Communicator.over(), getattr(run.sender, "weights", None)
     return {
+        **run.per_step("bytes_sent", *PHASES),
+        **({"weight_bytes_sent": weights.totals.bytes_sent / len(run.seconds)} if weights and weights.units else {}),
         "seconds": run.seconds,
         "loss": problem.loss(run.network, slice(comm.rank, None, comm.size)),
         "digest": digest(getattr(p, "full_tensor", lambda p=p: p)() for p in run.model.parameters()),
         "n_parameters": run.n_parameters,
-        **run.per_step("bytes_sent", *PHASES),
     }
 
 
@@ -235,8 +238,8 @@ def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def parts(plain: str, bf16: str) -> tuple[Part, ...]:
-    """What is shown of the rows of a suite with these two baselines."""
+def parts(plain: str, bf16: str, *more: Column) -> tuple[Part, ...]:
+    """What is shown of the rows of a suite with these two baselines, with `more` columns of bytes."""
     return (
         RowTable(
             "A step of training, and the loss after all of them",
@@ -246,6 +249,7 @@ def parts(plain: str, bf16: str) -> tuple[Part, ...]:
                 Column("× fp32", "speedup_over_fp32"),
                 Column("× bf16", "speedup_over_bf16"),
                 Column("MB sent", "bytes_sent", "MB"),
+                *more,
                 Column("loss", "loss", digits=4),
                 Column("÷ fp32", "loss_over_fp32", digits=4),
             ],

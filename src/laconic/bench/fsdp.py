@@ -1,4 +1,7 @@
-"""The suite `fsdp`: steps of sharded training, beside FSDP2 as it is, in float32 and with gradients in bfloat16."""
+"""The suite `fsdp`: steps of sharded training, beside FSDP2 as it is, in float32 and with gradients in bfloat16.
+
+A contender's name is that of its gradients' codec and, after a plus, of its weights'.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +18,22 @@ from laconic.bench.training import NetworkProblem, TrainingRun
 from laconic.exchange import Communicator
 from laconic.options import option
 from laconic.planner.rates import make_codec
-from laconic.report import Presentation, Text, where
-from laconic.training import compress
+from laconic.quantizers import QSGDInf
+from laconic.report import BarChart, Column, Presentation, Text, where
+from laconic.training import Differences, compress
+from laconic.training.fsdp_weights import WeightCodec
 
 NATIVE = {"FSDP2 fp32": "reduce_dtype float32", "FSDP2 bf16": "reduce_dtype bfloat16"}
-"""FSDP2 as it is: label to what gradients are reduced in. Weights are gathered in float32 by all contenders."""
+"""FSDP2 as it is: label to what gradients are reduced in."""
 CODECS = ("bf16", "nuqsgd-4/512", "qsgdinf-4/512", "qsgdinf-8", "nuqsgd-4-rans", "ef-sign")
+WEIGHTS: dict[str, WeightCodec | None] = {
+    "": None,
+    "bf16": "bf16",
+    "differences-8": Differences(),
+    "differences-4": Differences(QSGDInf(bits=4, bucket_size=512)),
+}
+"""By name, how weights are gathered: as FSDP2 does, in float32, or by a codec."""
+WEIGHTED = [f"{codec}+{name}" for codec in ("nuqsgd-4/512", "qsgdinf-4/512") for name in WEIGHTS if name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +44,11 @@ class FSDPOptions(DDPOptions):
     size: int = option(20_000_000, "Parameters of perceptron or transformer, at least.")
     batch_size: int = option(2, "Samples per rank and step; a sample of text has 64 tokens.")
     codecs: Sequence[str] | None = option(
-        None, "Only these besides the baselines: nuqsgd, qsgdinf, ef-sign, ...", flag="--codec", metavar="NAME,..."
+        None,
+        "Only these besides the baselines: nuqsgd, ef-sign, ...; weights: all with a plus, after which it says how "
+        "weights are sent, as in nuqsgd-4/512+differences-8.",
+        flag="--codec",
+        metavar="NAME,...",
     )
 
     function: ClassVar[str] = "laconic.bench.fsdp:fsdp_on_rank"
@@ -40,19 +57,26 @@ class FSDPOptions(DDPOptions):
     asked_by: ClassVar[Mapping[str, Sequence[str]]] = {
         "FSDP2 fp32": ("fp32",),
         "FSDP2 bf16": ("bf16",),
-    } | {name: (scheme_of(name), name) for name in CODECS}
+        **{name: (scheme_of(name), name) for name in CODECS},
+        **{name: ("weights", name) for name in WEIGHTED},
+    }
 
 
 def fsdp_on_rank(progress: Progress, **asked: Any) -> dict[str, dict[str, Any]]:
     """What `train_on_rank` finds under FSDP2."""
-    return train_on_rank(_new_run, progress, **asked)
+    return train_on_rank(new_run, progress, **asked)
 
 
-def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
+def new_run(label: str, problem: NetworkProblem, seed: int, **options: Any) -> TrainingRun:
+    """A contender by its label; `options` are those of `fully_shard`."""
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if label == "FSDP2 bf16" else None)
-    model = sharded(problem.new_network(seed), problem.x.device, mp_policy=policy)
-    compressor = None if label in NATIVE else compress(model, make_codec(label), seed=seed, error_every=0)
-    return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
+    model = sharded(problem.new_network(seed), problem.x.device, mp_policy=policy, **options)
+    optimizer = problem.new_optimizer(model.parameters())
+    if label in NATIVE:
+        return TrainingRun(model, optimizer)
+    codec, _, weights = label.partition("+")
+    found = compress(model, make_codec(codec), weight_codec=WEIGHTS[weights], seed=seed, error_every=0)
+    return TrainingRun(model, optimizer, found)
 
 
 def sharded(network: torch.nn.Module, device: torch.device, **options: Any) -> torch.nn.Module:
@@ -67,7 +91,15 @@ def sharded(network: torch.nn.Module, device: torch.device, **options: Any) -> t
 
 PRESENTATION = Presentation(
     lambda document: f"Training a sharded network on {where(document)}",
-    [Text(noise), *parts("FSDP2 in float32", "FSDP2 with gradients in bfloat16")],
+    [
+        Text(noise),
+        *parts(
+            "FSDP2 in float32",
+            "FSDP2 with gradients in bfloat16",
+            Column("MB of weights", "weight_bytes_sent", "MB"),
+        ),
+        BarChart("Bytes of weights that a rank sends in a step", "weight_bytes_sent", "B"),
+    ],
     "fully_shard (FSDP2), the contenders step by step in turn.",
 )
 SUITE = Suite(
@@ -76,7 +108,7 @@ SUITE = Suite(
     ddp_rows,
     """Steps of sharded training, next to FSDP2 as it is.
 
-    Every contender trains the same network on the same batches, and gathers its weights in float32. Under torchrun,
-    uses its ranks.
+    Every contender trains the same network on the same batches. Weights are gathered in float32 but where a contender's
+    name has a plus. Under torchrun, uses its ranks.
     """,
 )

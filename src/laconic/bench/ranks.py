@@ -167,7 +167,7 @@ class RankRow:
     wire_seconds: float | None = None
 
 
-MOST = ("bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
+MOST = ("bytes_sent", "weight_bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
 """What counts is the rank's that has most of it."""
 
 

@@ -236,6 +236,8 @@ class TrainingRun:
         self.seconds.clear()
         if self.sender is not None:
             self.sender.totals = Accounting()
+        if isinstance(self.sender, Compressor):
+            self.sender.weights.totals = Accounting()
 
     def per_step(self, *names: str) -> dict[str, float]:
         """These numbers of the accounting per step that counts; none where PyTorch sends the messages."""
