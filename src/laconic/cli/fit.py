@@ -145,10 +145,9 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"loss {report['loss']:.6g}; {metrics(report['metrics'])}"
     if report["test_metrics"] is not None:
         yield f"test: {metrics(report['test_metrics'])}"
-    sent = (
-        f"; {report['messages']:,} messages, {report['bytes_sent']:,} bytes sent a rank" if report["ranks"] > 1 else ""
-    )
-    yield f"{report['seconds']:.2f} s, of these {report['fit_seconds']:.2f} s fitting{sent}"
+    sent = f"; {report['messages']:,} messages, {report['bytes_sent']:,} bytes sent per rank"
+    seconds = f"{report['seconds']:.2f} s, of these {report['fit_seconds']:.2f} s fitting"
+    yield seconds + (sent if report["ranks"] > 1 else "")
     yield f"model: {report['model']}"
 
 

@@ -66,7 +66,7 @@ class SolverRates:
 class CodecRates:
     """γ of a codec on one rank while all others run too.
 
-    bits             a value on the wire, norms and headers included
+    bits             per value on the wire, norms and headers included
     call_seconds     of one call of encode or decode, whatever its size
     quantize_seconds of a value, to symbols packed at fixed width; for fp32 and bf16, to divide and cast it
     code_seconds     of a value, by an entropy coder on top of that

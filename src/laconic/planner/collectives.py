@@ -1,6 +1,6 @@
 """What messages cost: all-reduce, all-to-all, and the two compressed exchanges made of the latter. Pure formulas.
 
-P ranks, links with a latency α and an inverse bandwidth β, B bytes a rank:
+P ranks, links with a latency α and an inverse bandwidth β, B bytes per rank:
 
     ring all-reduce    2 (P − 1) α + 2 (P − 1) / P · B β
     tree all-reduce    2 ⌈log₂ P⌉ (α + B β)

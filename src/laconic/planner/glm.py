@@ -219,7 +219,7 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
 def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[str, ...] = ()) -> list[GlmOption]:
     """What there is to choose from: SGD, and CA-SGD with s = 1, 2, 4, … up to 256 or an epoch, in every recipe allowed.
 
-    s  only this many iterations a message; 1 is SGD
+    s  only this many iterations per message; 1 is SGD
     """
     allowed = recipes or tuple(name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap)
     blocks = [s] if s else job.blocks()

@@ -26,9 +26,9 @@ BYTES = 4
 class NetworkJob:
     """A network to train.
 
-    n_parameters      n, values exchanged a step
+    n_parameters      n, values exchanged per step
     backward_seconds  of one backward pass on a rank
-    other_seconds     forward pass, optimizer and reading, a step
+    other_seconds     forward pass, optimizer and reading, per step
     """
 
     n_parameters: int

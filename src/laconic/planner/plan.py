@@ -19,12 +19,12 @@ SAME, MOST_SAME = 1.03, 1.15
 """Options within 3 % of the fastest count as fast, for predictions are no better, and of those the plainest is taken;
 for another precision up to 15 %, where the calibration cannot tell less apart."""
 SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
-"""Bits a second between which crossovers are looked for."""
+"""Bits per second between which crossovers are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """The rate of the links, in bits a second, below (or else above) which saying less pays."""
+    """The rate of the links, in bits per second, below (or else above) which saying less pays."""
 
     bits_per_second: float
     below: bool
@@ -95,7 +95,8 @@ class Plan:
                 parts += [f"{name}: {one.option.label}", *(f"  {line}" for line in one.cost.lines()), ""]
         parts.append("all options, by predicted time")
         for one in sorted(self.predictions, key=lambda one: one.seconds):
-            parts.append(f"  {one.option.label:26} {duration(one.seconds):>9}  {one.memory_bytes / 1e9:.3g} GB a rank")
+            seconds, gigabytes = duration(one.seconds), one.memory_bytes / 1e9
+            parts.append(f"  {one.option.label:26} {seconds:>9}  {gigabytes:.3g} GB per rank")
         return "\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:

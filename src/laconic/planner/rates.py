@@ -81,7 +81,7 @@ BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
 """Schemes whose buckets are as large as their user says; others have a size of their own."""
 
 Calls = tuple[Callable[[], object], Callable[[], object], float, float]
-"""Encode, decode, bits a value, and the error."""
+"""Encode, decode, bits per value, and the error."""
 
 
 def make_codec(name: str, bucket_size: int = BUCKET_SIZE) -> Codec:

@@ -77,7 +77,7 @@ class ErrorFeedback(Quantizer):
         return self.inner.n_norms(n)
 
     def new_memory(self, v: torch.Tensor) -> torch.Tensor:
-        """Zeros, one a value."""
+        """Zeros, one per value."""
         return torch.zeros(v.numel(), dtype=torch.float32, device=v.device)
 
     def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
