@@ -14,6 +14,7 @@ from laconic.kernels.gpu.launch import (
     n_rows,
     next_power_of_two,
     on,
+    power_of_two,
     scheme,
     sum_sizes,
     tile_for,
@@ -21,9 +22,20 @@ from laconic.kernels.gpu.launch import (
 )
 from laconic.kernels.gpu.norms import load_all
 from laconic.kernels.gpu.rounding import unit, value
-from laconic.kernels.gpu.words import add_row, half_scale, is_safe, join_bytes, load_words, row_values, split_bytes
-from laconic.kernels.grid import Grid
-from laconic.kernels.layout import field_widths, n_buckets, packed_bucket_bytes
+from laconic.kernels.gpu.words import (
+    add_row,
+    add_table_row,
+    half_scale,
+    is_safe,
+    join_bytes,
+    load_words,
+    minus_zero,
+    row_values,
+    split_bytes,
+    tables,
+)
+from laconic.kernels.grid import Grid, Rounding
+from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 
 
 @triton.jit
@@ -40,6 +52,36 @@ def _sum_row(
     for p in tl.static_range(1, len(words)):
         total = add_row(total, words[p], units[p], levels_ptr, ROW, ROUNDING, BITS, SAFE)
     tl.store(row_ptr, join_bytes(total[0], total[1], total[2], total[3], W), mask=mask)
+
+
+@triton.jit
+def _table_part(
+    data_ptr, norm_ptr, levels_ptr, out_ptr, data_row, norm_row, weight, part,
+    ROUNDING: tl.constexpr, BITS: tl.constexpr, PAYLOADS: tl.constexpr, ACCUMULATE: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, W: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """CHUNKS times W words of each row of a held bucket, one a thread, by tables that a warp holds (`words.tables`).
+
+    Operations per value and payload, at 2 and 4 bits: 1 shift, 1 shuffle, 1 sum.
+    """
+    held = ()
+    for p in tl.static_range(PAYLOADS):
+        scale = unit(tl.load(norm_ptr + p * norm_row.to(tl.int64)) * weight, ROUNDING, BITS)
+        held += (tables(scale, levels_ptr, W, ROUNDING, BITS),)
+    for c in tl.static_range(CHUNKS):
+        place = (part * CHUNKS + c) * W + tl.arange(0, W)
+        mask = None if S % (4 * W * CHUNKS) == 0 else place < S // 4
+        i = (part * CHUNKS + c) * (4 * W) + tl.arange(0, 4 * W)
+        value_mask = None if S % (4 * W * CHUNKS) == 0 else i < S
+        words = ()
+        for p in tl.static_range(PAYLOADS):
+            words += (load_words(data_ptr + p * data_row.to(tl.int64), place, mask, S, BITS),)
+        for r in tl.static_range(R):
+            row_ptr = out_ptr + (r * S + i)
+            total = split_bytes(load_all(row_ptr, value_mask), W) if ACCUMULATE else (minus_zero(W),) * 4
+            for p in tl.static_range(PAYLOADS):
+                total = add_table_row(total, words[p], held[p], r, BITS)
+            tl.store(row_ptr, join_bytes(total[0], total[1], total[2], total[3], W), mask=value_mask)
 
 
 @triton.jit
@@ -98,7 +140,7 @@ def _unpack_dequantize_kernel(
     data_ptr, norms_ptr, levels_ptr, out_ptr, n, data_row, norm_row, weight,
     BUCKET: tl.constexpr, BUCKET_BYTES: tl.constexpr, PARTS: tl.constexpr,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, PAYLOADS: tl.constexpr, ACCUMULATE: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, TILE: tl.constexpr,
+    R: tl.constexpr, W: tl.constexpr, CHUNKS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """out = weight * sum of the payloads' values, or out += the same; PARTS programs a held bucket.
 
@@ -116,10 +158,16 @@ def _unpack_dequantize_kernel(
     norms_ptr += bucket
     out_ptr += first
     if n - first >= BUCKET:
-        _held_part(
-            data_ptr, norms_ptr, levels_ptr, out_ptr, data_row, norm_row, weight, part,
-            ROUNDING, BITS, PAYLOADS, ACCUMULATE, R, BUCKET // R, W,
-        )  # fmt: skip
+        if CHUNKS:
+            _table_part(
+                data_ptr, norms_ptr, levels_ptr, out_ptr, data_row, norm_row, weight, part,
+                ROUNDING, BITS, PAYLOADS, ACCUMULATE, R, BUCKET // R, W, CHUNKS,
+            )  # fmt: skip
+        else:
+            _held_part(
+                data_ptr, norms_ptr, levels_ptr, out_ptr, data_row, norm_row, weight, part,
+                ROUNDING, BITS, PAYLOADS, ACCUMULATE, R, BUCKET // R, W,
+            )  # fmt: skip
     else:
         length = (n - first).to(tl.int32)
         _loose_part(
@@ -156,10 +204,9 @@ def unpack_dequantize(
     held = is_held(bucket_size, grid.bits, data)
     kernel, n = _unpack_dequantize_kernel if held else _loose_kernel, out.numel()
     bucket_bytes, levels = packed_bucket_bytes(bucket_size, grid.bits), levels_on(grid, out.device)
-    at_once = MAX_PAYLOADS if len(field_widths(grid.bits)) == 1 else MAX_PAYLOADS // 2
-    for p in range(0, len(data), at_once):
-        rows, scales = data[p : p + at_once], norms[p : p + at_once]
-        n_programs, sizes = _held_sizes(n, bucket_size, grid.bits, len(rows)) if held else tiles(n, bucket_size)
+    for p in range(0, len(data), MAX_PAYLOADS):
+        rows, scales = data[p : p + MAX_PAYLOADS], norms[p : p + MAX_PAYLOADS]
+        n_programs, sizes = _held_sizes(n, bucket_size, grid, len(rows)) if held else tiles(n, bucket_size)
         with on(out.device):
             kernel[(n_programs,)](
                 rows, scales, levels, out, n, rows.stride(0), scales.stride(0), float(weight),
@@ -167,15 +214,27 @@ def unpack_dequantize(
             )  # fmt: skip
 
 
-def _held_sizes(n: int, bucket_size: int, bits: int, n_payloads: int) -> tuple[int, dict[str, int]]:
-    """Number of programs that add up so many payloads in held buckets, and the sizes to launch them with."""
-    rows = n_rows(bits)
+def _held_sizes(n: int, bucket_size: int, grid: Grid, n_payloads: int) -> tuple[int, dict[str, int]]:
+    """Number of programs that add up so many payloads in held buckets, and the sizes to launch them with.
+
+    CHUNKS is 0 where no tables are used: that is for signs, for rows of less than a word a lane, and where a table of
+    all symbols does not fit a warp, but the level's value follows from its number.
+    """
+    rows = n_rows(grid.bits)
     row_words = bucket_size // (4 * rows)
     values_a_thread, most_warps = sum_sizes(n_payloads)
     a_thread = max(1, values_a_thread // (4 * rows))
-    words = min(next_power_of_two(row_words), 32 * most_warps * a_thread)
-    parts = -(-row_words // words)
-    warps = min(most_warps, max(1, words // 32))
-    shape = {"BUCKET": bucket_size, "PARTS": parts, "R": rows, "W": words, "TILE": tile_for(warps, bucket_size)}
+    chunks = a_thread if grid.rounding is Rounding.TABLE or grid.bits <= TUNING["sum_table_bits"] else 0
+    if row_words < 32 or grid.rounding is Rounding.SIGN:
+        chunks = 0
+    if chunks:
+        warps = power_of_two(row_words // 32, most_warps)
+        words, chunks = 32 * warps, min(chunks, -(-row_words // (32 * warps)))
+    else:
+        words = min(next_power_of_two(row_words), 32 * most_warps * a_thread)
+        warps = min(most_warps, max(1, words // 32))
+    parts = -(-row_words // (words * max(1, chunks)))
+    shape = {"BUCKET": bucket_size, "PARTS": parts, "R": rows, "W": words, "CHUNKS": chunks}
+    shape["TILE"] = tile_for(warps, bucket_size)
     options = {"num_warps": warps, "num_stages": TUNING["sum_stages"], **FLAGS}
     return n_buckets(n, bucket_size) * parts, {**shape, **options}

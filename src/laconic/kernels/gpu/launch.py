@@ -18,6 +18,7 @@ TUNING = {
     "sum_values_a_thread": 32,
     "sum_warps": 2,
     "sum_stages": 1,
+    "sum_table_bits": 5,
     "held": 16384,
     "tile": 1024,
     "tile_warps": 4,
@@ -26,7 +27,8 @@ TUNING = {
 """Sizes that change speed and nothing else; `benchmarks/sweep_kernels.py` tries others.
 
 pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
-sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW
+sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW; bits up
+          to which values come from tables in registers, whatever the rounding
 held      largest bucket that a program holds in registers
 tile*     values and warps of a step through a bucket that is not held
 programs  enough to fill a GPU: fewer buckets than this are shared by several programs
@@ -36,8 +38,7 @@ FLAGS = {"enable_fp_fusion": False}
 """Each float operation is rounded on its own, as in the specification."""
 
 MAX_PAYLOADS = 8
-"""Payloads that one launch adds up, half as many for widths of several components, which need more registers. More
-payloads take several launches, in the same order of additions."""
+"""Payloads that one launch adds up. More payloads take several launches, in the same order of additions."""
 
 FEW = 4
 """Payloads from which on a sum is bound by what it reads, and wants more values a thread; below, by what it writes."""

@@ -93,10 +93,10 @@ def count_ones(word):
 
 
 @triton.jit
-def exchange(x, DISTANCE: tl.constexpr):
-    """x[i ^ DISTANCE] at each place i of a row (T,) of one number per thread; DISTANCE is a power of two.
+def exchange(x, DISTANCE: tl.constexpr, A_THREAD: tl.constexpr):
+    """x of the thread DISTANCE away, a power of two, in a row of A_THREAD neighbouring numbers a thread.
 
-    Within a warp (DISTANCE < 32) one shuffle; further apart by way of shared memory.
+    That is x[i ^ (A_THREAD * DISTANCE)]. Within a warp one shuffle; further apart by way of shared memory.
     """
     if PTX and DISTANCE < 32:
         found = tl.inline_asm_elementwise(
@@ -108,17 +108,19 @@ def exchange(x, DISTANCE: tl.constexpr):
             pack=1,
         )
     else:
-        pairs = tl.reshape(x, (x.shape[0] // (2 * DISTANCE), 2, DISTANCE))
+        n: tl.constexpr = x.shape[0]
+        pairs = tl.reshape(x, (n // (2 * DISTANCE * A_THREAD), 2, DISTANCE * A_THREAD))
         low, high = tl.split(tl.permute(pairs, (0, 2, 1)))
-        found = tl.reshape(tl.permute(tl.join(high, low), (0, 2, 1)), (x.shape[0],))
+        found = tl.reshape(tl.permute(tl.join(high, low), (0, 2, 1)), (n,))
     return found
 
 
 @triton.jit
-def lookup(table, index, SIZE: tl.constexpr):
-    """table[first + index % SIZE] at each place of a row (T,) of one number per thread, `first` the place's SIZE.
+def lookup(table, index, SIZE: tl.constexpr, A_THREAD: tl.constexpr):
+    """`table` of thread number index % SIZE among the SIZE neighbours of each, in a row of A_THREAD numbers a thread.
 
-    So every SIZE neighbours have a table of their own, one number each. SIZE is a power of two, at most 32.
+    So every SIZE threads have a table of their own, one number a thread, said A_THREAD times. SIZE is a power of two,
+    at most 32.
     """
     if PTX:
         found = tl.inline_asm_elementwise(
@@ -130,7 +132,8 @@ def lookup(table, index, SIZE: tl.constexpr):
             pack=1,
         )
     else:
-        rows = tl.reshape(table, (table.shape[0] // SIZE, SIZE))
-        at = tl.reshape(index.to(tl.int32) & (SIZE - 1), (table.shape[0] // SIZE, SIZE))
-        found = tl.reshape(tl.gather(rows, at, 1), (table.shape[0],))
+        n: tl.constexpr = table.shape[0]
+        rows = tl.reshape(table, (n // (SIZE * A_THREAD), SIZE * A_THREAD))
+        at = tl.reshape(index.to(tl.int32) & (SIZE - 1), (n // (SIZE * A_THREAD), SIZE * A_THREAD)) * A_THREAD
+        found = tl.reshape(tl.gather(rows, at, 1), (n,))
     return found

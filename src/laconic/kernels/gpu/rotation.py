@@ -1,12 +1,10 @@
 """Rotation, rounding and packing of a bucket in registers, and back; `reference/rotation.py` is the specification.
 
-A bucket of a power of two p ≥ 512 is held by p / V neighbouring threads, V values each (64, or 32 where p = 512): as
-V / 4 rows of S = 4 p / V values, of which thread t has number 4 t to 4 t + 3. Value b of row r is number 4 r + b of a
-tuple.
-So the stages of the transform go: two within a thread, log₂(p / V) by shuffles between threads, the rest within a
-thread again; the order, hence every rounded sum, is that of the specification. A row of 16 hashes has the signs of 512
-values. Packed symbols that share a word are one
-thread's.
+A bucket of a power of two p ≥ 512 is held by p / 4 R neighbouring threads as R rows of S = p / R values, R = 8 (or 16
+where p = 65,536); of each row, thread t has numbers 4 t to 4 t + 3. So the stages of the transform go: two within a
+thread, log₂(p / 4 R) by shuffles between threads, the rest within a thread again, between rows. The order, hence every
+rounded sum, is that of the specification. A row of 16 hashes has the signs of 512 values. Packed symbols that share a
+word are one thread's. A row is one tensor, four numbers a thread: fewer tensors take less time to compile.
 
 Other buckets, the short last one among them, take one program each, with the stages by way of shared memory.
 """
@@ -23,13 +21,13 @@ from laconic.kernels.gpu.norms import L2, add, finish, term
 from laconic.kernels.gpu.ptx import exchange, lookup
 from laconic.kernels.gpu.rounding import bucket_key, hash32, reciprocal
 from laconic.kernels.gpu.steps import pack, pack_into, unpack
-from laconic.kernels.gpu.words import join_bytes, split_bytes
+from laconic.kernels.gpu.words import join_bytes, minus_zero, split_bytes
 from laconic.kernels.grid import Grid, Rounding
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
 from laconic.kernels.reference.rotation import LEVELS, order, root, thresholds
 
-LEAST, MOST, VALUES, WARPS = 512, 65536, 64, 4
-"""Smallest and largest bucket that threads hold, values a thread (half as many in the smallest), warps a program."""
+LEAST, MOST, ROWS, WARPS = 512, 65536, 8, 4
+"""Smallest and largest bucket that threads hold, rows of a bucket, warps a program."""
 
 
 @triton.jit
@@ -40,82 +38,70 @@ def _key(ptr):
 
 
 @triton.jit
-def _hash(t, START: tl.constexpr, B: tl.constexpr, k0, k1, TURN: tl.constexpr):
-    """The hash with the sign of value START + 4 t + B of a bucket, shifted so that it is the highest bit."""
-    offset = (2 * ((START + 4 * t) // 512) + TURN) * 16 + 4 * t % 16 + B
-    return hash32(offset.to(tl.uint32), k0, k1) << (4 * t // 16 % 32).to(tl.uint32)
+def _hash(c, START: tl.constexpr, k0, k1, TURN: tl.constexpr):
+    """The hash with the sign of value START + c of a bucket, shifted so that it is the highest bit."""
+    offset = (2 * ((START + c) // 512) + TURN) * 16 + c % 16
+    return hash32(offset.to(tl.uint32), k0, k1) << (c // 16 % 32).to(tl.uint32)
 
 
 @triton.jit
-def _flip(x, t, k0, k1, TURN: tl.constexpr, S: tl.constexpr):
-    """x with the random signs of a round; a row of hashes serves 512 values, several rows of S where S is less."""
+def _flip(x, c, k0, k1, TURN: tl.constexpr, S: tl.constexpr):
+    """x with the random signs of a round."""
     found = ()
-    hashes = ()
-    for r in tl.static_range(len(x) // 4):
+    hashes = k0
+    for r in tl.static_range(len(x)):
         if r * S % 512 == 0:
-            hashes = ()
-            for b in tl.static_range(4):
-                hashes += (_hash(t, r * S, b, k0, k1, TURN),)
-        for b in tl.static_range(4):
-            sign = (hashes[b] << (r * S % 512 // 16)) & 0x80000000
-            found += ((x[4 * r + b].to(tl.uint32, bitcast=True) ^ sign).to(tl.float32, bitcast=True),)
+            hashes = _hash(c, r * S, k0, k1, TURN)
+        sign = (hashes << (r * S % 512 // 16)) & 0x80000000
+        found += ((x[r].to(tl.uint32, bitcast=True) ^ sign).to(tl.float32, bitcast=True),)
     return found
 
 
 @triton.jit
-def _stage(x, BIT: tl.constexpr):
-    """Sums and differences of the values of a thread whose numbers differ in one bit."""
+def _byte_stages(row):
+    """The stages h = 1 and 2 of a row (4 T,)."""
+    W: tl.constexpr = row.shape[0] // 4
+    a, b, c, d = split_bytes(row, W)
+    a, b = a + b, a - b
+    c, d = c + d, c - d
+    return join_bytes(a + c, b + d, a - c, b - d, W)
+
+
+@triton.jit
+def _hadamard(x, c, LOG_R: tl.constexpr, LOG_T: tl.constexpr):
+    """The transform of a bucket: within threads, between them, and within them again, between rows.
+
+    Between threads, a product with ± 1 rounds nothing, so that the multiply-add is one sum.
+    """
     found = ()
-    for q in tl.static_range(len(x)):
-        if q >> BIT & 1:
-            found += (x[q ^ (1 << BIT)] - x[q],)
-        else:
-            found += (x[q] + x[q ^ (1 << BIT)],)
+    for r in tl.static_range(len(x)):
+        row = _byte_stages(x[r])
+        for i in tl.static_range(LOG_T):
+            row = tl.fma(row, tl.where(c // 4 & (1 << i) == 0, 1.0, -1.0), exchange(row, 1 << i, 4))
+        found += (row,)
+    for i in tl.static_range(LOG_R):
+        staged = ()
+        for r in tl.static_range(len(x)):
+            if r >> i & 1:
+                staged += (found[r ^ (1 << i)] - found[r],)
+            else:
+                staged += (found[r] + found[r ^ (1 << i)],)
+        found = staged
     return found
-
-
-@triton.jit
-def _lane_stage(x, t, DISTANCE: tl.constexpr):
-    """The same between threads; a product with ± 1 rounds nothing, so the multiply-add is one sum."""
-    own = tl.where(t & DISTANCE == 0, 1.0, -1.0)
-    found = ()
-    for q in tl.static_range(len(x)):
-        found += (tl.fma(x[q], own, exchange(x[q], DISTANCE)),)
-    return found
-
-
-@triton.jit
-def _hadamard(x, t, LOG_V: tl.constexpr, LOG_T: tl.constexpr):
-    x = _stage(_stage(x, 0), 1)
-    for i in tl.static_range(LOG_T):
-        x = _lane_stage(x, t, 1 << i)
-    for bit in tl.static_range(2, LOG_V):
-        x = _stage(x, bit)
-    return x
 
 
 @triton.jit
 def _times(x, factor):
     found = ()
-    for q in tl.static_range(len(x)):
-        found += (x[q] * factor,)
+    for r in tl.static_range(len(x)):
+        found += (x[r] * factor,)
     return found
 
 
 @triton.jit
-def _each_bucket(numbers, T: tl.constexpr):
-    """Sums (T,) over the threads of each bucket, T of them, given to all of them."""
-    rows = tl.reshape(numbers, (numbers.shape[0] // T, T))
-    sums = tl.broadcast_to(tl.sum(rows, 1)[:, None], (numbers.shape[0] // T, T))
-    return tl.reshape(sums, (numbers.shape[0],))
-
-
-@triton.jit
-def _nearest_of_many(z, marks, levels):
-    """The same by tables, spread over threads: of the mark between z − 1/8 and z + 1/8, and of the levels about it."""
-    cell = tl.fma(tl.minimum(z, 3.75), 4.0, 2.0**23).to(tl.uint32, bitcast=True)
-    above = z >= lookup(marks, cell, 16)
-    return lookup(levels, tl.where(above, cell + 16, cell), 32)
+def _spread(x, S: tl.constexpr):
+    """A number of each bucket, given to each of its S places."""
+    return tl.reshape(tl.broadcast_to(x[:, None], (x.shape[0], S)), (x.shape[0] * S,))
 
 
 @triton.jit
@@ -128,34 +114,11 @@ def _nearest(z, MARKS: tl.constexpr, SIZES: tl.constexpr):
 
 
 @triton.jit
-def _store_field(words_ptr, symbols, keep, mask, S: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits: 8 / WIDTH rows of symbols to each row of words."""
-    n_rows: tl.constexpr = len(symbols) // 4 * WIDTH // 8
-    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
-    for j in tl.static_range(n_rows):
-        word = tl.zeros_like(keep)
-        for k in tl.static_range(8 // WIDTH):
-            for b in tl.static_range(4):
-                part = (symbols[4 * (j + k * n_rows) + b] >> wider) & ((1 << WIDTH) - 1)
-                word |= part << (8 * b + k * WIDTH)
-        tl.store(words_ptr + (wider * (len(symbols) // 4) // 8 + j) * (S // 4), word & keep, mask=mask)
-
-
-@triton.jit
-def _store_words(words_ptr, y, level, keep, mask, S: tl.constexpr, BITS: tl.constexpr):
-    """The symbols of BITS, a power of two: numbers and signs are shifted in, the latter with what lies below them."""
-    n_rows: tl.constexpr = len(y) // 4 * BITS // 8
-    for j in tl.static_range(n_rows):
-        word = tl.zeros_like(keep)
-        sign = tl.zeros_like(keep)
-        for b in tl.static_range(4):
-            for k in tl.static_range(8 // BITS):
-                number = level[4 * (j + (8 // BITS - 1 - k) * n_rows) + 3 - b].to(tl.uint32, bitcast=True)
-                value = y[4 * (j + (8 // BITS - 1 - k) * n_rows) + 3 - b] + 0.0
-                word = (word << BITS) | (number & ((1 << (BITS - 1)) - 1))
-                sign = (sign << BITS) | (value.to(tl.uint32, bitcast=True) >> (32 - BITS))
-        word |= sign & (0xFFFFFFFF // ((1 << BITS) - 1) << (BITS - 1))
-        tl.store(words_ptr + j * (S // 4), word & keep, mask=mask)
+def _nearest_of_many(z, marks, levels):
+    """The same by tables, spread over threads: of the mark between z − 1/8 and z + 1/8, and of the levels about it."""
+    cell = tl.fma(tl.minimum(z, 3.75), 4.0, 2.0**23).to(tl.uint32, bitcast=True)
+    above = z >= lookup(marks, cell, 16, 4)
+    return lookup(levels, tl.where(above, cell + 16, cell), 32, 4)
 
 
 @triton.jit
@@ -164,87 +127,97 @@ def _symbol(y, level, BITS: tl.constexpr):
     return tl.where(y < 0.0, number | (1 << (BITS - 1)), number)
 
 
+@triton.jit
+def _store_field(words_ptr, symbols, keep, mask, S: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits: 8 / WIDTH rows of symbols to each row of words."""
+    n_rows: tl.constexpr = len(symbols) * WIDTH // 8
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    for j in tl.static_range(n_rows):
+        byte = symbols[0] * 0
+        for k in tl.static_range(8 // WIDTH):
+            byte |= ((symbols[j + k * n_rows] >> wider) & ((1 << WIDTH) - 1)) << (k * WIDTH)
+        a, b, c, d = split_bytes(byte, keep.shape[0])
+        word = a | (b << 8) | (c << 16) | (d << 24)
+        tl.store(words_ptr + (wider * len(symbols) // 8 + j) * (S // 4), word & keep, mask=mask)
+
+
 @triton.jit(do_not_specialize=["n_buckets", "key"], do_not_specialize_on_alignment=["data_ptr", "scales_ptr"])
 def _pack_kernel(
     v_ptr, data_ptr, scales_ptr, tables_ptr, n_buckets, key, factor, root_m,
     ROOT: tl.constexpr, EXACT: tl.constexpr, MARKS: tl.constexpr, SIZES: tl.constexpr, BITS: tl.constexpr,
-    P: tl.constexpr, V: tl.constexpr, LOG_V: tl.constexpr, LOG_T: tl.constexpr, BUCKETS: tl.constexpr,
+    P: tl.constexpr, R: tl.constexpr, LOG_R: tl.constexpr, LOG_T: tl.constexpr, BUCKETS: tl.constexpr,
 ):  # fmt: skip
-    """BUCKETS buckets of P values, each held by P / V threads.
+    """BUCKETS buckets of P values, each held by P / (4 R) threads.
 
-    Bytes per value: 4 (float32) read, bits / 8 written. Operations per value of P = 1024, V = 64: 20 sums of the
-    transforms, 8 of them with a shuffle; signs 4 and hashes 3; norm 2 and dot product 3 in float64; products 4; level
-    search 7; packing 4.
+    Bytes per value: 4 (float32) read, bits / 8 written. Operations per value of P = 1024, R = 8: 20 sums of the
+    transforms, 10 of them with a shuffle; signs 4 and hashes 5; norm 2 and dot product 3 in float64; products 4; level
+    search 7; packing 5.
     """
-    T: tl.constexpr = P // V
-    S: tl.constexpr = 4 * P // V
+    S: tl.constexpr = P // R
     first = tl.program_id(0).to(tl.int64) * BUCKETS
-    thread = tl.arange(0, BUCKETS * T)
-    t = thread % T
-    here = first + thread // T < n_buckets
-    j = tl.arange(0, 4 * BUCKETS * T)
-    place = j // (4 * T) * P + j % (4 * T)
-    mask = first + j // (4 * T) < n_buckets
+    bucket = first + tl.arange(0, BUCKETS)
+    j = tl.arange(0, BUCKETS * S)
+    c, mask = j % S, first + j // S < n_buckets
     x = ()
-    for r in tl.static_range(V // 4):
-        row = tl.load(v_ptr + first * P + (place + r * S), mask=mask, other=0.0).to(tl.float32)
-        x += split_bytes(row, BUCKETS * T)
+    for r in tl.static_range(R):
+        x += (tl.load(v_ptr + first * P + (j // S * P + c + r * S), mask=mask, other=0.0).to(tl.float32),)
     total = term(x[0], L2)
-    for q in tl.static_range(1, V):
-        total = add(total, x[q], L2)
-    norm = finish(_each_bucket(total, T), tl.full((), P, tl.int32), L2)
+    for r in tl.static_range(1, R):
+        total = add(total, x[r], L2)
+    norm = finish(tl.sum(tl.reshape(total, (BUCKETS, S)), 1), tl.full((), P, tl.int32), L2)
     keep, guard, inverse = reciprocal(norm)
-    k0, k1 = bucket_key(key, first + thread // T)
-    y = _flip(_times(_times(x, guard), inverse), t, k0, k1, 0, S)
-    y = _flip(_times(_hadamard(y, t, LOG_V, LOG_T), factor), t, k0, k1, 1, S)
-    y = _hadamard(y, t, LOG_V, LOG_T)
-    marks = tl.load(tables_ptr + thread % 16)
-    levels = tl.load(tables_ptr + 16 + thread % 32)
-    level = ()
-    dot = tl.zeros((BUCKETS * T,), tl.float64)
-    for q in tl.static_range(V):
-        z = tl.abs(y[q]) if EXACT else tl.abs(y[q] * factor) * root_m
-        level += (_nearest(z, MARKS, SIZES) if BITS == 2 else _nearest_of_many(z, marks, levels),)
-        dot += (z * level[q]).to(tl.float64)
-    scale = (norm.to(tl.float64) * tl.full((), ROOT, tl.float64) / _each_bucket(dot, T)).to(tl.float32)
-    tl.store(scales_ptr + first + thread // T, tl.where(keep != 0, scale, norm), mask=here & (t == 0))
-    words_ptr = (data_ptr + (first + thread // T) * (P * BITS // 8)).to(tl.pointer_type(tl.uint32)) + t
-    if BITS == 3:
-        symbols = ()
-        for q in tl.static_range(V):
-            symbols += (_symbol(y[q], level[q], BITS),)
-        _store_field(words_ptr, symbols, keep, here, S, 2, BITS)
-        _store_field(words_ptr, symbols, keep, here, S, 1, BITS)
-    else:
-        _store_words(words_ptr, y, level, keep, here, S, BITS)
+    k0, k1 = bucket_key(key, bucket)
+    k0, k1 = _spread(k0, S), _spread(k1, S)
+    y = _flip(_times(_times(x, _spread(guard, S)), _spread(inverse, S)), c, k0, k1, 0, S)
+    y = _flip(_times(_hadamard(y, c, LOG_R, LOG_T), factor), c, k0, k1, 1, S)
+    y = _hadamard(y, c, LOG_R, LOG_T)
+    marks = tl.load(tables_ptr + j // 4 % 16)
+    levels = tl.load(tables_ptr + 16 + j // 4 % 32)
+    symbols = ()
+    dot = tl.zeros((BUCKETS * S,), tl.float64)
+    for r in tl.static_range(R):
+        z = tl.abs(y[r]) if EXACT else tl.abs(y[r] * factor) * root_m
+        level = _nearest(z, MARKS, SIZES) if BITS == 2 else _nearest_of_many(z, marks, levels)
+        dot += (z * level).to(tl.float64)
+        symbols += (_symbol(y[r], level, BITS),)
+    dot = tl.sum(tl.reshape(dot, (BUCKETS, S)), 1)
+    scale = (norm.to(tl.float64) * tl.full((), ROOT, tl.float64) / dot).to(tl.float32)
+    tl.store(scales_ptr + bucket, tl.where(keep != 0, scale, norm), mask=bucket < n_buckets)
+    thread = tl.arange(0, BUCKETS * S // 4)
+    words_ptr = data_ptr + (first + thread // (S // 4)) * (P * BITS // 8)
+    words_ptr = words_ptr.to(tl.pointer_type(tl.uint32)) + thread % (S // 4)
+    here = first + thread // (S // 4) < n_buckets
+    for w in tl.static_range(3):
+        if BITS & (4 >> w):
+            _store_field(words_ptr, symbols, _spread(keep, S // 4), here, S, 4 >> w, BITS)
 
 
 @triton.jit
-def _component(words, Q: tl.constexpr, V: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits of symbol Q of a thread, where it lies in the symbol."""
-    n_rows: tl.constexpr = V // 4 * WIDTH // 8
+def _component(bytes, ROW: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits of the symbols in row ROW, where it lies in the symbol."""
+    n_rows: tl.constexpr = R * WIDTH // 8
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
-    part = words[wider * (V // 4) // 8 + Q // 4 % n_rows] >> (8 * (Q % 4) + Q // 4 // n_rows * WIDTH)
+    part = bytes[wider * R // 8 + ROW % n_rows] >> (ROW // n_rows * WIDTH)
     return part if WIDTH == BITS else (part & ((1 << WIDTH) - 1)) << wider
 
 
 @triton.jit
-def _symbol_at(words, Q: tl.constexpr, V: tl.constexpr, BITS: tl.constexpr):
-    """Symbol Q of a thread, with whatever above it, from its words in the order that `_store_field` stores them in."""
-    found = words[0] * 0
-    for c in tl.static_range(3):
-        if BITS & (4 >> c):
-            found |= _component(words, Q, V, 4 >> c, BITS)
+def _symbol_row(bytes, ROW: tl.constexpr, R: tl.constexpr, BITS: tl.constexpr):
+    """The symbols in row ROW, with whatever above them, from bytes in the order that `_store_field` stores them in."""
+    found = bytes[0] * 0
+    for w in tl.static_range(3):
+        if BITS & (4 >> w):
+            found |= _component(bytes, ROW, R, 4 >> w, BITS)
     return found
 
 
 @triton.jit(
-    do_not_specialize=["n_buckets", "data_row", "scale_row", "key_row", "weight"],
+    do_not_specialize=["n_buckets", "data_row", "scale_row", "key_row", "n_payloads", "weight"],
     do_not_specialize_on_alignment=["data_ptr", "scales_ptr", "keys_ptr"],
 )
 def _sum_kernel(
     data_ptr, scales_ptr, keys_ptr, out_ptr, n_buckets, data_row, scale_row, key_row, n_payloads, weight, factor,
-    SIZES: tl.constexpr, BITS: tl.constexpr, P: tl.constexpr, V: tl.constexpr, LOG_V: tl.constexpr,
+    SIZES: tl.constexpr, BITS: tl.constexpr, P: tl.constexpr, R: tl.constexpr, LOG_R: tl.constexpr,
     LOG_T: tl.constexpr, BUCKETS: tl.constexpr, ACCUMULATE: tl.constexpr,
 ):  # fmt: skip
     """out = weight * sum over payloads of R⁻¹(± level · scale), or out += the same; threads as in `_pack_kernel`.
@@ -252,45 +225,43 @@ def _sum_kernel(
     Bytes per value: bits / 8 read for each payload, 4 written. Operations per value and payload: the 20 sums of the
     transforms alone take 2.5 times as long as moving the bytes of eight payloads of 4 bits does on an H200.
     """
-    T: tl.constexpr = P // V
-    S: tl.constexpr = 4 * P // V
+    S: tl.constexpr = P // R
     first = tl.program_id(0).to(tl.int64) * BUCKETS
-    thread = tl.arange(0, BUCKETS * T)
-    t, bucket = thread % T, first + thread // T
-    here = bucket < n_buckets
-    j = tl.arange(0, 4 * BUCKETS * T)
-    mask = first + j // (4 * T) < n_buckets
-    row_ptr = out_ptr + first * P + (j // (4 * T) * P + j % (4 * T))
-    size = tl.full((BUCKETS * T,), SIZES[0], tl.float32)
+    bucket, thread, j = first + tl.arange(0, BUCKETS), tl.arange(0, BUCKETS * S // 4), tl.arange(0, BUCKETS * S)
+    here, mask = first + thread // (S // 4) < n_buckets, first + j // S < n_buckets
+    row_ptr = out_ptr + first * P + (j // S * P + j % S)
+    size = tl.full((BUCKETS * S,), SIZES[0], tl.float32)
     for k in tl.static_range(1, len(SIZES)):
-        size = tl.where(t % len(SIZES) == k, SIZES[k], size)
-    size = tl.where(t % (2 * len(SIZES)) < len(SIZES), size, -size)
+        size = tl.where(j // 4 % len(SIZES) == k, SIZES[k], size)
+    size = tl.where(j // 4 % (2 * len(SIZES)) < len(SIZES), size, -size)
     total = ()
-    for r in tl.static_range(V // 4):
+    for r in tl.static_range(R):
         if ACCUMULATE:
-            total += split_bytes(tl.load(row_ptr + r * S, mask=mask, other=0.0), BUCKETS * T)
+            total += (tl.load(row_ptr + r * S, mask=mask, other=0.0),)
         else:
-            total += (tl.full((BUCKETS * T,), -0.0, tl.float32),) * 4
+            total += (minus_zero(BUCKETS * S),)
     for p in range(n_payloads):
-        words_ptr = (data_ptr + p * data_row.to(tl.int64) + bucket * (P * BITS // 8)).to(tl.pointer_type(tl.uint32))
-        words = ()
-        for w in tl.static_range(V * BITS // 32):
-            words += (tl.load(words_ptr + (w * (S // 4) + t), mask=here, other=0),)
-        scale = tl.load(scales_ptr + p * scale_row.to(tl.int64) + bucket, mask=here, other=0.0) * weight
-        table = size * scale * factor
+        words_ptr = data_ptr + p * data_row.to(tl.int64) + (first + thread // (S // 4)) * (P * BITS // 8)
+        words_ptr = words_ptr.to(tl.pointer_type(tl.uint32)) + thread % (S // 4)
+        bytes = ()
+        for w in tl.static_range(R * BITS // 8):
+            word = tl.load(words_ptr + w * (S // 4), mask=here, other=0)
+            bytes += (join_bytes(word, word >> 8, word >> 16, word >> 24, BUCKETS * S // 4),)
+        scale = tl.load(scales_ptr + p * scale_row.to(tl.int64) + bucket, mask=bucket < n_buckets, other=0.0)
+        table = size * _spread(scale * weight, S) * factor
         k0, k1 = bucket_key(_key(keys_ptr + p * key_row.to(tl.int64)), bucket)
+        k0, k1 = _spread(k0, S), _spread(k1, S)
         x = ()
-        for q in tl.static_range(V):
-            x += (lookup(table, _symbol_at(words, q, V, BITS), 1 << BITS),)
-        x = _times(_flip(_hadamard(x, t, LOG_V, LOG_T), t, k0, k1, 1, S), factor)
-        x = _flip(_hadamard(x, t, LOG_V, LOG_T), t, k0, k1, 0, S)
+        for r in tl.static_range(R):
+            x += (lookup(table, _symbol_row(bytes, r, R, BITS), 1 << BITS, 4),)
+        x = _times(_flip(_hadamard(x, j % S, LOG_R, LOG_T), j % S, k0, k1, 1, S), factor)
+        x = _flip(_hadamard(x, j % S, LOG_R, LOG_T), j % S, k0, k1, 0, S)
         added = ()
-        for q in tl.static_range(V):
-            added += (total[q] + x[q],)
+        for r in tl.static_range(R):
+            added += (total[r] + x[r],)
         total = added
-    for r in tl.static_range(V // 4):
-        row = join_bytes(total[4 * r], total[4 * r + 1], total[4 * r + 2], total[4 * r + 3], BUCKETS * T)
-        tl.store(row_ptr + r * S, row, mask=mask)
+    for r in tl.static_range(R):
+        tl.store(row_ptr + r * S, total[r], mask=mask)
 
 
 @triton.jit
@@ -409,12 +380,12 @@ def _is_held(bucket_size: int, data: torch.Tensor) -> bool:
 
 def _held_sizes(n_full: int, bucket_size: int) -> tuple[int, dict[str, object]]:
     """Number of programs that hold so many whole buckets, and the sizes to launch them with."""
-    values = min(VALUES, bucket_size // 16)
-    threads = bucket_size // values
+    rows = max(ROWS, bucket_size // 4096)
+    threads = bucket_size // (4 * rows)
     warps = max(WARPS, threads // 32)
     buckets = 32 * warps // threads
-    logs = {"LOG_V": values.bit_length() - 1, "LOG_T": threads.bit_length() - 1}
-    sizes = {"P": bucket_size, "V": values, "BUCKETS": buckets, "num_warps": warps, "num_stages": 1}
+    logs = {"LOG_R": rows.bit_length() - 1, "LOG_T": threads.bit_length() - 1}
+    sizes = {"P": bucket_size, "R": rows, "BUCKETS": buckets, "num_warps": warps, "num_stages": 1}
     return -(-n_full // buckets), {**sizes, **logs, **FLAGS}
 
 
@@ -433,7 +404,7 @@ def rotate_pack(
     v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
 ) -> None:
     """Scales and packed symbols in one pass over memory, where threads hold a bucket."""
-    v = v.contiguous()
+    v = v.contiguous() if v.element_size() <= 4 else v.float()  # of float64, a thread would load two at a time
     for first, count, m, held in _parts(v.numel(), bucket_size, _is_held(bucket_size, data_out)):
         x, scales = v[first * bucket_size :], scales_out[first:]
         data = data_out[first * packed_bucket_bytes(bucket_size, bits) :]

@@ -10,8 +10,14 @@ import triton
 import triton.language as tl
 
 from laconic.kernels.gpu.norms import load_all
-from laconic.kernels.gpu.ptx import carry, from_halves
+from laconic.kernels.gpu.ptx import carry, from_halves, lookup
 from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, symbol, value
+
+
+@triton.jit
+def minus_zero(W: tl.constexpr):
+    """(W,) of −0, to which any x may be added: it is x, −0 as well. `tl.full` makes 0 of −0."""
+    return tl.full((W,), 0x80000000, tl.uint32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -186,6 +192,43 @@ def _field(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
     for c in tl.static_range(4):
         if BITS & (8 >> c):
             found |= _component(words, ROW, BYTE, 8 >> c, BITS)
+    return found
+
+
+@triton.jit
+def tables(unit, levels_ptr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """Values for `lookup`, spread over the lanes of a warp, W a multiple of 32: of every symbol, up to 5 bits; beyond,
+    the magnitudes of 32 levels a tensor."""
+    lane = tl.arange(0, W) % 32
+    found = ()
+    for k in tl.static_range(max(1, (1 << BITS) // 64)):
+        level = lane % (1 << (BITS - 1)) + 32 * k if BITS <= 5 else lane + 32 * k
+        size = level.to(tl.float32) if ROUNDING == UNIFORM else tl.load(levels_ptr + level)
+        value = size * unit
+        found += (tl.where(lane % (1 << BITS) < (1 << (BITS - 1)), value, -value) if BITS <= 5 else value,)
+    return found
+
+
+@triton.jit
+def _from_tables(symbol, held, BITS: tl.constexpr):
+    """Values of symbols, above which there may be anything."""
+    if BITS <= 5:
+        found = lookup(held[0], symbol, 1 << BITS, 1)
+    else:
+        found = lookup(held[0], symbol, 32, 1)
+        for k in tl.static_range(1, len(held)):
+            found = tl.where((symbol >> 5) % len(held) == k, lookup(held[k], symbol, 32, 1), found)
+        found = _flip(symbol, found, BITS - 1)
+    return found
+
+
+@triton.jit
+def add_table_row(total, words, held, ROW: tl.constexpr, BITS: tl.constexpr):
+    """`total`, four tensors, and the values of bytes 0 to 3 of each place in row ROW together."""
+    found = ()
+    for b in tl.static_range(4):
+        symbol = words[0] >> (8 * b + ROW * BITS) if 8 % BITS == 0 else _field(words, ROW, b, BITS)
+        found += (total[b] + _from_tables(symbol, held, BITS),)
     return found
 
 
