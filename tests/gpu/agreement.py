@@ -247,28 +247,45 @@ def dithered(device, n, error, power, dtype=torch.float32, bucket_size=WHOLE):
         assert found == specified.dither_decode(wrong, steps, *rule, ours, 1.0, False), "verdict"
 
 
-def coded(device, n, n_symbols, many=None):
-    """rANS: the reference's counts, words, symbols and verdicts; several blocks a warp where there are `many`."""
-    from laconic.kernels.gpu import rans
+def slots(device, quantizer, n):
+    """Bounded slots hold the bytes of `encode` and are summed as `decode_sum` does; what does not fit is reported."""
+    ours, theirs = Codec(quantizer, backend="cpu"), Codec(quantizer, backend="gpu")
+    assert theirs.has_slots(torch.device(device))
+    v, streams = inputs(n)["normal"], [Stream(step=step) for step in range(2)]
+    here, there = ours.new_memory(v), theirs.new_memory(v.to(device))
+    expected = [ours.encode(v, stream, here) for stream in streams]
+    room = -(-max(payload.n_bytes for payload in expected) // 4) * 4
+    rows = torch.zeros(2, room + 64, dtype=torch.uint8, device=device)
+    for row, stream, payload in zip(rows, streams, expected, strict=True):
+        theirs.encode_slot(v.to(device), stream, there, row[:room])
+        assert torch.equal(row[: payload.n_bytes].cpu(), payload.data), "bytes"
+        assert not row[room:].any(), "written past the slot"
+    assert torch.equal(there.cpu(), here), "memory"
+    out, verdict = torch.empty(n, device=device), torch.zeros(1, dtype=torch.int32, device=device)
+    theirs.decode_slots(rows[:, :room], out, 0.5, verdict)
+    assert same_bits(out.cpu(), ours.decode_sum(expected, torch.empty(n), 0.5)), "sum"
+    assert int(verdict) == 0, "verdict"
+    theirs.encode_slot(v.to(device), streams[0], theirs.new_memory(v.to(device)), rows[0, : room - 4])
+    short = min(payload.n_bytes for payload in expected) - 4
+    theirs.decode_slots(rows[:, :short], out, 0.5, verdict)
+    assert int(verdict) == 2 * (n > 0), "overflow"
 
-    symbols = (torch.randn(n, generator=torch.Generator().manual_seed(n)).abs() * n_symbols / 4).clamp(
-        max=n_symbols - 1
-    )
-    symbols, specified, before = symbols.to(torch.uint8), REFERENCE if n < 5000 else select("cpu", CPU), rans.MANY
-    rans.MANY = before if many is None else many
-    try:
-        counts = gpu(device).histogram(symbols.to(device), 8).cpu()
-        assert torch.equal(counts, REFERENCE.histogram(symbols, 8)), "counts"
-        frequencies = allocate(counts, 2**14)
-        blocks = specified.rans_encode(symbols, frequencies)
-        assert same_blocks(blocks, gpu(device).rans_encode(symbols.to(device), frequencies)), "words"
-        for given in damaged(blocks):
-            ours, bad = specified.rans_decode(given, n, frequencies)
-            theirs, found = gpu(device).rans_decode(on_device(given, device), n, frequencies)
-            assert found == bad, "verdict"
-            assert bad >= 0 or torch.equal(theirs.cpu(), ours), "symbols"
-    finally:
-        rans.MANY = before
+
+def coded(device, n, n_symbols):
+    """rANS: the reference's counts, words, symbols and verdicts."""
+    symbols = torch.randn(n, generator=torch.Generator().manual_seed(n)).abs() * n_symbols / 4
+    symbols = symbols.clamp(max=n_symbols - 1).to(torch.uint8)
+    specified = REFERENCE if n < 5000 else select("cpu", CPU)
+    counts = gpu(device).histogram(symbols.to(device), 8).cpu()
+    assert torch.equal(counts, REFERENCE.histogram(symbols, 8)), "counts"
+    frequencies = allocate(counts, 2**14)
+    blocks = specified.rans_encode(symbols, frequencies)
+    assert same_blocks(blocks, gpu(device).rans_encode(symbols.to(device), frequencies)), "words"
+    for given in damaged(blocks):
+        ours, bad = specified.rans_decode(given, n, frequencies)
+        theirs, found = gpu(device).rans_decode(on_device(given, device), n, frequencies)
+        assert found == bad, "verdict"
+        assert bad >= 0 or torch.equal(theirs.cpu(), ours), "symbols"
 
 
 def special():
@@ -307,7 +324,9 @@ def interpreted():
     found["dithered bfloat16 in buckets"] = (dithered, 530, 0.05, 3, torch.bfloat16, 512)
     for n, n_symbols in ((1, 2), (9, 1), (200, 256)):
         found[f"rans {n} of {n_symbols}"] = (coded, n, n_symbols)
-    found["rans four blocks a warp"] = (coded, 100, 16, 1)
+    found["slots"] = (slots, Dithered(error=0.1), 600)
+    found["slots of none"] = (slots, Dithered(error=0.1), 0)
+    found["slots with feedback in buckets"] = (slots, ErrorFeedback(Dithered(error=0.1, bucket_size=512)), 700)
     return found | special()
 
 
@@ -341,7 +360,8 @@ def compiled():
         for error, power in ((0.25, 1), (1e-3, 1), (2.0, 5), (1e-5, 3)):
             found[f"dithered {n} error={error}"] = (dithered, n, error, power)
         found[f"rans {n} of 256"] = (coded, n, 256)
-        found[f"rans {n} of 16, four blocks a warp"] = (coded, n, 16, 1)
+        found[f"slots {n}"] = (slots, Dithered(error=0.1), n)
+        found[f"slots {n} with feedback"] = (slots, ErrorFeedback(Dithered(error=0.1, bucket_size=512)), n)
     found["dithered bfloat16 in buckets"] = (dithered, 70_001, 0.05, 3, torch.bfloat16, 512)
     for bits in (2, 3, 4):
         found[f"many rotated {bits}"] = (rotations, bits, 2**19 + 4321, 1024, 3)

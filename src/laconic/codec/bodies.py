@@ -11,15 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import torch
 
+from laconic.codec.header import HEADER_BYTES, KEY_AT, SIZE_AT
 from laconic.codec.layout import Layout
 from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth, SymbolCoder, TableRANS
+from laconic.coders.base import WORD_BYTES, aligned
 from laconic.coders.blocks import copy_bytes
-from laconic.kernels import ONES, Backend, DitherBackend, Scale, Stream
+from laconic.errors import CorruptPayload
+from laconic.kernels import ONES, Backend, DitherBackend, Scale, SlotBackend, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
 
@@ -106,6 +109,37 @@ class Body(ABC):
         self.read(data, total, -1.0, True)
         feedback.remember(memory, total, self.layout.split(data, v.numel())[0])
         return data
+
+    def has_slots(self, device: torch.device) -> bool:
+        """Whether `write_slot` and `read_slots` do without the host on a device."""
+        return False
+
+    def write_slot(self, v: torch.Tensor, stream: Stream, slot: torch.Tensor) -> None:
+        """A payload into the words (int32) of a slot; its header says how long it is, even if it does not fit."""
+        raise NotImplementedError
+
+    def read_slots(
+        self, slots: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool | None
+    ) -> torch.Tensor:
+        """out = weight * sum of the values in slots (P, n_words) int32; returns which of their blocks were good."""
+        raise NotImplementedError
+
+    def encode_slot(
+        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, slot: torch.Tensor, scale: Scale
+    ) -> None:
+        """`write_slot`; with error feedback, of v + memory, and the memory is updated in place."""
+        scale.divide(v)
+        if isinstance(self.quantizer, ErrorFeedback):
+            kept = self.quantizer.require_memory(v, memory)
+            scale.divide(kept)
+            total = v.float() + kept
+            self.write_slot(total, stream, slot)
+            self.read_slots(slot[None], total, -1.0, True)
+            first, last = HEADER_BYTES // 4, self.layout.first_coded(v.numel()) // 4
+            self.quantizer.remember(kept, total, slot[first:last].view(torch.float32))
+            scale.multiply(kept)
+        else:
+            self.write_slot(v, stream, slot)
 
     def _kernels(self, device: torch.device) -> Backend:
         return select(self.backend, device)
@@ -210,36 +244,83 @@ class Raw(Body):
 
 @dataclass(frozen=True, slots=True)
 class Tabled(Body):
-    """One kernel rounds and codes, one decodes, subtracts the dither and adds. On a GPU, both run on the host."""
+    """Kernels round and code, decode, subtract the dither and add."""
 
     core: Dithered
     coder: TableRANS
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
-        layout, n = self.layout, v.numel()
-        row = v if self._here(v.device) else v.cpu()
-        kernels = cast(DitherBackend, self._kernels(row.device))
-        steps, shape = self.core.steps(row, self.backend, *given(scale))
-        made = self.coder.encode_values(row, steps, self.core.bucket_size, stream.key, shape, kernels)
-        data = layout.new(n, row.device, None, made.numel(), stream.key)
+        layout, n, kernels = self.layout, v.numel(), cast(DitherBackend, self._kernels(v.device))
+        found: tuple[torch.Tensor, Any] = (
+            self.core.steps_there(v, kernels.cell_moments(v))
+            if n and self.has_slots(v.device)
+            else self.core.steps(v, self.backend, *given(scale))
+        )
+        steps, shape = found
+        made = self.coder.encode_values(v, steps, self.core.bucket_size, stream.key, shape, kernels)
+        data = layout.new(n, v.device, None, made.numel(), stream.key)
         norms, coded = layout.split(data, n)
         norms.copy_(steps)
         copy_bytes(coded, made)
-        return data.to(v.device)
+        return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
-        here = self._here(out.device)
-        row, target = (data, out) if here else (data.cpu(), out.cpu())
-        steps, coded = self.layout.split(row, out.numel())
-        key, kernels = Payload(row).header.stream_key, cast(DitherBackend, self._kernels(row.device))
-        options = (self.core.bucket_size, key, target, weight, accumulate)
-        self.coder.decode_values(coded, steps, *options, kernels, *given(scale))
-        if not here:
-            out.copy_(target)
+        kernels = self._kernels(out.device)
+        if isinstance(kernels, SlotBackend):
+            self._read_rows([data], out, weight, accumulate or None)
+            return
+        steps, coded = self.layout.split(data, out.numel())
+        options = (self.core.bucket_size, Payload(data).header.stream_key, out, weight, accumulate)
+        self.coder.decode_values(coded, steps, *options, cast(DitherBackend, kernels), *given(scale))
 
-    def _here(self, device: torch.device) -> bool:
-        """Whether the backend has these kernels for tensors on `device`."""
-        return hasattr(self._kernels(device), "dither_encode")
+    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
+        """With a backend that can, in one pass over `out`."""
+        if payloads and isinstance(self._kernels(out.device), SlotBackend):
+            self._read_rows([payload.data for payload in payloads], out, weight, False)
+        else:
+            super(Tabled, self).read_sum(payloads, out, weight, scale)
+
+    def _read_rows(
+        self, rows: Sequence[torch.Tensor], out: torch.Tensor, weight: float, accumulate: bool | None
+    ) -> None:
+        """`read_slots`, and its verdict."""
+        if any(row.numel() % WORD_BYTES for row in rows):
+            raise CorruptPayload(f"{self.coder.name}: a payload is a whole number of words")
+        slots = aligned(rows[0])[None]
+        if len(rows) > 1:
+            slots = slots.new_empty(len(rows), max(row.numel() for row in rows))
+            for slot, row in zip(slots, rows, strict=True):
+                slot[: row.numel()] = row
+        good = self.read_slots(slots.view(torch.int32), out, weight, accumulate)
+        if not bool(good.all()):
+            bad = int((good == 0).any(0).int().argmax())
+            raise CorruptPayload(f"{self.coder.name}: block {bad} of {good.shape[1]} is corrupt")
+
+    def has_slots(self, device: torch.device) -> bool:
+        """With a backend that can, if Δ follows from an error; from bits, the host computes it."""
+        return self.core.bits is None and isinstance(self._kernels(device), SlotBackend)
+
+    def write_slot(self, v: torch.Tensor, stream: Stream, slot: torch.Tensor) -> None:
+        n, kernels = v.numel(), cast(SlotBackend, self._kernels(v.device))
+        if n == 0:
+            size = torch.zeros(1, dtype=torch.int64, device=v.device)
+        else:
+            steps, shape = self.core.steps_there(v, kernels.cell_moments(v))
+            first = self.layout.first_coded(n) // 4
+            slot[HEADER_BYTES // 4 : first].view(torch.float32).copy_(steps)
+            size = kernels.dither_encode_into(v, steps, self.core.bucket_size, stream.key, shape, slot[first:])
+        self.layout.stamp(slot, n, stream.key, size, kernels)
+
+    def read_slots(
+        self, slots: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool | None
+    ) -> torch.Tensor:
+        first, kernels = self.layout.first_coded(out.numel()) // 4, cast(SlotBackend, self._kernels(out.device))
+        if not out.numel():
+            return slots[:, :0]
+        lengths, keys = slots[:, SIZE_AT // 4 :][:, :2], slots[:, KEY_AT // 4 :][:, :2]
+        steps = slots[:, HEADER_BYTES // 4 : first].view(torch.float32)
+        rule = (steps, self.core.bucket_size, keys, out, weight, accumulate)
+        return kernels.dither_decode_rows(slots[:, first:], lengths, *rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,30 @@ class Codec:
             scale.multiply(out)
         return out
 
+    def has_slots(self, device: torch.device) -> bool:
+        """Whether `encode_slot` and `decode_slots` work on a device: variable sizes without a waiting host."""
+        return not self.checksum and self._body.has_slots(device)
+
+    def encode_slot(
+        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, slot: torch.Tensor, *, scale: Scale = ONES
+    ) -> None:
+        """`encode` into a slot, a row of uint8 on the same device, without waiting for the size.
+
+        The header tells the size, even where the payload is longer than the slot; what is past its end is not written.
+        """
+        self._body.encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
+
+    def decode_slots(
+        self, slots: torch.Tensor, out: torch.Tensor, weight: float, verdict: torch.Tensor, *, scale: Scale = ONES
+    ) -> None:
+        """out = weight * sum of the values in slots (P, n_bytes) uint8, whose rows may lie apart, without waiting.
+
+        verdict  (1,) int32: 1 is added for each row that is corrupt or did not fit, and `out` is undefined then
+        """
+        good = self._body.read_slots(slots.view(torch.int32), out, weight, False)
+        verdict += (good == 0).any(1).sum()
+        scale.multiply(out)
+
     def _require_for(self, payload: Payload, out: torch.Tensor) -> None:
         """The payload holds as many values as `out`, on the same device."""
         self.layout.check(payload, out.numel())

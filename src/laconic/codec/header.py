@@ -3,6 +3,7 @@
 import struct
 import zlib
 from dataclasses import dataclass
+from functools import cache
 
 from laconic.errors import CorruptPayload
 
@@ -10,8 +11,10 @@ MAGIC = b"lcnc"
 VERSION = 2
 CHECKSUM = 1
 """The flag of payloads whose body has a checksum."""
-KEY_AT, CHECKSUM_AT, CHECKED_FROM = 32, 48, 52
-"""Where the stream's key and the body's checksum lie, and the first of the bytes that the checksum covers."""
+CHECKSUM_AT, CHECKED_FROM = 48, 52
+"""Where the body's checksum lies, and the first of the bytes that it covers."""
+SIZE_AT, KEY_AT, CHECK_AT = 24, 32, 44
+"""Where the size of the coded symbols, the stream's key and the checksum of the fields lie."""
 _FIELDS = struct.Struct("<4sBBBBIIQQQI")
 """From the magic to the fingerprint: known before any value is, so that their checksum never waits for a GPU."""
 _REST = struct.Struct("<IIfQ")
@@ -84,3 +87,18 @@ class Header:
         if header_check != zlib.crc32(data[: _FIELDS.size]) or zero != 0:
             raise CorruptPayload("the header's checksum does not match")
         return cls(quantizer, bits, coder, bucket_size, n, coded_bytes, fingerprint, flags, key, step_size, checksum)
+
+
+@cache
+def size_checks() -> tuple[int, ...]:
+    """What each bit of `coded_bytes` turns in the CRC-32 of the fields, which is linear: 64 numbers of 32 bits.
+
+    Who learns the size late, on a GPU, corrects the checksum of a header of size 0 by these.
+
+    >>> plain, sized = (Header(1, 4, 0, 8192, 100, size).to_bytes()[44:48] for size in (0, 4))
+    >>> int.from_bytes(plain, "little") ^ int.from_bytes(sized, "little") == size_checks()[2]
+    True
+    """
+    nothing = zlib.crc32(bytes(_FIELDS.size))
+    fields = (bytes(SIZE_AT) + struct.pack("<Q", 1 << bit) + bytes(_FIELDS.size - SIZE_AT - 8) for bit in range(64))
+    return tuple(zlib.crc32(row) ^ nothing for row in fields)

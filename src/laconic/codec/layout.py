@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import torch
 
-from laconic.codec.header import CHECKSUM, HEADER_BYTES, KEY_AT, Header
+from laconic.codec.header import CHECK_AT, CHECKSUM, HEADER_BYTES, KEY_AT, SIZE_AT, Header, size_checks
 from laconic.codec.payload import Payload, side_by_side
 from laconic.coders import Coder, Shape
 from laconic.coders.base import WORD_BYTES, aligned
 from laconic.errors import CorruptPayload
+from laconic.kernels import SlotBackend
 from laconic.options import check_int
 from laconic.quantizers import Quantizer
 
@@ -117,6 +118,11 @@ class Layout:
         else:
             out[:HEADER_BYTES] = _row(header, device)
         return out
+
+    def stamp(self, slot: torch.Tensor, n: int, key: int, coded_bytes: torch.Tensor, backend: SlotBackend) -> None:
+        """Write the header of n values into a slot (int32 words); only the device knows the coded bytes, (1,) int64."""
+        header = self.header(n, 0, key).to_bytes()
+        backend.stamp(slot, header, coded_bytes, size_checks(), SIZE_AT, CHECK_AT)
 
     def split(self, data: torch.Tensor, n: int) -> Parts:
         """Norms (n_norms,) and coded symbols in the bytes of a payload of n values; copied if they lie unaligned."""

@@ -45,7 +45,7 @@ class TableRANS(Coder):
         if v.numel() == 0:
             return torch.empty(0, dtype=torch.uint8, device=v.device)
         blocks = backend.dither_encode(v, steps, step_size, key, shape)
-        return write(torch.tensor([shape], dtype=torch.uint8, device=v.device), blocks)
+        return write(torch.as_tensor(shape, device=v.device).view(1).to(torch.uint8), blocks)
 
     def decode_values(
         self,

@@ -7,6 +7,7 @@ from laconic.kernels.backend import (
     DitherBackend,
     FeedbackBackend,
     Number,
+    SlotBackend,
     require_gpu,
     select,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "Part",
     "Rounding",
     "Scale",
+    "SlotBackend",
     "Stream",
     "require_gpu",
     "select",

@@ -157,6 +157,37 @@ class DitherBackend(Backend, Protocol):
 
 
 @runtime_checkable
+class SlotBackend(Protocol):
+    """A backend that codes dithered values into bounded memory and back without host synchronisation."""
+
+    def cell_moments(self, v: torch.Tensor) -> torch.Tensor:
+        """(2, n_cells) float64: Σ|x| and Σx² of each cell of 512 values."""
+
+    def dither_encode_into(
+        self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor, out: torch.Tensor
+    ) -> torch.Tensor:
+        """What `TableRANS` makes of values, into the words `out` as far as they go; returns its bytes, (1,) int64."""
+
+    def dither_decode_rows(
+        self,
+        data: torch.Tensor,
+        lengths: torch.Tensor,
+        steps: torch.Tensor,
+        step_size: int,
+        keys: torch.Tensor,
+        out: torch.Tensor,
+        weight: float,
+        accumulate: bool | None,
+    ) -> torch.Tensor:
+        """out = weight * sum of the values of P rows, or out += the same; returns which blocks were good."""
+
+    def stamp(
+        self, out: torch.Tensor, header: bytes, size: torch.Tensor, checks: tuple[int, ...], size_at: int, check_at: int
+    ) -> None:
+        """Write a header, and in it a size that only the device knows."""
+
+
+@runtime_checkable
 class FeedbackBackend(Protocol):
     """A backend that also rounds, packs and updates an error memory in one pass over memory."""
 

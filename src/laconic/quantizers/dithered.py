@@ -123,6 +123,26 @@ class Dithered(Quantizer):
             steps = np.where(steps > 0, np.maximum(steps, SMALLEST), steps).astype(np.float32)
         return torch.from_numpy(steps).to(v.device), shape
 
+    def steps_there(self, v: torch.Tensor, moments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """`steps` for an error, by the device of the values, for which the host does not wait; the shape is (1,) int32.
+
+        moments  (2, n_cells) float64: of v's n > 0 values, Σ|x| and Σx² of each cell
+        """
+        magnitudes, squares = moments
+        sizes = CELL * (squares != 0).double()
+        sizes[-1:] *= ((v.numel() - 1) % CELL + 1) / CELL
+        cells = self.bucket_size // CELL
+        sums = torch.stack([squares, sizes])
+        if self.bucket_size < v.numel():
+            sums = torch.nn.functional.pad(sums, (0, -len(squares) % cells)).view(2, -1, cells)
+        total, count = sums.sum(-1).view(2, -1)
+        steps = (12 * float(self.error or 0) * total / count.clamp(min=1)).sqrt()
+        steps = torch.where(steps > 0, steps.clamp(min=SMALLEST), steps).float()
+        largest = (CELL * squares).sqrt().sum()
+        ratio = torch.where((largest > 0) & largest.isfinite(), magnitudes.sum() / largest, 1.0)
+        shape = sum(((ratio < limit).int() for limit in SHAPE_LIMITS), start=torch.zeros_like(ratio, dtype=torch.int32))
+        return steps, shape.view(1)
+
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """k of each value, `ZERO` in cells of zeros, and the steps.
 

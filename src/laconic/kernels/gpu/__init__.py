@@ -6,8 +6,15 @@ Codes of variable length: `RANS` and dither with `TableRANS` have kernels here; 
 On tensors of the CPU these kernels run under `TRITON_INTERPRET=1` only, slowly, for tests.
 """
 
+from laconic.kernels.gpu.blocks import stamp
 from laconic.kernels.gpu.decode import unpack_dequantize
-from laconic.kernels.gpu.dither import cell_moments, dither_decode, dither_decode_rows, dither_encode
+from laconic.kernels.gpu.dither import (
+    cell_moments,
+    dither_decode,
+    dither_decode_rows,
+    dither_encode,
+    dither_encode_into,
+)
 from laconic.kernels.gpu.encode import quantize_pack, quantize_pack_feedback
 from laconic.kernels.gpu.host import elias_decode, elias_encode, huffman_decode, huffman_encode
 from laconic.kernels.gpu.norms import norms
@@ -22,6 +29,7 @@ __all__ = [
     "dither_decode",
     "dither_decode_rows",
     "dither_encode",
+    "dither_encode_into",
     "elias_decode",
     "elias_encode",
     "histogram",
@@ -39,6 +47,7 @@ __all__ = [
     "rotate_quantize",
     "scale",
     "scale_by_root",
+    "stamp",
     "total",
     "unpack",
     "unpack_dequantize",

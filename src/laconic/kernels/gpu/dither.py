@@ -32,6 +32,7 @@ from laconic.kernels.dither import (
     max_words,
     thresholds,
 )
+from laconic.kernels.gpu.blocks import block_ends, gather, rows_of
 from laconic.kernels.gpu.launch import FLAGS, on, signed
 from laconic.kernels.gpu.ptx import count_ones
 from laconic.kernels.gpu.rounding import bucket_key, hash32, reciprocal
@@ -48,7 +49,6 @@ from laconic.kernels.gpu.table_rans import (
     ZEROS_,
     class_of,
     escapes,
-    gather_kernel,
     load_long,
     pop_kernel,
     push_kernel,
@@ -64,17 +64,18 @@ ROUND = tl.constexpr(1.5 * 2**23)
 WRITE, SUM, ADD = 0, 1, 2
 """What `_values_kernel` begins with: the first payload's values, zeros, or what is there."""
 N_MARKS = tl.constexpr(64)
-_CELL_WARPS, _GATHER_TILE, _GATHER_PARTS = 2, 512, 4
+_CELL_WARPS = 1
 
 
 @lru_cache(maxsize=8)
 def _tables(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Widths, rows and symbols of slots of all shapes, and thresholds of the scales, in a device's memory."""
+    """Widths, rows and symbols of slots of all shapes, and thresholds of the scales, rows of the encoder."""
     widths, rows, slots = (np.stack(part) for part in zip(*(tables(i) for i in range(len(SHAPES))), strict=True))
     marks = np.full(N_MARKS.value, 2**31 - 1, np.int32)
     marks[: N_SCALES - 1] = thresholds()
     widths = np.pad(widths, ((0, 0), (0, 1)))  # cells of zeros have no digits
-    parts = widths.astype(np.int32), rows.astype(np.int64).astype(np.int32), slots, marks
+    inverses = rows_of((rows >> 16).reshape(len(SHAPES), -1, 256))
+    parts = widths.astype(np.int32), rows.astype(np.int64).astype(np.int32), slots, marks, inverses
     return tuple(torch.from_numpy(part).to(device) for part in parts)
 
 
@@ -174,7 +175,7 @@ def _round_kernel(
         n_tails = _store_digits(codes, cell, scale, rotation, words_ptr, tails_ptr, table_ptr, 4)
     elif width == 8:
         n_tails = _store_digits(codes, cell, scale, rotation, words_ptr, tails_ptr, table_ptr, 8)
-    tl.store(meta_ptr + cell, scale | (n_tails << 8) | (rotation << 20))
+    tl.store(meta_ptr + cell, scale | (n_tails << 8) | (rotation << 20) | (width << 24))
 
 
 @triton.jit
@@ -251,18 +252,35 @@ def cell_moments(v: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
+def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int | torch.Tensor) -> Blocks:
     """Values (n,) to blocks; value i has the step Δ = steps[i // step_size], step_size a whole number of cells."""
-    sizes, finish = _encode(v, steps, step_size, key, torch.tensor([shape], dtype=torch.int32).to(v.device))
-    ends = sizes.cumsum(0)
+    scratch, counts = _code(v, steps, step_size, key, torch.as_tensor(shape, dtype=torch.int32, device=v.device))
+    ends, sizes = block_ends(counts), torch.empty(len(counts), dtype=torch.int32, device=v.device)
     words = torch.empty(int(ends[-1]), dtype=torch.int32, device=v.device)
-    finish(ends, words)
-    return sizes.int(), words
+    gather(scratch, counts, ends, sizes, words, states_last=True)
+    return sizes, words
 
 
-def _encode(v, steps, step_size, key, shape):
+def dither_encode_into(
+    v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor, out: torch.Tensor
+) -> torch.Tensor:
+    """Shape of the laws (1,) int32, sizes of the blocks and blocks into the words `out` (int32), as far as they go.
+
+    Returns how many bytes they are, (1,) int64. No host synchronisation.
+    """
+    scratch, counts = _code(v, steps, step_size, key, shape)
+    ends, count = block_ends(counts), len(counts)
+    out[:1] = shape
+    gather(scratch, counts, ends, out[1 : 1 + count], out[1 + count :], states_last=True)
+    return 4 * (ends[-1:] + 1 + count)
+
+
+def _code(
+    v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocks in rows of scratch memory, and their counts (`gpu/blocks.py`)."""
     n, device, count = v.numel(), v.device, n_blocks(v.numel())
-    widths, rows, _, marks = _tables(device)
+    widths, rows, _, marks, push_rows = _tables(device)
     n_cells, row = -(-n // CELL), max_words(min(n, BLOCK_SIZE))
     words = torch.empty(count * BLOCK_SIZE // 4, dtype=torch.int32, device=device)
     tails = torch.empty(count * BLOCK_SIZE, dtype=torch.int16, device=device)
@@ -275,17 +293,9 @@ def _encode(v, steps, step_size, key, shape):
             num_warps=_CELL_WARPS, **FLAGS,
         )  # fmt: skip
         push_kernel[(count,)](
-            v, words, tails, meta, shape, widths, rows, scratch, counts, n, ROW=row, num_warps=1, **FLAGS
+            v, words, tails, meta, shape, push_rows, scratch, counts, n, ROW=row, num_warps=1, **FLAGS
         )
-    sizes = (counts[:, 0] + 1) // 2 + counts[:, 1] + N_STATES
-
-    def finish(ends: torch.Tensor, out: torch.Tensor) -> None:
-        with on(device):
-            gather_kernel[(count, _GATHER_PARTS)](
-                scratch, counts, ends, out, out.numel(), ROW=row, TILE=_GATHER_TILE, PARTS=_GATHER_PARTS
-            )
-
-    return sizes, finish
+    return scratch, counts
 
 
 def dither_decode(
@@ -306,7 +316,7 @@ def dither_decode(
     head = torch.tensor([ends, 0, signed(key), shape]).view(torch.int32).to(out.device)
     row = torch.cat([head[6:7], sizes, words])
     good = dither_decode_rows(
-        row[None], head[None, :2], steps[None], step_size, head[None, 4:6], out, weight, ADD if accumulate else WRITE
+        row[None], head[None, :2], steps[None], step_size, head[None, 4:6], out, weight, accumulate or None
     )
     return -1 if bool(good.all()) else int(good[0].argmin())
 
@@ -319,19 +329,20 @@ def dither_decode_rows(
     keys: torch.Tensor,
     out: torch.Tensor,
     weight: float,
-    begin: int,
+    accumulate: bool | None,
 ) -> torch.Tensor:
-    """out = weight * sum of the values of P rows; no host synchronisation. Rows may lie apart.
+    """out = weight * sum of the values of P rows, or out += the same; no host synchronisation. Rows may lie apart.
 
     data     (P, capacity) int32: coded bytes of a payload each: shape of the laws, words per block, words
     lengths  (P, 2) int32: halves of the number of bytes that a row should have; more than it has is corrupt
     steps    (P, n_steps) float32
     keys     (P, 2) int32: halves of the streams' keys
-    begin    WRITE (one row), SUM, or ADD
+    accumulate  None for the values of one row as they are, where a sum turns −0 into 0
     returns  (P, n_blocks) int32: 0 for corrupt blocks, whose values are undefined
     """
     n, device, count, n_rows = out.numel(), out.device, n_blocks(out.numel()), len(data)
-    widths, rows, slots, _ = _tables(device)
+    begin = WRITE if accumulate is None else ADD if accumulate else SUM
+    widths, rows, slots, _, _ = _tables(device)
     n_cells = count * (BLOCK_SIZE // CELL)
     ends = data[:, 1 : 1 + count].cumsum(1, dtype=torch.int64)
     words = torch.empty(n_rows, n_cells, CELL // 4, dtype=torch.int32, device=device)

@@ -137,3 +137,20 @@ def lookup(table, index, SIZE: tl.constexpr, A_THREAD: tl.constexpr):
         at = tl.reshape(index.to(tl.int32) & (SIZE - 1), (n // (SIZE * A_THREAD), SIZE * A_THREAD)) * A_THREAD
         found = tl.reshape(tl.gather(rows, at, 1), (n,))
     return found
+
+
+@triton.jit
+def from_lane(values, lane):
+    """The values (32,) that other lanes of a warp hold: values[lane], for 32-bit numbers."""
+    if PTX:
+        found = tl.inline_asm_elementwise(
+            "shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;",
+            "=r,r,r",
+            [values, lane],
+            dtype=tl.uint32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        found = tl.gather(values, lane, 0)
+    return found

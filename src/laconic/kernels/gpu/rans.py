@@ -1,146 +1,123 @@
 """Interleaved rANS on a GPU; `reference/rans.py` is the specification.
 
-Eight lanes of a warp code a block, lane s the state s, and a warp codes one block or, where there are many, four beside
-each other. A unit's place follows from a ballot. The steps of a block depend on each other, so a block takes as long as
-its 8192 steps, and a GPU is full with a thousand blocks.
+A warp codes a block; eight of its lanes have a state each (`gpu/blocks.py`). A block takes as long as its
+8192 steps one after another, so a GPU is full with a thousand blocks.
 """
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
 from laconic.kernels.backend import Blocks
+from laconic.kernels.gpu.blocks import (
+    advance,
+    block_ends,
+    gather,
+    identity,
+    open_units,
+    push,
+    refill,
+    rows_of,
+    units_used,
+)
 from laconic.kernels.gpu.launch import FLAGS, on
-from laconic.kernels.gpu.ptx import ballot, count_ones
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
 from laconic.kernels.reference.rans import LOWEST_STATE, N_STATES, PRECISION, TOTAL
 
 BLOCK, STATES = tl.constexpr(BLOCK_SIZE), tl.constexpr(N_STATES)
 P, M, LOWEST = tl.constexpr(PRECISION), tl.constexpr(TOTAL), tl.constexpr(LOWEST_STATE)
-IDENTITY = tl.constexpr(TOTAL << 16)
-"""The row of a certain symbol, which leaves its state as it is."""
+NONE = tl.constexpr(256)
+"""In the place of a symbol where there is none; its row is the last."""
 ROW = BLOCK_SIZE // 2
 """Words of scratch memory for the units of a block."""
-MANY = 2048
-"""Blocks from which on a warp codes four of them."""
-_TILE, _PARTS, _UNROLL = 512, 4, 8
-
-
-def _rows(frequencies: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """(256,) int32: frequency · 2¹⁶ + start of each symbol."""
-    rows, f = torch.zeros(256, dtype=torch.int32), frequencies.cpu()
-    rows[: f.numel()] = f << 16 | (f.cumsum(0) - f)
-    return rows.to(device)
 
 
 @triton.jit
-def _own_blocks(n, n_blocks, BLOCKS: tl.constexpr):
-    """What each lane works at: its block (int64), state, whether it works at all, and the block's symbols."""
-    lane = tl.arange(0, 32)
-    block = tl.program_id(0).to(tl.int64) * BLOCKS + lane // STATES
-    live = (lane < BLOCKS * STATES) & (block < n_blocks)
-    length = tl.where(live, tl.minimum(n - block * BLOCK, BLOCK), 0).to(tl.int32)
-    return block, lane % STATES, live, length
+def _symbol(symbols_ptr, i, length):
+    """Symbols i of a block, int32; NONE in idle lanes and where there is none."""
+    there = (i >= 0) & (i < length) & (tl.arange(0, 32) < STATES)
+    return tl.where(there, tl.load(symbols_ptr + i, mask=there, other=0).to(tl.int32), NONE)
 
 
 @triton.jit
-def _of_block(votes):
-    """The votes of a lane's own block, in the lowest bits."""
-    return (votes >> (tl.arange(0, 32) & 24).to(tl.uint32)) & 0xFF
+def _load_eight(symbols_ptr, i, length):
+    """Symbols i, i + 8, …, i + 56."""
+    s0, s1 = _symbol(symbols_ptr, i, length), _symbol(symbols_ptr, i + 8, length)
+    s2, s3 = _symbol(symbols_ptr, i + 16, length), _symbol(symbols_ptr, i + 24, length)
+    s4, s5 = _symbol(symbols_ptr, i + 32, length), _symbol(symbols_ptr, i + 40, length)
+    s6, s7 = _symbol(symbols_ptr, i + 48, length), _symbol(symbols_ptr, i + 56, length)
+    return s0, s1, s2, s3, s4, s5, s6, s7
 
 
-@triton.jit(do_not_specialize=["n", "n_blocks"])
-def _encode_kernel(
-    symbols_ptr, rows_ptr, scratch_ptr, counts_ptr, n, n_blocks, ROW: tl.constexpr, BLOCKS: tl.constexpr,
-    UNROLL: tl.constexpr,
-):  # fmt: skip
-    """Code blocks: units from the end of their rows of scratch downwards, (number of units, 8 states) in counts."""
-    block, state, live, length = _own_blocks(n, n_blocks, BLOCKS)
-    symbols_ptr += block * BLOCK + state
+@triton.jit(do_not_specialize=["n"])
+def _encode_kernel(symbols_ptr, rows_ptr, scratch_ptr, counts_ptr, n, ROW: tl.constexpr):
+    """Code a block: its units go to the end of its row of scratch; (number of units, 0, 8 states) to counts."""
+    block = tl.program_id(0).to(tl.int64)
+    length = tl.minimum(n - block * BLOCK, BLOCK).to(tl.int32)
+    symbols_ptr += block * BLOCK
     units_ptr = (scratch_ptr + block * ROW).to(tl.pointer_type(tl.int16))
+    lane = tl.arange(0, 32)
+    live = lane < STATES
     x = tl.full((32,), LOWEST, tl.uint32)
     p = tl.full((32,), 2 * ROW, tl.int32)
-    n_turns = tl.cdiv(tl.max(length, 0), STATES * UNROLL)
-    for back in range(n_turns):
-        for turn in tl.static_range(UNROLL - 1, -1, -1):
-            i = ((n_turns - 1 - back) * UNROLL + turn) * STATES
-            valid = i + state < length
-            symbol = tl.load(symbols_ptr + i, mask=valid, other=0).to(tl.int32)
-            row = tl.load(rows_ptr + symbol, mask=valid, other=IDENTITY).to(tl.uint32, bitcast=True)
-            f, start = row >> 16, row & 0xFFFF
-            over = (x >> (32 - P)) >= f
-            votes = _of_block(ballot(over))
-            tl.store(units_ptr + (p - 1 - count_ones((votes >> 1) >> state.to(tl.uint32))), x.to(tl.int16), mask=over)
-            p -= count_ones(votes)
-            x = tl.where(over, x >> 16, x)
-            q = (x.to(tl.float32) * tl.div_rn(1.0 - 2.0**-22, f.to(tl.float32))).to(tl.uint32)
-            rest = x - q * f
-            y = (q << P) + rest + start
-            x = tl.where(rest < f, y, y + M - f)
-    counts_ptr += block * (STATES + 1)
-    tl.store(counts_ptr, 2 * ROW - p, mask=live & (state == 0))
-    tl.store(counts_ptr + 1 + state, x.to(tl.int32, bitcast=True), mask=live)
-
-
-@triton.jit(do_not_specialize=["capacity"])
-def _gather_kernel(
-    scratch_ptr, counts_ptr, ends_ptr, out_ptr, capacity, ROW: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr
-):
-    """Bring the words of blocks together: block b ends before word ends[b]. What is past `capacity` is left out."""
-    block = tl.program_id(0).to(tl.int64)
-    counts_ptr += block * (STATES + 1)
-    n_units = tl.load(counts_ptr)
-    size = (n_units + 1) // 2 + STATES
-    first = tl.load(ends_ptr + block) - size
-    units_ptr = (scratch_ptr + block * ROW).to(tl.pointer_type(tl.int16)) + (2 * ROW - n_units)
-    for start in range(tl.program_id(1) * TILE, size, PARTS * TILE):
-        j = start + tl.arange(0, TILE)
-        at = 2 * (j - STATES)
-        state = tl.load(counts_ptr + 1 + j, mask=j < STATES, other=0)
-        low = tl.load(units_ptr + at, mask=(at >= 0) & (at < n_units), other=0).to(tl.int32) & 0xFFFF
-        high = tl.load(units_ptr + at + 1, mask=(at >= 0) & (at + 1 < n_units), other=0).to(tl.int32)
-        tl.store(out_ptr + first + j, state | low | (high << 16), mask=(j < size) & (first + j < capacity))
+    n_turns = tl.cdiv(length, 64)
+    i = (n_turns - 1) * 64 + lane
+    s0, s1, s2, s3, s4, s5, s6, s7 = _load_eight(symbols_ptr, i, length)
+    for _ in range(n_turns):
+        r0, r1, r2, r3 = tl.load(rows_ptr + s0), tl.load(rows_ptr + s1), tl.load(rows_ptr + s2), tl.load(rows_ptr + s3)
+        r4, r5, r6, r7 = tl.load(rows_ptr + s4), tl.load(rows_ptr + s5), tl.load(rows_ptr + s6), tl.load(rows_ptr + s7)
+        i -= 64
+        s0, s1, s2, s3, s4, s5, s6, s7 = _load_eight(symbols_ptr, i, length)
+        x, p = push(x, p, r7, units_ptr, lane, 32, M)
+        x, p = push(x, p, r6, units_ptr, lane, 32, M)
+        x, p = push(x, p, r5, units_ptr, lane, 32, M)
+        x, p = push(x, p, r4, units_ptr, lane, 32, M)
+        x, p = push(x, p, r3, units_ptr, lane, 32, M)
+        x, p = push(x, p, r2, units_ptr, lane, 32, M)
+        x, p = push(x, p, r1, units_ptr, lane, 32, M)
+        x, p = push(x, p, r0, units_ptr, lane, 32, M)
+    counts_ptr += block * (STATES + 2)
+    tl.store(counts_ptr + lane, tl.where(lane == 0, 2 * ROW - p, 0), mask=lane < 2)
+    tl.store(counts_ptr + 2 + lane, x.to(tl.int32, bitcast=True), mask=live)
 
 
 @triton.jit(do_not_specialize=["n", "n_blocks", "n_words"])
-def _decode_kernel(
-    words_ptr, sizes_ptr, ends_ptr, rows_ptr, slots_ptr, symbols_ptr, good_ptr, n, n_blocks, n_words,
-    BLOCKS: tl.constexpr, UNROLL: tl.constexpr,
-):  # fmt: skip
-    """Decode blocks; good says which of them an encoder makes. Sizes may be anything."""
-    block, state, live, length = _own_blocks(n, n_blocks, BLOCKS)
-    size = tl.load(sizes_ptr + block, mask=live, other=0)
-    end = tl.load(ends_ptr + block, mask=live, other=0)
+def _decode_kernel(words_ptr, sizes_ptr, ends_ptr, steps_ptr, slots_ptr, symbols_ptr, good_ptr, n, n_blocks, n_words):
+    """Decode a block; good says whether an encoder makes it. Sizes may be anything.
+
+    steps  (2¹⁴,) int32: (f − 1) · 2¹⁴ + distance from the start of its symbol, for each slot
+    """
+    block = tl.program_id(0).to(tl.int64)
+    size, end = tl.load(sizes_ptr + block), tl.load(ends_ptr + block)
     first = end - size
-    fits = live & (size >= STATES) & (first >= 0) & (end <= n_words) & ((block < n_blocks - 1) | (end == n_words))
-    length = tl.where(fits, length, 0)
-    given = tl.load(words_ptr + first + state, mask=fits, other=LOWEST).to(tl.uint32, bitcast=True)
-    x = tl.where(given >= LOWEST, given, LOWEST)
-    units_ptr = (words_ptr + first + STATES).to(tl.pointer_type(tl.int16))
-    n_units = 2 * (size - STATES)
-    symbols_ptr += block * BLOCK + state
-    p = tl.zeros((32,), tl.int32)
-    before = (tl.full((32,), 1, tl.uint32) << state.to(tl.uint32)) - 1
-    for turns in range(tl.cdiv(tl.max(length, 0), STATES * UNROLL)):
-        for turn in tl.static_range(UNROLL):
-            i = (turns * UNROLL + turn) * STATES
-            valid = i + state < length
-            slot = (x & (M - 1)).to(tl.int32)
-            symbol = tl.load(slots_ptr + slot)
-            row = tl.load(rows_ptr + symbol.to(tl.int32)).to(tl.uint32, bitcast=True)
-            tl.store(symbols_ptr + i, symbol, mask=valid)
-            x = tl.where(valid, (row >> 16) * (x >> P) + slot.to(tl.uint32) - (row & 0xFFFF), x)
-            low = x < LOWEST
-            votes = _of_block(ballot(low))
-            at = p + count_ones(votes & before)
-            unit = tl.load(units_ptr + at, mask=low & (at < n_units), other=0).to(tl.uint16, bitcast=True).to(tl.uint32)
-            x = tl.where(low, (x << 16) | unit, x)
-            p += count_ones(votes)
-    left = n_units - p
-    filling = tl.load(units_ptr + p, mask=fits & (left == 1), other=0)
-    ended = fits & (left >= 0) & (left <= 1) & (filling == 0) & (x == LOWEST) & (given >= LOWEST)
-    all_ended = _of_block(ballot(ended)) == 0xFF
-    tl.store(good_ptr + block, all_ended.to(tl.int32), mask=live & (state == 0))
+    fits = (size >= STATES) & (first >= 0) & (end <= n_words) & ((block < n_blocks - 1) | (end == n_words))
+    tl.store(good_ptr + block, 0)
+    if fits:
+        lane = tl.arange(0, 32)
+        live = lane < STATES
+        length = tl.minimum(n - block * BLOCK, BLOCK).to(tl.int32)
+        out_ptr = symbols_ptr + block * BLOCK + lane
+        given = tl.load(words_ptr + first + lane, mask=live, other=LOWEST).to(tl.uint32, bitcast=True)
+        x = tl.where(given >= LOWEST, given, LOWEST)
+        units_ptr = words_ptr + first + STATES
+        n_unit_words = size - STATES
+        cursor = open_units(units_ptr, n_unit_words, lane)
+        for turns in range(tl.cdiv(length, 64)):
+            for turn in tl.static_range(8):
+                i = turns * 64 + turn * 8
+                valid = live & (i + lane < length)
+                slot = (x & (M - 1)).to(tl.int32)
+                step = tl.load(steps_ptr + slot).to(tl.uint32, bitcast=True)
+                tl.store(out_ptr + i, tl.load(slots_ptr + slot), mask=valid)
+                x = tl.where(valid, ((step >> P) + 1) * (x >> P) + (step & (M - 1)), x)
+                x, cursor = refill(x, x < LOWEST, cursor, lane)
+            cursor = advance(units_ptr, n_unit_words, cursor, lane)
+        used = units_used(cursor)
+        left = 2 * n_unit_words - used
+        filling = tl.load(units_ptr + (used >> 1), mask=left == 1, other=0) >> 16
+        ended = (left >= 0) & (left <= 1) & (filling == 0) & (x == LOWEST) & (given >= LOWEST)
+        tl.store(good_ptr + block, tl.min(ended.to(tl.int32), 0))
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -163,28 +140,22 @@ def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
     return counts[: 2**bits]
 
 
-def _launch(n: int) -> tuple[tuple[int], dict[str, int]]:
-    """Number of programs for n symbols, and what they are compiled for."""
-    count = n_blocks(n)
-    per_warp = 4 if count >= MANY else 1
-    return (-(-count // per_warp),), {"BLOCKS": per_warp, "UNROLL": _UNROLL, "num_warps": 1}
-
-
 def rans_encode(symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
     """Symbols (n,) uint8 to blocks, by `frequencies` (int32, 2**bits); every symbol that occurs has one."""
     n, device, count = symbols.numel(), symbols.device, n_blocks(symbols.numel())
-    grid, sizes = _launch(n)
+    rows = np.zeros(NONE.value + 1, np.int64)
+    rows[: frequencies.numel()] = rows_of(frequencies.cpu().numpy())
+    rows[NONE.value] = identity(PRECISION)
     scratch = torch.empty(count, ROW, dtype=torch.int32, device=device)
-    counts = torch.empty(count, N_STATES + 1, dtype=torch.int32, device=device)
+    counts = torch.empty(count, N_STATES + 2, dtype=torch.int32, device=device)
     with on(device):
-        _encode_kernel[grid](
-            symbols.contiguous(), _rows(frequencies, device), scratch, counts, n, count, ROW=ROW, **sizes, **FLAGS
+        _encode_kernel[(count,)](
+            symbols.contiguous(), torch.from_numpy(rows).to(device), scratch, counts, n, ROW=ROW, num_warps=1, **FLAGS
         )
-        block_words = (counts[:, 0] + 1) // 2 + N_STATES
-        ends = block_words.cumsum(0)
-        words = torch.empty(int(ends[-1]), dtype=torch.int32, device=device)
-        _gather_kernel[(count, _PARTS)](scratch, counts, ends, words, words.numel(), ROW=ROW, TILE=_TILE, PARTS=_PARTS)
-    return block_words.int(), words
+    ends, block_words = block_ends(counts), torch.empty(count, dtype=torch.int32, device=device)
+    words = torch.empty(int(ends[-1]), dtype=torch.int32, device=device)
+    gather(scratch, counts, ends, block_words, words, states_last=False)
+    return block_words, words
 
 
 def rans_decode(blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -194,12 +165,14 @@ def rans_decode(blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torc
     symbols = torch.zeros(n, dtype=torch.uint8, device=device)
     if block_words.numel() != count:
         return symbols, 0
-    grid, sizes = _launch(n)
-    slots = torch.arange(frequencies.numel(), dtype=torch.uint8).repeat_interleave(frequencies.cpu()).to(device)
+    f = frequencies.cpu().numpy().astype(np.int64)
+    slots = np.repeat(np.arange(f.size), f)
+    steps = (f[slots] - 1 << PRECISION) + np.arange(TOTAL) - (np.cumsum(f) - f)[slots]
+    tables = [torch.from_numpy(part).to(device) for part in (steps.astype(np.int32), slots.astype(np.uint8))]
     good = torch.empty(count, dtype=torch.int32, device=device)
     with on(device):
-        _decode_kernel[grid](
-            words.contiguous(), block_words.contiguous(), block_words.cumsum(0), _rows(frequencies, device), slots,
-            symbols, good, n, count, words.numel(), **sizes,
+        _decode_kernel[(count,)](
+            words.contiguous(), block_words.contiguous(), block_words.cumsum(0), *tables, symbols, good, n, count,
+            words.numel(), num_warps=1,
         )  # fmt: skip
     return symbols, -1 if bool(good.all()) else int(good.argmin())

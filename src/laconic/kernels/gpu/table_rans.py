@@ -8,7 +8,7 @@ Between the two a cell is
     words    (128,) uint32: word 16 h + s holds the bytes of state s in groups 4 h … 4 h + 3, the first lowest
     tails    (512,) int16: the tail symbols, fewer than 256; a raw value is RAW_ENTRY + its place in the cell (encoder),
              or + how many raw values the cell has before it (decoder)
-    meta     int32: scale, or ZEROS, + 2⁸ · number of tails + 2²⁰ · rotation
+    meta     int32: scale, or ZEROS, + 2⁸ · number of tails + 2²⁰ · rotation + 2²⁴ · width (encoder)
 """
 
 import triton
@@ -26,6 +26,7 @@ from laconic.kernels.dither import (
     TOTAL,
     ZEROS,
 )
+from laconic.kernels.gpu.blocks import advance, identity, open_units, push, refill, units_used
 from laconic.kernels.gpu.ptx import ballot, count_ones
 from laconic.kernels.gpu.rounding import bucket_key, hash32
 from laconic.kernels.layout import BLOCK_SIZE
@@ -43,8 +44,8 @@ RAW_, RAW_ENTRY = tl.constexpr(RAW), tl.constexpr(256)
 TAIL_LAWS = tl.constexpr(N_SCALES * N_CLASSES)
 SCALE_LAW = tl.constexpr(N_SCALES * N_CLASSES + N_SCALES)
 ZEROS_ = tl.constexpr(ZEROS)
-IDENTITY = tl.constexpr(TOTAL << 16)
-"""The row of a certain symbol, which leaves its state as it is."""
+IDENTITY, CERTAIN = tl.constexpr(TOTAL << 16), tl.constexpr(identity(PRECISION))
+"""The row of a certain symbol, which leaves its state as it is: of a decoder, of an encoder."""
 
 
 @triton.jit
@@ -60,36 +61,15 @@ def class_of(stratum):
 
 
 @triton.jit
-def _push(x, p, row, units_ptr, lane):
-    """One step of the encoder in every lane: states and cursor. Units are written downwards from units[p - 1].
-
-    The quotient by f, below 2¹⁹, is taken in float32, as the CPU does: right or one too small.
-    """
-    f, start = row >> 16, row & 0xFFFF
-    over = (x >> (31 - P)) >= f
-    votes = ballot(over)
-    above = count_ones((votes >> 1) >> lane.to(tl.uint32))
-    tl.store(units_ptr + (p - 1 - above), x.to(tl.int16), mask=over)
-    x = tl.where(over, x >> 16, x)
-    q = (x.to(tl.float32) * tl.div_rn(1.0 - 2.0**-22, f.to(tl.float32))).to(tl.int32)
-    rest = x - q * f
-    y = rest + start + (q << P)
-    return tl.where(rest < f, y, y - f + M), p - count_ones(votes)
-
-
-@triton.jit
-def _pop(x, p, law, valid, units_ptr, n_units, table_ptr, slots_ptr, lane):
-    """One step of the decoder in the valid lanes: states, cursor and symbols. Past the end of the units there are
-    zeros; the cursor shows it."""
-    slot = x & (M - 1)
+def _pop(x, law, valid, cursor, table_ptr, slots_ptr, lane):
+    """One step of the decoder in the valid lanes: states, symbols and cursor."""
+    slot = (x & (M - 1)).to(tl.int32)
     symbol = tl.load(slots_ptr + (law << P) + slot, mask=valid, other=0).to(tl.int32)
     row = tl.load(table_ptr + (law << 8) + symbol, mask=valid, other=IDENTITY)
-    x = tl.where(valid, (row >> 16) * (x >> P) + slot - (row & 0xFFFF), x)
-    low = x < LOWEST
-    votes = ballot(low)
-    at = p + count_ones(votes & ((tl.full((32,), 1, tl.uint32) << lane.to(tl.uint32)) - 1))
-    unit = tl.load(units_ptr + at, mask=low & (at < n_units), other=0).to(tl.int32) & 0xFFFF
-    return tl.where(low, (x << 16) | unit, x), p + count_ones(votes), symbol
+    ahead = (slot - (row & 0xFFFF)).to(tl.uint32)
+    x = tl.where(valid, (row >> 16).to(tl.uint32) * (x >> P) + ahead, x)
+    x, cursor = refill(x, x < LOWEST, cursor, lane)
+    return x, symbol, cursor
 
 
 @triton.jit
@@ -111,17 +91,68 @@ def _store_difference(meta_ptr, later, later_scale, scale):
     tl.store(meta_ptr + later - 1, tl.where(difference < 0, difference + SCALES, difference), mask=later > 0)
 
 
+@triton.jit
+def _word_rows(table_ptr, law, word, live):
+    """The rows of a word's four bytes."""
+    r0 = tl.load(table_ptr + law + (word & 0xFF), mask=live, other=CERTAIN)
+    r1 = tl.load(table_ptr + law + ((word >> 8) & 0xFF), mask=live, other=CERTAIN)
+    r2 = tl.load(table_ptr + law + ((word >> 16) & 0xFF), mask=live, other=CERTAIN)
+    r3 = tl.load(table_ptr + law + ((word >> 24) & 0xFF), mask=live, other=CERTAIN)
+    return r0, r1, r2, r3
+
+
+@triton.jit
+def _push_four(x, p, rows, units_ptr, lane):
+    r0, r1, r2, r3 = rows
+    x, p = push(x, p, r3, units_ptr, lane, 31, M)
+    x, p = push(x, p, r2, units_ptr, lane, 31, M)
+    x, p = push(x, p, r1, units_ptr, lane, 31, M)
+    return push(x, p, r0, units_ptr, lane, 31, M)
+
+
+@triton.jit
+def _store_raws(raws_ptr, n_raws, v_ptr, tail, lane):
+    """Store the raw values among a group's tails, the last first; returns how many there are now."""
+    raw = tail >= RAW_ENTRY
+    votes = ballot(raw)
+    above = count_ones((votes >> 1) >> lane.to(tl.uint32))
+    value = tl.load(v_ptr + (tail - RAW_ENTRY), mask=raw, other=0.0).to(tl.float32)
+    tl.store(raws_ptr + n_raws + above, value.to(tl.int32, bitcast=True), mask=raw)
+    return n_raws + count_ones(votes)
+
+
+@triton.jit
+def _load_tails(tails_ptr, cell, n_tails, group, lane):
+    e = group * STATES + lane
+    there = (lane < STATES) & (e >= 0) & (e < n_tails)
+    return tl.load(tails_ptr + cell * CELL_ + e, mask=there, other=-1).to(tl.int32)
+
+
+@triton.jit
+def _tail_row(table_ptr, scale, tail):
+    symbol = tl.where(tail >= RAW_ENTRY, RAW_, tail)
+    return tl.load(table_ptr + ((scale + TAIL_LAWS) << 8) + symbol, mask=tail >= 0, other=CERTAIN)
+
+
+@triton.jit
+def _top_words(words_ptr, cell, meta, lane):
+    """A cell's last two words of each state; it has none if its width is 0."""
+    at = cell * WORDS + ((meta >> 24) - 2) * STATES + lane
+    there = (lane < STATES) & (at >= cell * WORDS)
+    return tl.load(words_ptr + at, mask=there, other=0), tl.load(words_ptr + at + STATES, mask=there, other=0)
+
+
 @triton.jit(do_not_specialize=["n"])
 def push_kernel(
-    v_ptr, words_ptr, tails_ptr, meta_ptr, shape_ptr, widths_ptr, table_ptr, scratch_ptr, counts_ptr, n,
-    ROW: tl.constexpr,
-):  # fmt: skip
+    v_ptr, words_ptr, tails_ptr, meta_ptr, shape_ptr, table_ptr, scratch_ptr, counts_ptr, n, ROW: tl.constexpr
+):
     """Code a block: units from the end of its row of scratch downwards, raw values from its begin upwards, and
-    (number of units, number of raw values, 16 states) in counts."""
+    (number of units, number of raw values, 16 states) in counts.
+
+    What the next cell needs is loaded while this one is coded.
+    """
     block = tl.program_id(0).to(tl.int64)
-    shape = tl.load(shape_ptr)
-    widths_ptr += shape * (SCALES + 1)
-    table_ptr += shape * ((SCALE_LAW + 1) * 256)
+    table_ptr += tl.load(shape_ptr) * ((SCALE_LAW + 1) * 256)
     words_ptr += block * (CELLS * WORDS)
     tails_ptr += block * BLOCK_
     v_ptr += block * BLOCK_
@@ -131,74 +162,57 @@ def push_kernel(
     meta_ptr += block * CELLS
     lane = tl.arange(0, 32)
     live = lane < STATES
-    x = tl.full((32,), LOWEST, tl.int32)
+    x = tl.full((32,), LOWEST, tl.uint32)
     p = tl.full((32,), 2 * ROW, tl.int32)
     n_raws = tl.zeros((32,), tl.int32)
-    meta = tl.load(meta_ptr + n_cells - 1)
+    cell = n_cells - 1
+    meta, coming = tl.load(meta_ptr + cell), tl.load(meta_ptr + tl.maximum(cell - 1, 0))
     later, later_scale = n_cells * 0, n_cells * 0
-    for back in range(n_cells):
-        cell = n_cells - 1 - back
-        now = meta
-        meta = tl.load(meta_ptr + tl.maximum(cell - 1, 0))
-        scale, n_tails, rotation = now & 0xFF, (now >> 8) & 0xFFF, now >> 20
-        n_words = tl.load(widths_ptr + scale)
-        if scale != ZEROS_:
+    word_0, word_1 = _top_words(words_ptr, cell, meta, lane)
+    n_tails = (meta >> 8) & 0xFFF
+    tail = _load_tails(tails_ptr, cell, n_tails, (n_tails + STATES - 1) // STATES - 1, lane)
+    tail_row = _tail_row(table_ptr, meta & 0xFF, tail)
+    for _ in range(n_cells):
+        scale, n_tails, width = meta & 0xFF, (meta >> 8) & 0xFFF, meta >> 24
+        if width > 0:
             _store_difference(meta_ptr, later, later_scale, scale)
-            later, later_scale = n_cells - back, scale
-        n_groups = (n_tails + STATES - 1) // STATES
-        for g in range(n_groups):
-            e = (n_groups - 1 - g) * STATES + lane
-            valid = live & (e < n_tails)
-            tail = tl.load(tails_ptr + cell * CELL_ + e, mask=valid, other=0).to(tl.int32)
-            raw = tail >= RAW_ENTRY
-            votes = ballot(raw)
-            above = count_ones((votes >> 1) >> lane.to(tl.uint32))
-            value = tl.load(v_ptr + cell * CELL_ + (tail - RAW_ENTRY), mask=raw, other=0.0).to(tl.float32)
-            tl.store(raws_ptr + n_raws + above, value.to(tl.int32, bitcast=True), mask=raw)
-            n_raws += count_ones(votes)
-            symbol = tl.where(raw, RAW_, tail)
-            row = tl.load(table_ptr + ((scale + TAIL_LAWS) << 8) + symbol, mask=valid, other=IDENTITY)
-            x, p = _push(x, p, row, units_ptr, lane)
-        law = (scale * CLASSES + class_of((lane + rotation) & (STRATA - 1))) << 8
-        for h in range(n_words):
-            word = tl.load(words_ptr + cell * WORDS + (n_words - 1 - h) * STATES + lane, mask=live, other=0)
-            for b in tl.static_range(3, -1, -1):
-                row = tl.load(table_ptr + law + ((word >> (8 * b)) & 0xFF), mask=live, other=IDENTITY)
-                x, p = _push(x, p, row, units_ptr, lane)
+            later, later_scale = cell + 1, scale
+        law = (scale * CLASSES + class_of((lane + (meta >> 20)) & (STRATA - 1))) << 8
+        coded = live & (lane * 0 + width > 0)
+        rows_1 = _word_rows(table_ptr, law, word_1, coded)
+        rows_0 = _word_rows(table_ptr, law, word_0, coded)
+        before = tl.maximum(cell - 1, 0)
+        word_0, word_1 = _top_words(words_ptr, before, coming, lane)
+        n_coming = (coming >> 8) & 0xFFF
+        tail_coming = _load_tails(tails_ptr, before, n_coming, (n_coming + STATES - 1) // STATES - 1, lane)
+        following = tl.load(meta_ptr + tl.maximum(cell - 2, 0))
+        if n_tails > 0:
+            n_raws = _store_raws(raws_ptr, n_raws, v_ptr + cell * CELL_, tail, lane)
+            x, p = push(x, p, tail_row, units_ptr, lane, 31, M)
+            for g in range(1, (n_tails + STATES - 1) // STATES):
+                tail = _load_tails(tails_ptr, cell, n_tails, (n_tails + STATES - 1) // STATES - 1 - g, lane)
+                n_raws = _store_raws(raws_ptr, n_raws, v_ptr + cell * CELL_, tail, lane)
+                x, p = push(x, p, _tail_row(table_ptr, scale, tail), units_ptr, lane, 31, M)
+        tail = tail_coming
+        x, p = _push_four(x, p, rows_1, units_ptr, lane)
+        tail_row = _tail_row(table_ptr, coming & 0xFF, tail)
+        x, p = _push_four(x, p, rows_0, units_ptr, lane)
+        for h in range(2, width):
+            word = tl.load(words_ptr + cell * WORDS + (width - 1 - h) * STATES + lane, mask=live, other=0)
+            x, p = _push_four(x, p, _word_rows(table_ptr, law, word, live), units_ptr, lane)
+        meta, coming = coming, following
+        cell -= 1
     _store_difference(meta_ptr, later, later_scale, 0)
     tl.debug_barrier()
     for group in tl.static_range(CELLS // STATES):
         ours = (CELLS // STATES - 1 - group) * STATES + lane
         valid = live & (ours < n_cells)
         symbol = tl.load(meta_ptr + ours, mask=valid, other=0) & 0xFF
-        row = tl.load(table_ptr + (SCALE_LAW << 8) + symbol, mask=valid, other=IDENTITY)
-        x, p = _push(x, p, row, units_ptr, lane)
+        row = tl.load(table_ptr + (SCALE_LAW << 8) + symbol, mask=valid, other=CERTAIN)
+        x, p = push(x, p, row, units_ptr, lane, 31, M)
     counts_ptr += block * (STATES + 2)
-    tl.store(counts_ptr + lane * 0, 2 * ROW - p, mask=lane == 0)
-    tl.store(counts_ptr + lane * 0 + 1, n_raws, mask=lane == 0)
-    tl.store(counts_ptr + 2 + lane, x, mask=live)
-
-
-@triton.jit(do_not_specialize=["capacity"])
-def gather_kernel(
-    scratch_ptr, counts_ptr, ends_ptr, out_ptr, capacity, ROW: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr
-):
-    """Bring the words of blocks together: block b ends before word ends[b]. What is past `capacity` is left out."""
-    block = tl.program_id(0).to(tl.int64)
-    counts_ptr += block * (STATES + 2)
-    n_units, n_raws = tl.load(counts_ptr), tl.load(counts_ptr + 1)
-    n_words = (n_units + 1) // 2
-    size = n_words + n_raws + STATES
-    first = tl.load(ends_ptr + block) - size
-    raws_ptr = scratch_ptr + block * ROW
-    units_ptr = raws_ptr.to(tl.pointer_type(tl.int16)) + (2 * ROW - n_units)
-    for start in range(tl.program_id(1) * TILE, size, PARTS * TILE):
-        j = start + tl.arange(0, TILE)
-        low = tl.load(units_ptr + 2 * j, mask=j < n_words, other=0).to(tl.int32) & 0xFFFF
-        high = tl.load(units_ptr + 2 * j + 1, mask=2 * j + 1 < n_units, other=0).to(tl.int32)
-        raw = tl.load(raws_ptr + (j - n_words), mask=(j >= n_words) & (j < n_words + n_raws), other=0)
-        state = tl.load(counts_ptr + 2 + (j - n_words - n_raws), mask=(j >= n_words + n_raws) & (j < size), other=0)
-        tl.store(out_ptr + first + j, low | (high << 16) | raw | state, mask=(j < size) & (first + j < capacity))
+    tl.store(counts_ptr + lane, tl.where(lane == 0, 2 * ROW - p, n_raws), mask=lane < 2)
+    tl.store(counts_ptr + 2 + lane, x.to(tl.int32, bitcast=True), mask=live)
 
 
 @triton.jit
@@ -226,7 +240,7 @@ def pop_kernel(
     end = tl.load(ends_ptr + row * n_blocks + block)
     size = tl.load(data_ptr + 1 + block)
     first = end - size
-    n_words = n_bytes // 4 - 1 - n_blocks
+    n_all = n_bytes // 4 - 1 - n_blocks
     fits = (
         (n_bytes % 4 == 0)
         & (n_bytes <= capacity)
@@ -234,9 +248,9 @@ def pop_kernel(
         & (shape < N_SHAPES)
         & (size >= STATES)
         & (first >= 0)
-        & (end <= n_words)
+        & (end <= n_all)
     )
-    fits = fits & ((block < n_blocks - 1) | (end == n_words))
+    fits = fits & ((block < n_blocks - 1) | (end == n_all))
     tl.store(good_ptr + row * n_blocks + block, 0)
     first_cell = (row * n_blocks + block) * CELLS
     words_ptr += first_cell * WORDS
@@ -250,22 +264,22 @@ def pop_kernel(
         last = start + size - STATES
         x = tl.load(data_ptr + last + lane, mask=live, other=LOWEST)
         usable = tl.min((x >= LOWEST).to(tl.int32), 0) > 0
-        x = tl.where(x >= LOWEST, x, LOWEST)
+        x = tl.where(x >= LOWEST, x, LOWEST).to(tl.uint32)
         widths_ptr += shape * (SCALES + 1)
         table_ptr += shape * ((SCALE_LAW + 1) * 256)
         slots_ptr += shape * ((SCALE_LAW + 1) * M)
-        units_ptr = (data_ptr + start).to(tl.pointer_type(tl.int16))
-        n_units = 2 * (size - STATES)
+        units_ptr = data_ptr + start
+        n_words = size - STATES
+        cursor = open_units(units_ptr, n_words, lane)
         k0, k1 = bucket_key(load_long(keys_ptr + row * KEY_STRIDE), block)
         n_cells = (tl.minimum(n - block.to(tl.int64) * BLOCK_, BLOCK_).to(tl.int32) + CELL_ - 1) // CELL_
-        p = tl.zeros((32,), tl.int32)
         scale_before = 0
         for group in tl.static_range(CELLS // STATES):
             ours = group * STATES + lane
             valid = live & (ours < n_cells)
-            x, p, delta = _pop(
-                x, p, tl.full((32,), SCALE_LAW, tl.int32), valid, units_ptr, n_units, table_ptr, slots_ptr, lane
-            )
+            scale_law = tl.full((32,), SCALE_LAW, tl.int32)
+            x, delta, cursor = _pop(x, scale_law, valid, cursor, table_ptr, slots_ptr, lane)
+            cursor = advance(units_ptr, n_words, cursor, lane)
             zeros = delta == ZEROS_
             sums = (scale_before + tl.cumsum(tl.where(valid & (delta < SCALES), delta, 0), 0)) % SCALES
             tl.store(meta_ptr + ours, tl.where(zeros, ZEROS_, sums), mask=valid)
@@ -283,8 +297,9 @@ def pop_kernel(
             for h in range(width):
                 word = tl.zeros((32,), tl.uint32)
                 for b in tl.static_range(4):
-                    x, p, symbol = _pop(x, p, law, live, units_ptr, n_units, table_ptr, slots_ptr, lane)
+                    x, symbol, cursor = _pop(x, law, live, cursor, table_ptr, slots_ptr, lane)
                     word |= symbol.to(tl.uint32) << (8 * b)
+                cursor = advance(units_ptr, n_words, cursor, lane)
                 tl.store(words_ptr + cell * WORDS + h * STATES + lane, word.to(tl.int32, bitcast=True), mask=live)
                 ones = tl.where(width == 2, escapes(word, 2), tl.where(width == 4, escapes(word, 4), escapes(word, 8)))
                 n_escapes += tl.where(live, count_ones(ones), 0)
@@ -294,10 +309,9 @@ def pop_kernel(
             for g in range((n_tails + STATES - 1) // STATES):
                 e = g * STATES + lane
                 valid = live & (e < n_tails)
-                x, p, symbol = _pop(
-                    x, p, tl.zeros((32,), tl.int32) + (scale + TAIL_LAWS), valid, units_ptr, n_units, table_ptr,
-                    slots_ptr, lane,
-                )  # fmt: skip
+                tail_law = tl.zeros((32,), tl.int32) + (scale + TAIL_LAWS)
+                x, symbol, cursor = _pop(x, tail_law, valid, cursor, table_ptr, slots_ptr, lane)
+                cursor = advance(units_ptr, n_words, cursor, lane)
                 raw = valid & (symbol == RAW_)
                 votes = ballot(raw)
                 before = count_ones(votes & ((tl.full((32,), 1, tl.uint32) << lane.to(tl.uint32)) - 1))
@@ -306,8 +320,9 @@ def pop_kernel(
                 in_cell += count_ones(votes)
             n_raws += in_cell
             tl.store(meta_ptr + cell + lane * 0, (scale | (n_tails << 8)) + lane * 0, mask=lane == 0)
-        left = n_units - 2 * n_raws - p
-        filling = tl.load(units_ptr + p, mask=left == 1, other=0)
+        used = units_used(cursor)
+        left = 2 * (n_words - n_raws) - used
+        filling = tl.load(units_ptr + (used >> 1), mask=left == 1, other=0) >> 16
         ended = (left >= 0) & (left <= 1) & (filling == 0) & (x == LOWEST)
         good = (tl.min(ended.to(tl.int32), 0) > 0) & usable
         tl.store(good_ptr + row * n_blocks + block, good.to(tl.int32))
