@@ -1,14 +1,18 @@
 """Messages: what each collective costs as ranks and bytes grow, and a step of training by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from laconic import Policy
+from laconic.errors import InvalidOption
 from laconic.planner import DEFAULT, Cluster, CodecRates, Impossible, Link, NetworkJob, NetworkOption, plan
 from laconic.planner.collectives import all_gather, all_reduce, scatter_reduce
 from laconic.planner.network import FEWEST_VALUES, cost
 from laconic.planner.terms import WIRE
 
 LINK = Link(1e-5, 1e-9)
+BITS = {"fp32": 32, "bf16": 16, "nuqsgd-8": 8, "nuqsgd-4": 4}
 CODEC = CodecRates(4.0, 1e-6, 1e-9, 2e-9, 3e-9, 4e-9)
 
 
@@ -59,6 +63,39 @@ def test_an_all_gather_decodes_every_rank_s_code():
     n = 2**20
     got = cost(NetworkJob(n), NetworkOption("nuqsgd-4", "all_gather"), cluster(4)).seconds
     assert got == pytest.approx(2e-6 + n * 3e-9 + 3e-5 + 3 * n / 2 * 1e-9 + 4 * n * 7e-9, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("codec", "weights", "gathers", "n_bytes"),
+    [
+        ("fp32", "fp32", 2, 12),
+        ("bf16", "fp32", 2, 10),
+        ("nuqsgd-4", "fp32", 1, 4.5),
+        ("nuqsgd-4", "bf16", 2, 4.5),
+        ("nuqsgd-4", "differences", 2, 1.5),
+    ],
+)
+def test_bytes_of_a_sharded_step(codec, weights, gathers, n_bytes):
+    """(P − 1) / P of what the reduce-scatter and the gathers carry, per value."""
+    rates = {name: CodecRates(bits, 0, 0, 0, 0, 0) for name, bits in BITS.items()}
+    found = cost(
+        NetworkJob(2**20, gathers=gathers),
+        NetworkOption(codec, "reduce_scatter", weights),
+        Cluster(4, LINK, LINK, LINK, codecs=rates),
+    )
+    assert wire_bytes(found.terms) == pytest.approx(0.75 * 2**20 * n_bytes)
+
+
+def test_a_sharded_network_is_planned_with_what_its_weights_cost():
+    """Differences pay on slow links if there is memory for them; a fast one needs neither."""
+    job, slow = NetworkJob(10**8, 0.1, gathers=2), DEFAULT.what_if(bits_per_second=1e9)
+    assert plan(job, slow).recommended.option.label == "nuqsgd-4 reduce_scatter, weights differences"
+    assert plan(job, replace(slow, memory_bytes=3e8)).recommended.option.weights == "bf16"
+    fast = plan(job, DEFAULT.what_if(bits_per_second=1e13, alpha_seconds=0.0))
+    assert fast.recommended.option.label == "fp32 reduce_scatter"
+    assert not fast.compresses
+    with pytest.raises(InvalidOption, match="gathers must be a whole number from 0 to 2; got 3"):
+        NetworkJob(10, gathers=3)
 
 
 def test_what_is_never_compressed_is_not_planned_to_be():

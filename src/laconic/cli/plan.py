@@ -50,6 +50,11 @@ class PlanOptions(Printing):
     other_seconds: float | None = option(
         None, "The rest of a step: forward, update; by default 0.", flag="--other", metavar="TIME", parse=duration
     )
+    gathers: int | None = option(
+        None,
+        "How often a step gathers the weights, if it is sharded (FSDP2): 2, or 1 with reshard_after_forward=False; by "
+        "default 0.",
+    )
     ranks: int | None = option(
         None, "Ranks to start here, by default 4; with --from or --calibration, ranks to plan for."
     )
@@ -100,7 +105,8 @@ class PlanOptions(Printing):
 def run(asked: dict[str, Any]) -> None:
     """Predict the time of each option and recommend one, which may be not to compress.
 
-    For a model, give --rows and --features; for a network, --parameters. Measures the ranks of this machine, or those
+    For a model, give --rows and --features; for a network, --parameters, and --gathers 2 if it is sharded by
+    fully_shard. Measures the ranks of this machine, or those
     of torchrun, for some seconds; with --from or --calibration measures nothing. With --from, what is not given is as
     in that plan.
     """

@@ -1,4 +1,4 @@
-"""What messages cost: all-reduce, all-to-all, and the two compressed exchanges made of the latter. Pure formulas.
+"""What messages cost: all-reduce, all-to-all, and the compressed exchanges made of the latter. Pure formulas.
 
 P ranks, links with a latency α and an inverse bandwidth β, B bytes per rank:
 
@@ -60,6 +60,19 @@ def scatter_reduce(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTer
         *all_to_all("averages", message, cluster.all_to_all, P),
         *_decode(P * chunk + n, P + 1, codec),
     )
+
+
+def reduce_scatter(n: int, codec: CodecRates, cluster: Cluster, link: Link) -> tuple[CostTerm, ...]:
+    """Chunks to their owners, who keep the averages: n values are encoded, and n decoded."""
+    P = cluster.n_ranks
+    return (*_encode(n, P, codec), *all_to_all("chunks", n / P * codec.bits / 8, link, P), *_decode(n, P, codec))
+
+
+def gather_weights(n: int, codec: CodecRates, cluster: Cluster, link: Link, times: int) -> tuple[CostTerm, ...]:
+    """Every rank's n/P weights to all others, so many times in a step."""
+    P = cluster.n_ranks
+    messages = _pair("weights", times * (P - 1), times * (P - 1) / P * n * codec.bits / 8, link) if P > 1 else ()
+    return (*_encode(times * n / P, times, codec), *messages, *_decode(times * n, times * P, codec))
 
 
 def reduced(n: int, codec: CodecRates, cluster: Cluster, *, narrow: bool) -> tuple[CostTerm, ...]:

@@ -98,6 +98,11 @@ class GlmJob:
         """How much faster CA-SGD must be predicted to be: not at all, for its iterates are those of SGD."""
         return 1.0
 
+    @property
+    def baselines(self) -> "tuple[GlmOption, GlmOption]":
+        """What everybody has: SGD, in recipes fp32 and C."""
+        return BASELINES
+
     def predictions(self, cluster: Cluster, s: int | None = None) -> list[Prediction]:
         """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
         found = options(self, cluster, s)

@@ -4,14 +4,17 @@ A step is the rest of the work, backward, and the exchange of n gradients. Encod
 backward runs on and so add up; messages pass while backward computes earlier layers, all but those of the last group:
 
     step = work + codec + max(wire − (1 − 1/g) backward, 0)      with g groups of gradients
+
+A sharded network (FSDP2) reduces each gradient to its owner, and gathers weights once or twice in a step.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from laconic.errors import Option
-from laconic.planner.cluster import Cluster
-from laconic.planner.collectives import all_gather, reduced, scatter_reduce
+from laconic.options import check_int
+from laconic.planner.cluster import Cluster, CodecRates
+from laconic.planner.collectives import all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
 from laconic.planner.glm import Impossible
 from laconic.planner.terms import Cost, CostTerm, Prediction
 
@@ -29,11 +32,13 @@ class NetworkJob:
     n_parameters      n, values exchanged per step
     backward_seconds  of one backward pass on a rank
     other_seconds     forward pass, optimizer and reading, per step
+    gathers           how often a step gathers the weights of a sharded network; 0 where each rank has them all
     """
 
     n_parameters: int
     backward_seconds: float = 0.0
     other_seconds: float = 0.0
+    gathers: int = 0
 
     kind: ClassVar = "network"
     unit: ClassVar = "a step"
@@ -45,6 +50,17 @@ class NetworkJob:
         for name in ("backward_seconds", "other_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise Impossible(Option(name), f" must be a number of at least 0, got {getattr(self, name)}")
+        object.__setattr__(self, "gathers", check_int("gathers", self.gathers, 0, 2))
+
+    @property
+    def choices(self) -> "tuple[NetworkOption, ...]":
+        """All there is to choose from, whether it can be run or not."""
+        return SHARDED_OPTIONS if self.gathers else NETWORK_OPTIONS
+
+    @property
+    def baselines(self) -> "tuple[NetworkOption, NetworkOption]":
+        """What everybody has, in float32 and in bfloat16."""
+        return self.choices[0], self.choices[1]
 
     @property
     def groups(self) -> int:
@@ -65,40 +81,43 @@ class NetworkJob:
         found = options(self, cluster)
         return [
             Prediction(o, cost(self, o, cluster), memory_bytes(self, o, cluster), o in found)
-            for o in dict.fromkeys((*found, *BASELINES))
+            for o in dict.fromkeys((*found, *self.baselines))
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkOption:
-    """How gradients are averaged: a codec, and an exchange that fits it."""
+    """How gradients are averaged: a codec, and an exchange that fits it; and how a sharded network's weights travel."""
 
     codec: str
     exchange: str
+    weights: str = "fp32"
 
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return f"{self.codec} {self.exchange}"
+        return f"{self.codec} {self.exchange}" + ("" if self.weights == "fp32" else f", weights {self.weights}")
 
     @property
     def compressed(self) -> bool:
         """Whether fewer bits than bfloat16's go over the wire."""
-        return self.codec not in ("fp32", "bf16")
+        return self.codec not in ("fp32", "bf16") or self.weights == DIFFERENCES
 
     @property
     def precision(self) -> str:
         """What it rounds to."""
-        return self.codec
+        return f"{self.codec} {self.weights}"
 
     series = label
 
     @property
     def advice(self) -> str:
         """What to do, in words."""
-        return f"{'' if self.compressed else 'do not compress: '}use {self.codec} by {self.exchange}"
+        return f"{'' if self.compressed else 'do not compress: '}use {self.label.replace(' ', ' by ', 1)}"
 
 
+DIFFERENCES, RATES_OF_DIFFERENCES = "differences", "nuqsgd-8"
+"""8-bit differences to the weights gathered last, and the codec that costs about as much."""
 NETWORK_OPTIONS = (
     NetworkOption("fp32", "all_reduce"),
     NetworkOption("bf16", "all_reduce"),
@@ -113,21 +132,23 @@ NETWORK_OPTIONS = (
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
 )
 """From the one that loses least."""
-BASELINES = NETWORK_OPTIONS[:2]
+SHARDED_OPTIONS = tuple(
+    NetworkOption(codec, "reduce_scatter", weights)
+    for weights in ("fp32", "bf16", DIFFERENCES)
+    for codec in dict.fromkeys(option.codec for option in NETWORK_OPTIONS)
+)
+"""Of a sharded network."""
 PAYS, MOST_PAYS = 1.10, 1.5
 """How much faster compression must be: 10 %, and more where the calibration cannot tell as little apart."""
 
 
 def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
     """The time of a step, term by term."""
-    try:
-        codec = cluster.codecs[option.codec]
-    except KeyError:
-        known = ", ".join(cluster.codecs) or "none"
-        raise Impossible(f"there are no rates of {option.codec}, only of: {known}; calibrate again") from None
-    n = job.n_parameters
+    codec, n = _rates(option.codec, cluster), job.n_parameters
     if option.exchange == "all_reduce":
         messages = reduced(n, codec, cluster, narrow=option.codec == "bf16")
+    elif option.exchange == "reduce_scatter":
+        messages = _sharded(job, option, cluster)
     else:
         messages = (all_gather if option.exchange == "all_gather" else scatter_reduce)(n, codec, cluster)
     terms = (
@@ -139,8 +160,34 @@ def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
     return Cost(terms, 1, min(wire, (1 - 1 / job.groups) * job.backward_seconds))
 
 
+def _sharded(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> tuple[CostTerm, ...]:
+    """Gradients to their owners, and the weights that are gathered; with differences, backward needs no message."""
+    n, coded = job.n_parameters, cluster.all_to_all
+    links = {"fp32": cluster.all_reduce, "bf16": cluster.narrow}
+    weights, times = (RATES_OF_DIFFERENCES, 1) if option.weights == DIFFERENCES else (option.weights, job.gathers)
+    link = cluster.all_reduce if weights == "fp32" else coded
+    return (
+        *reduce_scatter(n, _rates(option.codec, cluster), cluster, links.get(option.codec, coded)),
+        *gather_weights(n, _rates(weights, cluster), cluster, link, times),
+    )
+
+
+def _rates(codec: str, cluster: Cluster) -> CodecRates:
+    try:
+        return cluster.codecs[codec]
+    except KeyError:
+        known = ", ".join(cluster.codecs) or "none"
+        raise Impossible(f"there are no rates of {codec}, only of: {known}; calibrate again") from None
+
+
 def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> float:
-    """Parameters, gradients, and the codes that are there at once."""
+    """Parameters, gradients, and the codes that are there at once.
+
+    Of a sharded network this rank's part of them, and with differences all weights that were gathered last.
+    """
+    if job.gathers:
+        kept = option.weights == DIFFERENCES
+        return (2 * BYTES / cluster.n_ranks + kept * BYTES) * job.n_parameters
     codes = cluster.n_ranks if option.exchange == "all_gather" else 2
     return 2 * BYTES * job.n_parameters + codes * job.n_parameters * cluster.codecs[option.codec].bits / 8
 
@@ -148,8 +195,12 @@ def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> fl
 def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
     """What there is to choose from, where its codec was measured, memory suffices and there is enough to compress."""
     enough = job.n_parameters >= FEWEST_VALUES
+    needed = {DIFFERENCES: RATES_OF_DIFFERENCES}
     known = [
-        option for option in NETWORK_OPTIONS if option.codec in cluster.codecs and (enough or not option.compressed)
+        option
+        for option in job.choices
+        if {option.codec, needed.get(option.weights, option.weights)} <= cluster.codecs.keys()
+        and (enough or not option.compressed)
     ]
     limit = float("inf") if cluster.memory_bytes is None else cluster.memory_bytes
     fitting = [option for option in known if memory_bytes(job, option, cluster) <= limit]

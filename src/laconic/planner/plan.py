@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from laconic.options import check_int
-from laconic.planner import glm, network
+from laconic.planner import glm
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import MOST_S, GlmJob, GlmOption
 from laconic.planner.network import NetworkJob, NetworkOption
@@ -149,7 +149,7 @@ def plan(job: Job, cluster: Cluster, s: int | None = None) -> Plan:
         check_int("s", s, 1)
     found = job.predictions(cluster, s)
     by_option = {one.option: one for one in found}
-    fp32, bf16 = (by_option[option] for option in (glm if isinstance(job, GlmJob) else network).BASELINES)
+    fp32, bf16 = (by_option[option] for option in job.baselines)
     crossing = crossover(job, cluster) if cluster.n_ranks > 1 else None
     return Plan(job, cluster, tuple(found), recommend(job, found, cluster), fp32, bf16, crossing, s)
 
