@@ -1,13 +1,17 @@
 """Law 5 on a real GPU: every width and type, sizes that fill the machine, and the interpreter's special cases."""
 
+import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
 from agreement import compiled, gpu, gpu_payload
+from members import CODERS, ENDS, WITH_MEMORY, same_bits
 from running import n_processes, run
 
 from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Policy, Rotated, Sign, Stream
+from laconic.coders import SymbolCoder
 from laconic.kernels import select
 from laconic.training.groups import make_groups
 from laconic.training.metric import metric_for
@@ -36,6 +40,53 @@ def test_payloads_are_those_of_the_cpu(quantizer):
     assert torch.equal(there.data.cpu(), here.data)
     total = codec.decode_add(there, torch.ones(70_000, device="cuda"), weight=0.5)
     assert torch.equal(total.cpu(), codec.decode_add(here, torch.ones(70_000), weight=0.5))
+
+
+@pytest.fixture
+def without_reference(monkeypatch):
+    """No function of `kernels.reference` takes a tensor on a GPU, by whatever name it is called."""
+
+    def guarded(function):
+        def call(*args, **kwargs):
+            given = [*args, *kwargs.values()]
+            assert not any(isinstance(a, torch.Tensor) and a.is_cuda for a in given), function.__qualname__
+            return function(*args, **kwargs)
+
+        return call
+
+    for module in [module for name, module in sys.modules.items() if name.startswith("laconic.")]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value.__module__.startswith("laconic.kernels.reference"):
+                monkeypatch.setattr(module, name, guarded(value))
+
+
+CODED = [Codec(NUQSGD(bits=4), coder) for coder in CODERS if isinstance(coder, SymbolCoder)]
+
+
+@pytest.mark.parametrize("codec", [*map(Codec, ENDS), *map(Codec, WITH_MEMORY), *CODED], ids=repr)
+def test_no_codec_runs_the_reference_unless_asked_to(codec, without_reference):
+    v = torch.randn(70_000)
+    there = codec.encode(v.cuda(), Stream(step=3), codec.new_memory(v.cuda()))
+    here = Payload(there.data.cpu())
+    assert same_bits(codec.decode(there).cpu(), codec.decode(here))
+    total = codec.decode_sum([there, there], torch.ones(70_000, device="cuda"), 0.5)
+    assert same_bits(total.cpu(), codec.decode_sum([here, here], torch.ones(70_000), 0.5))
+
+
+@pytest.mark.parametrize("quantizer", [Dithered(error=0.1), ErrorFeedback(Dithered(bucket_size=512))], ids=repr)
+def test_no_slot_makes_the_host_wait(quantizer):
+    codec, v = Codec(quantizer), torch.randn(300_001, device="cuda")
+    memory, out, verdict = codec.new_memory(v), torch.empty_like(v), torch.zeros(1, dtype=torch.int32, device="cuda")
+    slots = torch.empty(2, -(-codec.max_bytes(v.numel()) // 64) * 64, dtype=torch.uint8, device="cuda")
+    for step in range(3):
+        torch.cuda.set_sync_debug_mode(2 if step else 0)
+        try:
+            for slot in slots:
+                codec.encode_slot(v, Stream(step=step), memory, slot)
+            codec.decode_slots(slots, out, 0.5, verdict)
+        finally:
+            torch.cuda.set_sync_debug_mode(0)
+    assert int(verdict) == 0
 
 
 def test_auto_is_triton_on_a_gpu():
