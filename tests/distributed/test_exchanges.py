@@ -9,18 +9,21 @@ import torch
 from pool import SECONDS
 
 import laconic
-from laconic import Codec, Stream
+from laconic import Codec, Payload, Stream
 from laconic.exchange import (
     AllGather,
     BySize,
     Communicator,
+    KeptBuffers,
     Pipeline,
     ReduceScatter,
     ScatterReduce,
     Task,
     average_in_pieces,
     by_name,
+    run_in_turn,
 )
+from laconic.exchange.channel import Channel
 from laconic.exchange.scatter_reduce import chunk_cuts
 
 CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "rotated", "ef-sign", "ef-nuqsgd"]
@@ -54,6 +57,60 @@ def exchange_all(group, exchange, scheme, coder):
             result = way.average(v, codec, Stream(seed=4, step=step), memory=memory, comm=comm, measure_error=True)
             results.append((result.value, result.accounting))
     return results
+
+
+class SlotCodec(Codec):
+    """A stand-in for what `Codec` does on a GPU: a slot has the first bytes of a payload."""
+
+    def has_slots(self, device):
+        return True
+
+    def encode_slot(self, v, stream, memory, slot, *, scale):
+        data = self.encode(v, stream, memory, scale=scale).data
+        slot[: len(data)] = data[: len(slot)]
+
+    def decode_slots(self, slots, out, weight, verdict, *, scale=laconic.kernels.ONES):
+        lengths = self.layout.slot_lengths(slots, out.numel()).tolist()
+        fits = [Payload(row[:length]) for row, length in zip(slots, lengths, strict=True) if length <= len(row)]
+        verdict += len(slots) - len(fits)
+        self.decode_sum(fits, out, weight, scale=scale)
+
+
+def exchange_in_slots(group, exchange, n):
+    """Averages by slots and whole, of values that are sometimes much harder to code than those before."""
+    comm = Communicator.over(group)
+    codec = SlotCodec(laconic.NUQSGD(bits=4, bucket_size=64), laconic.RANS())
+    kept, before, found = KeptBuffers(), Channel.is_gloo, []
+    way = {"all_gather": AllGather(), "scatter_reduce": ScatterReduce()}[exchange]
+    Channel.is_gloo = lambda self, device: False
+    try:
+        for step, density in enumerate([0.05, 0.06, 1.0 if comm.rank == 0 else 0.05, 1.0, 0.9, 0.01, 0.01]):
+            v = values(comm.rank, n) * (torch.arange(n) % 100 < 100 * density)
+            task = Task(v, codec, Stream(seed=4, step=step), measure_error=True, buffers=kept, late=True)
+            (ours,) = run_in_turn([way.phases(task, comm)])
+            whole = way.average(v, codec, Stream(seed=4, step=step), comm=comm)
+            same = torch.equal(ours.value, whole.value)
+            found.append((same, dict(kept.capacities), ours.accounting.bytes_sent, whole.accounting.bytes_sent))
+    finally:
+        Channel.is_gloo = before
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("exchange", ["all_gather", "scatter_reduce"])
+def test_what_does_not_fit_its_slot_is_sent_again(pool, exchange, size):
+    ranks = pool.run(exchange_in_slots, size, exchange=exchange, n=30_001)
+    for found in ranks:
+        assert all(same for same, *_ in found)
+        capacities = [capacity for _, capacity, *_ in found]
+        assert capacities == [capacity for _, capacity, *_ in ranks[0]]
+        assert capacities[2][0] > 2 * capacities[1][0]  # one rank's values were longer: all learn it
+        assert capacities[4] == capacities[3]
+        assert capacities[6][0] < capacities[4][0]
+        if size > 1:
+            sent = [ours / whole for *_, ours, whole in found]
+            assert 1 <= sent[1] < 1.5  # by slots alone
+            assert sent[2] > 1.01  # some bytes, and all of them again
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

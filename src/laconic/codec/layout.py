@@ -124,6 +124,10 @@ class Layout:
         header = self.header(n, 0, key).to_bytes()
         backend.stamp(slot, header, coded_bytes, size_checks(), SIZE_AT, CHECK_AT)
 
+    def slot_lengths(self, slots: torch.Tensor, n: int) -> torch.Tensor:
+        """(P,) int64: bytes that the payloads of n values in slots (P, n_bytes) have, as their headers say."""
+        return slots.view(torch.int64)[:, SIZE_AT // 8] + self.first_coded(n)
+
     def split(self, data: torch.Tensor, n: int) -> Parts:
         """Norms (n_norms,) and coded symbols in the bytes of a payload of n values; copied if they lie unaligned."""
         first, data = self.first_coded(n), aligned(data)

@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,10 +20,18 @@ from laconic.quantizers.base import flat
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The result of an exchange: the average, the same on every rank to the last bit, and what it cost this rank."""
+    """The result of an exchange: the average, the same on every rank to the last bit, and what it cost this rank.
+
+    settle  where a result may yet turn out not to hold (`slots`): waits until that is known, and returns one that does
+    """
 
     value: torch.Tensor
     accounting: Accounting
+    settle: "Callable[[], Exchanged] | None" = None
+
+    def settled(self) -> "Exchanged":
+        """The result that holds."""
+        return self if self.settle is None else self.settle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,7 @@ class Task:
     measure_error  whether to measure the quantisation error of this rank's message
     out            where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
     buffers        where memory for messages comes from
+    late           whether who takes the result settles it, so that codes of variable size may go in slots
     scale          what `v` and `memory` are divided by before they are encoded, in place, and averages multiplied by
                    after they are decoded; the same on every rank. Without effect where nothing is quantised
     """
@@ -49,6 +58,7 @@ class Task:
     out: torch.Tensor | None = None
     buffers: Buffers = NEW
     scale: Scale = ONES
+    late: bool = False
 
     @property
     def n_values(self) -> int:
@@ -155,7 +165,7 @@ def run_in_turn(running: Sequence[Phases]) -> list[Exchanged]:
                 if i not in found:
                     next(phases)
             except StopIteration as end:
-                found[i] = end.value
+                found[i] = end.value.settled()
     return [found[i] for i in range(len(running))]
 
 

@@ -196,10 +196,17 @@ class Communicator:
 
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
         """Sum `v` over the ranks, in place; returns at once."""
+        return self._reduce(v, dist.ReduceOp.SUM, phase)
+
+    def largest(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
+        """Take the largest of `v` over the ranks, number by number, in place; returns at once."""
+        return self._reduce(v, dist.ReduceOp.MAX, phase)
+
+    def _reduce(self, v: torch.Tensor, op: dist.ReduceOp.RedOpType, phase: int) -> Wait:
         if not self.channels:
             return lambda: None
         channel = self.channel(phase)
-        work = dist.all_reduce(v, group=channel.group, async_op=True)
+        work = dist.all_reduce(v, op, group=channel.group, async_op=True)
         return lambda: channel.wait(work)
 
 

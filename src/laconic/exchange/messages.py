@@ -1,8 +1,9 @@
 """Messages of an all-to-all: memory for them, those this rank sends, and those on their way to it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 
@@ -19,6 +20,12 @@ class Buffers:
     >>> Buffers().empty("received", 3, torch.uint8, CPU).shape
     torch.Size([3])
     """
+
+    capacities: Mapping[int, int] = MappingProxyType({})
+    """Bytes of a message of each phase, where codes have no fixed size and earlier ones are known (`slots`)."""
+
+    def learn(self, phase: int, n_bytes: int) -> None:
+        """Take note of the longest code of a phase."""
 
     def empty(
         self, purpose: str, n: int, dtype: torch.dtype, device: torch.device, *, pinned: bool = False
@@ -40,7 +47,14 @@ class KeptBuffers(Buffers):
     """
 
     def __init__(self) -> None:
+        self.capacities: dict[int, int] = {}
         self._rows: dict[tuple[str, int, torch.dtype, torch.device], torch.Tensor] = {}
+
+    def learn(self, phase: int, n_bytes: int) -> None:
+        """A quarter more than the longest code; as before while that fits and is less than twice as much."""
+        wanted, now = whole_row(n_bytes + n_bytes // 4), self.capacities.get(phase, 0)
+        if not n_bytes <= now <= 2 * wanted:
+            self.capacities[phase] = wanted
 
     def __len__(self) -> int:
         """How many rows are kept."""

@@ -13,6 +13,7 @@ from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task, encode, received
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Inbox
+from laconic.exchange.slots import Slots
 from laconic.kernels import ONES, Scale, Stream
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import Identity, QSGDInf
@@ -59,11 +60,24 @@ class ScatterReduce(Exchange):
     def phases(self, task: Task, comm: Communicator) -> Phases:
         cuts = chunk_cuts(task.v.numel(), task.codec.quantizer.cut_size, comm.size)
         under_way = _UnderWay(task, comm, self.second_codec(task.codec), cuts)
+        slots = Slots(task, comm, [task.codec, under_way.second], under_way.accounting)
+        if slots.ready:
+            under_way = _InSlots(task, comm, under_way.second, cuts, accounting=slots.accounting, slots=slots)
         codes = under_way.send_chunks()
         yield
         averages = under_way.send_to_all(under_way.average(codes))
         yield
-        return Exchanged(under_way.collect(averages, task.target()), under_way.accounting)
+        average = under_way.collect(averages, task.target())
+        if isinstance(under_way, _InSlots):
+            return slots.result(average, lambda: self._whole(slots, cuts, average))
+        slots.learn_whole(*under_way.longest)
+        return Exchanged(average, under_way.accounting)
+
+    def _whole(self, slots: Slots, cuts: list[int], average: torch.Tensor) -> Exchanged:
+        """Once more, with whole payloads."""
+        again = _UnderWay(slots.task, slots.comm, slots.codecs[1], cuts, slots.accounting, slots.whole())
+        again.collect(again.send_to_all(again.average(again.send_chunks())), average)
+        return Exchanged(average, slots.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         cuts = chunk_cuts(n, codec.quantizer.cut_size, size)
@@ -145,20 +159,26 @@ class GatherChunks(Exchange):
 
 @dataclass(slots=True)
 class _UnderWay:
-    """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`."""
+    """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`.
+
+    payloads  of the chunks, where they are there already
+    longest   bytes of the longest code that came, of chunks and of averages
+    """
 
     task: Task
     comm: Communicator
     second: Codec
     cuts: list[int]
+    accounting: Accounting = field(default_factory=lambda: Accounting(n_exchanges=1))
+    payloads: dict[int, torch.Tensor] = field(default_factory=dict)
+    longest: list[int] = field(default_factory=lambda: [0, 0])
     sizes: list[int] = field(init=False)
     stream: Stream = field(init=False)
-    accounting: Accounting = field(init=False)
 
     def __post_init__(self) -> None:
         self.sizes = [last - first for first, last in pairwise(self.cuts)]
         self.stream = replace(self.task.stream, rank=self.comm.rank)
-        self.accounting = Accounting(n_exchanges=1, n_values=self.task.n_values)
+        self.accounting.n_values = self.task.n_values
 
     def send_chunks(self) -> Inbox:
         """Step 1."""
@@ -169,7 +189,9 @@ class _UnderWay:
             outbox = comm.outbox(expected, task.v.device, phase=0, sending=sending, buffers=task.buffers)
             for r in comm.sending_order:
                 at = self.stream.at(tensor=f"{self.stream.tensor}/{r}")
-                code = encode(task, cuts[r], cuts[r + 1], at, self.accounting, outbox.buffer_for(r)).data
+                code = self.payloads.get(r)
+                if code is None:
+                    code = encode(task, cuts[r], cuts[r + 1], at, self.accounting, outbox.buffer_for(r)).data
                 self.accounting.bytes_sent += len(code) if r != comm.rank else 0
                 outbox.send(r, code)
             return outbox.close()
@@ -195,11 +217,14 @@ class _UnderWay:
         with self.accounting.timed("wire"):
             codes = inbox.wait()
         self.accounting.bytes_received += sum(len(code) for code in codes) - len(codes[rank])
+        self.longest[0] = max(len(code) for code in codes)
         with self.accounting.timed("decode"):
             if out is None:
                 out = task.buffers.empty("average", self.sizes[rank], torch.float32, task.v.device)
-            weight = 1.0 / self.comm.size if weight is None else weight
-            return task.codec.decode_sum([received(code) for code in codes], out, weight=weight, scale=scale)
+            return self._add_up(codes, out, 1.0 / self.comm.size if weight is None else weight, scale)
+
+    def _add_up(self, codes: list[torch.Tensor], out: torch.Tensor, weight: float, scale: Scale) -> torch.Tensor:
+        return self.task.codec.decode_sum([received(code) for code in codes], out, weight=weight, scale=scale)
 
     def collect(self, inbox: Inbox, out: torch.Tensor, *, add: bool = False) -> torch.Tensor:
         """Step 3."""
@@ -207,15 +232,51 @@ class _UnderWay:
             with self.accounting.timed("wire"):
                 code = inbox.receive(r)
             self.accounting.bytes_received += len(code) if r != self.comm.rank else 0
+            self.longest[1] = max(self.longest[1], len(code))
             with self.accounting.timed("decode"):
                 chunk, scale = out[self.cuts[r] : self.cuts[r + 1]], self.task.scale.cut(self.cuts[r], self.cuts[r + 1])
                 if add:
                     self.second.decode_add(received(code), chunk)
                 else:
-                    self.second.decode(received(code), out=chunk, scale=scale)
+                    self._put(code, chunk, scale)
         with self.accounting.timed("wire"):
             inbox.sent()
         return out
+
+    def _put(self, code: torch.Tensor, chunk: torch.Tensor, scale: Scale) -> None:
+        self.second.decode(received(code), out=chunk, scale=scale)
+
+
+@dataclass(slots=True)
+class _InSlots(_UnderWay):
+    """The same with codes of variable size in messages of a known one."""
+
+    slots: Slots = field(kw_only=True)
+
+    def send_chunks(self) -> Inbox:
+        comm, slots, lengths = self.comm, self.slots, [self.slots.capacity(0)] * self.comm.size
+        with self.accounting.timed("encode"):
+            buffers = self.task.buffers
+            outbox = comm.outbox(lengths, self.task.v.device, phase=0, sending=lengths, buffers=buffers)
+            for r in comm.sending_order:
+                at = self.stream.at(tensor=f"{self.stream.tensor}/{r}")
+                slots.send(outbox, r, slots.encode_part(self.cuts[r], self.cuts[r + 1], at, r), 0)
+            return outbox.close()
+
+    def send_to_all(self, own: torch.Tensor) -> Inbox:
+        comm, slots, lengths = self.comm, self.slots, [self.slots.capacity(1)] * self.comm.size
+        with self.accounting.timed("encode"):
+            outbox = comm.shared_outbox(lengths, self.task.v.device, phase=1, buffers=self.task.buffers)
+            row = slots.encode(1, own, self.stream.at(tensor=f"{self.stream.tensor}/average"))
+            for r in comm.sending_order:
+                slots.send(outbox, r, row, 1)
+            return outbox.close()
+
+    def _add_up(self, codes: list[torch.Tensor], out: torch.Tensor, weight: float, scale: Scale) -> torch.Tensor:
+        return self.slots.decode(0, codes, out, weight, scale)
+
+    def _put(self, code: torch.Tensor, chunk: torch.Tensor, scale: Scale) -> None:
+        self.slots.decode(1, [code], chunk, 1.0, scale)
 
 
 @lru_cache(maxsize=64)

@@ -45,17 +45,23 @@ class Handle:
         """Whether all phases have run, so that `wait` would return at once."""
         return self._done.is_set()
 
+    def run(self) -> None:
+        """Have all phases run; on a GPU, that is, queued."""
+        self.finish(self)
+        self._done.wait()
+
     def wait(self) -> Exchanged:
         """The result, once it is there; an error of the exchange is raised here.
 
         On a GPU "there" means: for whatever the caller queues from now on, on its current stream.
         """
-        self.finish(self)
-        self._done.wait()
+        self.run()
         if self._error is not None:
             raise self._error
         if self._result is None:
             raise RuntimeError("the exchange ended without a result")
+        with self.side_stream.current():
+            self._result = self._result.settled()
         self.side_stream.join(self._result.value)
         return self._result
 

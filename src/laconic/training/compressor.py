@@ -196,7 +196,8 @@ class Compressor:
         """Begin to average a group's values; groups must be started in the same order on every rank."""
         if self._scheduler is None:
             self._scheduler = pipeline_for(self.comm, self.device)
-        return self._scheduler.start(*self.task(group, v))
+        exchange, task = self.task(group, v)
+        return self._scheduler.start(exchange, replace(task, late=True))
 
     def finish_step(self, accounting: Accounting) -> None:
         """All groups of a step have been averaged."""

@@ -144,6 +144,8 @@ def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
 
 def _finish(state: HookState, compressor: Compressor) -> None:
     step = Accounting()
+    for handle in state.handles:
+        handle.run()  # before the first is settled, for which the host may wait
     for group, handle in zip(compressor.groups, state.handles, strict=True):
         done = handle.wait()
         step += done.accounting
