@@ -60,6 +60,22 @@ def prefetch(_context, _array, _index):
     return types.void(_array, types.int64), codegen
 
 
+@intrinsic
+def borrowed(_context, _array):
+    """The same array without a count of references, for arguments of a kernel, which their caller keeps.
+
+    Numba counts the references to every slice, and two atomic additions take longer than 16 steps of a coder.
+    """
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        array.meminfo = context.get_constant_null(types.MemInfoPointer(types.voidptr))
+        array.parent = context.get_constant_null(types.pyobject)
+        return array._getvalue()
+
+    return _array(_array), codegen
+
+
 def widen(x):
     """A stored value as float32: float32 is itself, uint16 is the bit pattern of a bfloat16."""
     raise TypeError(f"widen() runs inside kernels only, got {type(x)}")

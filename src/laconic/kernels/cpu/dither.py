@@ -10,7 +10,7 @@ import torch
 from numba import njit
 
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, prefetch, widen
+from laconic.kernels.cpu.bits import bits_float, borrowed, bucket_key, float_bits, hash32, prefetch, widen
 from laconic.kernels.cpu.blocks import Array, encode_blocks, ends_well
 from laconic.kernels.cpu.fused import _stored
 from laconic.kernels.cpu.scaling import scale_span, spans
@@ -102,7 +102,7 @@ def dither_decode(
     words = blocks[1].contiguous().numpy().view(u32)
     where, good, y = np.array(starts, i64), np.zeros(n_blocks(n), np.bool_), out.numpy()
     scales = (steps * weight).numpy()
-    code = (words, where, scales, step_size, u64(key), widths, rows, slots)
+    code = (words, where, scales, step_size, u64(key), (widths, rows, slots))
     args = (*code, f32(weight), accumulate, spans(scale), y, good)
     run(lambda first, last: _decode_range(first, last, *args), len(good), n)
     return -1 if good.all() else int(good.argmin())
@@ -282,58 +282,68 @@ def _encode_range(first, last, values, steps, step_size, key, widths, table, mar
 
 
 @njit(nogil=True, cache=True)
-def _decode_range(
-    first, last, words, starts, scales, step_size, key, widths, table, slots, weight, accumulate, m, out, good
-):
-    units = words.view(np.uint16)
-    data, codes, values = np.empty(CELL, np.uint8), np.empty(CELL, np.uint8), np.empty(CELL, np.float32)
-    data_8, codes_8, tails = data.view(np.uint64), codes.view(np.uint64), np.empty(CELL, np.uint8)
-    positions, deltas = np.empty(CELL, np.int64), np.empty(CELLS, np.uint8)
-    before = np.empty(CELL, np.float32)
-    states, laws_ = np.empty(N_STATES, np.uint64), np.empty(N_STATES, np.uint64)
+def _decode_range(first, last, words, starts, scales, step_size, key, code, weight, accumulate, m, out, good):
+    rows, floats, positions = np.empty((4, CELL), np.uint8), np.empty((2, CELL), np.float32), np.empty(CELL, np.int64)
+    room = (rows, floats, positions, np.empty(N_STATES, np.uint64), np.empty(N_STATES, np.uint64))
     for block in range(first, last):
-        start, end = starts[block], starts[block + 1] - N_STATES
-        if end < start:
+        where = (starts[block], starts[block + 1] - N_STATES)
+        good[block] = _decode_block(block, words, where, scales, step_size, key, code, weight, accumulate, m, out, room)
+
+
+@njit(nogil=True, cache=True)
+def _decode_block(block, words, where, scales, step_size, key, code, weight, accumulate, m, out, room):
+    """Whether the block, from word where[0] to its states at where[1], is whole; `room` is scratch."""
+    words, out, widths = borrowed(words), borrowed(out), borrowed(code[0])
+    table, slots = borrowed(code[1]), borrowed(code[2])
+    rows, floats, positions = borrowed(room[0]), borrowed(room[1]), borrowed(room[2])
+    states, laws_, units = borrowed(room[3]), borrowed(room[4]), words.view(np.uint16)
+    data, codes, tails, deltas, values, before = rows[0], rows[1], rows[2], rows[3], floats[0], floats[1]
+    data_8, codes_8 = data.view(np.uint64), codes.view(np.uint64)
+    start, end = where
+    if end < start:
+        return False
+    for s in range(N_STATES):
+        states[s] = words[end + s]
+    if states.min() < _LOWEST or states.max() >= _LOWEST << u64(16):
+        return False
+    k0, k1 = _block_key(key, block)
+    begin, scaled = block * BLOCK_SIZE, m[0].size > 0
+    n = min(BLOCK_SIZE, out.size - begin)
+    n_cells, p, limit = (n + CELL - 1) // CELL, u64(2 * start), u64(2 * end + 1)
+    p = pop_tails(deltas[:n_cells], u64(SCALE_LAW << 8), states, units, p, limit, table, slots)
+    scale, next_raw = i64(0), end - 1
+    for cell in range(n_cells):
+        at = begin + cell * CELL
+        rest = out[at : at + CELL]
+        if deltas[cell] == u8(ZEROS):
+            _add_zeros(scales[at // step_size], accumulate, rest)
+            if scaled:
+                scale_span(rest, at, m, False)
             continue
-        for s in range(N_STATES):
-            states[s] = words[end + s]
-        if states.min() < _LOWEST or states.max() >= _LOWEST << u64(16):
-            continue
-        k0, k1 = _block_key(key, block)
-        begin = block * BLOCK_SIZE
-        n = min(BLOCK_SIZE, out.size - begin)
-        n_cells, p, limit = (n + CELL - 1) // CELL, u64(2 * start), u64(2 * end + 1)
-        p = pop_tails(deltas[:n_cells], u64(SCALE_LAW << 8), states, units, p, limit, table, slots)
-        scale, next_raw = i64(0), end - 1
-        for cell in range(n_cells):
-            at = begin + cell * CELL
-            if deltas[cell] == u8(ZEROS):
-                _add_zeros(scales[at // step_size], accumulate, out[at : at + CELL])
-                scale_span(out[at : at + CELL], at, m, False)
-                continue
-            scale = (scale + i64(deltas[cell])) % N_SCALES
-            width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
-            class_laws(scale, rotation, laws_)
-            for i in range(0, CELL, 16):
-                prefetch(out, at + i)
-            p = pop_bytes(data[: CELL * width // 8], laws_, states, units, p, limit, table, slots)
-            split_bytes(data_8, width, codes_8)
-            n_tails = find_escapes(data_8, width, positions)
-            p = pop_tails(tails[:n_tails], u64((TAIL_LAWS + scale) << 8), states, units, p, limit, table, slots)
-            whole, rest = at + CELL <= out.size, out[at : at + CELL]
-            target = rest if whole else values
-            if not whole:
-                values[: rest.size] = rest
-            for e in range(n_tails):
-                codes[positions[e]], before[e] = tails[e], target[positions[e]]
-            centres = _CENTRES[rotation : rotation + HALF]
-            _to_values(codes, u32(cell * HALF), centres, k0, k1, scales[at // step_size], accumulate, target)
-            for e in range(n_tails):
-                if tails[e] == u8(RAW):
-                    value = bits_float(words[max(next_raw, start)]) * weight
-                    target[positions[e]] = before[e] + value if accumulate else value
-                    next_raw -= 1
-            if not whole:
-                rest[:] = values[: rest.size]
+        scale = (scale + i64(deltas[cell])) % N_SCALES
+        width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
+        class_laws(scale, rotation, laws_)
+        for i in range(0, CELL, 16):
+            prefetch(out, at + i)
+        p = pop_bytes(data[: CELL * width // 8], laws_, states, units, p, limit, table, slots)
+        split_bytes(data_8, width, codes_8)
+        n_tails = find_escapes(data_8, width, positions)
+        p = pop_tails(tails[:n_tails], u64((TAIL_LAWS + scale) << 8), states, units, p, limit, table, slots)
+        whole = at + CELL <= out.size
+        target = rest if whole else values
+        if not whole:
+            values[: rest.size] = rest
+        for e in range(n_tails):
+            codes[positions[e]], before[e] = tails[e], target[positions[e]]
+        centres = _CENTRES[rotation : rotation + HALF]
+        _to_values(codes, u32(cell * HALF), centres, k0, k1, scales[at // step_size], accumulate, target)
+        for e in range(n_tails):
+            if tails[e] == u8(RAW):
+                value = bits_float(words[max(next_raw, start)]) * weight
+                target[positions[e]] = before[e] + value if accumulate else value
+                next_raw -= 1
+        if not whole:
+            rest[:] = values[: rest.size]
+        if scaled:
             scale_span(rest, at, m, False)
-        good[block] = next_raw >= start - 1 and ends_well(states, _LOWEST, units, p, u64(2 * (next_raw + 1)))
+    return next_raw >= start - 1 and ends_well(states, _LOWEST, units, p, u64(2 * (next_raw + 1)))
