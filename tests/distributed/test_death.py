@@ -3,9 +3,11 @@
 import os
 from datetime import timedelta
 
+import pytest
 import torch
 from models import batch, sgd, train, weights, wrap
 
+import laconic
 from forking import forked
 
 LIMIT = timedelta(seconds=120)
@@ -36,3 +38,30 @@ def test_survivors_are_told(tmp_path):
         assert kind == "ExchangeFailed"
         assert f"on rank {rank} of 3: another rank stopped, or did not answer in time" in text
         assert same
+
+
+def forgetful(rank, store, part, pipe):
+    """Two ranks, of all or of three, of which only the first calls compress; what it is told."""
+    torch.distributed.init_process_group("gloo", f"file://{store}", LIMIT, 2 + part, rank)
+    group = torch.distributed.new_group([0, 1], timeout=timedelta(seconds=20)) if part else None
+    model = wrap(group, None) if rank < 2 else None
+    try:
+        if rank == 0:
+            laconic.compress(model, "nuqsgd", timeout=3)
+            train(model, sgd(model), range(1), rank)
+    except Exception as error:  # noqa: BLE001 (told to the test)
+        pipe.send((type(error).__name__, str(error)))
+    pipe.recv() if rank else None  # until the test ends
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"), [(False, "did every rank call compress, or"), (True, "call laconic.compress?")]
+)
+def test_a_rank_that_never_called_compress(tmp_path, part, said):
+    with forked(forgetful, 2 + part, str(tmp_path / "store"), part) as (_, pipes):
+        kind, text = pipes[0].recv()
+        for pipe in pipes[1:]:
+            pipe.send(None)
+    assert kind == "ExchangeFailed"
+    assert said in text

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from laconic.errors import InvalidOption, Option
+from laconic.errors import ExchangeFailed, InvalidOption, Option
 from laconic.exchange.channel import CPU, Channel, yielding_threads
 from laconic.exchange.messages import NEW, Buffers, Inbox, Outbox, Wait
 from laconic.exchange.outboxes import AllGatherOutbox, AllToAllOutbox, CollectedOutbox, LocalOutbox, PairwiseOutbox
@@ -89,10 +89,17 @@ class Communicator:
         like, ranks = base.channels[0], list(range(base.size))
         n_channels = n_channels if like.is_gloo(device) else 1
         backend, timeout = dist.get_backend_config(like.group), timeout or like.timeout(device)
-        with yielding_threads():
-            groups = [dist.new_group(ranks, timeout=timeout, backend=backend) for _ in range(n_channels)]
-        for group in groups:
-            dist.barrier(group)  # so that no rank closes a channel that another is still connecting
+        try:
+            with yielding_threads():
+                groups = [dist.new_group(ranks, timeout=timeout, backend=backend) for _ in range(n_channels)]
+            for group in groups:
+                dist.barrier(group)  # so that no rank closes a channel that another is still connecting
+        except RuntimeError as error:  # of the store or of Gloo
+            reason = (str(error).splitlines() or [""])[0]
+            raise ExchangeFailed(
+                f"rank {base.rank} of {base.size} waited in vain for the others to connect; did every rank call "
+                f"compress, or whatever else averages over them? ({reason})"
+            ) from error
         return cls(base.rank, base.size, tuple(map(Channel.of, groups)), owned=True)
 
     def split(self, teams: int) -> "Communicator":

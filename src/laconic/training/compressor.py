@@ -8,7 +8,7 @@ from zlib import crc32
 import torch
 
 from laconic.codec import Codec
-from laconic.errors import Disagreement
+from laconic.errors import Disagreement, ExchangeFailed
 from laconic.exchange import (
     Accounting,
     AllGather,
@@ -137,7 +137,10 @@ class Compressor:
         due = not self.agreed or self.step & (self.step - 1) == 0
         if not self.agreed:
             facts = {**self.config, "off": self.off, "metric": self.metric.name, "seed": self.seed, "step": self.step}
-            require_same(self.comm, facts, device=self.device, replicas=self.replicas)
+            try:
+                require_same(self.comm, facts, device=self.device, replicas=self.replicas)
+            except ExchangeFailed as error:
+                raise ExchangeFailed(*error.parts, "; did every rank call laconic.compress?") from error
             self.agreed = True
         if self._compared == self.step:
             return
