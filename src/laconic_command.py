@@ -23,6 +23,8 @@ def main() -> int:
         return _missing(error)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and "LOCAL_RANK" not in os.environ:
+        signal.signal(signal.SIGTERM, _terminated)  # ranks of torchrun end at once: others may wait for them
     return run()
 
 
@@ -33,6 +35,11 @@ def _missing(error: ImportError) -> int:
         raise error
     sys.stderr.write(f"laconic: {error}\n")
     return 2
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """Leave as after an error, so that temporary files go and ranks end."""
+    raise SystemExit(128 + number)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -46,6 +46,21 @@ def test_a_shell_that_ignores_ctrl_c_is_obeyed(started):
     assert started(PRESSED, LOADED.format(handler="SIG_IGN"), signal.SIG_IGN) == (7, "", "")
 
 
+CLEANS = """
+import os, signal, tempfile
+def main():
+    with tempfile.TemporaryDirectory(dir={folder!r}):
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_sigterm_leaves_nothing_behind(started, tmp_path):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    assert started("", CLEANS.format(folder=str(folder))) == (143, "", "")
+    assert not list(folder.iterdir())
+
+
 def test_it_is_what_is_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["scripts"] == {"laconic": "laconic_command:main"}

@@ -176,6 +176,13 @@ def test_malformed_csv(text, line, column, message, tmp_path):
     assert str(caught.value) == f"{path}, line {line}, column {column}: {message}"
 
 
+def test_a_field_beyond_what_csv_takes(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text(f"a,y\n1,2\n{'x' * 200_000},3\n")
+    with pytest.raises(MalformedFile, match=r"long\.csv, line 3: not CSV as expected: field larger than field limit"):
+        read(path, target="y")
+
+
 def test_text_after_the_first_block_of_a_csv(tmp_path, monkeypatch):
     """Types are told from the first block; what comes later must still be a line and a column."""
     monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", 64)

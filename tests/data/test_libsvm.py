@@ -1,6 +1,7 @@
 """LIBSVM: what scikit-learn reads, bit for bit; what is malformed, by line and column."""
 
 import gzip
+import lzma
 from decimal import Decimal
 
 import numpy as np
@@ -176,6 +177,24 @@ def test_malformed(text, line, column, message, suffix, chunk_bytes, tmp_path, m
     assert message in str(caught.value)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert isinstance(caught.value, LaconicError)
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz"])
+def test_a_line_without_an_end_is_refused(suffix, tmp_path, monkeypatch):
+    """A few hundred bytes of xz may hold a line that no memory does."""
+    monkeypatch.setattr(libsvm, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(libsvm, "MAX_LINE_BYTES", 1000)
+    path, text = tmp_path / f"long{suffix}", b"1 1:2\n1 " + b"0" * 100_000
+    path.write_bytes(lzma.compress(text) if suffix else text)
+    with pytest.raises(MalformedFile, match=r"line 2: expected a line of at most 1000 bytes \(laconic.data.libsvm"):
+        read_libsvm(path)
+
+
+def test_columns_that_no_memory_holds_are_refused(tmp_path):
+    path = tmp_path / "wide"
+    path.write_text("1 2147483646:1\n" * 10_000)
+    with pytest.raises(BadTable, match="10000 rows of 2147483646 columns, dense, would take 85899345840000 bytes"):
+        read_libsvm(path, dense=True)
 
 
 def test_a_bad_value_in_another_ranks_column_is_found_by_all(tmp_path):

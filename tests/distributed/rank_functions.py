@@ -1,6 +1,7 @@
 """What rank processes are asked to do by the tests of `start_ranks`."""
 
 import os
+import signal
 import sys
 import time
 
@@ -23,6 +24,14 @@ def add(progress, *, number):
 def fail_on_one(progress):
     if Communicator.over().rank == 1:
         raise RuntimeError("the sky has fallen")
+    time.sleep(600)
+
+
+def die(progress):
+    """One rank is killed, as the system does where memory runs out; the other waits for it."""
+    comm = Communicator.over()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
 
 

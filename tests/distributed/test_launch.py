@@ -60,6 +60,11 @@ def test_the_failed_rank_is_shown():
         start_ranks("rank_functions:fail_on_one", {}, [Host()] * 2)
 
 
+def test_a_killed_rank_is_one_line():
+    with pytest.raises(LaconicError, match=r"^rank 1 was ended by signal 9 \(Killed\); was there enough memory\?$"):
+        start_ranks("rank_functions:die", {}, [Host()] * 2)
+
+
 @pytest.mark.parametrize(("wrong", "said"), [(0, "batch_size must be"), (1, "rank 1: batch_size must be")])
 def test_an_error_of_the_function_is_raised_with_its_options(wrong, said):
     with pytest.raises(LaconicError, match=f"^{said} at least 1") as raised:

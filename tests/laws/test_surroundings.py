@@ -1,11 +1,16 @@
 """What surrounds a call changes none of its bytes; and what a quantizer returns is nobody else's memory."""
 
+import os
+import signal
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 import torch
 from members import CODERS, QUANTIZERS, inputs, named, same_bits
 
+from forking import forked
 from laconic import NUQSGD, QSGD, Codec, Dithered, ErrorFeedback, FixedWidth, Identity, Payload, Rotated, Sign, Stream
 
 CPU = torch.device("cpu")
@@ -95,3 +100,48 @@ def test_a_negative_view_is_its_values():
     v = torch.complex(torch.zeros(1), torch.ones(1)).conj().imag
     assert v.is_neg()
     assert Codec(NUQSGD()).decode(Codec(NUQSGD()).encode(v)).tolist() == [-1.0]
+
+
+MANY = 300_000
+
+
+def digests(codec: Codec) -> list[int]:
+    """Checksums of what a codec makes of many values, with and without a number of them that is known."""
+    v = torch.linspace(-1.0, 1.0, MANY)
+    payload = codec.encode(v, Stream(seed=1), codec.new_memory(v))
+    made = [codec.decode(payload), codec.decode(payload, MANY), codec.decode_sum([payload] * 2, torch.empty(MANY))]
+    return [zlib.crc32(x.numpy()) for x in (payload.data, *made)]
+
+
+def fork_and_code(rank: int, pipe) -> None:
+    """Code here on two threads of torch, then in a forked child, for each member; an alarm ends a child that hangs."""
+    torch.set_num_threads(2)
+    found = []
+    for codec in MEMBERS_OF_THREADS:
+        expected, child = digests(codec), os.fork()
+        if child == 0:
+            signal.alarm(120)
+            os._exit(0 if digests(codec) == expected else 3)
+        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    pipe.send(found)
+    os._exit(0)
+
+
+MEMBERS_OF_THREADS = [codec for codec in MEMBERS if codec.backend == "auto"] + [
+    Codec(ErrorFeedback(Sign())),
+    Codec(Rotated(bits=4)),
+    Codec(Identity("bf16")),
+    Codec(NUQSGD(), checksum=True),
+]
+
+
+def test_a_forked_child_codes_as_its_parent_does():
+    with forked(fork_and_code, 1) as (_, pipes):
+        assert pipes[0].recv() == [0] * len(MEMBERS_OF_THREADS)
+
+
+@pytest.mark.parametrize("codec", **named(MEMBERS_OF_THREADS))
+def test_several_threads_may_code_at_once(codec):
+    expected = digests(codec)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(digests, [codec] * 8)) == [expected] * 8

@@ -22,7 +22,7 @@ from laconic.coders import FixedWidth, SymbolCoder, TableRANS
 from laconic.coders.base import WORD_BYTES, aligned
 from laconic.coders.blocks import copy_bytes
 from laconic.errors import CorruptPayload
-from laconic.kernels import ONES, Backend, DitherBackend, Scale, SlotBackend, Stream
+from laconic.kernels import ONES, Backend, DitherBackend, Rounding, Scale, SlotBackend, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
 
@@ -77,6 +77,21 @@ class Body(ABC):
         out.zero_()
         for i, payload in enumerate(payloads, start=1):
             self.read(payload.data, out, weight, True, scale if i == len(payloads) else ONES)
+
+    def require_written(self, data: torch.Tensor, n: int) -> None:
+        """Raise `CorruptPayload` for what decodes, and yet no encoder writes: it reads every symbol once more."""
+        norms, coded = self.layout.split(data, n)
+        coder, shape, kernels = self.layout.coder, self.layout.shape(n), self._kernels(data.device)
+        if (norms.cpu().numpy() < 0).any():
+            raise CorruptPayload("a norm of the payload is negative")
+        if not isinstance(coder, SymbolCoder) or shape.bits > 8:
+            return
+        symbols = coder.decode(coded, shape, kernels)
+        signed = isinstance(self.core, Bucketed) and self.core.grid.rounding is not Rounding.SIGN
+        if signed and (symbols.cpu().numpy() == 2 ** (shape.bits - 1)).any():
+            raise CorruptPayload("a symbol of the payload has a sign and no level")
+        if coder.fixed_size and (coder.encode(symbols, shape, kernels).cpu().numpy() != coded.cpu().numpy()).any():
+            raise CorruptPayload("bits of the payload beyond the last symbol of a bucket are not zero")
 
     def encode(
         self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, out: torch.Tensor | None, scale: Scale

@@ -115,10 +115,16 @@ class Codec:
         n      if given, must be the number of values sent
         out    if given, a contiguous row of float32 that the values are written to; returned
         scale  what the values are multiplied by
+
+        Without n and out, nothing is known of the payload, and it is also refused where it would decode, but no encoder
+        writes it so: a negative norm, a sign without a level, bits beyond the last symbol.
         """
+        known = n is not None
         n = None if n is None else check_int("n", n, 0, MAX_VALUES)
         if out is None:
             n = self.layout.check(payload, n)
+            if not known:
+                self._body.require_written(payload.data, n)
             out = torch.empty(n, dtype=torch.float32, device=payload.data.device)
         else:
             _require_row(out)

@@ -121,17 +121,24 @@ def _find_fault(path: Path, expected: Mapping[str, str]) -> MalformedFile | None
     """The first line with too many or too few fields, or with something else than is `expected` of a column."""
     with open_bytes(path) as file:
         lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
-        header = next(lines, None)
-        if header is None:
-            return MalformedFile(path, "expected a header line, found an empty file", line=1, column=1)
-        for fields in lines:
-            if fields and len(fields) != len(header):
-                what = f"expected {len(header)} fields, found {len(fields)}"
-                return MalformedFile(path, what, line=lines.line_num, column=min(len(fields), len(header)) + 1)
-            for j, (name, field) in enumerate(zip(header, fields, strict=False)):
-                if name in expected and not _is(expected[name], field):
-                    what = f"expected {expected[name]} in {name!r}, found {field[:80]!r}"
-                    return MalformedFile(path, what, line=lines.line_num, column=j + 1)
+        try:
+            return _first_fault(path, lines, expected)
+        except csv.Error as error:
+            return MalformedFile(path, f"not CSV as expected: {error}", line=lines.line_num)
+
+
+def _first_fault(path: Path, lines: Any, expected: Mapping[str, str]) -> MalformedFile | None:
+    header = next(lines, None)
+    if header is None:
+        return MalformedFile(path, "expected a header line, found an empty file", line=1, column=1)
+    for fields in lines:
+        if fields and len(fields) != len(header):
+            what = f"expected {len(header)} fields, found {len(fields)}"
+            return MalformedFile(path, what, line=lines.line_num, column=min(len(fields), len(header)) + 1)
+        for j, (name, field) in enumerate(zip(header, fields, strict=False)):
+            if name in expected and not _is(expected[name], field):
+                what = f"expected {expected[name]} in {name!r}, found {field[:80]!r}"
+                return MalformedFile(path, what, line=lines.line_num, column=j + 1)
     return None
 
 

@@ -12,7 +12,16 @@ import torch
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import open_bytes
-from laconic.data.table import RowStream, Table, as_target, column_block, rows_at_once, to_dense, to_dtype
+from laconic.data.table import (
+    RowStream,
+    Table,
+    as_target,
+    column_block,
+    require_memory,
+    rows_at_once,
+    to_dense,
+    to_dtype,
+)
 from laconic.errors import Option
 from laconic.extras import require
 
@@ -21,6 +30,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 CHUNK_BYTES = 8 << 20
+MAX_LINE_BYTES = 1 << 26
+"""Longest line that is read: without a bound, a small compressed file without newlines could ask for all memory."""
 _TO_THE_END = 2**62
 
 
@@ -96,6 +107,7 @@ def scan_libsvm(path: AnyPath, *, zero_based: bool | None = None, count_columns:
         n_rows, n_nonzero = n_rows + len(piece.labels), n_nonzero + len(piece.values)
         smallest, largest = min(smallest, piece.smallest), max(largest, piece.largest)
         if count_columns:
+            require_memory(8 * (largest + 1), f"counts of {largest + 1} columns")
             found = np.bincount(piece.indices, minlength=len(counts))
             found[: len(counts)] += counts
             counts = found
@@ -173,6 +185,9 @@ def _pieces(path: Path, low: int, high: int) -> "Iterator[Lines]":
     n_lines = 0
     with open_bytes(path) as file:
         for buffer, size in _whole_lines(file):
+            if not size:
+                what = f"expected a line of at most {MAX_LINE_BYTES} bytes (laconic.data.libsvm.MAX_LINE_BYTES)"
+                raise MalformedFile(path, what, line=n_lines + 1)
             pieces = parse_lines(np.frombuffer(buffer, np.uint8), _cuts(buffer, size), low, high)
             for piece in pieces:
                 _read_again(path, buffer, piece, n_lines)
@@ -183,7 +198,7 @@ def _pieces(path: Path, low: int, high: int) -> "Iterator[Lines]":
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[tuple[bytearray, int]]:
-    """(buffer, size): buffer[:size] is whole lines. The next step overwrites them."""
+    """(buffer, size): buffer[:size] is whole lines. The next step overwrites them. A size of 0: a line is too long."""
     buffer, n_held = bytearray(CHUNK_BYTES), 0
     while True:
         n_read = file.readinto(memoryview(buffer)[n_held:])  # type: ignore[attr-defined]
@@ -194,7 +209,7 @@ def _whole_lines(file: IO[bytes]) -> Iterator[tuple[bytearray, int]]:
             buffer[n_held : n_held + 1] = b"\n"
             n_held += 1
         size = buffer.rfind(b"\n", 0, n_held) + 1
-        if size:
+        if size or n_held >= MAX_LINE_BYTES:
             yield buffer, size
         if not n_read:
             return

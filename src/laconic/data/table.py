@@ -3,6 +3,8 @@
 `RowStream` is a table in blocks of rows, so that one larger than memory can be written.
 """
 
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -315,10 +317,18 @@ def check_count(n_rows: int, expected: int, what: str = "rows") -> None:
         raise BadTable(f"the stream announced {expected} {what} and brought {more}; was the file written to meanwhile?")
 
 
+def require_memory(n_bytes: int, what: str) -> None:
+    """Raise `BadTable` if that many bytes are more than this machine has."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
+    if n_bytes > most:
+        raise BadTable(f"{what} would take {n_bytes} bytes, and this machine has {most}; keep fewer columns, or sparse")
+
+
 def to_dense(X: Matrix, dtype: torch.dtype) -> torch.Tensor:
     """A CSR matrix as a row-major tensor; a tensor in another dtype."""
     if isinstance(X, torch.Tensor):
         return X.to(dtype)
+    require_memory(X.shape[0] * X.shape[1] * dtype.itemsize, f"{X.shape[0]} rows of {X.shape[1]} columns, dense,")
     dense = torch.empty(X.shape, dtype=dtype)
     step = rows_at_once(X.shape[1])
     for first in range(0, X.shape[0], step):

@@ -5,6 +5,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,10 @@ _Events = queue.SimpleQueue[tuple[int, dict[str, Any]]]
 
 class RankFailed(RuntimeError):
     """A rank ended without a result, or not in time."""
+
+
+class RankKilled(LaconicError, RankFailed):
+    """A rank was ended by a signal, and has nothing to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,10 @@ class _Rank:
         self.events.put((self.rank, {"ended": self.process.wait()}))
 
     def failure(self, code: int) -> RankFailed:
-        """That it ended without a result, with the end of its error output."""
+        """That it ended without a result; with the end of its error output, unless a signal has ended it."""
+        if code < 0:
+            memory = "; was there enough memory?" if -code == signal.SIGKILL else ""
+            return RankKilled(f"rank {self.rank} was ended by signal {-code} ({signal.strsignal(-code)}){memory}")
         output = self.stderr.read_text(errors="replace").strip()[-STDERR_CHARACTERS:]
         return RankFailed(
             f"rank {self.rank} ended with exit status {code} and no result" + (f":\n{output}" if output else "")

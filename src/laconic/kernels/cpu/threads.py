@@ -19,7 +19,15 @@ from laconic.errors import BackendUnavailable
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 
-os.register_at_fork(after_in_child=_pools.clear)
+
+def _after_fork() -> None:
+    """In a forked child, forget the parent's pools. torch cannot: its next operator on many values would wait for
+    threads that only the parent has. With one thread it calls none; a child that knows better may set more."""
+    _pools.clear()
+    torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def split(n_items: int, n_parts: int) -> list[tuple[int, int]]:
