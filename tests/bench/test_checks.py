@@ -28,6 +28,13 @@ def test_zeros_pass(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.label)
+def test_values_with_many_zeros_pass(scheme):
+    v = torch.randn(5000, generator=torch.Generator().manual_seed(0))
+    v[700:3100] = 0  # whole cells of dithered values, and parts of others
+    check_error(scheme.label, scheme.quantizer, v, decoded(scheme, v))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.label)
 def test_a_wrong_sign_is_noticed(scheme):
     v = torch.randn(5000, generator=torch.Generator().manual_seed(0))
     with pytest.raises(WrongResult, match=scheme.label):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from laconic.kernels import Norm
-from laconic.kernels.dither import RAW_ABOVE
+from laconic.kernels.dither import CELL, RAW_ABOVE
 from laconic.quantizers import Bucketed, Dithered, Quantizer
 
 SAMPLE = 2**20
@@ -159,10 +159,13 @@ def _level_error(quantizer: Bucketed, v: torch.Tensor) -> tuple[float, float]:
 
 
 def _dither_error(quantizer: Dithered, v: torch.Tensor) -> tuple[float, float]:
-    """An error is uniform on ±Δ/2, unless the value is sent as it is."""
+    """An error is uniform on ±Δ/2, unless the value is sent as it is, or its cell is all zeros."""
     mean = variance = 0.0
-    for bucket, step in zip(torch.split(v, quantizer.bucket_size), quantizer.steps(v)[0].tolist(), strict=True):
-        n_coded = int((bucket.abs() <= RAW_ABOVE * step).sum())
+    cells = torch.nn.functional.pad(v, (0, -v.numel() % CELL)).view(-1, CELL)
+    rounded = cells.any(1).repeat_interleave(CELL)[: v.numel()]
+    parts = (torch.split(one, quantizer.bucket_size) for one in (v, rounded))
+    for bucket, some, step in zip(*parts, quantizer.steps(v)[0].tolist(), strict=True):
+        n_coded = int(((bucket.abs() <= RAW_ABOVE * step) & some).sum())
         mean += n_coded * step**2 / 12
         variance += n_coded * step**4 / 180
     return mean, variance
