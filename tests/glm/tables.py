@@ -117,7 +117,7 @@ class Case:
             average=False if self.average is None else self.average * self.batch_size or True,  # in rows
             recipe=RECIPE[dtype],
             max_iter=EPOCHS,
-            tol=10.0 if self.schedule == "adaptive" else None,  # no epoch falls by 10: the step shrinks after each
+            tol=1e-13 if self.schedule == "adaptive" else None,  # the step shrinks after an epoch that does not fall
             n_iter_no_change=1,
         )
         return replace(options, **changes)

@@ -14,6 +14,7 @@ from laconic.cli import main
 from laconic.data import Table, as_target, write_store
 from laconic.glm.model import Model
 from laconic.glm.options import DEFAULTS, FitOptions
+from laconic.glm.precision import AUTO
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -117,13 +118,14 @@ def test_defaults_are_the_same():
         given = {name: p.default for name, p in inspect.signature(kind.__init__).parameters.items() if name in options}
         assert given == {name: options[name] for name in given}
         missing = options.keys() - given.keys()
-        assert missing <= {"family", "seed", "standardize", "tweedie_power"}
+        assert missing <= {"family", "seed", "tweedie_power", "theta"}
     typed = {name: p.default for name, p in inspect.signature(fit).parameters.items()}
+    typed["standardize"] = typed["standardize"] or AUTO
     assert {name: typed[name] for name in typed if name in options} == {
         name: options[name] for name in options if name in typed
     }
     only_python = {"early_stopping", "validation_fraction", "shuffle", "sampling", "gradient", "average", "power_t"}
-    assert options.keys() - typed.keys() == only_python | {"n_iter_no_change"}
+    assert options.keys() - typed.keys() == only_python | {"n_iter_no_change", "polish"}
 
 
 RIVALS = {"gamma": (GammaRegressor, {}, 2.0), "tweedie": (TweedieRegressor, {"power": 1.5, "link": "log"}, 1.5)}

@@ -24,6 +24,7 @@ def test_coefficients(name, alpha, recipe):
     assert model.score(X, known.y) == pytest.approx(best.score(X, known.y), abs=5e-3)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("solver", [{"solver": "ca_sgd", "s": 8}, {"momentum": 0.9}, {"average": True}])
 @pytest.mark.parametrize("name", KNOWN)
 def test_other_ways_lead_there_too(name, solver):

@@ -44,6 +44,10 @@ def test_parameters_are_checked_by_name(parameters, message):
         CASGDClassifier(**parameters).fit(X, LABELS)
 
 
+def plain_sgd():
+    return CASGDClassifier(solver="sgd", standardize=False)
+
+
 def with_entry(value):
     bad = X.copy()
     bad[3, 2] = value
@@ -71,8 +75,9 @@ DATA = [
     ),
     (lambda: CASGDRegressor("poisson").fit(X, COUNTS, offset=np.full(60, -np.inf)), "offset is -inf in row 0"),
     (lambda: CASGDClassifier().fit(torch.zeros(60, 2).to(torch.float8_e5m2), LABELS), "X is a tensor of torch.float8"),
-    (lambda: CASGDClassifier().fit(1e200 * X, LABELS), "products of its rows overflow float64; standardise"),
-    (lambda: CASGDClassifier().fit(np.float32(1e30) * X.astype(np.float32), LABELS), "which is 0 in float32"),
+    (lambda: CASGDClassifier().fit(1e200 * X, LABELS), "squares of its values overflow float64; divide"),
+    (lambda: plain_sgd().fit(1e200 * X, LABELS), "products of its rows overflow float64; standardise"),
+    (lambda: plain_sgd().fit(np.float32(1e30) * X.astype(np.float32), LABELS), "which is 0 in float32"),
     (lambda: CASGDRegressor().fit(X, with_entry(np.nan)[:, 2]), "y contains NaN"),
     (lambda: CASGDRegressor().fit(X, COUNTS).predict(X[:, :3]), "X has 3 features"),
     (lambda: CASGDRegressor().fit("nowhere.csv", "y"), "there is no file nowhere.csv"),

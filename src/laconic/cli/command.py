@@ -78,6 +78,8 @@ def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
         return Annotated[Any, shown(parser=said["parse"])], default
     if "Sequence" in kind:
         return Annotated[list[str] | None, shown()], None
+    if kind == "bool | str":  # what is not given is ours to choose
+        return Annotated[bool | None, shown()], None
     if kind.startswith("<class 'bool"):
         return Annotated[bool, shown()], default
     if "str" in kind and ("int" in kind or "float" in kind):

@@ -38,6 +38,8 @@ class FitCommand:
         300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"
     )
     resume: bool = option(False, "Go on from the checkpoint, if there is one.")
+    summary: bool = option(False, "Print the coefficients with standard errors.", flag="--summary")
+    robust: bool = option(False, "Robust standard errors in --summary.", flag="--robust")
 
     def __post_init__(self) -> None:
         if self.resume and self.checkpoint is None:
@@ -51,12 +53,16 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
 
     Under torchrun, uses its ranks: each reads its own columns.
     """
+    from laconic.exchange.launch import n_ranks
     from laconic.glm.checkpoint import MANIFEST
     from laconic.glm.fit import FileFit
 
     asked, printed = FitCommand(**given), Printing(**printing)
+    if asked.summary and n_ranks(asked.ranks, default=1) > 1:
+        raise BadInput("--summary needs all columns in one process: leave out --ranks")
     saved = (asked.checkpoint, asked.checkpoint_every, asked.resume)
-    job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved)
+    table = ("robust" if asked.robust else "fisher") if asked.summary else None
+    job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved, table)
     try:
         report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)
     except KeyboardInterrupt as error:
@@ -135,14 +141,19 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{report['data']}: {report['n_rows']:,} rows × {report['n_features']:,} columns; {what}"
     s = report["settings"]
     ranks = f" on {report['ranks']} ranks" if report["ranks"] > 1 == s["teams"] else ""
-    yield (
-        f"ran {report['ran']}{ranks}; batches of {s['batch_size']}, {s['learning_rate']} steps of {s['eta0']:.3g}, "
-        f"alpha {s['alpha']:g}" + (", standardized columns" if s["standardize"] else "")
-    )
+    steps = f"batches of {s['batch_size']}, {s['learning_rate']} steps of {s['eta0']:.3g}, "
+    yield f"ran {report['ran']}{ranks}; {'' if s['solver'] == 'newton' else steps}alpha {s['alpha']:g}"
     if report["recipe_explained"] is not None and report["recipe_measured"]:
         yield f"recipe: {report['recipe_explained']}"
     yield f"{report['epochs']} epochs, {report['iterations']:,} iterations: {report['because']}"
+    yield from report["explained"][1:]
+    if report["gap"] is not None and not report["converged"]:
+        yield "warning: the fit did not converge; raise --max-iter or --tol"
     yield f"loss {report['loss']:.6g}; {metrics(report['metrics'])}"
+    if report["summary"] is not None:
+        from laconic.glm.summary import table
+
+        yield from table(report["summary"])
     if report["test_metrics"] is not None:
         yield f"test: {metrics(report['test_metrics'])}"
     sent = f"; {report['messages']:,} messages, {report['bytes_sent']:,} bytes sent per rank"

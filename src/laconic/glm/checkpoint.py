@@ -14,7 +14,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,13 @@ from laconic.glm.model import load_tensors, save_tensors
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.solvers import Progress, State, begin
-from laconic.glm.solvers.solve import ATTEMPTS, SMALLER_STEP
 from laconic.kernels.glm import Intercept, Weights
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "checkpoint.json"
 SAMPLED_ROWS = 16
 EPOCH_SECONDS = 1.0
 """No checkpoint is written at the end of an epoch sooner than this after the last one."""
-LATER = ("bytes_sent", "messages")
-"""Numbers that the first checkpoints of this format lack; there they count from 0."""
 _FILE = re.compile(r"\d{6}-rank-\d{1,6}\.safetensors")
 _LEFT_OVER = re.compile(rf"\.({_FILE.pattern}|checkpoint\.json)\.[0-9a-f]{{8}}\.tmp")
 
@@ -97,6 +94,7 @@ def fingerprint(problem: Problem, options: FitOptions, comm: Communicator) -> di
         "family": problem.family.name,
         **problem.family.parameters,
         "solver": options.solver,
+        "polish": options.polish,
         "s": options.s,
         "order": options.sampling if options.shuffle else "cyclic",
         "batch_size": options.batch_size,
@@ -142,29 +140,20 @@ def _checksum(problem: Problem, comm: Communicator) -> int:
     return int(total)
 
 
-def resume(
-    checkpointing: Checkpointing, problem: Problem, options: FitOptions, comm: Communicator, *, smaller: bool
-) -> tuple[State, FitOptions]:
-    """The state of the last checkpoint, if there is one and it may be used, and options with its step size.
-
-    smaller  whether the step size was ours to choose, so that the checkpoint's may be a smaller one
-    """
+def resume(checkpointing: Checkpointing, problem: Problem, options: FitOptions, comm: Communicator) -> State:
+    """The state of the last checkpoint, if there is one and it may be used; otherwise that at the beginning."""
     folder = checkpointing.folder
     with user_errors(comm.whole):
         found = latest(folder)
         if found is not None and not checkpointing.resume:
             what = f"{folder} holds a checkpoint of epoch {found.numbers['epoch']}; go on from it with "
             raise BadTable(what, Option("resume", True), ", or give another folder")
-    if found is not None and smaller:
-        tried = [float(options.eta0) * SMALLER_STEP**k for k in range(1, ATTEMPTS + 1)]
-        eta0 = found.fingerprint.get("eta0")
-        options = replace(options, eta0=eta0) if eta0 in tried else options
     state, now = begin(problem, options), fingerprint(problem, options, comm)
     with user_errors(comm.whole):
         if found is not None:
             columns = (problem.first, problem.first + problem.columns.n)
             state = restore(folder, found, now, state, columns=columns, comm=comm)
-    return state, options
+    return state
 
 
 def latest(folder: Path) -> Manifest | None:
@@ -194,9 +183,8 @@ def _check(manifest: Manifest) -> None:
 def _check_numbers(numbers: dict[str, Any]) -> None:
     none = torch.zeros(0)
     like = State(Weights(none, none, none, Intercept(none, none, none))).numbers()
-    if not isinstance(numbers, dict) or set(numbers | dict.fromkeys(LATER)) != set(like):
+    if not isinstance(numbers, dict) or set(numbers) != set(like):
         raise TypeError(f"its numbers are not {', '.join(like)}")
-    numbers |= {name: 0 for name in LATER if name not in numbers}
     numbers["best_loss"] = math.inf if numbers["best_loss"] is None else numbers["best_loss"]
     for name, value in like.items():
         found = numbers[name]
@@ -229,7 +217,7 @@ def restore(
     else:  # the ranks of the first team, which had all columns
         parts = [_rank_tensors(folder, manifest, rank) for rank in range(len(manifest.files) // comm.peers.size)]
         parts[0].pop("memory", None)
-        wide = {name: torch.cat([part[name] for part in parts], 1) for name in ("x", "momentum", "average")}
+        wide = {name: torch.cat([part[name] for part in parts], 1) for name in _WIDE}
         tensors = parts[0] | {name: tensor[:, columns[0] : columns[1]] for name, tensor in wide.items()}
     for name, tensor in like.tensors().items():
         found = tensors[name]
@@ -245,13 +233,14 @@ def _rank_tensors(folder: Path, manifest: Manifest, rank: int) -> dict[str, torc
     tensors, metadata = load_tensors(path, "a checkpoint of laconic")
     if metadata.get("checkpoint") != str(manifest.number) or tensors.keys() - {"memory"} != _TENSORS:
         raise CorruptPayload(f"{path} is not part of checkpoint {manifest.number}")
-    if any(tensors[name].ndim != 2 for name in ("x", "momentum", "average")):
+    if any(tensors[name].ndim != 2 for name in _WIDE):
         raise CorruptPayload(f"{path} holds tensors of the wrong shapes")
     return tensors
 
 
 _TEAMS = ("teams", "average_every", "average_codec")
-_TENSORS = {"x", "momentum", "average", "intercept.value", "intercept.momentum", "intercept.average"}
+_WIDE = ("x", "momentum", "average", "best", "entry")
+_TENSORS = {*_WIDE, *(f"intercept.{name}" for name in ("value", "momentum", "average", "best", "entry"))}
 
 
 class Checkpointer:

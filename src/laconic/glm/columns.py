@@ -1,6 +1,7 @@
 """A rank's columns of the input matrix, and rows taken from them: dense, pinned beside a GPU, or sparse."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -45,6 +46,14 @@ class SampledRows(ABC):
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         """p Y for p (C, k): (C, n)."""
 
+    @abstractmethod
+    def squared(self) -> "SampledRows":
+        """The squares of the values, at their places."""
+
+    @abstractmethod
+    def dense(self) -> torch.Tensor:
+        """Y itself."""
+
 
 class Columns(ABC):
     """The columns A_p (m, n_p) of rank p, as stored.
@@ -72,12 +81,22 @@ class Columns(ABC):
 
     def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
-        rows = np.arange(self.m) if rows is None else rows
         step = max(1, CHUNK_VALUES // max(1, self.n))
-        z = torch.empty(len(rows), x.shape[0], dtype=x.dtype, device=x.device)
-        for first in range(0, len(rows), step):
-            z[first : first + step] = self.take(rows[first : first + step], x.dtype).margins(x)
+        z = torch.empty(self.m if rows is None else len(rows), x.shape[0], dtype=x.dtype, device=x.device)
+        for part, Y in self.blocks(rows, step, x.dtype):
+            z[part] = Y.margins(x)
         return z
+
+    def blocks(self, rows: np.ndarray | None, step: int, dtype: torch.dtype) -> Iterator[tuple[slice, SampledRows]]:
+        """All rows, or those asked for, `step` at a time and widened to `dtype`, with their places among them."""
+        m = self.m if rows is None else len(rows)
+        for first in range(0, m, step):
+            part = slice(first, min(first + step, m))
+            yield part, self.between(part, dtype) if rows is None else self.take(rows[part], dtype)
+
+    def between(self, part: slice, dtype: torch.dtype) -> SampledRows:
+        """Consecutive rows, widened to `dtype`."""
+        return self.take(np.arange(part.start, part.stop), dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +134,12 @@ class DenseRows(SampledRows):
         update = precision.format("update")
         return update.round(p) @ update.round(self.Y)
 
+    def squared(self) -> "DenseRows":
+        return DenseRows(self.Y.square())
+
+    def dense(self) -> torch.Tensor:
+        return self.Y
+
 
 def _narrow_product(a: torch.Tensor, b: torch.Tensor, accumulate: Format) -> torch.Tensor:
     """a bᵀ with an accumulator of fewer bits than the operands' type."""
@@ -139,6 +164,9 @@ class DenseColumns(Columns):
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
         index = torch.from_numpy(rows).to(self.X.device)
         return DenseRows(self.X.index_select(0, index).to(dtype), self.X.dtype)
+
+    def between(self, part: slice, dtype: torch.dtype) -> DenseRows:
+        return DenseRows(self.X[part].to(self.device, dtype), self.X.dtype)
 
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
@@ -200,6 +228,14 @@ class SparseRows(SampledRows):
         update, (values, columns, begins) = precision.format("update"), self.matrix
         return sparse.combine((update.round(values), columns, begins), update.round(p), self.n)
 
+    def squared(self) -> "SparseRows":
+        return SparseRows((self.matrix[0].square(), *self.matrix[1:]), self.n)
+
+    def dense(self) -> torch.Tensor:
+        values, columns, begins = self.matrix
+        rows = torch.repeat_interleave(torch.arange(len(begins) - 1), begins.diff())
+        return values.new_zeros(len(begins) - 1, self.n).index_put_((rows, columns.long()), values, accumulate=True)
+
 
 class SparseColumns(Columns):
     """A matrix of compressed sparse rows (CSR), on the CPU."""
@@ -226,6 +262,12 @@ class SparseColumns(Columns):
             values = values.float()
         return SparseRows(sparse.take((values, columns, begins), rows, dtype), self.n)
 
+    def between(self, part: slice, dtype: torch.dtype) -> SparseRows:
+        values, columns, begins = self.matrix
+        own = begins[part.start : part.stop + 1]
+        first, last = int(own[0]), int(own[-1])
+        return SparseRows((values[first:last].to(dtype), columns[first:last], own - first), self.n)
+
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sparse
 
@@ -244,6 +286,17 @@ def as_columns(X: Any, data_format: str) -> Columns:
         return DenseColumns(X)
     storage = X.dtype if wanted.holds(own) else wanted.storage
     return DenseColumns(X.to(storage, copy=True, memory_format=torch.contiguous_format))
+
+
+def as_matrix(X: Any) -> Any:
+    """`Columns` as the tensor or CSR matrix that they hold; anything else as it is."""
+    if isinstance(X, SparseColumns):
+        from scipy.sparse import csr_matrix
+
+        values, index, begins = X.matrix
+        wide = values.numpy() if values.dtype == torch.float64 else values.float().numpy()
+        return csr_matrix((wide, index.numpy(), begins.numpy()), (X.m, X.n))
+    return X.X if isinstance(X, DenseColumns) else X
 
 
 def type_of(X: Any) -> torch.dtype:

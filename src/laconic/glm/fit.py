@@ -20,20 +20,24 @@ from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
 from laconic.glm.problem import Problem, codes, load, problem_of
 from laconic.glm.resolve import find_recipe, resolve
+from laconic.glm.scaling import scaling_for
 from laconic.glm.scores import Scores, training_scores
-from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve, solve_with_smaller_steps
+from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve
 from laconic.glm.solvers.wire import gather_columns
+from laconic.glm.summary import summarise
 from laconic.kernels import require_gpu
 
 OnProgress = Callable[[str], None]
 PROGRESS_SECONDS = 0.1
+GROWTH = 4.0
+"""How much larger than the last part's the step of the next part of the data may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """A fit in this process that is to go on: the step size that it had come to, and its recipe; None to find one."""
 
-    eta0: float
+    eta0: float | None
     recipe: ChosenRecipe | None
 
 
@@ -55,9 +59,24 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit(Chosen):
-    """A solution, and the choices that led to it; the step size may be smaller than the one resolved."""
+    """A solution, and the choices that led to it."""
 
     solution: Solution
+
+    def explain(self) -> list[str]:
+        """What was chosen, what happened, and how far it came: a sentence each."""
+        problem, solution, state = self.problem, self.solution, self.solution.state
+        lines = [f"ran {solution.ran}: {solution.outcome.value}"]
+        if solution.gap is not None:
+            lines.append(
+                f"an estimated {solution.gap:.1g} of what was gained is left to gain (tol {self.options.tol:g})"
+            )
+        if problem.scaling is not None:
+            lines.append(problem.scaling.explain(self.options))
+        if state.returns:
+            times = "once" if state.returns == 1 else f"{state.returns} times"
+            lines.append(f"the loss rose {times}: back to the best iterate, with a quarter of the step")
+        return lines
 
     def coefficients(self, comm: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
         """coef (C, n) of all columns in the units of X, and intercept (C,), on every rank."""
@@ -78,9 +97,10 @@ def choose(
     one_epoch  over a part of the data: whatever the loss does
     """
     options = replace(asked, tol=None) if one_epoch else asked
-    if earlier is not None and asked.eta0 == AUTO:
-        options = replace(options, eta0=earlier.eta0)
-    options = resolve(options, problem, comm)
+    known = None if earlier is None else earlier.eta0
+    options = resolve(options, problem, comm, None if one_epoch else known)
+    if one_epoch and known is not None and asked.eta0 == AUTO:  # each part has a step of its own
+        options = replace(options, eta0=min(float(options.eta0), GROWTH * known))
     recipe = None if earlier is None else earlier.recipe
     if recipe is None:
         recipe = find_recipe(asked.recipe, problem, options, comm)
@@ -101,29 +121,25 @@ def run(
 ) -> Fit:
     """Solve on the ranks of `comm`; all call this.
 
-    Where the loss diverges and the step size was ours to choose, begin again with smaller steps.
-
     start       where to begin; a checkpoint, where there is one, comes first
     last_epoch  as in `solve`
     """
-    problem, options, ours = chosen.problem, chosen.options, asked.eta0 == AUTO
-    restored: list[State] = []
-    if checkpointing is not None:
-        state, options = resume(checkpointing, problem, options, comm, smaller=ours)
-        restored.append(state)
-
-    def attempt(options: FitOptions) -> Solution:
-        state = restored.pop() if restored else start(problem, options)  # only the first continues
-        if checkpointing is None:
-            return solve(problem, options, comm=comm, state=state, callbacks=callbacks, last_epoch=last_epoch)
+    problem, options, keeper = chosen.problem, chosen.options, None
+    if checkpointing is None:
+        state = start(problem, options)
+    else:
+        state = resume(checkpointing, problem, options, comm)
         if options.tol is not None and state.stalls >= options.n_iter_no_change:
-            return Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
+            done = Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
+            return Fit(problem, options, chosen.recipe, chosen.measured, done)
         keeper = Checkpointer(checkpointing, fingerprint(problem, options, comm), comm)
-        solution = solve(problem, options, comm=comm, state=state, callbacks=[keeper, *callbacks])
+        callbacks = [keeper, *callbacks]
+    solution = solve(
+        problem, options, comm=comm, state=state, callbacks=callbacks, last_epoch=last_epoch, ours=asked.eta0 == AUTO
+    )
+    if keeper is not None:
+        state.stalls = options.n_iter_no_change if solution.converged else min(state.stalls, 1)
         keeper.save(solution.state)
-        return solution
-
-    solution, options = solve_with_smaller_steps(options, attempt, chosen=ours)
     return Fit(problem, options, chosen.recipe, chosen.measured, solution)
 
 
@@ -134,6 +150,7 @@ class FileFit:
     data, test  rows to fit to, and a file of rows to judge by
     output      file of the model
     checkpoint  folder, or None; `checkpoint_every` and `resume` are as in `Checkpointing`
+    summary     "fisher" or "robust" for a table of standard errors in the report
     """
 
     data: Source
@@ -143,6 +160,7 @@ class FileFit:
     checkpoint: str | None = None
     checkpoint_every: float = 300.0
     resume: bool = False
+    summary: str | None = None
 
 
 def run_job(on_progress: OnProgress | None, *, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +187,9 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         require_gpu(options.device)
         table = load(job.data, comm, text_format(options.recipe))
         names, inputs = table.feature_names, inputs_of(job.data, table)
-        problem = problem_of(table, options, comm)
+    scaling = scaling_for(table.X, options, comm, table.columns[0], table.n_features)
+    with user_errors(comm):
+        problem = problem_of(table, options, comm, scaling)
         del table  # from here on X is kept once, as it was prepared
     if on_progress is not None:
         on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
@@ -188,7 +208,12 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         if comm.whole.rank == 0:
             tested = None if job.test is None else scores_of_file(model, job.data, job.test)
             model.save(job.output)
-    more = {"test_metrics": tested, "seconds": time.perf_counter() - began}
+    summary = None
+    if job.summary is not None:
+        features = names or [f"c{j}" for j in range(problem.n_features)]
+        robust = job.summary == "robust"
+        summary = summarise(problem, fitted.options, coef, intercept, features, robust=robust).to_json()
+    more = {"summary": summary, "test_metrics": tested, "seconds": time.perf_counter() - began}
     return _report(job, fitted, model, scores, comm) | more
 
 
@@ -225,6 +250,9 @@ def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Commu
         "iterations": state.iteration,
         "outcome": solution.outcome.name.lower(),
         "because": solution.outcome.value,
+        "converged": solution.converged,
+        "gap": solution.gap,
+        "explained": fitted.explain(),
         "loss": scores.loss,
         "metrics": dict(model.metrics),
         "fit_seconds": state.seconds,

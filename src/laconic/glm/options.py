@@ -16,10 +16,12 @@ from laconic.kernels import Stream
 from laconic.options import check_int, option
 from laconic.planner.rates import make_codec
 
-SOLVERS = ("sgd", "ca_sgd")
+SOLVERS = ("sgd", "ca_sgd", "newton")
 GRADIENTS = ("mean", "sum")
 ORDERS = ("shuffle", "cyclic", "replacement")
 SCHEDULES = ("constant", "invscaling", "cosine", "adaptive")
+DIRECT = 768
+"""Weights, of all outputs and the intercept, up to which Newton's method forms and factorises the Hessian."""
 FAMILY_NAMES = ", ".join(FAMILIES)
 
 
@@ -36,8 +38,7 @@ class FitOptions:
     with s > 1 and l1_ratio > 0 the iterates depend on s.
 
     The command line has neither early stopping, whose split by classes is scikit-learn's, nor what only changes SGD's
-    way (`sampling`, `gradient`, `average`, `power_t`, `n_iter_no_change`). The estimators do not standardize, which a
-    pipeline with a `StandardScaler` does.
+    way (`sampling`, `gradient`, `average`, `power_t`, `n_iter_no_change`, `polish`).
 
     >>> FitOptions(alpha=0.1).alpha, FitOptions.help_of("alpha")
     (0.1, 'Strength of the penalty.')
@@ -45,16 +46,28 @@ class FitOptions:
 
     family: str | None = option(None, f"{FAMILY_NAMES}; by default logistic where y has two values.")
     tweedie_power: float = option(1.5, "Of the mean, that the variance of a tweedie target goes with; from 1 to 2.")
+    theta: float = option(1.0, "Of negative_binomial counts, whose variance is mean + mean² / theta.")
     alpha: float = option(1e-4, "Strength of the penalty.")
     l1_ratio: float = option(0.0, "Share of the penalty that is on absolute values.")
     fit_intercept: bool = option(True, "Whether there is an intercept.", flag="--intercept/--no-intercept")
-    standardize: bool = option(False, "Fit to columns of mean 0 and variance 1 (a sparse X is not centred).")
+    standardize: bool | str = option(
+        AUTO,
+        "Fit to columns of mean 0 and variance 1 (sparse: not centred); by default where sizes differ tenfold.",
+        flag="--standardize/--no-standardize",
+    )
     max_iter: int = option(100, "Epochs, at most.")
-    tol: float | None = option(1e-4, "Stop when epochs no longer lower the loss by more; negative: run all epochs.")
+    tol: float | None = option(
+        1e-4, "Stop when no more than this share of what was gained is left to gain; negative: run all epochs."
+    )
     n_iter_no_change: int = option(5, "Epochs without progress before the fit stops, or its step shrinks.", flag=None)
     early_stopping: bool = option(False, "Judge progress by rows that are held back.", flag=None)
     validation_fraction: float = option(0.1, "Share of the rows that early stopping holds back.", flag=None)
-    solver: str = option(AUTO, "sgd, ca_sgd, or auto: sgd in one process, ca_sgd on ranks.")
+    solver: str = option(
+        AUTO, "newton, sgd, ca_sgd, or auto: newton where columns are few, else sgd in one process, ca_sgd on ranks."
+    )
+    polish: bool | str = option(
+        AUTO, "Let Newton's steps end a fit by SGD; auto: where the solver is auto, too.", flag=None
+    )
     s: int | str = option(AUTO, "Iterations that share a message, or auto.", metavar="N")
     batch_size: int = option(32, "Rows of a batch.")
     sampling: str = option("shuffle", "Rows of each epoch: shuffle, cyclic or replacement.", flag=None)
@@ -99,8 +112,8 @@ class FitOptions:
         if not self.shuffle and self.sampling == "replacement":
             why = " takes rows as they come; it cannot be combined with "
             raise InvalidOption(Option("shuffle", False), why, Option("sampling", "replacement"))
-        if self.family == "tweedie":
-            FAMILIES["tweedie"].of(options={"tweedie_power": self.tweedie_power})
+        if self.family is not None:
+            FAMILIES[self.family].of(options=self.of_family)
         if not isinstance(self.recipe, (str, Precision)):
             raise InvalidOption(Option("recipe"), f" must be a name or a Precision, got {self.recipe!r}")
         if not is_auto(self.recipe):
@@ -134,9 +147,14 @@ class FitOptions:
             "max_iter": self.max_iter,
             "tol": self.tol,
             "seed": self.seed,
-            "tweedie_power": self.tweedie_power,
+            **self.of_family,
             "teams": self.teams,
         } | ({} if self.teams == 1 else {name: getattr(self, name) for name in ("average_every", "average_codec")})
+
+    @property
+    def of_family(self) -> dict[str, float]:
+        """Numbers that a family takes, by name."""
+        return {"tweedie_power": self.tweedie_power, "theta": self.theta}
 
     @property
     def precision(self) -> Precision:
@@ -153,6 +171,11 @@ class FitOptions:
         """Iterations after which averaging of the iterates begins; None for never."""
         rows = 0 if self.average is True else int(self.average)
         return -(-rows // self.batch_size) if self.average else None
+
+    @property
+    def penalises_given(self) -> bool:
+        """Whether the penalty of scaled columns is still of columns as given: Newton's steps, and scaling by "auto"."""
+        return self.standardize == AUTO and (self.polish is True or self.solver == "newton")
 
     @property
     def l2(self) -> float:
@@ -220,7 +243,8 @@ _CHOICES: dict[str, Collection[Any]] = {
     "sampling": ORDERS,
     "gradient": GRADIENTS,
     "learning_rate": SCHEDULES,
-    **dict.fromkeys(("fit_intercept", "standardize", "early_stopping", "shuffle"), (True, False)),
+    **dict.fromkeys(("fit_intercept", "early_stopping", "shuffle"), (True, False)),
+    **dict.fromkeys(("standardize", "polish"), (AUTO, True, False)),
 }
 _LIMITS: dict[str, tuple[float, float, str]] = {
     "alpha": (0, math.inf, "[]"),
@@ -249,5 +273,18 @@ def _check_real(name: str, value: Any, low: float, high: float, ends: str, hint:
         raise InvalidOption(Option(name), allowed)
 
 
+OF_SGD: tuple[str, ...] = (
+    "s",
+    "batch_size",
+    "sampling",
+    "shuffle",
+    "gradient",
+    "learning_rate",
+    "eta0",
+    "power_t",
+    "momentum",
+)
+OF_SGD += ("average", "early_stopping", "n_iter_no_change")
+"""Options that only SGD heeds: who sets one of them wants SGD."""
 DEFAULTS = FitOptions()
 """What users get by default, at the command line and in Python."""

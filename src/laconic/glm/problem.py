@@ -21,7 +21,7 @@ from laconic.data import (
 from laconic.data.files import NAMED, format_of
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.columns import Columns, DenseColumns, SparseColumns, as_columns, placed, type_of
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns, as_columns, as_matrix, placed, type_of
 from laconic.glm.families import FAMILIES, Family
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import Precision, precision_for
@@ -142,17 +142,19 @@ def make_problem(
     weights: torch.Tensor | None,
     *,
     comm: Communicator = ALONE,
+    scaling: Scaling | None = None,
     part: bool = False,
     **more: Any,
 ) -> Problem:
     """The problem of a fit: columns scaled if they are to be, stored as the recipe begins with, where the device is.
 
-    X     (m, n_p) tensor, SciPy matrix in CSR form, or `Columns`: this rank's block of the columns, and all rows;
-          `Columns` of one of several teams of ranks have the rows of that team
-    comm  the ranks, or this rank's team of them
-    part  these are a part of the rows there will be: their weights are taken as they are. Otherwise only their
-          proportions count, so that a row of weight 2 is a row given twice, and alpha means the same for any scale
-    more  further fields of `Problem`
+    X        (m, n_p) tensor, SciPy matrix in CSR form, or `Columns`: this rank's block of the columns, and all rows;
+             `Columns` of one of several teams of ranks have the rows of that team
+    comm     the ranks, or this rank's team of them
+    scaling  of these columns, from `scaling_for`
+    part     these are a part of the rows there will be: their weights are taken as they are. Otherwise only their
+             proportions count, so that a row of weight 2 is a row given twice, and alpha means the same for any scale
+    more     further fields of `Problem`
     """
     data_format = precision_for(options.recipe, type_of(X)).data
     mean = 1.0
@@ -162,8 +164,7 @@ def make_problem(
         if mean == 0:
             what = " is zero in every row to train on; at least one weight must be positive"
             raise InvalidOption(Option("sample_weight"), what)
-    scaling = Scaling.of(X, centre=options.fit_intercept) if options.standardize else None
-    X = X if scaling is None else scaling.apply(X, data_format)
+    X = X if scaling is None else scaling.apply(as_matrix(X), data_format)
     if comm.peers.size > 1:
         X, y, weights, more = _rows_of_team(comm.peers, X, y, weights, more)
     columns = placed(as_columns(X, data_format), options.device, comm.size)
@@ -225,18 +226,20 @@ def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] |
     return cuts[comm.rank], cuts[comm.rank + 1]
 
 
-def problem_of(table: Table, options: FitOptions, comm: Communicator = ALONE) -> Problem:
+def problem_of(
+    table: Table, options: FitOptions, comm: Communicator = ALONE, scaling: Scaling | None = None
+) -> Problem:
     """The problem of a file's table; the family is the one asked for, or found from the targets."""
     asked = options.family
     classifies = asked is None or FAMILIES[asked].classifies
     values = distinct(table.y, table.classes) if classifies or table.classes else None
     kind = FAMILIES[choose_family(asked, values)]
-    family = kind.of(len(values or (0, 1)), {"tweedie_power": options.tweedie_power})
+    family = kind.of(len(values or (0, 1)), options.of_family)
     classes = values if family.classifies else None
     y = table.y if classes is None else codes(table.y, table.classes, classes)
     more: dict[str, Any] = {"first": table.columns[0], "n_features": table.n_features}
     more |= {"offset": table.offset, "classes": classes}
-    return make_problem(options, table.X, family, y, table.sample_weight, comm=comm, **more)
+    return make_problem(options, table.X, family, y, table.sample_weight, comm=comm, scaling=scaling, **more)
 
 
 def choose_family(asked: str | None, values: "tuple[Label, ...] | None") -> str:

@@ -9,8 +9,18 @@ import torch
 from laconic.data.errors import BadTable
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.options import FitOptions
-from laconic.glm.precision import AUTO, ChosenRecipe, Precision, is_auto, precision_for, tolerance_of
+from laconic.glm.columns import SparseColumns
+from laconic.glm.options import DEFAULTS, DIRECT, OF_SGD, FitOptions
+from laconic.glm.precision import (
+    AUTO,
+    KNOBS,
+    ChosenRecipe,
+    Precision,
+    is_auto,
+    precision_for,
+    recipe,
+    tolerance_of,
+)
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_array
 from laconic.planner import DEFAULT, GlmJob, GlmOption, best_s
@@ -19,6 +29,8 @@ from laconic.planner.glm import cost
 from laconic.planner.terms import total
 
 SAMPLED_BATCHES = 16
+OUTLIER, ROW_VALUES = 10.0, 2**20
+"""A row so many times as large as others sets no step size; values of rows that are looked at at a time."""
 LARGEST_SAMPLE = 128
 """Rows looked at of a larger batch; fewer rows make the estimate larger, so the step smaller."""
 TYPICAL_FEATURES, TYPICAL_ROWS = 1000, 2**30
@@ -34,30 +46,52 @@ WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
 
 
-def resolve(options: FitOptions, problem: Problem, comm: Communicator) -> FitOptions:
+def resolve(options: FitOptions, problem: Problem, comm: Communicator, eta0: float | None = None) -> FitOptions:
     """The options with a solver, an s, a recipe and a step size that suit the problem where these are "auto".
 
-    "auto" is SGD in one process, unless CA-SGD pays there: on a GPU, where a block of s iterations costs a few launches
-    instead of a few per iteration, and where batches are not so small that SGD runs in one launch. The recipe is the
-    one to begin with; `find_recipe` may find a cheaper one. A step size is cut to three digits, so that it does not
-    depend on the order in which ranks add.
+    "auto" is Newton's method in one process on a CPU where X is sparse or has few columns, unless there is an L1
+    penalty or something was asked for that only SGD heeds. Otherwise it is SGD in one process, unless CA-SGD pays
+    there: on a GPU, where a block of s iterations costs a few launches instead of a few per iteration, and where
+    batches are not so small that SGD runs in one launch. The recipe is the one to begin with; `find_recipe` may find a
+    cheaper one. A step size is cut to three digits, so that it does not depend on the order in which ranks add.
+
+    eta0  a step size that is known already, where it is "auto"
     """
     columns, on_gpu = problem.columns, problem.columns.device.type == "cuda"
     solver, s, size = options.solver, options.s, options.batch_size
+    tol = None if options.tol is None or options.tol < 0 else options.tol
+    own_way = any(getattr(options, name) != getattr(DEFAULTS, name) for name in OF_SGD) or tol is None
+    plain = not (own_way or options.l1 or problem.validation is not None)
+    polish = options.polish if options.polish != AUTO else plain and solver == AUTO
     if solver == AUTO:
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
+        few = (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
+        exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
+        if plain and few and exact and comm.whole.size == 1 and not on_gpu:
+            solver = "newton"
+    _check_newton(solver, options, problem)
     if s == AUTO:
         s = auto_s(size, comm.size, on_gpu=on_gpu)
-    recipe = precision_for(options.recipe, columns.dtype)
-    tol = None if options.tol is None or options.tol < 0 else options.tol
-    options = replace(options, solver=solver, s=s, recipe=recipe, tol=tol)
+    precision = precision_for(options.recipe, columns.dtype)
+    options = replace(options, solver=solver, s=s, recipe=precision, tol=tol, polish=bool(polish))
     if options.average_every == AUTO:
         options = replace(options, average_every=auto_average_every(problem, options, comm))
     if options.eta0 != AUTO:
         return options
-    eta0 = float(f"{auto_eta0(problem, options, comm):.3g}")
-    return replace(options, eta0=float(min(gather_array(np.array(eta0), comm.peers))))  # that of the steepest team
+    eta0 = 1.0 if solver == "newton" else eta0
+    if eta0 is None:
+        own = float(f"{auto_eta0(problem, options, comm):.3g}")
+        eta0 = float(min(gather_array(np.array(own), comm.peers)))  # that of the steepest team
+    return replace(options, eta0=eta0)
+
+
+def _check_newton(solver: str, options: FitOptions, problem: Problem) -> None:
+    """Refuse what Newton's method has not."""
+    why = "absolute values in the penalty" if options.l1 else "rows held back" if problem.validation is not None else ""
+    if why and (solver == "newton" or options.polish is True):
+        name = Option("solver", "newton") if solver == "newton" else Option("polish", True)
+        raise InvalidOption(name, f" has no {why}; take ", Option("solver", "sgd"))
 
 
 def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:
@@ -94,11 +128,15 @@ def auto_average_every(problem: Problem, options: FitOptions, comm: Communicator
 
 
 def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> float:
-    """A step size that is safe for the steepest of a few batches: 1 / (κ g max_j λ_max(W_j (Y_j Y_jᵀ + 1 1ᵀ)) + λ).
+    """A step size that is safe for the steepest of a few batches, and for nearly every row:
+
+        1 / (κ g max(max_j λ_max(W_j (Y_j Y_jᵀ + 1 1ᵀ)), max_i w_i (‖a_i‖² + 1)) + λ)
 
     κ is the family's curvature and g the factor of a batch's gradient, 1 / b for a mean. The Hessian of the loss of
     batch j has no eigenvalue larger than κ g λ_max, so a step of its inverse never overshoots on that batch; the ones
-    stand for the intercept. With momentum μ the step is (1 − μ) times that. One AllReduce of 16 Gram matrices.
+    stand for the intercept. The second maximum is over all rows, in one pass, but for the largest of every thousand; a
+    row ten times as large as these sets no step, since the solver returns where such a row throws it far off. With
+    momentum μ the step is (1 − μ) times that. AllReduces of 16 Gram matrices and of the rows' sizes.
 
     Raises `BadTable` for an X so large that no number is left for the step.
     """
@@ -114,8 +152,10 @@ def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> floa
         raise BadTable("X is so large that products of its rows overflow float64; standardise its columns")
     index = torch.from_numpy(rows)
     w = problem.weights_as(torch.float64)[index]
-    root = w.reshape(n_batches, b).sqrt()
-    steepest = float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max())
+    sizes, usual = _row_sizes(problem, options, comm)
+    counted = torch.where(sizes[torch.from_numpy(order)] <= OUTLIER * usual, w, 0.0)
+    root = counted.reshape(n_batches, b).sqrt()
+    steepest = max(usual, float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max()))
     scale = 1.0 / b if options.gradient == "mean" else options.batch_size / b
     curvature = problem.family.curvature(problem.y[index][w > 0], w[w > 0]) * scale * steepest + options.l2
     eta0 = (1 - options.momentum) / curvature if curvature > 0 else 1.0
@@ -124,6 +164,21 @@ def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> floa
         what = f"X is so large that a step has to be {eta0:.1g}, which is 0 in {str(carrier).removeprefix('torch.')}"
         raise BadTable(f"{what}; standardise its columns, or take ", Option("recipe", "fp64"))
     return eta0
+
+
+def _row_sizes(problem: Problem, options: FitOptions, comm: Communicator) -> tuple[torch.Tensor, float]:
+    """w (‖a‖² + 1) of the rows to train on, and the largest but for one in a thousand."""
+    columns, rows, dtype = problem.columns, problem.rows, options.precision.carrier
+    sizes = torch.empty(problem.n_train, dtype=torch.float64, device=columns.device)
+    ones = torch.ones(1, columns.n, dtype=dtype, device=columns.device)
+    for part, Y in columns.blocks(rows, max(1, ROW_VALUES // max(1, columns.n)), dtype):
+        sizes[part] = Y.squared().margins(ones)[:, 0]
+    if comm.size > 1:
+        comm.all_reduce(sizes)()
+    w = problem.weights_as(torch.float64)
+    sizes = (sizes + options.fit_intercept) * (w if rows is None else w[torch.from_numpy(rows)])
+    kept = max(1, len(sizes) - 1 - len(sizes) // 1000)
+    return sizes, float(sizes.kthvalue(kept).values)
 
 
 def find_recipe(asked: "str | Precision", problem: Problem, options: FitOptions, comm: Communicator) -> ChosenRecipe:

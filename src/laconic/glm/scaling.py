@@ -6,9 +6,16 @@ from typing import Any
 
 import torch
 
+from laconic.data.errors import BadTable
+from laconic.exchange import Communicator
+from laconic.glm.columns import Columns, as_matrix
+from laconic.glm.options import FitOptions
+from laconic.glm.precision import AUTO
 from laconic.kernels.formats import format_named
 
 CHUNK_VALUES = 1 << 20
+DIFFER = 10.0
+"""Columns are scaled by themselves where the largest is more than so many times the size of the median one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,10 +24,12 @@ class Scaling:
 
     mean       (n,) float64; zeros where columns are not to be centred: of a sparse X, or without an intercept
     deviation  (n,) float64; 1 for a column that is constant
+    spread     size of the largest column over the median one, where that is why they are scaled
     """
 
     mean: torch.Tensor
     deviation: torch.Tensor
+    spread: float | None = None
 
     @classmethod
     def of(cls, X: Any, *, centre: bool) -> "Scaling":
@@ -39,19 +48,67 @@ class Scaling:
     def apply(self, X: Any, data_format: str) -> Any:
         """X scaled: one new matrix, made a block of rows at a time."""
         if not isinstance(X, torch.Tensor):
-            return X.multiply((1 / self.deviation).float().numpy()[None, :]).tocsr().astype("float32")
+            kind = "float64" if X.dtype == "float64" else "float32"
+            return X.multiply((1 / self.deviation).numpy()[None, :]).tocsr().astype(kind)
         storage = format_named(data_format).storage
-        scaled = torch.empty(X.shape, dtype=storage)
+        scaled = torch.empty(X.shape, dtype=storage, device=X.device)
         wide = torch.float64 if storage == torch.float64 else torch.float32
-        mean, factor = self.mean.to(wide), (1 / self.deviation).to(wide)
+        mean, factor = self.mean.to(X.device, wide), (1 / self.deviation).to(X.device, wide)
         for rows in _blocks(X):
             scaled[rows] = ((X[rows].to(wide) - mean) * factor).to(storage)
         return scaled
+
+    def explain(self, options: FitOptions) -> str:
+        """That columns were scaled, why, and what the penalty is of."""
+        centred = "mean 0 and variance 1" if bool(self.mean.any()) else "variance 1"
+        why = (
+            "" if self.spread is None else f", since the largest is {self.spread:.3g} times the size of the median one"
+        )
+        own = options.penalises_given
+        return f"columns were scaled to {centred}{why}; the penalty is of columns {'as given' if own else 'as scaled'}"
 
     def undo(self, coef: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Coefficients (C, n) for X itself, and what they take from the intercept (C,)."""
         plain = coef.double() / self.deviation
         return plain.to(coef.dtype), plain @ self.mean
+
+
+def scaling_for(X: Any, options: FitOptions, comm: Communicator, first: int, n_features: int) -> Scaling | None:
+    """The scaling of a rank's columns, if they are to be scaled. All ranks call this.
+
+    X                  a tensor, a CSR matrix, or `Columns`
+    first, n_features  of the rank's first column, and of all ranks' columns
+    """
+    if options.standardize is False:
+        return None
+    if comm.peers.size > 1 and isinstance(X, Columns):
+        return None  # each team has rows of its own, and would scale by those
+    X, spread = as_matrix(X), None
+    if options.standardize == AUTO:
+        sizes = torch.zeros(n_features, dtype=torch.float64)
+        sizes[first : first + X.shape[1]] = column_sizes(X)
+        comm.all_reduce(sizes)()
+        if not bool(sizes.isfinite().all()):
+            raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
+        sizes = sizes[sizes > 0]
+        spread = float(sizes.max() / sizes.median()) if len(sizes) else 1.0
+        if spread <= DIFFER:
+            return None
+    found = Scaling.of(X, centre=options.fit_intercept)
+    return Scaling(found.mean, found.deviation, spread)
+
+
+def column_sizes(X: Any) -> torch.Tensor:
+    """Root mean squares of the columns."""
+    m, n = X.shape
+    squares = torch.zeros(n, dtype=torch.float64)
+    if isinstance(X, torch.Tensor):
+        for rows in _blocks(X):
+            squares += X[rows].double().square().sum(0).cpu()
+    else:
+        for j, x in _stored(X):
+            squares.index_add_(0, j, x.square())
+    return torch.sqrt(squares / max(1, m))
 
 
 def _blocks(X: torch.Tensor) -> list[slice]:
@@ -60,14 +117,14 @@ def _blocks(X: torch.Tensor) -> list[slice]:
 
 
 def _moments(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    mean = torch.zeros(X.shape[1], dtype=torch.float64)
+    mean = torch.zeros(X.shape[1], dtype=torch.float64, device=X.device)
     for rows in _blocks(X):
         mean += X[rows].double().sum(0)
     mean /= len(X)
     variance = torch.zeros_like(mean)
     for rows in _blocks(X):
         variance += (X[rows].double() - mean).square().sum(0)
-    return mean, variance / len(X)
+    return mean.cpu(), (variance / len(X)).cpu()
 
 
 def _sparse_moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,6 +19,7 @@ from laconic.glm import Bernoulli, FitOptions, Problem, State, auto_eta0, recipe
 from laconic.glm.families import FAMILIES
 from laconic.glm.problem import load as load_table
 from laconic.glm.problem import make_problem, problem_of
+from laconic.glm.scaling import scaling_for
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
@@ -101,7 +102,9 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
 def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
     family = given.family if given.positive is None else "multinomial"
     options = FitOptions(family=family, standardize=given.standardize, recipe="fp32", device=device)
-    found = problem_of(load_table(source, comm, "fp32"), options, comm)
+    table = load_table(source, comm, "fp32")
+    scaling = scaling_for(table.X, options, comm, table.columns[0], table.n_features)
+    found = problem_of(table, options, comm, scaling)
     if given.positive is None:
         return found, found.n_features
     names = [str(label) for label in found.classes or ()]

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -39,11 +39,13 @@ from laconic.glm.estimators.saved import Saved
 from laconic.glm.families import Family
 from laconic.glm.fit import Earlier, Fit, choose, run
 from laconic.glm.model import Model, rows_for
-from laconic.glm.options import FitOptions, check_choice
-from laconic.glm.precision import ChosenRecipe, is_auto, precision_for
+from laconic.glm.options import DEFAULTS, FitOptions, check_choice
+from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, precision_for
 from laconic.glm.problem import Problem, make_problem
+from laconic.glm.scaling import scaling_for
 from laconic.glm.scores import Scores, by_output
 from laconic.glm.solvers import Callback, Outcome, Progress, begin
+from laconic.glm.summary import Summary, summarise
 
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
 """Parameters that need not be the same on every rank."""
@@ -155,16 +157,19 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         del problem  # where a recipe was found, X is stored anew
         self.recipe_, self.recipe_explained_ = chosen.recipe.precision, chosen.recipe.explained
         before = 0 if saved is None else int(saved.numbers["epoch"])
+        adaptive = options.eta0 == AUTO and options.learning_rate == "adaptive"
         fitted = run(
             options,
             chosen,
             comm,
             callbacks=self._listeners(options, before, comm),
-            start=begin if saved is None else partial(saved.start, one_epoch=one_epoch),
+            start=begin if saved is None else partial(saved.start, one_epoch=one_epoch, adaptive=adaptive),
             last_epoch=before + (1 if one_epoch else options.max_iter),
         )
-        self._saved = Saved.of(fitted, comm)
-        self._report(self._saved, fitted, before)
+        self._saved = Saved.of(fitted, comm, saved)
+        coef, intercept = fitted.coefficients(comm)
+        self._publish(coef.numpy(), intercept.numpy())
+        self._report(fitted, before)
 
     def _facts(self, local: Inputs, rows: str) -> dict[str, Any]:
         params = self.get_params(deep=False)
@@ -190,32 +195,61 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         weights = None if w is None else torch.from_numpy(w)
         offset = None if whole.offset is None else torch.from_numpy(whole.offset)
         place = {"first": first, "n_features": whole.n_features}
+        scaling = None
+        if options.standardize is True or not one_epoch:
+            scaling = scaling_for(X, options, comm, first, whole.n_features)
         more = {"offset": offset, "rows": train, "validation": validation, **place}
-        return make_problem(options, X, family, y, weights, comm=comm, part=one_epoch, **more)
+        return make_problem(options, X, family, y, weights, comm=comm, scaling=scaling, part=one_epoch, **more)
 
     def _earlier(self, saved: Saved | None, options: FitOptions) -> Earlier | None:
         """What to go on from; a recipe that was found is kept."""
         if saved is None:
             return None
         keep = is_auto(options.recipe) and hasattr(self, "recipe_")
-        return Earlier(float(self.eta0_), ChosenRecipe(self.recipe_, self.recipe_explained_) if keep else None)
+        eta0 = None if saved.options.solver == "newton" else float(self.eta0_)
+        return Earlier(eta0, ChosenRecipe(self.recipe_, self.recipe_explained_) if keep else None)
 
     def _listeners(self, options: FitOptions, before: int, comm: Communicator) -> Sequence[Callback]:
         printing = [_printer(before + options.max_iter)] if self.verbose and comm.whole.rank == 0 else []
         return [*printing, *self.callbacks]
 
-    def _report(self, saved: Saved, fitted: Fit, before: int) -> None:
-        """Set the fitted attributes; warn where the loss has not come to rest."""
+    def explain(self) -> str:
+        """What the fit chose by itself, what happened on its way, and how near to the optimum it came."""
+        check_is_fitted(self)
+        return "\n".join([*self._explained, f"recipe: {self.recipe_explained_}"])
+
+    def summary(
+        self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None, *, robust: bool = False
+    ) -> Summary:
+        """The coefficients with standard errors, z, p and 95 % intervals, on the rows that were fitted to.
+
+        robust  sandwich errors, which do not rely on the family's variance
+        """
+        check_is_fitted(self)
+        alone, saved = Communicator(), cast(Saved, self._saved)
+        options = replace(saved.options, early_stopping=False)
+        local = read_inputs(
+            self, (X, y, sample_weight, offset), "replicated", alone, options, reset=False, numeric=self._numeric
+        )
+        problem = self._problem(local.X, 0, local, options, alone, going_on=True, one_epoch=False)
+        names = getattr(self, "feature_names_in_", [f"c{j}" for j in range(self.n_features_in_)])
+        model = self._model()
+        problem = replace(problem, classes=model.classes)
+        return summarise(problem, options, model.coef, model.intercept, names, robust=robust)
+
+    def _report(self, fitted: Fit, before: int) -> None:
+        """Set the fitted attributes; warn where the criterion of convergence was not met."""
         state, solution, options = fitted.solution.state, fitted.solution, fitted.options
         self.n_iter_, self.t_ = state.epoch - before, state.iteration
         self.history_, self.ran_ = [dict(row) for row in state.history], solution.ran
-        self.outcome_, self.converged_ = solution.outcome, solution.outcome is Outcome.CONVERGED
+        self.outcome_, self.converged_, self.gap_ = solution.outcome, solution.converged, solution.gap
         self.s_, self.eta0_ = options.step, options.eta0
-        self._publish(saved.coef, saved.intercept)
-        if solution.outcome is Outcome.MAX_ITER and options.tol is not None:
+        self._explained = fitted.explain()
+        if not (solution.converged or solution.outcome is Outcome.STOPPED or options.tol is None):
+            left = "" if solution.gap is None else f"about {solution.gap:.1g} of what was gained is left to gain; "
             warnings.warn(
-                f"max_iter={self.max_iter} epochs did not bring the loss to rest (tol={self.tol:g}): raise max_iter, "
-                "or set tol=None to run that many epochs and no more",
+                f"the fit did not converge within max_iter={self.max_iter} epochs (tol={self.tol:g}): {left}"
+                "raise max_iter or tol, or set tol=None to run that many epochs and no more",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -231,7 +265,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             tuple(self.classes_.tolist()) if self._family().classifies else None,
             None if names is None else tuple(names),
             self._inputs,
-            {"tweedie_power": getattr(self, "tweedie_power", 1.5)},
+            {name: getattr(self, name, value) for name, value in DEFAULTS.of_family.items()},
         )
 
     def _margins(self, X: Any, offset: Any = None) -> torch.Tensor:

@@ -28,8 +28,10 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
 
     loss           "log_loss"
     alpha, l1_ratio, fit_intercept, class_weight              the model
-    solver, s, batch_size, sampling, shuffle, gradient        the method: "sgd" or "ca_sgd", which exchanges a message
-                                                              every s iterations
+    standardize    whether to fit to scaled columns; "auto" where their sizes differ more than tenfold. `coef_` is of
+                   columns as given
+    solver, polish, s, batch_size, sampling, shuffle, gradient
+                   the method: "newton", "sgd", or "ca_sgd", which exchanges a message every s iterations
     learning_rate, eta0, power_t, momentum, average           its steps
     max_iter, tol, n_iter_no_change, early_stopping, validation_fraction    when to stop
     recipe         precision: "fp32", "C", "D", "fp64", a `Precision`, "auto:1e-3" (the cheapest that errs by no more
@@ -39,12 +41,12 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     random_state, warm_start, verbose, callbacks
 
     Fitted: coef_ (1, n) or (K, n), intercept_ (1,) or (K,), classes_, n_iter_, t_, history_, converged_, outcome_,
-    ran_, s_, eta0_, recipe_ and recipe_explained_, n_features_in_, feature_names_in_.
+    gap_, ran_, s_, eta0_, recipe_ and recipe_explained_, n_features_in_, feature_names_in_.
 
     >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
     >>> model = CASGDClassifier(alpha=0.1, random_state=0).fit(X, ["no", "no", "yes", "yes"])
     >>> model.predict([[3.0]]), model.ran_
-    (array(['yes'], dtype='<U3'), 'sgd, compiled, fp64')
+    (array(['yes'], dtype='<U3'), 'newton, Cholesky, fp64')
     """
 
     _losses = ("log_loss",)
@@ -57,6 +59,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         alpha: float = DEFAULTS.alpha,
         l1_ratio: float = DEFAULTS.l1_ratio,
         fit_intercept: bool = DEFAULTS.fit_intercept,
+        standardize: "bool | str" = DEFAULTS.standardize,
         max_iter: int = DEFAULTS.max_iter,
         tol: float | None = DEFAULTS.tol,
         shuffle: bool = DEFAULTS.shuffle,
@@ -73,6 +76,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         warm_start: bool = False,
         verbose: int = 0,
         solver: str = DEFAULTS.solver,
+        polish: "bool | str" = DEFAULTS.polish,
         s: "int | str" = DEFAULTS.s,
         batch_size: int = DEFAULTS.batch_size,
         recipe: "str | Precision" = DEFAULTS.recipe,
@@ -129,11 +133,14 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
 
     def predict_proba(self, X: Any, offset: Any = None) -> Any:
         """Probabilities (m, K), in the order of `classes_`."""
-        return like(X, _log_proba(self._margins(X, offset)).exp())
+        z = self._margins(X, offset)
+        return like(X, _log_proba(z.double()).exp().to(z.dtype))
 
     def predict_log_proba(self, X: Any, offset: Any = None) -> Any:
-        """Their logarithms, which do not underflow."""
-        return like(X, _log_proba(self._margins(X, offset)))
+        """Their logarithms, which do not underflow; 0 of what rounds to a probability of 1."""
+        z = self._margins(X, offset)
+        p = _log_proba(z.double())
+        return like(X, torch.where(p > -torch.finfo(z.dtype).eps / 4, 0.0, p).to(z.dtype))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
         """Share of rows, by weight, whose label is predicted; of a file, names of columns will do as in `fit`."""

@@ -1,4 +1,4 @@
-"""Linear, Poisson, gamma and Tweedie regression."""
+"""Linear, Poisson, negative binomial, gamma and Tweedie regression."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,11 +25,13 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
     deviance of y from eᶻ. `fit` takes NumPy, pandas, SciPy sparse, torch or a path; under torchrun all ranks share the
     work. docs/glm.md explains every parameter.
 
-    loss           "squared_error", "poisson" (whose offset is log(exposure)), "gamma" (y > 0) or "tweedie" (y ≥ 0)
+    loss           "squared_error", "poisson" (whose offset is log(exposure)), "gamma" (y > 0),
+                   "tweedie" (y ≥ 0) or "negative_binomial" (counts)
     tweedie_power  between 1 (as counts) and 2 (as gamma): the variance of y goes with this power of its mean
+    theta          of "negative_binomial": the variance of y is its mean + mean² / theta
     All others are those of `CASGDClassifier`, which see; there is no class_weight.
 
-    Fitted: coef_ (n,), intercept_ (1,), n_iter_, t_, history_, converged_, outcome_, ran_, s_, eta0_, recipe_,
+    Fitted: coef_ (n,), intercept_ (1,), n_iter_, t_, history_, converged_, outcome_, gap_, ran_, s_, eta0_, recipe_,
     recipe_explained_, n_features_in_, feature_names_in_.
 
     >>> X = np.arange(6.0).reshape(-1, 1) - 2.5
@@ -46,9 +48,11 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         loss: str = "squared_error",
         *,
         tweedie_power: float = DEFAULTS.tweedie_power,
+        theta: float = DEFAULTS.theta,
         alpha: float = DEFAULTS.alpha,
         l1_ratio: float = DEFAULTS.l1_ratio,
         fit_intercept: bool = DEFAULTS.fit_intercept,
+        standardize: "bool | str" = DEFAULTS.standardize,
         max_iter: int = DEFAULTS.max_iter,
         tol: float | None = DEFAULTS.tol,
         shuffle: bool = DEFAULTS.shuffle,
@@ -64,6 +68,7 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         warm_start: bool = False,
         verbose: int = 0,
         solver: str = DEFAULTS.solver,
+        polish: "bool | str" = DEFAULTS.polish,
         s: "int | str" = DEFAULTS.s,
         batch_size: int = DEFAULTS.batch_size,
         recipe: "str | Precision" = DEFAULTS.recipe,
@@ -114,7 +119,7 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         return encoded
 
     def _family(self) -> Family:
-        return FAMILIES[self.loss].of(options={"tweedie_power": self.tweedie_power})
+        return FAMILIES[self.loss].of(options={"tweedie_power": self.tweedie_power, "theta": self.theta})
 
     def _publish(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef[0].copy(), intercept.copy()

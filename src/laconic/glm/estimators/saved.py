@@ -9,12 +9,16 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
+from laconic.glm.columns import as_matrix
 from laconic.glm.fit import Fit
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.solvers import Outcome, State, begin
+from laconic.glm.scaling import column_sizes
+from laconic.glm.solvers import State, begin
 from laconic.glm.solvers.wire import gather_columns
 
+LARGER = 10.0
+"""Times that a column must grow for its weight to shrink."""
 _rows = attrgetter("batch_size", "sampling", "shuffle", "seed")
 """What decides on the rows of each batch."""
 
@@ -28,6 +32,8 @@ class Saved:
     n_rows     rows it was fitted to
     options    that it was fitted with
     converged  whether nothing was left to do
+    scaling    mean and deviation (2, n) of all columns, by which they were scaled; zeros and ones where they were not
+    sizes      (1, n) root mean squares of all columns, the largest of all parts of the data so far
     """
 
     arrays: dict[str, np.ndarray]
@@ -35,44 +41,69 @@ class Saved:
     n_rows: int
     options: FitOptions
     converged: bool
+    scaling: np.ndarray
+    sizes: np.ndarray
 
     @classmethod
-    def of(cls, fitted: Fit, comm: Communicator) -> "Saved":
-        """From a rank's part of a fit; every rank must call this."""
+    def of(cls, fitted: Fit, comm: Communicator, before: "Saved | None") -> "Saved":
+        """From a rank's part of a fit, and what was saved before it; every rank must call this."""
         problem, state = fitted.problem, fitted.solution.state
         place = problem.first, problem.n_features, comm
         whole = {name: gather_columns(t, *place) if t.dim() == 2 else t for name, t in state.tensors().items()}
         arrays = {name: t.cpu().numpy().copy() for name, t in whole.items()}
-        converged = fitted.solution.outcome is Outcome.CONVERGED
-        return cls(arrays, state.numbers(), problem.n_rows, fitted.options, converged)
+        scaling = gather_columns(_scaling(problem), *place).numpy()
+        sizes = gather_columns(column_sizes(as_matrix(problem.columns))[None], *place).numpy()
+        sizes = sizes if before is None else np.maximum(sizes, before.sizes)
+        return cls(arrays, state.numbers(), problem.n_rows, fitted.options, fitted.solution.converged, scaling, sizes)
 
-    @property
-    def coef(self) -> np.ndarray:
-        """(C, n): the average where iterates are averaged, otherwise the last iterate."""
-        return self.arrays["average"] if len(self.arrays["average"]) else self.arrays["x"]
-
-    @property
-    def intercept(self) -> np.ndarray:
-        """(C,), chosen as `coef` is."""
-        return self.arrays["intercept.average" if len(self.arrays["average"]) else "intercept.value"]
-
-    def start(self, problem: Problem, options: FitOptions, *, one_epoch: bool) -> State:
+    def start(self, problem: Problem, options: FitOptions, *, one_epoch: bool, adaptive: bool) -> State:
         """A state for a rank's columns: where this fit ended.
+
+        adaptive  whether steps over parts of the data shrink with the root of the number of parts
 
         An epoch that was left in its middle is forgotten where its batches were others. New data, or a new run over the
         same, keeps the weights, and forgets what was found about the loss.
         """
         state = begin(problem, options)
-        self._put_into(state, problem.first)
+        self._put_into(state, problem)
+        if one_epoch:
+            self._shrink(state, problem)
+            state.factor = (1 + state.epoch) ** -0.5 if adaptive else state.factor
         run_again = not one_epoch and (self.converged or self.n_rows != problem.n_rows)
         if run_again:
-            state.factor, state.best_loss, state.stalls = 1.0, math.inf, 0
+            state.factor, state.best_loss, state.stalls, state.returns = 1.0, math.inf, 0, 0
         if one_epoch or run_again or _rows(self.options) != _rows(options):
             state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0
         return state
 
-    def _put_into(self, state: State, first: int) -> None:
+    def _shrink(self, state: State, problem: Problem) -> None:
+        """Columns of this part that are far larger than ever before: weights learnt from small ones count for less.
+
+        A weight is multiplied by (size then / size now)², as in normalised online learning (Ross, Mineiro & Langford,
+        UAI 2013), and so little that the margins stay those of columns of the size that is seen now.
+        """
+        then = torch.from_numpy(self.sizes[0, problem.first :][: problem.columns.n])
+        now = column_sizes(as_matrix(problem.columns))
+        factor = torch.where((then > 0) & (now > LARGER * then), (then / now).square(), 1.0)
+        for t in state.tensors().values():
+            if t.dim() == 2 and len(t):
+                t.mul_(factor.to(t))
+
+    def _rescale(self, state: State, problem: Problem) -> None:
+        """Weights of columns that were scaled as then, as weights of columns that are scaled as now."""
+        then, now = torch.from_numpy(self.scaling[:, problem.first :][:, : problem.columns.n]), _scaling(problem)
+        if torch.equal(then, now):
+            return
+        t = state.tensors()
+        for name in ("x", "momentum", "average", "best", "entry"):
+            if len(t[name]):
+                plain = t[name].cpu().double() / then[1]
+                t[name].copy_(plain * now[1])
+                t[f"intercept.{'value' if name == 'x' else name}"].add_((plain @ (now[0] - then[0])).to(t[name]))
+
+    def _put_into(self, state: State, problem: Problem) -> None:
         """Arrays that both have, and the counters."""
+        first = problem.first
         for name, t in state.tensors().items():
             array = self.arrays[name]
             if name.endswith("average") and not len(self.arrays["average"]):
@@ -80,7 +111,15 @@ class Saved:
             if len(array) == len(t):
                 part = array[:, first : first + t.shape[1]] if array.ndim == 2 else array
                 t.copy_(torch.from_numpy(part))
+        self._rescale(state, problem)
         for name, value in self.numbers.items():
             if name not in ("fitted", "history"):
                 setattr(state, name, value)
         state.history = [dict(row) for row in self.numbers["history"]]
+
+
+def _scaling(problem: Problem) -> torch.Tensor:
+    """Mean and deviation of a rank's columns, (2, n_p)."""
+    if problem.scaling is None:
+        return torch.stack([torch.zeros(problem.columns.n), torch.ones(problem.columns.n)]).double()
+    return torch.stack([problem.scaling.mean, problem.scaling.deviation])

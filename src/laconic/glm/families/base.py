@@ -25,6 +25,7 @@ class Family(ABC):
     n_outputs    C, the columns of a margin
     kernel_code  by which the compiled kernels know it; None for plain torch, on the CPU and on a GPU
     metrics      names of its score and of what is lost, per unit of weight
+    dispersed    whether the variance has a factor of its own, which standard errors need
     """
 
     name: ClassVar[str]
@@ -34,6 +35,7 @@ class Family(ABC):
     n_outputs: int = 1
     kernel_code: ClassVar[LinkCode | None] = None
     metrics: ClassVar[tuple[str, str]] = ("d2", "deviance")
+    dispersed: ClassVar[bool] = False
 
     @classmethod
     def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> "Family":
@@ -127,6 +129,14 @@ class Family(ABC):
         slopes = self.derivative(z, y)
         rows = [torch.autograd.grad(slopes[:, c].sum(), z, retain_graph=True)[0] for c in range(z.shape[1])]
         return torch.stack(rows, 1)
+
+    def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """∂²φ/∂z_c², shape (m, C)."""
+        return self.hessian(z, y).diagonal(dim1=1, dim2=2)
+
+    def hessian_product(self, z: torch.Tensor, y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        """∂²φ/∂z² u for u (m, C), shape (m, C)."""
+        return torch.einsum("mcd,md->mc", self.hessian(z, y), u)
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         """A bound on |φ'(z + t) − φ'(z)| over all |t| ≤ h, shape (m, C), which the analysis of precision needs.

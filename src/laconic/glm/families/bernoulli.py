@@ -47,6 +47,11 @@ class Bernoulli(Family):
     def start(self, mean: torch.Tensor) -> torch.Tensor:
         return torch.logit(mean, eps=1e-6)
 
+    def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Of one class alone, half a row is taken to be of the other."""
+        least = 0.5 / max(1, len(y))
+        return super().target_mean(y, weights).clamp(least, 1 - least)
+
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return _slope(z)[:, :, None]
 

@@ -18,6 +18,7 @@ class Gaussian(Family):
     loss_option = "squared_error"
     kernel_code = LinkCode.GAUSSIAN
     metrics = ("r2", "mse")
+    dispersed = True
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (z[:, 0] - y).square() / 2

@@ -75,6 +75,14 @@ class Multinomial(Family):
         p = torch.softmax(z, 1)
         return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
 
+    def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        p = torch.softmax(z, 1)
+        return p * (1 - p)
+
+    def hessian_product(self, z: torch.Tensor, y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        p = torch.softmax(z, 1)
+        return p * (u - (p * u).sum(1, keepdim=True))
+
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         top = h.amax(1, keepdim=True)
         return (_grown(z, top) * 2 * top).clamp(max=1.0)

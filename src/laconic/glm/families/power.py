@@ -9,8 +9,8 @@ from laconic.errors import InvalidOption, Option
 from laconic.glm.families.base import Family, exp_tail
 from laconic.kernels.glm import LinkCode
 
-SMALLEST_MEAN = 1e-12
-"""Where a fit begins whose targets are all 0: from far below, counts would not bring it back."""
+NO_EVENT = 0.5
+"""Events that rows without any count for, so that a fit begins at a rate that later rows can raise."""
 
 
 class PowerFamily(Family):
@@ -43,11 +43,12 @@ class PowerFamily(Family):
         return float(max(largest ** (2 - p), at_null))
 
     def start(self, mean: torch.Tensor) -> torch.Tensor:
-        return torch.where(mean > 0, mean, SMALLEST_MEAN).log()
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
         up, down = self._terms(torch.zeros_like(y)[:, None] if offset is None else offset, y)
-        return self.start(((weights * down[:, 0]).sum() / (weights * up[:, 0]).sum()).reshape(1))
+        events, exposure = (weights * down[:, 0]).sum(), (weights * up[:, 0]).sum()
+        return self.start((torch.where(events > 0, events, NO_EVENT) / exposure).reshape(1))
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         up, down = self._terms(z, y)
@@ -100,6 +101,7 @@ class Gamma(PowerFamily):
     """
 
     name = option = loss_option = "gamma"
+    dispersed = True
     power = 2.0
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -123,6 +125,7 @@ class Tweedie(PowerFamily):
     """
 
     name = option = loss_option = "tweedie"
+    dispersed = True
 
     def __init__(self, power: float = 1.5) -> None:
         if isinstance(power, bool) or not isinstance(power, (int, float)) or not 1 < power < 2:

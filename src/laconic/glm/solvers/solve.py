@@ -1,11 +1,11 @@
-"""The loop of a fit: epoch after epoch, until the loss no longer falls."""
+"""The loop of a fit: epoch after epoch, until little is left to gain."""
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,11 +13,13 @@ import torch
 from laconic.errors import Option
 from laconic.exchange import Communicator
 from laconic.glm.options import FitOptions
+from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
+from laconic.glm.solvers.newton import Objective, newton_epoch, relative, sampled
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.glm.solvers.wire import Wire
@@ -28,10 +30,18 @@ SEGMENTS = 16
 """Segments per epoch, about; callbacks are called after each."""
 LEAST_ON_DEVICE = 8192
 """The least iterations per segment on a GPU, since the host waits for it after each segment."""
+RISE, SMALL_RISE = 0.5, 0.05
+"""A loss diverges that rises by half of what had been gained, and by a twentieth of that of the best constant."""
+RETURNS = 20
+"""To the best iterate, at most, before a fit gives up."""
+HAND_OVER = 1e-2
+"""Newton's steps take over when an epoch gains less than this share of what was gained."""
+SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-3
+"""Of the fit to a part of the rows that Newton's method begins with."""
 SHRINK = 0.2
 """What the adaptive learning rate multiplies η by when the loss no longer falls."""
 SMALLEST_FACTOR = 1e-4
-"""Where it gives up shrinking: the fit has converged."""
+"""Where it gives up shrinking."""
 ATTEMPTS, SMALLER_STEP = 7, 0.25
 """How often to begin again after the loss diverged, and by how much the step shrinks each time."""
 
@@ -65,6 +75,7 @@ def solve(
     state: State | None = None,
     callbacks: Sequence[Callback] = (),
     last_epoch: int | None = None,
+    ours: bool | None = None,
 ) -> Solution:
     """Minimise the problem; every rank of `comm` calls this with its own columns and all else the same.
 
@@ -73,6 +84,7 @@ def solve(
                 group, or this process alone. With teams, the problem has the rows of this team
     state       to go on from, changed in place; None to begin
     last_epoch  epochs after which to stop, those of `state` included; by default max_iter
+    ours        whether the step size is ours to shrink where the loss rises; by default, if eta0 is "auto"
 
     >>> from laconic.glm import DenseColumns, FitOptions, Gaussian, Problem, solve
     >>> A = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -82,20 +94,26 @@ def solve(
     """
     comm = Communicator.over() if comm is None else comm
     comm = comm if comm.peers.size > 1 else comm.split(options.teams)
+    ours = options.eta0 == AUTO if ours is None else ours
     options = resolve(options, problem, comm)
     state = begin(problem, options) if state is None else state
     wire = Wire(comm, options.precision.gram_wire, Stream(options.seed, tensor=comm.peers.rank))
-    shares = gather_array(np.array(problem.n_train), comm.peers)
-    problem = problem.cast(options.precision.carrier, int(min(shares)))
-    advance, name = advance_for(problem, options, state, wire)
-    if comm.peers.size > 1:
-        advance = Averaged(advance, options, state, wire)
+    least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
     before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
-    run, outcome = _Run(problem, options, state, wire, advance, callbacks, *before), None
+    run = _Run(problem.cast(options.precision.carrier, least), options, state, wire, callbacks, ours, *before)
+    run.objective = Objective(problem, options, wire)
+    state.at_best, outcome = False, None
+    if options.solver == "newton":
+        run.start_newton()
+    else:
+        run.advance, run.ran = advance_for(run.problem, options, state, wire)
+        if comm.peers.size > 1:
+            run.advance = Averaged(run.advance, options, state, wire)
     while outcome is None and state.epoch < (options.max_iter if last_epoch is None else last_epoch):
-        outcome = run.epoch()
-    ran = f"{name}, {options.precision.short_name()}{_grid(options, comm)}"
-    return Solution(state, outcome or Outcome.MAX_ITER, state.history, wire.accounting, wire.messages, ran)
+        outcome = run.newton_epoch() if run.newton else run.epoch()
+    outcome = run.end(outcome or Outcome.MAX_ITER)
+    ran = f"{run.ran}, {options.precision.short_name()}{_grid(options, comm)}"
+    return Solution(state, outcome, state.history, wire.accounting, wire.messages, ran, run.gap)
 
 
 def solve_with_smaller_steps(
@@ -139,24 +157,34 @@ def _grid(options: FitOptions, comm: Communicator) -> str:
     return f"; {comm.peers.size} teams of {comm.size} rank{'s' * (comm.size > 1)}, {often}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
     """A fit on its way.
 
+    ours          whether the step size may be made smaller where the loss rises
     began         when it would have begun, had it not been stopped in between
     bytes_before  sent before this run, and
     messages      taken part in before it
+    advance       what steps through a segment, and
+    ran           its name
+    newton        whether Newton's steps have taken over
+    gap           the relative decrement that was measured last
     """
 
     problem: Problem
     options: FitOptions
     state: State
     wire: Wire
-    advance: Advance
     callbacks: Sequence[Callback]
+    ours: bool
     began: float
     bytes_before: int
     messages: int
+    advance: Advance = field(init=False)
+    objective: Objective = field(init=False)
+    ran: str = ""
+    newton: bool = False
+    gap: float | None = None
 
     def epoch(self) -> Outcome | None:
         """What is left of an epoch, segment by segment; returns why to stop, or None to go on."""
@@ -169,6 +197,10 @@ class _Run:
         step = max(1, round(max(n_batches / SEGMENTS, least) / block)) * block
         while True:
             loss = self.step(segment(problem, options, state, order, step))
+            if not math.isfinite(loss):
+                if not self.go_back():
+                    raise _diverged(options, state, loss)
+                continue
             progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
             outcome, stopped = None, False
             if state.batch == n_batches:
@@ -190,10 +222,17 @@ class _Run:
         state.iteration += part.n_batches
         state.batch += part.n_batches
         self.count()
-        loss = state.epoch_loss / max(state.epoch_weight, 1e-300)
-        if not math.isfinite(loss):
-            raise _diverged(self.options, state, loss)
-        return loss
+        return state.epoch_loss / max(state.epoch_weight, 1e-300)
+
+    def go_back(self) -> bool:
+        """The loss has risen: begin an epoch at the best iterate, with a smaller step; False where that is in vain."""
+        state = self.state
+        if not self.ours or state.returns >= RETURNS:
+            return False
+        state.go_back()
+        state.returns, state.factor, state.stalls = state.returns + 1, state.factor * SMALLER_STEP, 0
+        state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0
+        return True
 
     def count(self) -> None:
         """Write the totals of the fit to its state, those parts included that ran before a stop."""
@@ -207,23 +246,100 @@ class _Run:
         x, t = state.weights.x, np.array([state.iteration - 1])
         penalty = self.wire.all_reduce(x.new_tensor([options.penalty(x)], dtype=torch.float64))
         judged = state.epoch_loss / (problem.n_rows * self.wire.comm.peers.size) + float(penalty)
-        row = {"epoch": state.epoch, "iteration": state.iteration, "loss": loss, "objective": judged}
+        row = {"loss": loss, "objective": judged}
         if problem.validation is not None:
             judged = row["validation_loss"] = validation_loss(problem, state, self.wire)
         row["eta"] = float(state.factor * options.rates(t, problem.n_rows)[0])
-        self.count()
-        totals = {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
-        state.history.append(row | totals)
+        self.record(row)
         if options.tol is None:
             return None
-        state.stalls = state.stalls + 1 if judged > state.best_loss - options.tol else 0
-        state.best_loss = min(state.best_loss, judged)
-        if state.stalls < options.n_iter_no_change:
+        null = self.objective.null
+        best = min(state.best_loss, null)
+        if self.ours and judged > best + max(RISE * (null - best), SMALL_RISE * abs(null)):
+            return None if self.go_back() else Outcome.STALLED
+        gained = null - best
+        least = (HAND_OVER if options.polish else options.tol) * gained
+        state.stalls = state.stalls + 1 if judged > state.best_loss - least else 0
+        state.keep(judged, held_back=problem.validation is not None)
+        patience = 1 if options.polish else options.n_iter_no_change
+        return None if state.stalls < patience else self.at_rest()
+
+    def record(self, row: dict[str, float]) -> None:
+        """Add an epoch to the history."""
+        state = self.state
+        self.count()
+        totals = {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
+        state.history.append({"epoch": state.epoch, "iteration": state.iteration} | row | totals)
+
+    def at_rest(self) -> Outcome | None:
+        """The loss no longer falls: converged, handed over to Newton's method, or on with an adaptive step."""
+        options, state = self.options, self.state
+        if self.problem.validation is None and self.measure() <= cast(float, options.tol):
+            return Outcome.CONVERGED
+        if options.polish:
+            self.newton, self.ran, state.stalls = True, f"{self.ran}, then newton", 0
             return None
-        if options.learning_rate == "adaptive" and state.factor * SHRINK >= SMALLEST_FACTOR:
+        smallest = SMALLEST_FACTOR * SMALLER_STEP**state.returns
+        if options.learning_rate == "adaptive" and state.factor * SHRINK >= smallest:
             state.factor, state.stalls = state.factor * SHRINK, 0
             return None
-        return Outcome.CONVERGED
+        return Outcome.STALLED if self.problem.validation is None else Outcome.HELD_BACK
+
+    def measure(self) -> float:
+        """The relative Newton decrement at the result as it stands."""
+        objective, tol = self.objective, cast(float, self.options.tol)
+        point = objective.at(objective.theta(self.state))
+        _, gap = objective.newton_step(point, enough=tol * max(0.0, objective.null - point.value))
+        self.gap = relative(objective, point, gap)
+        return self.gap
+
+    def start_newton(self) -> None:
+        """Begin with Newton's method: from the solution of a part of the rows, where that is cheap."""
+        state, options, objective = self.state, self.options, self.objective
+        how = "Cholesky" if objective.direct else "conjugate gradients"
+        self.newton, self.ran = True, f"newton, {how}"
+        part = sampled(objective.problem, options)
+        if part is None or state.epoch or bool(state.weights.x.any()):
+            return
+        few = Objective(part, options, self.wire)
+        for _ in range(SAMPLE_EPOCHS):
+            if newton_epoch(few, state, SAMPLE_TOL)[1] <= SAMPLE_TOL:
+                return
+
+    def newton_epoch(self) -> Outcome | None:
+        """One epoch of Newton's method; returns why to stop, or None to go on."""
+        state, tol = self.state, 0.0 if self.options.tol is None else self.options.tol
+        before = state.weights.x.clone(), state.weights.intercept.value.clone()
+        point, self.gap = newton_epoch(self.objective, state, tol)
+        state.iteration += 1
+        self.record({"loss": point.loss, "objective": point.value, "gap": self.gap})
+        moved = not (torch.equal(before[0], state.weights.x) and torch.equal(before[1], state.weights.intercept.value))
+        outcome = None
+        if self.gap <= min(tol, self.objective.target):
+            outcome = Outcome.CONVERGED
+        elif not bool(self.wire.all_reduce(torch.tensor([float(moved)]))):
+            outcome = Outcome.STALLED
+        progress = Progress(state.epoch, state.iteration, 1.0, point.loss, state)
+        state.epoch += 1
+        stopped = [bool(callback(progress)) for callback in self.callbacks]
+        return Outcome.STOPPED if any(stopped) and outcome is None else outcome
+
+    def end(self, outcome: Outcome) -> Outcome:
+        """The outcome, once it is known whether the criterion is met; the best iterate is then the result.
+
+        With `tol` None the last iterate is, whatever the loss did.
+        """
+        options, state = self.options, self.state
+        if options.tol is None or outcome in (Outcome.CONVERGED, Outcome.STOPPED):
+            return outcome
+        if self.problem.validation is not None:
+            state.at_best = options.average_after is None and state.history[-1]["validation_loss"] > state.best_loss
+            return outcome
+        if not self.newton and options.average_after is None:
+            last = self.objective.at(self.objective.theta(state)).value
+            state.at_best = True
+            state.at_best = bool(self.objective.at(self.objective.theta(state)).value < last)
+        return Outcome.CONVERGED if self.measure() <= options.tol else outcome
 
 
 def validation_loss(problem: Problem, state: State, wire: Wire) -> float:

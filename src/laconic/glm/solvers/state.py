@@ -1,6 +1,6 @@
 """The state of a fit, the batches it takes next, and what it reports on the way and at its end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
@@ -25,8 +25,12 @@ class State:
     epoch, batch     the next batch to take
     epoch_loss       Σ w φ of this epoch so far, and
     epoch_weight     Σ w of the same rows
-    factor           of the step size, as an adaptive learning rate has shrunk it
-    best_loss        of any epoch
+    factor           of the step size, as an adaptive learning rate or a return has shrunk it
+    best_loss        of any epoch, and
+    best             weights (C, n_p) and intercept (C,) where it began, or where that loss is of rows held back, ended
+    entry            the same of this epoch's beginning
+    at_best          whether the best ones are the result, and not the last iterate
+    returns          how often the loss rose, and the fit went back to these with a smaller step
     stalls           epochs since the loss last fell by more than the tolerance
     memory           error memory of the codec between teams, where it has one; differs from team to team
     seconds          spent so far
@@ -42,6 +46,10 @@ class State:
     epoch_weight: float = 0.0
     factor: float = 1.0
     best_loss: float = float("inf")
+    best: tuple[torch.Tensor, ...] = ()
+    entry: tuple[torch.Tensor, ...] = ()
+    at_best: bool = False
+    returns: int = 0
     stalls: int = 0
     seconds: float = 0.0
     bytes_sent: int = 0
@@ -49,16 +57,40 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
     memory: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
 
+    def __post_init__(self) -> None:
+        self.best = self.best or (self.weights.x.clone(), self.weights.intercept.value.clone())
+        self.entry = self.entry or tuple(part.clone() for part in self.best)
+
+    def keep(self, judged: float, *, held_back: bool) -> None:
+        """At an epoch's end, keep its loss and weights if it is the best so far; and where the next one begins."""
+        now = (self.weights.x, self.weights.intercept.value)
+        if judged < self.best_loss:
+            self.best_loss = judged
+            _copy(now if held_back else self.entry, self.best)
+        _copy(now, self.entry)
+
+    def go_back(self) -> None:
+        """Return to the best iterate, at rest."""
+        w, (x, b) = self.weights, self.best
+        for old, best in ((w.x, x), (w.intercept.value, b), (w.intercept.average, b), (w.average, x)):
+            if len(old):
+                old.copy_(best)
+        w.momentum.zero_()
+        w.intercept.momentum.zero_()
+        _copy(self.best, self.entry)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything that is an array, by name."""
         w = self.weights
         named = {"x": w.x, "momentum": w.momentum, "average": w.average}
+        for name, (x, b) in (("best", self.best), ("entry", self.entry)):
+            named |= {name: x, f"intercept.{name}": b}
         own = {f"intercept.{name}": getattr(w.intercept, name) for name in ("value", "momentum", "average")}
         return named | own | ({"memory": self.memory} if len(self.memory) else {})
 
     def numbers(self) -> dict[str, object]:
         """Everything else, as JSON values."""
-        kept = [f.name for f in fields(self) if f.name not in ("weights", "memory")]
+        kept = [f.name for f in fields(self) if f.name not in ("weights", "memory", "best", "entry")]
         return {name: getattr(self, name) for name in kept} | {"fitted": self.weights.intercept.fitted}
 
     @classmethod
@@ -68,18 +100,28 @@ class State:
         x, momentum, average = (tensors[name].clone() for name in ("x", "momentum", "average"))
         rest = dict(numbers) | {"memory": tensors.get("memory", torch.zeros(0)).clone()}
         intercept = Intercept(own[0], own[1], own[2], bool(rest.pop("fitted")))
-        return cls(Weights(x, momentum, average, intercept), **rest)  # type: ignore[arg-type]
+        kept = {name: (tensors[name].clone(), tensors[f"intercept.{name}"].clone()) for name in ("best", "entry")}
+        return cls(Weights(x, momentum, average, intercept), **kept, **rest)  # type: ignore[arg-type]
 
     @property
     def coef(self) -> torch.Tensor:
-        """(C, n_p): the average where iterates are averaged, otherwise the last iterate."""
+        """(C, n_p): the average where iterates are averaged, otherwise the last iterate or the best one."""
+        if self.at_best:
+            return self.best[0]
         return self.weights.average if len(self.weights.average) else self.weights.x
 
     @property
     def intercept(self) -> torch.Tensor:
         """(C,), chosen as `coef` is."""
         own = self.weights.intercept
+        if self.at_best:
+            return self.best[1]
         return own.average if len(self.weights.average) else own.value
+
+
+def _copy(source: Iterable[torch.Tensor], target: Iterable[torch.Tensor]) -> None:
+    for old, new in zip(target, source, strict=True):
+        old.copy_(new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +197,9 @@ Callback = Callable[[Progress], bool | None]
 class Outcome(Enum):
     """Why a fit ended; the text is for the user."""
 
-    CONVERGED = "the loss no longer falls by more than tol"
+    CONVERGED = "converged: at most tol of what was gained is left to gain"
+    HELD_BACK = "the loss of the rows held back no longer falls"
+    STALLED = "not converged: steps no longer lower the loss"
     MAX_ITER = "max_iter epochs were done"
     STOPPED = "a callback stopped it"
 
@@ -174,6 +218,8 @@ class Solution:
     accounting  of all sums over ranks since `solve` was called, and
     messages    how many there were; the state has the totals over all parts of the fit
     ran         what did the work, such as "sgd, compiled"
+    gap         the estimate of what is left to gain, relative to what was gained: the criterion of convergence; None
+                where it was not asked for (no tol, or rows held back)
     """
 
     state: State
@@ -182,3 +228,9 @@ class Solution:
     accounting: Accounting
     messages: int
     ran: str
+    gap: float | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit ended as it was meant to."""
+        return self.outcome in (Outcome.CONVERGED, Outcome.HELD_BACK)

@@ -1,0 +1,308 @@
+"""Newton's method, and the measure of convergence that every solver is held to: the Newton decrement.
+
+F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ gᵀH⁻¹g is what F falls by where its second-order
+model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from laconic.glm.columns import DenseColumns, SampledRows
+from laconic.glm.options import DIRECT, FitOptions
+from laconic.glm.precision import RECIPES
+from laconic.glm.problem import Problem
+from laconic.glm.solvers.state import State
+from laconic.glm.solvers.wire import Wire
+
+DENSE_VALUES = 2**22
+"""A sparse X of no more values, zeros included, is taken as dense where the Hessian is formed."""
+BLOCK_VALUES = 2**18
+"""Values of X that are widened at a time, so that they stay in cache; on a GPU 256 times as many."""
+SAMPLE, SAMPLED_ROWS, SAMPLE_FROM = 16, 64, 2**22
+"""An X of more than 2²² values is first fitted to a 16th of its rows, if these are 64 per weight."""
+STEPS_PER_FACTOR, GOOD_STEP = 5, 0.05
+"""Steps with one factorised Hessian, as long as each leaves at most this share of the decrement."""
+HALVINGS = 40
+LARGEST_GAP = 1e9
+"""What a relative decrement is taken for where nothing has been gained."""
+CG_STEPS, CG_DELAY, CG_REST = 250, 4, 0.05
+"""Conjugate gradients end when the last 4 steps have added at most this share of the decrement found."""
+DIRECT_TARGET, CG_TARGET = 1e-12, 1e-6
+"""Relative decrement at which Newton's method ends, if `tol` is not smaller; the next step is the cheapest of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The objective at θ (C, n + 1), this rank's columns and the intercept last.
+
+    z        margins (m, C), offset included
+    loss     mean of φ by weight
+    value    F
+    slope    g (C, n + 1), 0 for an intercept that is not fitted
+    hessian  of all C (n + 1) weights, where it was asked for
+    """
+
+    theta: torch.Tensor
+    z: torch.Tensor
+    loss: float
+    value: float
+    slope: torch.Tensor
+    hessian: torch.Tensor | None = None
+
+
+class Objective:
+    """F of a problem, by passes over all rows: float64 on the CPU; on a GPU, what a fit computes in.
+
+    Every rank calls the same methods. Margins are summed over ranks, one message per block of rows; teams of ranks,
+    which have rows of their own, add up their slopes.
+    """
+
+    def __init__(self, problem: Problem, options: FitOptions, wire: Wire) -> None:
+        self.problem, self.wire, self.fit_intercept = problem, wire, options.fit_intercept
+        self.columns, self.family, self.n = problem.columns, problem.family, problem.columns.n
+        on_cpu = self.columns.device.type == "cpu"
+        self.dtype = torch.float64 if on_cpu else options.precision.carrier
+        self.precision = RECIPES["fp64" if self.dtype == torch.float64 else "fp32"]
+        dense = isinstance(self.columns, DenseColumns)
+        own = -(-problem.n_features // wire.comm.size) if dense else self.family.n_outputs
+        self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
+        rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
+        self.m = int(wire.sum_over_teams(problem.n_train)[0])
+        self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
+        self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
+        self.l1, self.l2 = options.l1, self._l2(options)
+        few = (self.n + 1) * self.family.n_outputs <= DIRECT and wire.comm.whole.size == 1
+        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES)
+        self.target = DIRECT_TARGET if self.direct else CG_TARGET
+
+    def _l2(self, options: FitOptions) -> torch.Tensor:
+        """λ_j (n,): of columns as given where scaling was ours to choose and Newton's steps are the last."""
+        l2 = torch.full((self.n,), options.l2, dtype=self.dtype, device=self.columns.device)
+        scaling = self.problem.scaling
+        if scaling is None or not options.penalises_given:
+            return l2
+        return l2 / scaling.deviation.to(l2).square()
+
+    @cached_property
+    def null(self) -> float:
+        """F of the best constant: what a fit gains is counted from there."""
+        w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
+        c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
+        z = c.expand(len(y), -1) if offset is None else offset + c
+        return self.wire.sum_over_teams(float((w * self.family.loss(z, y))[w > 0].sum()))[0] / self.m
+
+    def theta(self, state: State) -> torch.Tensor:
+        """Weights of a state, as one matrix."""
+        return torch.cat([state.coef, state.intercept[:, None]], 1).to(self.dtype)
+
+    def put(self, theta: torch.Tensor, state: State) -> None:
+        """Write weights to a state."""
+        state.weights.x.copy_(theta[:, :-1])
+        state.weights.intercept.value.copy_(theta[:, -1])
+
+    def at(self, theta: torch.Tensor, *, curved: bool = False) -> Point:
+        """F and its slope at θ, in one pass; `curved` for the Hessian too."""
+        C, n = theta.shape[0], self.n
+        z = torch.empty(len(self.y), C, dtype=self.dtype, device=theta.device)
+        slope = torch.zeros(C, n + 1, dtype=torch.float64, device=theta.device)
+        hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved else None
+        loss = 0.0
+        for rows, Y in self.blocks():
+            y, w, part = self.y[rows], self.w[rows], z[rows]
+            part.copy_(self.wire.all_reduce(Y.margins(theta[:, :-1])) + theta[:, -1])
+            if self.offset is not None:
+                part += self.offset[rows]
+            loss += float((w * self.family.loss(part, y))[w > 0].sum(dtype=torch.float64))
+            slope += self._combine(Y, w[:, None] * self.family.derivative(part, y))
+            if hessian is not None:
+                add_gram(hessian, Y, w[:, None, None] * self.family.hessian(part, y))
+        penalty = self.l2 * theta[:, :-1]
+        slope = (self._over_teams(slope) / self.m).to(self.dtype)
+        loss, weight = self.wire.sum_over_teams(loss, float(self.w.sum(dtype=torch.float64)))
+        slope[:, :-1] += penalty
+        own = (penalty * theta[:, :-1]).sum() / 2 + self.l1 * theta[:, :-1].abs().sum()
+        value = loss / self.m + self._sum(own)
+        if hessian is not None:
+            hessian = hessian.view(C * (n + 1), -1) / self.m
+            hessian.diagonal().add_(torch.cat([self.l2, self.l2.new_zeros(1)]).repeat(C))
+        return Point(
+            theta,
+            z,
+            loss / max(weight, 1e-300),
+            value,
+            slope if self.l1 == 0 else self._subgradient(theta, slope),
+            hessian,
+        )
+
+    def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+        """The shortest subgradient of F with its absolute values."""
+        x, g = theta[:, :-1], slope[:, :-1]
+        at_zero = torch.sign(g) * (g.abs() - self.l1).clamp(min=0)
+        return torch.cat([torch.where(x != 0, g + self.l1 * torch.sign(x), at_zero), slope[:, -1:]], 1)
+
+    def blocks(self) -> Iterator[tuple[slice, SampledRows]]:
+        """The rows to train on, in blocks, with their places among them."""
+        return self.columns.blocks(self.problem.rows, self.step, self.dtype)
+
+    def _combine(self, Y: SampledRows, p: torch.Tensor) -> torch.Tensor:
+        last = p.sum(0) if self.fit_intercept else torch.zeros_like(p[0])
+        return torch.cat([Y.combine(p.T.contiguous(), self.precision), last[:, None]], 1)
+
+    def _over_teams(self, t: torch.Tensor) -> torch.Tensor:
+        """A tensor of this rank's columns summed over teams, which have other rows."""
+        if self.wire.comm.peers.size > 1:
+            self.wire.comm.peers.all_reduce(t)()
+        return t
+
+    def _sum(self, own: torch.Tensor) -> float:
+        return float(self.wire.all_reduce(own.double().reshape(1)))
+
+    def dot(self, a: torch.Tensor, b: torch.Tensor) -> float:
+        """Σ a b over the weights of all ranks; the intercept, which all of them have, counts once."""
+        return self._sum((a[:, :-1] * b[:, :-1]).sum(dtype=torch.float64)) + float(a[:, -1] @ b[:, -1])
+
+    def product(self, point: Point, v: torch.Tensor) -> torch.Tensor:
+        """H v at a point, in one pass."""
+        total = torch.zeros_like(v)
+        for rows, Y in self.blocks():
+            u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
+            bent = self.family.hessian_product(point.z[rows], self.y[rows], u)
+            total += self._combine(Y, self.w[rows, None] * bent)
+        total = self._over_teams(total) / self.m
+        total[:, :-1] += self.l2 * v[:, :-1]
+        return total
+
+    def diagonal(self, point: Point) -> torch.Tensor:
+        """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
+        total = torch.zeros_like(point.slope)
+        for rows, Y in self.blocks():
+            own = self.family.hessian_diagonal(point.z[rows], self.y[rows])
+            total += self._combine(Y.squared(), self.w[rows, None] * own)
+        total = self._over_teams(total) / self.m
+        total[:, :-1] += self.l2
+        return torch.where(total > 0, total, 1.0)
+
+    def newton_step(self, point: Point, enough: float = float("inf")) -> tuple[torch.Tensor, float]:
+        """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients.
+
+        Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
+        few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002).
+
+        enough  decrement at which to stop, since more makes no difference
+        """
+        free = (point.theta != 0) | (point.slope != 0) if self.l1 else torch.ones_like(point.slope, dtype=torch.bool)
+        free[:, -1] = self.fit_intercept
+        scale, r = 1 / self.diagonal(point), -point.slope * free
+        p = scale * r
+        x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
+        while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
+            Hp = self.product(point, p) * free
+            bend = self.dot(p, Hp)
+            if not bend > 0:
+                break
+            x += rs / bend * p
+            r -= rs / bend * Hp
+            terms.append(rs * rs / bend)
+            if len(terms) > CG_DELAY and sum(terms[-CG_DELAY:]) <= CG_REST * sum(terms):
+                break
+            s = scale * r
+            before, rs = rs, self.dot(r, s)
+            p = s + rs / before * p
+        return x, sum(terms) / 2
+
+
+def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
+    """Add Σ_i h_i[c, d] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total (C, n + 1, C, n + 1)."""
+    A = Y.dense()
+    for c in range(h.shape[1]):
+        for d in range(c + 1):
+            weighted = A * h[:, c, d, None]
+            block = torch.empty_like(total[c, :, d])
+            block[:-1, :-1], block[-1, :-1] = weighted.T @ A, weighted.sum(0)
+            block[:-1, -1], block[-1, -1] = block[-1, :-1], h[:, c, d].sum()
+            total[c, :, d] += block
+            if c != d:
+                total[d, :, c] += block
+
+
+class Factor:
+    """A Hessian in Cholesky's form, scaled to a diagonal of ones, with as much of a ridge as it needs."""
+
+    def __init__(self, hessian: torch.Tensor) -> None:
+        diagonal = hessian.diagonal()
+        self.scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
+        scaled = self.scale[:, None] * hessian * self.scale
+        for power in range(-12, 1, 2):
+            ridge = 10.0**power * torch.eye(len(scaled), dtype=scaled.dtype, device=scaled.device)
+            self.L, info = torch.linalg.cholesky_ex(scaled + ridge)
+            if not int(info) and bool(torch.isfinite(self.L).all()):
+                return
+        raise FloatingPointError("the Hessian is not finite")
+
+    def solve(self, g: torch.Tensor) -> torch.Tensor:
+        """H⁻¹ g for g (k,) or (k, j)."""
+        columns = self.scale[:, None] * g.reshape(len(g), -1)
+        return (self.scale[:, None] * torch.cholesky_solve(columns, self.L)).view(g.shape)
+
+
+def newton_epoch(objective: Objective, state: State, tol: float) -> tuple[Point, float]:
+    """One Hessian and the steps that it is good for, or one direction by conjugate gradients; changes the state.
+
+    Returns where it ends, and the relative decrement there, ½ gᵀH⁻¹g / (F_null − F). A function of the weights alone,
+    so that a fit that was stopped goes on as if it had not been.
+    """
+    point = objective.at(objective.theta(state), curved=objective.direct)
+    target = min(tol, objective.target)
+    factor = None if point.hessian is None else Factor(point.hessian)
+    gap, before = float("inf"), float("inf")
+    for _ in range(STEPS_PER_FACTOR if factor else 1):
+        step, gap = _step(objective, point, factor)
+        if gap > GOOD_STEP * before:
+            break
+        lower = _search(objective, point, step)
+        if lower is None or relative(objective, point, gap) <= target:
+            point = lower or point
+            break
+        point, before = lower, gap
+    objective.put(point.theta, state)
+    return point, relative(objective, point, gap)
+
+
+def _step(objective: Objective, point: Point, factor: Factor | None) -> tuple[torch.Tensor, float]:
+    if factor is None:
+        return objective.newton_step(point)
+    step = -factor.solve(point.slope.reshape(-1)).view(point.slope.shape)
+    if len(step) > 1:  # a constant added to all classes changes nothing, and only rounding errors add one
+        idle = torch.cat([objective.l2 == 0, objective.l2.new_ones(1, dtype=torch.bool)])
+        step[:, idle] -= step[:, idle].mean(0)
+    return step, -objective.dot(step, point.slope) / 2
+
+
+def _search(objective: Objective, point: Point, step: torch.Tensor) -> Point | None:
+    """The first point on the way, halved and halved again, with a lower F; None where rounding hides the difference."""
+    for _ in range(HALVINGS):
+        lower = objective.at(point.theta + step)
+        if lower.value <= point.value:
+            return lower
+        step = step / 2
+    return None
+
+
+def relative(objective: Objective, point: Point, gap: float) -> float:
+    """A decrement relative to what the fit has gained; 0 where it is less than rounding errors of F."""
+    floor = 8 * torch.finfo(objective.dtype).eps * (abs(point.value) + abs(objective.null))
+    gained = objective.null - point.value
+    return 0.0 if gap <= floor else min(gap / gained, LARGEST_GAP) if gained > 0 else LARGEST_GAP
+
+
+def sampled(problem: Problem, options: FitOptions) -> Problem | None:
+    """The problem with a 16th of its rows, whose solution is near and cheap; None where that saves nothing."""
+    m, n_weights = problem.n_train, (problem.columns.n + 1) * problem.family.n_outputs
+    if m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights:
+        return None
+    kept = np.flatnonzero(np.random.default_rng(options.seed).random(m) < 1 / SAMPLE)
+    return replace(problem, rows=kept if problem.rows is None else problem.rows[kept])

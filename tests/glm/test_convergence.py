@@ -1,0 +1,141 @@
+"""True convergence: near the optimum or a warning, on columns as people have them."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+
+from glm.tables import FAMILIES, Case, plain
+from laconic import CASGDClassifier, CASGDRegressor
+from laconic.glm import DenseColumns, FitOptions, Outcome, Problem, solve
+
+ALPHA = 1e-4
+WAYS = {
+    "default": {},
+    "sgd": {"solver": "sgd"},
+    "sgd, as given": {"solver": "sgd", "standardize": False},
+    "ca_sgd": {"solver": "ca_sgd", "s": 4},
+    "polished": {"solver": "sgd", "polish": True, "standardize": False},
+}
+
+
+@cache
+def data(name: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Rows, targets and loss of data that were called converged far from the optimum."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 5))
+    z = X @ [1.0, -0.5, 0.3, 0.2, 0.0]
+    if name == "outlier":
+        X[7, 4] = 1e6
+        return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
+    if name == "long tails":
+        X[:, 4] = np.exp(4 * X[:, 4])
+        return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
+    X = X * [5, 1, 20, 0.3, 3000] + [2015, 6, 45, 0.5, 1500]
+    return X, rng.poisson(np.exp(z / 4 - 2)) if name == "claims" else z + rng.standard_normal(len(z)), {
+        "claims": "poisson", "prices": "squared_error"
+    }[name]  # fmt: skip
+
+
+def objective(model, X: np.ndarray, y: np.ndarray, loss: str) -> float:
+    z, m = X @ np.ravel(model.coef_) + np.ravel(model.intercept_), len(y)
+    losses = {"log_loss": np.logaddexp(0, z) - y * z, "poisson": np.exp(z) - y * z, "squared_error": (z - y) ** 2 / 2}
+    return losses[loss].sum() / m + ALPHA / 2 * np.sum(np.square(model.coef_))
+
+
+@cache
+def optimum(name: str) -> tuple[float, float]:
+    """The least objective, by another's exact solver, and that of the best constant."""
+    X, y, loss = data(name)
+    exact = {
+        "log_loss": LogisticRegression(C=1 / (ALPHA * len(y)), solver="newton-cholesky", tol=1e-12),
+        "poisson": PoissonRegressor(alpha=ALPHA, solver="newton-cholesky", tol=1e-12),
+        "squared_error": Ridge(alpha=ALPHA * len(y)),
+    }[loss].fit(X, y)
+    constant = Ridge().fit(np.zeros_like(X), y)
+    mean = y.mean()
+    constant.intercept_ = {"log_loss": np.log(mean / (1 - mean)), "poisson": np.log(mean), "squared_error": mean}[loss]
+    return objective(exact, X, y, loss), objective(constant, X, y, loss)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["outlier", "long tails", "claims", "prices"])
+def test_converged_is_near_the_optimum_and_anything_else_is_warned_of(name, way):
+    X, y, loss = data(name)
+    kind = CASGDClassifier if loss == "log_loss" else CASGDRegressor
+    model = kind(loss, random_state=0, **WAYS[way])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    best, null = optimum(name)
+    gap = (objective(model, X, y, loss) - best) / (null - best)
+    assert model.converged_ != any(issubclass(w.category, ConvergenceWarning) for w in told)
+    assert gap < (1e-3 if model.converged_ else 1.0), "never worse than a constant"
+    if way in ("default", "polished"):
+        assert model.converged_
+        assert abs(gap) < 1e-9 if way == "default" else gap < 1e-5
+
+
+def test_what_happened_is_explained():
+    X, y, _ = data("outlier")
+    model = CASGDClassifier(solver="sgd", standardize=False, random_state=0).fit(X, y)
+    assert "back to the best iterate" in model.explain()
+    model = CASGDClassifier(random_state=0).fit(X, y)
+    assert "columns were scaled to mean 0 and variance 1, since the largest is" in model.explain()
+    assert "the penalty is of columns as given" in model.explain()
+
+
+def test_one_row_of_a_file_s_columns_does_not_set_the_step():
+    X, y, _ = data("outlier")
+    usual = CASGDClassifier(solver="sgd", standardize=False, max_iter=1, tol=None).fit(
+        np.delete(X, 7, 0), np.delete(y, 7)
+    )
+    model = CASGDClassifier(solver="sgd", standardize=False, max_iter=1, tol=None).fit(X, y)
+    assert model.eta0_ > usual.eta0_ / 10
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_newton_ends_where_the_gradient_vanishes(family, layout, weighted):
+    case = Case(family, layout=layout, weighted=weighted, offset=family == "poisson", alpha=0.01)
+    settings = FitOptions(solver="newton", alpha=case.alpha, recipe="fp64")
+    for problem in (case.problem(), case.problem(family=plain(FAMILIES[family]))):
+        solution = solve(problem, settings)
+        assert solution.outcome is Outcome.CONVERGED
+        assert len(solution.history) <= 8
+        longer = solve(problem, FitOptions(solver="newton", alpha=case.alpha, recipe="fp64", tol=0, max_iter=20))
+        assert longer.history[-1]["objective"] == pytest.approx(solution.history[-1]["objective"], rel=1e-13)
+        slower = solve(problem, FitOptions(solver="sgd", polish=True, alpha=case.alpha, recipe="fp64"))
+        assert slower.state.coef.numpy() == pytest.approx(solution.state.coef.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_conjugate_gradients_take_newton_s_step(family, monkeypatch):
+    case, options = Case(family, weighted=True, alpha=0.01), FitOptions(solver="newton", alpha=0.01, recipe="fp64")
+    direct = solve(case.problem(), options)
+    monkeypatch.setattr("laconic.glm.solvers.newton.DIRECT", 0)
+    solution = solve(case.problem(), options)
+    assert solution.ran == "newton, conjugate gradients, fp64"
+    assert solution.state.coef.numpy() == pytest.approx(direct.state.coef.numpy(), abs=1e-4)
+    assert solution.outcome is Outcome.CONVERGED
+
+
+@pytest.mark.parametrize("change", [{"l1_ratio": 0.5}, {"early_stopping": True}], ids=str)
+def test_newton_refuses_what_it_has_not(change):
+    X, y, _ = data("claims")
+    with pytest.raises(ValueError, match=r"solver='newton' has no .*; take solver='sgd'"):
+        CASGDRegressor("poisson", solver="newton", **change).fit(X, y)
+
+
+def test_singular_columns_are_no_trouble():
+    X = torch.ones(50, 3, dtype=torch.float64)
+    X[:, 1] = torch.arange(50)
+    problem = Problem(DenseColumns(X), FAMILIES["gaussian"], X[:, 1] * 2 + 1)
+    solution = solve(problem, FitOptions(alpha=0.0))
+    assert solution.outcome is Outcome.CONVERGED
+    assert solution.history[-1]["loss"] < 1e-12
