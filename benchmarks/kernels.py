@@ -4,32 +4,22 @@ Times are of one replay of a CUDA graph that holds one call, between two events,
 larger than the second-level cache. The copy and the contender take turns, so that a ratio is of neighbours in time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
 from benchmarks.goals import goals_of_rows
-from laconic.bench.protocol import Comparison, Spread, WrongResult
-from laconic.bench.schemes import Scheme, schemes
+from benchmarks.kernels_contenders import NAMES, Call, Contender, contenders, kernel_copy, members, n_contenders
+from laconic.bench.protocol import Comparison, Spread
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
-from laconic.kernels import Stream, select
-from laconic.kernels.layout import n_buckets, packed_bytes
-from laconic.options import check_counts, check_names, option
-from laconic.quantizers import Bucketed
+from laconic.kernels import select
+from laconic.options import check_counts, option
 from laconic.report import BarChart, Column, Presentation, RowTable, speedups, text
 from laconic.report.values import Row, number_in, text_in
-
-NAMES = ("nuqsgd", "qsgd", "qsgdinf", "sign")
-Call = Callable[[], object]
-PAYLOADS = (1, 4, 8)
-COPY, PACK, SUM = "copy", "quantize + pack", "unpack + dequantize + sum"
-CHECKED_BUCKETS = 16
-KEY = Stream(seed=1).key
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +33,8 @@ class KernelOptions:
     schemes: Sequence[str] = option(NAMES, f"Only these: {', '.join(NAMES)}.", metavar="NAME,...")
 
     def __post_init__(self) -> None:
-        check_names(self.schemes, NAMES, "scheme")
+        list(members(self.bucket_size, self.schemes))
         check_counts(self)
-        schemes(self.bucket_size, self.schemes)
         if not self.device.startswith("cuda"):
             raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {self.device!r}")
         if not torch.cuda.is_available():
@@ -55,10 +44,25 @@ class KernelOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar, one for each row."""
-        return 4 + len(schemes(self.bucket_size, self.schemes)) * (1 + len(PAYLOADS))
+        return n_contenders(self.bucket_size, self.schemes)
 
 
-class TimedGraph:
+class TimedCall:
+    """A call, and the seconds that it takes the GPU and whoever it waits for."""
+
+    def __init__(self, call: Call) -> None:
+        self._run = call
+
+    def begin(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        """Run once between two events, which are to be read after a synchronisation."""
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        first.record()
+        self._run()
+        last.record()
+        return first, last
+
+
+class TimedGraph(TimedCall):
     """A call as a CUDA graph of its own, and the seconds of one replay."""
 
     def __init__(self, call: Call) -> None:
@@ -67,17 +71,10 @@ class TimedGraph:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             call()
-
-    def begin(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        """Replay once between two events, which are to be read after a synchronisation."""
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        first.record()
-        self._graph.replay()
-        last.record()
-        return first, last
+        super().__init__(self._graph.replay)
 
 
-def compare_graphs(contender: TimedGraph, baseline: TimedGraph, repeats: int, warmup: int = 2) -> Comparison:
+def compare_graphs(contender: TimedCall, baseline: TimedCall, repeats: int, warmup: int = 2) -> Comparison:
     """Seconds of both, and the ratio of baseline to contender, round by round."""
     for _ in range(warmup):
         baseline.begin()
@@ -89,20 +86,6 @@ def compare_graphs(contender: TimedGraph, baseline: TimedGraph, repeats: int, wa
 
 def _seconds(first: torch.cuda.Event, last: torch.cuda.Event) -> float:
     return 1e-3 * float(first.elapsed_time(last))
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """What is timed: a label, what it does, the bytes it must move, and a check that it did it."""
-
-    label: str
-    config: str
-    operation: str
-    n_payloads: int
-    dtype: str
-    n_bytes: int
-    call: Call
-    check: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +102,7 @@ class KernelRow:
     gb_per_second      the same per second, in GB
     copy_seconds       of the fastest device copy of n float32 values, run in turn
     ratio_to_copy      bytes per second over those of the copy, round by round
+    billions           10⁹ values per second, each payload's counted
     """
 
     contender: str
@@ -132,6 +116,7 @@ class KernelRow:
     gb_per_second: float
     copy_seconds: Spread
     ratio_to_copy: Spread
+    billions: float | None = None
 
     @classmethod
     def of(cls, contender: Contender, comparison: Comparison, n: int) -> "KernelRow":
@@ -150,6 +135,7 @@ class KernelRow:
             gb_per_second=contender.n_bytes / comparison.seconds.median / 1e9,
             copy_seconds=comparison.baseline,
             ratio_to_copy=Spread(share * ratio.median, share * ratio.p20, share * ratio.p80),
+            billions=1e-9 * n * max(1, contender.n_payloads) / comparison.seconds.median,
         )
 
 
@@ -158,11 +144,12 @@ def kernel_rows(options: KernelOptions, progress: Progress = no_progress) -> lis
     with arrays(options) as (v, out):
         yardstick = fastest_copy(v, out, options.repeats)
         rows = []
-        for contender in contenders(options, v, out):
+        for contender in contenders(options.bucket_size, options.schemes, v, out):
             progress(f"{contender.label} {contender.operation}")
             contender.call()
             contender.check()
-            times = compare_graphs(TimedGraph(contender.call), yardstick, options.repeats)
+            timed = TimedCall(contender.call) if contender.waits else TimedGraph(contender.call)
+            times = compare_graphs(timed, yardstick, options.repeats)
             rows.append(KernelRow.of(contender, times, v.numel()))
     return rows
 
@@ -180,97 +167,6 @@ def arrays(options: KernelOptions) -> Iterator[tuple[torch.Tensor, torch.Tensor]
     with torch.cuda.device(device):
         v = torch.randn(options.size, device=device, generator=torch.Generator(device).manual_seed(0))
         yield v, torch.empty_like(v)
-
-
-def contenders(options: KernelOptions, v: torch.Tensor, out: torch.Tensor) -> Iterator[Contender]:
-    """Copies, then for each scheme its two kernels."""
-    yield from copies(v, out)
-    for scheme in schemes(options.bucket_size, options.schemes):
-        yield from coded(scheme, v, out)
-
-
-def copies(v: torch.Tensor, out: torch.Tensor) -> Iterator[Contender]:
-    """The driver's copy and our kernel's in float32, the driver's in bfloat16, and the cast between the two."""
-    n = v.numel()
-    half, other = v.bfloat16(), torch.empty(n, dtype=torch.bfloat16, device=v.device)
-    runs = {
-        ("copy_ fp32", "float32", 8 * n): (out, v),
-        ("copy_ bf16", "bfloat16", 4 * n): (other, half),
-        ("cast bf16", "float32", 6 * n): (other, v),
-    }
-    same = partial(check_equal, out, v, "kernel copy fp32")
-    yield Contender("kernel copy fp32", "one Triton kernel", COPY, 0, "float32", 8 * n, kernel_copy(v, out), same)
-    for (label, dtype, n_bytes), (target, source) in runs.items():
-        call = partial(target.copy_, source)
-        yield Contender(
-            label, "preallocated", COPY, 0, dtype, n_bytes, call, partial(check_equal, target, source, label)
-        )
-
-
-def kernel_copy(v: torch.Tensor, out: torch.Tensor) -> Call:
-    """Our own kernel's copy."""
-    return partial(select("gpu", v.device).scale, v, out, 1.0, False)
-
-
-def coded(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> Iterator[Contender]:
-    """Round and pack; then unpack and add up 1, 4 and 8 payloads, each of another rank."""
-    q: Any = scheme.quantizer
-    n, size, kernels = v.numel(), q.bucket_size, select("gpu", v.device)
-    data = torch.empty(max(PAYLOADS), -(-packed_bytes(n, q.bits, size) // 16) * 16, dtype=torch.uint8, device=v.device)
-    data = data[:, : packed_bytes(n, q.bits, size)]
-    norms = torch.empty(max(PAYLOADS), n_buckets(n, size), dtype=torch.float32, device=v.device)
-    for p in range(max(PAYLOADS)):
-        kernels.quantize_pack(v, q.norm, q.grid, size, KEY + p, norms[p], data[p])
-    packed = data.shape[1] + 4 * norms.shape[1]
-    shared = {"label": scheme.label, "config": repr(q), "dtype": "float32"}
-    yield Contender(
-        operation=PACK,
-        n_payloads=0,
-        n_bytes=4 * n + packed,
-        call=partial(kernels.quantize_pack, v, q.norm, q.grid, size, KEY, norms[0], data[0]),
-        check=partial(check_pack, scheme.label, q, v, norms[0], data[0]),
-        **shared,
-    )
-    for count in PAYLOADS:
-        rows = (data[:count], norms[:count])
-        yield Contender(
-            operation=SUM,
-            n_payloads=count,
-            n_bytes=4 * n + count * packed,
-            call=partial(kernels.unpack_dequantize, *rows, q.grid, size, out, 1 / count, False),
-            check=partial(check_sum, scheme.label, q, *rows, out),
-            **shared,
-        )
-
-
-def check_pack(label: str, q: Bucketed, v: torch.Tensor, norms: torch.Tensor, data: torch.Tensor) -> None:
-    """The first buckets' bytes are those of the reference on the CPU, given the norms, and the norms are right."""
-    reference, device = select("reference", torch.device("cpu")), torch.device("cpu")
-    n = min(v.numel(), CHECKED_BUCKETS * q.bucket_size)
-    some, theirs = v[:n].to(device), norms[: n_buckets(n, q.bucket_size)].to(device)
-    if not torch.allclose(theirs, reference.norms(some, q.bucket_size, q.norm), rtol=2.0**-23):
-        raise WrongResult(f"{label}: norms differ from the reference")
-    symbols = reference.quantize(some, theirs, q.grid, q.bucket_size, KEY)
-    ours = reference.pack(symbols, q.bits, q.bucket_size)
-    if not torch.equal(data[: ours.numel()].to(device), ours):
-        raise WrongResult(f"{label}: packed symbols differ from the reference")
-
-
-def check_sum(label: str, q: Bucketed, data: torch.Tensor, norms: torch.Tensor, out: torch.Tensor) -> None:
-    """The first buckets' sums are those of the reference on the CPU."""
-    reference, device = select("reference", torch.device("cpu")), torch.device("cpu")
-    n = min(out.numel(), CHECKED_BUCKETS * q.bucket_size)
-    rows = data[:, : packed_bytes(n, q.bits, q.bucket_size)].to(device)
-    ours = torch.empty(n)
-    some = norms[:, : n_buckets(n, q.bucket_size)].to(device)
-    reference.unpack_dequantize(rows, some, q.grid, q.bucket_size, ours, 1 / len(data), False)
-    check_equal(out[:n].to(device), ours, label)
-
-
-def check_equal(ours: torch.Tensor, theirs: torch.Tensor, label: str) -> None:
-    """Value by value."""
-    if not torch.equal(ours, theirs.to(ours.dtype)):
-        raise WrongResult(f"{label}: the values differ from the reference")
 
 
 def _who(row: Row) -> str:
@@ -292,6 +188,7 @@ PRESENTATION = Presentation(
                 Column("ms", "seconds", "ms", 4),
                 Column("GB/s", "gb_per_second", digits=4),
                 Column("÷ copy", "ratio_to_copy"),
+                Column("10⁹ values/s", "billions"),
             ],
             "GB/s of the bytes that must be read and written once.",
         ),

@@ -9,7 +9,8 @@ import itertools
 import sys
 
 from benchmarks import kernels as suite
-from benchmarks.kernels import PACK, Contender, KernelRow, TimedGraph, compare_graphs
+from benchmarks.kernels import KernelRow, TimedGraph, compare_graphs
+from benchmarks.kernels_contenders import PACK, Contender, contenders
 from laconic.kernels.gpu.launch import FEW, TUNING
 
 PACK_SIZES: dict[str, tuple[int, ...]] = {"pack_values_a_thread": (16, 32, 64), "pack_max_warps": (4, 8, 16)}
@@ -47,7 +48,7 @@ def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) 
     before = dict(TUNING)
     with suite.arrays(options) as (v, out):
         yardstick = suite.fastest_copy(v, out, options.repeats)
-        for contender in suite.contenders(options, v, out):
+        for contender in contenders(options.bucket_size, options.schemes, v, out):
             if contender.label not in labels or (contender.n_payloads and contender.n_payloads not in payloads):
                 continue
             best = None

@@ -4,7 +4,8 @@ import pytest
 
 from benchmarks.glm.device import DeviceRow
 from benchmarks.goals import goals_of_rows
-from benchmarks.kernels import PACK, KernelRow
+from benchmarks.kernels import KernelRow
+from benchmarks.kernels_contenders import PACK
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import document
 from laconic.measure.environment import Environment

@@ -1,12 +1,14 @@
 """`python -m benchmarks kernels`: refused in one line without a GPU; with one, at a size that takes no time."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from benchmarks.goals import goals_of_rows
-from benchmarks.kernels import COPY, PACK, SUM, KernelOptions, KernelRow
+from benchmarks.kernels import KernelOptions, KernelRow
+from benchmarks.kernels_contenders import CODE, COPY, DECODE, DECODE_SUM, ENCODE, PACK, SUM
 from laconic.bench.protocol import Spread
 from laconic.measure.environment import Environment
 
@@ -39,19 +41,22 @@ def test_goals():
         row("nuqsgd-4", PACK, 0, 0.97),
         row("nuqsgd-4", SUM, 8, 0.70),
         row("sign", SUM, 8, 0.96),
+        row("rotated-4", SUM, 8, 0.75),
+        replace(row("rans on nuqsgd-4", ENCODE, 0, 0.1), billions=160.0),
     ]
-    assert [o["verdict"] for o in goals_of_rows("kernels", rows)["goals"]] == ["floor", "missed", "aim"]
+    verdicts = [o["verdict"] for o in goals_of_rows("kernels", rows)["goals"]]
+    assert verdicts == ["floor", "missed", "aim", "floor", "aim"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_json(capsys):
-    options = KernelOptions(size=100_000, bucket_size=1024, repeats=2, schemes=["nuqsgd", "sign"])
-    command = ["--size", "100000", "--bucket-size", "1024", "--repeats", "2", "--schemes", "nuqsgd,sign"]
+    options = KernelOptions(size=100_000, bucket_size=1024, repeats=2, schemes=["sign", "rotated", "dithered", "rans"])
+    command = ["--size", "100000", "--bucket-size", "1024", "--repeats", "2", "--schemes", "sign,rotated,dithered,rans"]
     assert main(["kernels", *command, "--commit", "abc", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["suite"] == "kernels"
     assert len(document["rows"]) == options.n_parts
-    assert {r["operation"] for r in document["rows"]} == {COPY, PACK, SUM}
+    assert {r["operation"] for r in document["rows"]} == {COPY, PACK, SUM, CODE, DECODE_SUM, ENCODE, DECODE}
     assert all(r["environment"]["gpu"] and r["seconds"]["median"] > 0 for r in document["rows"])
     assert {r["environment"]["commit"] for r in document["rows"]} == {"abc"}
 

@@ -21,6 +21,7 @@ from laconic.kernels.gpu.launch import (
     tiles,
 )
 from laconic.kernels.gpu.norms import load_all
+from laconic.kernels.gpu.ptx import lookup
 from laconic.kernels.gpu.rounding import unit, value
 from laconic.kernels.gpu.words import (
     add_row,
@@ -64,10 +65,12 @@ def _table_part(
 
     Operations per value and payload, at 2 and 4 bits: 1 shift, 1 shuffle, 1 sum.
     """
+    own = tl.minimum(tl.arange(0, W) % MAX_PAYLOADS, PAYLOADS - 1)  # a lane divides for one payload, not for all
+    units = unit(tl.load(norm_ptr + own * norm_row.to(tl.int64)) * weight, ROUNDING, BITS)
     held = ()
     for p in tl.static_range(PAYLOADS):
-        scale = unit(tl.load(norm_ptr + p * norm_row.to(tl.int64)) * weight, ROUNDING, BITS)
-        held += (tables(scale, levels_ptr, W, ROUNDING, BITS),)
+        payload = tl.full((W,), p, tl.uint32)
+        held += (tables(lookup(units, payload, MAX_PAYLOADS, 1), levels_ptr, W, ROUNDING, BITS),)
     for c in tl.static_range(CHUNKS):
         place = (part * CHUNKS + c) * W + tl.arange(0, W)
         mask = None if S % (4 * W * CHUNKS) == 0 else place < S // 4
@@ -204,8 +207,8 @@ def unpack_dequantize(
     held = is_held(bucket_size, grid.bits, data)
     kernel, n = _unpack_dequantize_kernel if held else _loose_kernel, out.numel()
     bucket_bytes, levels = packed_bucket_bytes(bucket_size, grid.bits), levels_on(grid, out.device)
-    for p in range(0, len(data), MAX_PAYLOADS):
-        rows, scales = data[p : p + MAX_PAYLOADS], norms[p : p + MAX_PAYLOADS]
+    for p in range(0, len(data), MAX_PAYLOADS.value):
+        rows, scales = data[p : p + MAX_PAYLOADS.value], norms[p : p + MAX_PAYLOADS.value]
         n_programs, sizes = _held_sizes(n, bucket_size, grid, len(rows)) if held else tiles(n, bucket_size)
         with on(out.device):
             kernel[(n_programs,)](
@@ -217,16 +220,16 @@ def unpack_dequantize(
 def _held_sizes(n: int, bucket_size: int, grid: Grid, n_payloads: int) -> tuple[int, dict[str, int]]:
     """Number of programs that add up so many payloads in held buckets, and the sizes to launch them with.
 
-    CHUNKS is 0 where no tables are used: that is for signs, for rows of less than a word a lane, and where a table of
-    all symbols does not fit a warp, but the level's value follows from its number.
+    CHUNKS is 0 where no tables are used: for signs, for rows of less than a word a lane, where a level's value follows
+    from its number and tables would be large, and for few payloads of a width that divides 8.
     """
     rows = n_rows(grid.bits)
     row_words = bucket_size // (4 * rows)
     values_a_thread, most_warps = sum_sizes(n_payloads)
     a_thread = max(1, values_a_thread // (4 * rows))
-    chunks = a_thread if grid.rounding is Rounding.TABLE or grid.bits <= TUNING["sum_table_bits"] else 0
-    if row_words < 32 or grid.rounding is Rounding.SIGN:
-        chunks = 0
+    most_bits = {Rounding.TABLE: 8, Rounding.UNIFORM: 6, Rounding.POWER: 3, Rounding.SIGN: 0}[grid.rounding]
+    alone = 8 % grid.bits == 0 and grid.rounding is not Rounding.TABLE and n_payloads <= TUNING["sum_table_from"]
+    chunks = a_thread if grid.bits <= most_bits and row_words >= 32 and not alone else 0
     if chunks:
         warps = power_of_two(row_words // 32, most_warps)
         words, chunks = 32 * warps, min(chunks, -(-row_words // (32 * warps)))

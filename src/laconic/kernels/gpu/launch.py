@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import torch
 import triton
+import triton.language as tl
 
 from laconic.kernels.grid import Grid
 from laconic.kernels.layout import field_widths, n_buckets
@@ -18,7 +19,7 @@ TUNING = {
     "sum_values_a_thread": 32,
     "sum_warps": 2,
     "sum_stages": 1,
-    "sum_table_bits": 5,
+    "sum_table_from": 4,
     "held": 16384,
     "tile": 1024,
     "tile_warps": 4,
@@ -27,8 +28,8 @@ TUNING = {
 """Sizes that change speed and nothing else; `benchmarks/sweep_kernels.py` tries others.
 
 pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
-sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW; bits up
-          to which values come from tables in registers, whatever the rounding
+sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW; values
+          of 2 and 4 bits come from tables in registers above so many payloads
 held      largest bucket that a program holds in registers
 tile*     values and warps of a step through a bucket that is not held
 programs  enough to fill a GPU: fewer buckets than this are shared by several programs
@@ -37,7 +38,7 @@ programs  enough to fill a GPU: fewer buckets than this are shared by several pr
 FLAGS = {"enable_fp_fusion": False}
 """Each float operation is rounded on its own, as in the specification."""
 
-MAX_PAYLOADS = 8
+MAX_PAYLOADS = tl.constexpr(8)
 """Payloads that one launch adds up. More payloads take several launches, in the same order of additions."""
 
 FEW = 4

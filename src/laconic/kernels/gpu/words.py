@@ -223,12 +223,33 @@ def _from_tables(symbol, held, BITS: tl.constexpr):
 
 
 @triton.jit
+def _with_component(found, words, ROW: tl.constexpr, BYTE: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """`found`, the wider components, with that of WIDTH bits above them, and whatever above that."""
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    narrow: tl.constexpr = BITS & -BITS
+    n_rows: tl.constexpr = WIDTH // narrow
+    at: tl.constexpr = 8 * BYTE + ROW // n_rows * WIDTH - wider
+    word = words[wider // narrow + ROW % n_rows]
+    part = word >> at if at >= 0 else word << -at
+    return (found & ((1 << wider) - 1)) | (part & (0x100000000 - (1 << wider))) if wider else part
+
+
+@triton.jit
+def _symbol_and_more(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
+    """As `_field`, with whatever above the symbol: a shift and an operation for each component."""
+    found = words[0]
+    for c in tl.static_range(4):
+        if BITS & (8 >> c):
+            found = _with_component(found, words, ROW, BYTE, 8 >> c, BITS)
+    return found
+
+
+@triton.jit
 def add_table_row(total, words, held, ROW: tl.constexpr, BITS: tl.constexpr):
     """`total`, four tensors, and the values of bytes 0 to 3 of each place in row ROW together."""
     found = ()
     for b in tl.static_range(4):
-        symbol = words[0] >> (8 * b + ROW * BITS) if 8 % BITS == 0 else _field(words, ROW, b, BITS)
-        found += (total[b] + _from_tables(symbol, held, BITS),)
+        found += (total[b] + _from_tables(_symbol_and_more(words, ROW, b, BITS), held, BITS),)
     return found
 
 
