@@ -283,8 +283,11 @@ def _prepare(compressor: Compressor) -> None:
 
 
 def _close_later(compressor: Compressor) -> None:
-    """Close the compressor of a model that is gone, on a thread: garbage is collected in the middle of anything."""
-    threading.Thread(target=compressor.close, name="laconic-closing", daemon=True).start()
+    """Close the compressor of a model that is gone, on a thread: garbage is collected in the middle of anything.
+
+    A script's end waits for the thread; killed while it takes a process group down, it would abort the process.
+    """
+    threading.Thread(target=compressor.close, name="laconic-closing").start()
 
 
 def _as_timedelta(timeout: object) -> timedelta | None:
