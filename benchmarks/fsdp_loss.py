@@ -1,6 +1,7 @@
 """The suite `fsdp-loss`: the loss that sharded training ends with, beside FSDP2 in float32, and memory per rank.
 
 A finished run (a contender with a seed) is a file of its own, and is never run again: a sweep can be made in pieces.
+Ranks are processes, or simulated, several runs side by side.
 """
 
 import json
@@ -8,24 +9,30 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import torch
 
+from benchmarks.fsdp_simulated import SimulatedShards, units_of
 from laconic.atomic_write import atomic_write
-from laconic.bench.fsdp import FSDPOptions, new_run
-from laconic.bench.ranks import RankOptions, choose, on_ranks, resolve_network
+from laconic.bench.fsdp import WEIGHTS, FSDPOptions, new_run
+from laconic.bench.ranks import RankOptions, choose, finish, on_ranks, resolve_network
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.training import NetworkProblem, TrainingRun, Trial, interleave, network_width
+from laconic.bench.training import NetworkProblem, TrainingRun, Trial, batch_rows, interleave, network_width
 from laconic.exchange import Communicator
+from laconic.kernels import Stream
 from laconic.options import check_counts, option
+from laconic.planner.rates import make_codec
 from laconic.report import Column, Presentation, RowTable, text, where
 
-FP32 = FSDPOptions.baselines[0]
+FP32, BF16 = FSDPOptions.baselines
+FUNCTION = "benchmarks.fsdp_loss:losses_on_rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,9 @@ class LossOptions(RankOptions):
     batch_size: int = option(2, "Samples per rank and step; a sample has 64 tokens.")
     steps: int = option(500, "Steps.")
     seeds: int = option(3, "Seeds; all contenders of one come before the next.")
-    keep_gathered: bool = option(False, "Keep weights from forward to backward: a gather less, and the same loss.")
+    processes: int | None = option(
+        None, "Simulate the ranks; so many runs side by side. No memory is noted then, nor FSDP2 bf16 run."
+    )
     out: Path = option(Path("runs/fsdp-loss"), "Folder of finished runs, which are not run again.", metavar="DIR")  # noqa: RUF009
     seconds: float = option(math.inf, "Start no run after so many seconds; 0 only gathers what is there.")
 
@@ -55,13 +64,14 @@ class LossOptions(RankOptions):
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return len(self.missing) * self.steps
+        return len(self.missing) * (1 if self.processes else self.steps)
 
     @property
     def runs(self) -> list[tuple[str, int]]:
         """Contender and seed, in the order in which they are run."""
         labels = choose(self.codecs, FSDPOptions.asked_by, FSDPOptions.baselines)
-        return [(label, seed) for seed, label in product(range(self.seeds), labels)]
+        left_out = BF16 if self.processes else None
+        return [(label, seed) for seed, label in product(range(self.seeds), labels) if label != left_out]
 
     @property
     def missing(self) -> list[tuple[str, int]]:
@@ -76,8 +86,8 @@ class LossOptions(RankOptions):
 
     def file_of(self, label: str, seed: int) -> Path:
         """Where a run's result is, or will be; its name says all that the result depends on."""
-        kept = "-kept" if self.keep_gathered else ""
-        job = f"{label}-{seed}-{self.ranks}-{self.device or 'cpu'}-{self.size}-{self.batch_size}-{self.steps}{kept}"
+        how = "-simulated" if self.processes else ""
+        job = f"{label}-{seed}-{self.ranks}-{self.device or 'cpu'}-{self.size}-{self.batch_size}-{self.steps}{how}"
         return self.out / (re.sub(r"[^\w.]+", "-", job) + ".json")
 
 
@@ -108,14 +118,11 @@ def loss_rows(options: LossOptions, progress: Progress = no_progress) -> list[Lo
     """Make the runs that are missing, while there is time; rows of all that have one with each seed's baseline."""
     options.out.mkdir(parents=True, exist_ok=True)
     if options.missing and options.seconds > 0:
-        arguments = {
-            "runs": [[label, seed, str(options.file_of(label, seed))] for label, seed in options.missing],
-            "trial": asdict(options.trial),
-            "seconds": min(options.seconds, 1e9),
-            "reshard": not options.keep_gathered,
-        }
-        where_from = "benchmarks.fsdp_loss:losses_on_rank"
-        if on_ranks(where_from, arguments, options.ranks, options.rate, progress, device=options.device) is None:
+        runs = [(label, seed, str(options.file_of(label, seed))) for label, seed in options.missing]
+        arguments = {"runs": runs, "trial": asdict(options.trial), "seconds": min(options.seconds, 1e9)}
+        if options.processes:
+            _simulate_all(options, runs, progress)
+        elif on_ranks(FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device) is None:
             return None
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for label, seed in options.runs:
@@ -139,12 +146,12 @@ def _row(label: str, runs: Mapping[int, Any], plain: Mapping[int, Any], options:
         loss_over_fp32=fmean(over),
         worst=max(over),
         seconds=median(run["seconds"] for run in runs.values()),
-        peak_bytes=max(run["peak_bytes"] for run in runs.values()) if options.device == "cuda" else None,
+        peak_bytes=max(run["peak_bytes"] or 0 for run in runs.values()) or None,
     )
 
 
 def losses_on_rank(
-    progress: Progress, *, runs: Sequence[tuple[str, int, str]], trial: Mapping[str, Any], seconds: float, reshard: bool
+    progress: Progress, *, runs: Sequence[tuple[str, int, str]], trial: Mapping[str, Any], seconds: float
 ) -> int:
     """Train run after run, while there is time by rank 0's clock, which writes each result; how many were made."""
     comm, asked = Communicator.over(), Trial(**trial)
@@ -152,11 +159,15 @@ def losses_on_rank(
     for done, (label, seed, path) in enumerate(runs):
         if _sum(comm, comm.rank == 0 and time.monotonic() - begin > seconds):
             return done
-        result = _train(new_run(label, problem, seed, reshard_after_forward=reshard), problem, asked, progress, seed)
+        result = _train(new_run(label, problem, seed), problem, asked, progress, seed)
         if comm.rank == 0:
-            with atomic_write(Path(path)) as file:
-                file.write(json.dumps(result))
+            _write(path, result)
     return len(runs)
+
+
+def _write(path: str, result: Mapping[str, Any]) -> None:
+    with atomic_write(Path(path)) as file:
+        file.write(json.dumps(result))
 
 
 def _train(run: TrainingRun, problem: NetworkProblem, trial: Trial, progress: Progress, seed: int) -> dict[str, Any]:
@@ -169,6 +180,41 @@ def _train(run: TrainingRun, problem: NetworkProblem, trial: Trial, progress: Pr
     result = {"loss": _sum(comm, share) / comm.size, "seconds": median(run.seconds), "peak_bytes": peak}
     run.close()
     return result | {"n": run.n_parameters}
+
+
+def _simulate_all(options: LossOptions, runs: Sequence[tuple[str, int, str]], progress: Progress) -> None:
+    """Simulate runs side by side, while there is time."""
+    begin, trial = time.monotonic(), asdict(options.trial)
+    with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=1) as pool:
+        waiting = [pool.submit(simulate, label, seed, path, trial, options.ranks) for label, seed, path in runs]
+        for _ in as_completed(waiting):
+            progress("simulated runs")
+            if time.monotonic() - begin > options.seconds:
+                pool.shutdown(wait=True, cancel_futures=True)
+                break
+        for one in waiting:
+            if not one.cancelled():
+                one.result()
+
+
+def simulate(label: str, seed: int, path: str, trial: Mapping[str, Any], size: int) -> None:
+    """One run with all ranks in this process."""
+    torch.set_num_threads(1)
+    asked = Trial(**trial)
+    problem = asked.network_problem()
+    codec, _, weights = label.partition("+")
+    units, network = units_of(problem.network(), size), problem.new_network(seed)
+    model = SimulatedShards(network, units, None if label == FP32 else make_codec(codec), WEIGHTS[weights], seed)
+    optimizer, seconds = problem.new_optimizer(model.masters), []
+    for step in range(asked.n_steps):
+        begin = time.perf_counter()
+        drawn = [batch_rows(len(problem.x), asked.batch_size, Stream(seed, rank, step)) for rank in range(size)]
+        model.step([(problem.x[rows], problem.y[rows]) for rows in drawn], optimizer)
+        finish(problem.x.device)
+        seconds.append(time.perf_counter() - begin)
+    model.gather()
+    n = sum(p.numel() for p in network.parameters())
+    _write(path, {"loss": problem.loss(network), "seconds": median(seconds), "peak_bytes": None, "n": n})
 
 
 def _sum(comm: Communicator, value: float) -> float:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import fsdp_loss
 from benchmarks.fsdp_loss import LossOptions, loss_rows
 
@@ -28,3 +30,22 @@ def test_a_sweep_in_two_pieces(tmp_path, monkeypatch):
     assert loss_rows(options) == rows
     assert len(asked) == 2
     assert len(LossOptions(ranks=2, seeds=1, steps=7, codecs=[CODEC], out=tmp_path).missing) == 3
+
+
+@pytest.mark.exhaustive
+def test_simulated_ranks_train_as_real_ones(tmp_path):
+    """Rounding is the same, and the loss, but for the order in which floats are summed."""
+    common = {
+        "ranks": 2,
+        "size": 1000,
+        "steps": 5,
+        "seeds": 1,
+        "codecs": [CODEC, "qsgdinf-4/512+bf16"],
+        "out": tmp_path,
+    }
+    real = {row.contender: row.loss for row in loss_rows(LossOptions(**common))}
+    simulated = {row.contender: row.loss for row in loss_rows(LossOptions(**common, processes=1))}
+    assert simulated.keys() == real.keys() - {"FSDP2 bf16"}
+    assert len(set(simulated.values())) == 3
+    for contender, loss in simulated.items():
+        assert loss == pytest.approx(real[contender], rel=1e-6)
