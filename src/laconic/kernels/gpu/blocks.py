@@ -16,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
+from laconic.kernels.backend import Blocks
 from laconic.kernels.gpu.launch import on
 from laconic.kernels.gpu.ptx import ballot, count_ones, from_lane
 
@@ -157,6 +158,16 @@ def stamp(
 def block_ends(counts: torch.Tensor) -> torch.Tensor:
     """(n_blocks,) int64: where each block ends, in words."""
     return ((counts[:, 0] + 1) // 2 + counts[:, 1] + (counts.shape[1] - 2)).cumsum(0)
+
+
+def first_corrupt(blocks: Blocks, good: torch.Tensor) -> int:
+    """The first block that cannot be, by its size or else by what it holds; or -1. The host waits for the answer."""
+    sizes, n_words = blocks[0], blocks[1].numel()
+    ends = sizes.cumsum(0)
+    possible = (sizes >= 0) & (ends <= n_words)
+    possible[-1] &= ends[-1] == n_words
+    whole = torch.where(possible.all(), good != 0, possible)
+    return -1 if bool(whole.all()) else int(whole.int().argmin())
 
 
 def gather(

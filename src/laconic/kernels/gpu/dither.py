@@ -32,7 +32,7 @@ from laconic.kernels.dither import (
     max_words,
     thresholds,
 )
-from laconic.kernels.gpu.blocks import block_ends, gather, rows_of
+from laconic.kernels.gpu.blocks import block_ends, first_corrupt, gather, rows_of
 from laconic.kernels.gpu.launch import FLAGS, on, signed
 from laconic.kernels.gpu.ptx import count_ones
 from laconic.kernels.gpu.rounding import bucket_key, hash32, reciprocal
@@ -318,7 +318,7 @@ def dither_decode(
     good = dither_decode_rows(
         row[None], head[None, :2], steps[None], step_size, head[None, 4:6], out, weight, accumulate or None
     )
-    return -1 if bool(good.all()) else int(good[0].argmin())
+    return first_corrupt(blocks, good[0])
 
 
 def dither_decode_rows(

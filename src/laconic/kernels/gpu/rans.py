@@ -13,6 +13,7 @@ from laconic.kernels.backend import Blocks
 from laconic.kernels.gpu.blocks import (
     advance,
     block_ends,
+    first_corrupt,
     gather,
     identity,
     open_units,
@@ -140,39 +141,59 @@ def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
     return counts[: 2**bits]
 
 
-def rans_encode(symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
-    """Symbols (n,) uint8 to blocks, by `frequencies` (int32, 2**bits); every symbol that occurs has one."""
-    n, device, count = symbols.numel(), symbols.device, n_blocks(symbols.numel())
+def encoder_rows(frequencies: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """(257,) int64: the row of each symbol, and of none."""
     rows = np.zeros(NONE.value + 1, np.int64)
     rows[: frequencies.numel()] = rows_of(frequencies.cpu().numpy())
     rows[NONE.value] = identity(PRECISION)
+    return torch.from_numpy(rows).to(device)
+
+
+def code(symbols: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocks in rows of scratch memory, and their counts (`gpu/blocks.py`); no host synchronisation."""
+    n, device, count = symbols.numel(), symbols.device, n_blocks(symbols.numel())
     scratch = torch.empty(count, ROW, dtype=torch.int32, device=device)
     counts = torch.empty(count, N_STATES + 2, dtype=torch.int32, device=device)
     with on(device):
-        _encode_kernel[(count,)](
-            symbols.contiguous(), torch.from_numpy(rows).to(device), scratch, counts, n, ROW=ROW, num_warps=1, **FLAGS
-        )
-    ends, block_words = block_ends(counts), torch.empty(count, dtype=torch.int32, device=device)
+        _encode_kernel[(count,)](symbols.contiguous(), rows, scratch, counts, n, ROW=ROW, num_warps=1, **FLAGS)
+    return scratch, counts
+
+
+def rans_encode(symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
+    """Symbols (n,) uint8 to blocks, by `frequencies` (int32, 2**bits); every symbol that occurs has one."""
+    device = symbols.device
+    scratch, counts = code(symbols, encoder_rows(frequencies, device))
+    ends, block_words = block_ends(counts), torch.empty(len(counts), dtype=torch.int32, device=device)
     words = torch.empty(int(ends[-1]), dtype=torch.int32, device=device)
     gather(scratch, counts, ends, block_words, words, states_last=False)
     return block_words, words
 
 
-def rans_decode(blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
-    block_words, words = blocks
-    device, count = words.device, n_blocks(n)
-    symbols = torch.zeros(n, dtype=torch.uint8, device=device)
-    if block_words.numel() != count:
-        return symbols, 0
+def decoder_tables(frequencies: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """(2¹⁴,) each: the step of the decoder and the symbol, for every slot."""
     f = frequencies.cpu().numpy().astype(np.int64)
     slots = np.repeat(np.arange(f.size), f)
     steps = (f[slots] - 1 << PRECISION) + np.arange(TOTAL) - (np.cumsum(f) - f)[slots]
-    tables = [torch.from_numpy(part).to(device) for part in (steps.astype(np.int32), slots.astype(np.uint8))]
-    good = torch.empty(count, dtype=torch.int32, device=device)
-    with on(device):
-        _decode_kernel[(count,)](
-            words.contiguous(), block_words.contiguous(), block_words.cumsum(0), *tables, symbols, good, n, count,
+    return torch.from_numpy(steps.astype(np.int32)).to(device), torch.from_numpy(slots.astype(np.uint8)).to(device)
+
+
+def decode(blocks: Blocks, tables: tuple[torch.Tensor, torch.Tensor], symbols: torch.Tensor) -> torch.Tensor:
+    """Blocks to symbols (n,) uint8; returns which blocks were good, int32. No host synchronisation."""
+    block_words, words = blocks[0].contiguous(), blocks[1].contiguous()
+    good = torch.empty_like(block_words)
+    with on(words.device):
+        _decode_kernel[(len(good),)](
+            words, block_words, block_words.cumsum(0), *tables, symbols, good, symbols.numel(), len(good),
             words.numel(), num_warps=1,
         )  # fmt: skip
-    return symbols, -1 if bool(good.all()) else int(good.argmin())
+    return good
+
+
+def rans_decode(blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
+    device = blocks[1].device
+    symbols = torch.zeros(n, dtype=torch.uint8, device=device)
+    if blocks[0].numel() != n_blocks(n):
+        return symbols, 0
+    good = decode(blocks, decoder_tables(frequencies, device), symbols)
+    return symbols, first_corrupt(blocks, good)
