@@ -68,7 +68,7 @@ class ScalingOptions:
     device: str | None = option(None, "cuda: ranks with a GPU each, over NCCL; they share one.", metavar="DEVICE")
     s: int = option(32, "Iterations that share a message.")
     batch_size: int = option(8, "Rows of a batch.")
-    iterations: int = option(256, "Of a round, a multiple of s and of the number of teams.")
+    iterations: int = option(128, "Of a round, a multiple of s and of the number of teams.")
     repeats: int = option(3, "Timed rounds.")
     race: bool = option(
         True, "Race one team against several to the same loss, on 8 ranks and the first link.", flag="--race/--no-race"
