@@ -6,7 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from laconic import NUQSGD, QSGD, RANS, Codec, Elias, ErrorFeedback, Identity, LaconicError, Payload, Sign, codec
+from laconic import (
+    NUQSGD,
+    QSGD,
+    RANS,
+    BackendUnavailable,
+    Codec,
+    Elias,
+    ErrorFeedback,
+    Identity,
+    LaconicError,
+    Payload,
+    QSGDInf,
+    Sign,
+    codec,
+)
 from laconic.kernels import Grid, Rounding
 
 
@@ -141,6 +155,17 @@ CASES = [
         lambda: Codec(NUQSGD()).decode_add(SENT, V.half()),
         ValueError,
         "out must be a contiguous row of float32, got torch.float16",
+    ),
+    (
+        lambda: Codec(QSGDInf(subtract=True), RANS()),
+        ValueError,
+        "subtract=True. is coded by FixedWidth.., and by no oth",
+    ),
+    (lambda: QSGDInf(subtract=1), ValueError, "qsgdinf: subtract must be True or False; got 1"),
+    (
+        lambda: QSGDInf(subtract=True).quantize(V, backend="gpu"),
+        BackendUnavailable,
+        "no GPU kernels for QSGDInf.bits=4",
     ),
     (lambda: Grid(Rounding.TABLE, 3, (0.0, 0.2, 0.5)), ValueError, "a grid of 3 bits has 4 levels, got 3"),
     (lambda: Grid(Rounding.TABLE, 2, (0.0, 0.5, 1.0)), ValueError, "a grid of 2 bits has 2 levels, got 3"),

@@ -20,6 +20,7 @@ ALL["dithered"] = codec("dithered", error=0.1)
 ALL["dithered, escapes"] = codec("dithered", error=1e-5)
 ALL["rotated"] = codec("rotated", bits=3, bucket_size=64)
 ALL["rotated rans"] = codec("rotated", "rans", bucket_size=64)
+ALL["qsgdinf subtract"] = codec("qsgdinf", bits=4, bucket_size=64, subtract=True)
 ALL["nuqsgd fixed, checksum"] = codec("nuqsgd", bucket_size=64, checksum=True)
 ALL["nuqsgd rans, checksum"] = codec("nuqsgd", "rans", bucket_size=64, checksum=True)
 V = torch.randn(1000, generator=torch.Generator().manual_seed(0))
@@ -136,6 +137,8 @@ def test_other_levels_are_refused():
     for sender, receiver in itertools.permutations(members, 2):
         with pytest.raises(CorruptPayload, match=r"payload has fingerprint \d+ of other levels, norms or rounding"):
             receiver.decode(sender.encode(V))
+    with pytest.raises(CorruptPayload, match="payload has fingerprint"):
+        codec("qsgdinf", bits=4, bucket_size=64).decode(ALL["qsgdinf subtract"].encode(V))
     assert codec("nuqsgd", p=0.7 + 1e-12).quantizer.fingerprint == members[1].quantizer.fingerprint  # float32 levels
 
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import torch
 
-from laconic import Elias, ErrorFeedback, Identity, Rotated, coders
+from laconic import Elias, ErrorFeedback, Identity, QSGDInf, Rotated, coders
 from laconic.quantizers import SCHEMES, Bucketed
 
 STATELESS = [example for scheme in SCHEMES for example in scheme.examples()]
 IDENTITIES = [quantizer for quantizer in STATELESS if isinstance(quantizer, Identity)]
 BUCKETED = [quantizer for quantizer in STATELESS if isinstance(quantizer, Bucketed)]
-FIXED_WIDTH = [quantizer for quantizer in STATELESS if isinstance(quantizer, Bucketed | Rotated)]
+SUBTRACTING = [QSGDInf(bits=bits, subtract=True) for bits in (2, 3, 4, 8)]
+FIXED_WIDTH = [quantizer for quantizer in [*STATELESS, *SUBTRACTING] if isinstance(quantizer, Bucketed | Rotated)]
 UNBIASED = [quantizer for quantizer in BUCKETED if quantizer.unbiased]
 ENDS = [inner for scheme in SCHEMES for inner in {scheme.examples()[0]: 0, scheme.examples()[-1]: 0}]
 WITH_MEMORY = [ErrorFeedback(inner) for inner in ENDS]

@@ -12,6 +12,7 @@ from members import (
     FIXED_WIDTH,
     SIZES_AND_BUCKETS,
     STATELESS,
+    SUBTRACTING,
     inputs,
     named,
     same_bits,
@@ -27,7 +28,7 @@ REFERENCE, NUMBA = select("reference", CPU), select("cpu", CPU)
 KEY = Stream(seed=5, rank=2, step=9, tensor="layer.weight").key
 
 
-@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+@pytest.mark.parametrize("quantizer", **named([*BUCKETED, *SUBTRACTING]))
 def test_same_symbols_values_and_bytes(quantizer):
     """In float32, and each kind of input in each other type at some of the sizes."""
     for i, (n, bucket_size) in enumerate(SIZES_AND_BUCKETS):
@@ -107,7 +108,7 @@ def test_the_metric_s_kernels_agree(inverse):
             assert torch.allclose(*sums, rtol=1e-12, atol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("quantizer", **named(STATELESS))
+@pytest.mark.parametrize("quantizer", **named([*STATELESS, *SUBTRACTING]))
 def test_a_scale_is_divided_by_and_multiplied_by_on_the_way(quantizer):
     """The bytes and values of division, encoding, decoding and multiplication one after another, also in threads."""
     for n, bounds in ((0, ()), (1001, (0, 3, 3, 700, 1001)), (140_000, (0, 70_000, 70_001, 140_000))):

@@ -9,11 +9,12 @@ import math
 
 import pytest
 import torch
-from members import inputs, same_bits
+from members import SUBTRACTING, inputs, named, same_bits, with_bucket
 
-from laconic import Codec, Dithered, ErrorFeedback, Stream
+from laconic import Codec, Dithered, ErrorFeedback, QSGDInf, Stream
 from laconic.exchange.scatter_reduce import chunk_cuts
 from laconic.kernels import dither, select
+from laconic.kernels.reference import rounding
 from laconic.kernels.reference.dither import dither_bits, dither_offset
 
 CPU = torch.device("cpu")
@@ -136,6 +137,32 @@ def test_backends_give_the_same_bytes_and_values(n):
                 given = select("cpu", CPU).dither_encode(v, steps, quantizer.bucket_size, stream.key, shape)
                 assert all(torch.equal(a, b) for a, b in zip(blocks, given, strict=True)), (values, quantizer)
             assert same_bits(reference.decode(ours), cpu.decode(ours)), (values, quantizer)
+
+
+@pytest.mark.parametrize("quantizer", **named(SUBTRACTING))
+def test_subtracting_at_fixed_width_has_the_same_law(quantizer):
+    """Δ = 2 ‖v‖∞ / (2^bits − 1) per bucket; the largest values, of either sign, and zeros are no exception."""
+    scheme = with_bucket(quantizer, 512)
+    v = torch.cat([torch.tensor([0.0, 1e-7, 1.0, -1.0, 0.5, -0.9999]), torch.rand(506) - 0.5, torch.zeros(512)])
+    sent = torch.stack([scheme.dequantize(scheme.quantize(v, Stream(seed=9, step=t))) for t in range(T)])
+    assert bool((sent[:, 512:] == 0).all())
+    errors = (sent[:, :512].double() - v[:512]) / (2 / (2**scheme.bits - 1))
+    assert float(errors.abs().max()) <= 0.5 + 1e-4
+    assert float(errors.mean(0).abs().max()) <= Z * math.sqrt(1 / 12 / T)
+    assert float((errors.square().mean(0) - 1 / 12).abs().max()) <= Z * math.sqrt(1 / 180 / T)
+    bound = scheme.variance_bound(512) * float(v.double().square().sum())
+    assert 512 / 12 * (2 / (2**scheme.bits - 1)) ** 2 <= bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("bits", "value"), [(2, 1.0), (4, 1e-6), (8, -0.3)])
+def test_float32_moves_the_mean_at_fixed_width_by_no_more_than_is_said(bits, value, monkeypatch):
+    """The mean over all 2²³ offsets: within 2⁻²¹ of the value and 2⁻²² of a step, at the ends of the grid as well."""
+    n, grid, norms = 2**23, QSGDInf(bits=bits, subtract=True).grid, torch.ones(1)
+    monkeypatch.setattr(rounding, "random_bits", lambda *_: torch.arange(n)[None] << 9)
+    symbols = rounding.quantize(torch.full((n,), value), norms, grid, n, key=0)
+    mean = float(rounding.dequantize(symbols, norms, grid, n).double().mean())
+    given = float(torch.tensor(value))
+    assert abs(mean - given) <= 2.0**-21 * abs(given) + 2.0**-22 * 2 / (2**bits - 1)
 
 
 @pytest.mark.parametrize("bits", [0.3, 1.0, 2.0, 4.0])

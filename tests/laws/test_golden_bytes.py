@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from members import ENDS, FIXED_WIDTH, STATELESS, with_bucket
+from members import ENDS, FIXED_WIDTH, STATELESS, SUBTRACTING, with_bucket
 
 from laconic import Codec, FixedWidth, Payload, Stream, TableRANS
 from laconic.codec import HEADER_BYTES, VERSION, codec
@@ -27,7 +27,7 @@ STREAM = Stream(seed=1, rank=2, step=3, tensor="weight")
 
 def codecs() -> dict[str, Codec]:
     """Every quantizer at fixed width, and the first and last configuration of each scheme with every coder."""
-    made = [Codec(quantizer) for quantizer in STATELESS]
+    made = [Codec(quantizer) for quantizer in [*STATELESS, *SUBTRACTING]]
     coded = [quantizer for quantizer in ENDS if quantizer in FIXED_WIDTH]
     made += [Codec(quantizer, coder()) for quantizer in coded for coder in CODERS.values() if coder is not FixedWidth]
     made = [replace(member, quantizer=with_bucket(member.quantizer, 40)) for member in made]

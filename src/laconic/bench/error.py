@@ -16,7 +16,7 @@ from laconic.bench.suite import Progress, no_progress
 from laconic.codec import Codec
 from laconic.coders import RANS, Coder, FixedWidth
 from laconic.kernels import Stream
-from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantizer, Sign
+from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 from laconic.quantizers.registry import SCHEMES
 from laconic.report import Axis, Cell, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, names_in, number_in, rows_in, shown, text_in
@@ -114,6 +114,8 @@ def configurations(scheme: type[Quantizer]) -> Iterator[tuple[str, str, Codec]]:
         made = replace(one, bucket_size=size)  # type: ignore[type-var]
         name = f"{'' if made.unbiased else 'ef-'}{scheme.name}/{size}{' rans' if coder == RANS() else ''}"
         yield name, f"bits={one.bits}", Codec(made if made.unbiased else ErrorFeedback(made), coder)
+    for size, bits in product(BUCKETS, range(2, 9) if scheme is QSGDInf else ()):
+        yield f"qsgdinf/{size} subtract", f"bits={bits}", Codec(QSGDInf(bits, size, subtract=True))
 
 
 def error_at(row: Row, bits: float) -> float | None:

@@ -33,6 +33,8 @@ select = lru_cache(maxsize=64)(_select)
 def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
     """The fastest body that does what quantizer and coder ask for."""
     core = quantizer.core
+    if isinstance(core, Bucketed) and core.draws_again and not isinstance(layout.coder, FixedWidth):
+        raise ValueError(f"{core} is coded by FixedWidth(), and by no other coder; got {layout.coder}")
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Bucketed):
         return Fused(quantizer, layout, backend, core)
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Rotated):
@@ -187,13 +189,13 @@ class Fused(Body):
         *scale: Scale,
     ) -> torch.Tensor:
         core, n, device = self.core, rows[0].numel(), rows[0].device
-        data = self.layout.new(n, device, out)
+        data = self.layout.new(n, device, out, key=stream.key)
         kernel(*rows, core.norm, core.grid, core.bucket_size, stream.key, *self.layout.split(data, n), *scale)
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
         norms, coded = self.layout.split(data, out.numel())
-        self._unpack(norms[None], coded[None], out, weight, accumulate, scale)
+        self._unpack([Payload(data)], norms[None], coded[None], out, weight, accumulate, scale)
 
     def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
         """In one pass over `out`."""
@@ -201,13 +203,24 @@ class Fused(Body):
             out.zero_()
             return
         norms, coded = self.layout.split_rows(payloads, out.numel())
-        self._unpack(norms, coded, out, weight, False, scale)
+        self._unpack(payloads, norms, coded, out, weight, False, scale)
 
     def _unpack(
-        self, norms: torch.Tensor, coded: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale
+        self,
+        payloads: Sequence[Payload],
+        norms: torch.Tensor,
+        coded: torch.Tensor,
+        out: torch.Tensor,
+        weight: float,
+        accumulate: bool,
+        scale: Scale,
     ) -> None:
-        core, kernels = self.core, self._kernels(out.device)
-        kernels.unpack_dequantize(coded, norms, core.grid, core.bucket_size, out, weight, accumulate, *given(scale))
+        core, unpack = self.core, self._kernels(out.device).unpack_dequantize
+        keys = {"keys": self.layout.keys(payloads)} if core.draws_again else {}
+        unpack(coded, norms, core.grid, core.bucket_size, out, weight, accumulate, *given(scale), **keys)
+
+    def _kernels(self, device: torch.device) -> Backend:
+        return select(self.core.backend_for(self.backend, device), device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,14 @@ class Rounding(IntEnum):
     UNIFORM  levels j / top: random bits added to a fixed-point number
     TABLE    any increasing levels: search, then compare
     SIGN     no level at all
+    SUBTRACT multiples of 2 / (2^bits − 1), of v and not of |v|, shifted by random bits that the decoder takes off again
     """
 
     POWER = 0
     UNIFORM = 1
     TABLE = 2
     SIGN = 3
+    SUBTRACT = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,15 +159,21 @@ class Bucketed(Quantizer):
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """Values of any shape to symbols and norms."""
         v = flat(v)
-        kernels = select(backend, v.device)
+        kernels = select(self.backend_for(backend, v.device), v.device)
         norms = kernels.norms(v, self.bucket_size, self.norm)
-        return Quantized(kernels.quantize(v, norms, self.grid, self.bucket_size, stream.key), norms)
+        symbols = kernels.quantize(v, norms, self.grid, self.bucket_size, stream.key)
+        return Quantized(symbols, norms, stream.key if self.draws_again else 0)
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """(+ or −) level · (norm · weight), in float32."""
         self._require_own(quantized)
-        kernels = select(backend, quantized.symbols.device)
-        return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size)
+        device, key = quantized.symbols.device, (quantized.key,) if self.draws_again else ()
+        kernels = select(self.backend_for(backend, device), device)
+        return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size, *key)
+
+    def backend_for(self, backend: str, device: torch.device) -> str:
+        """The name of the backend that quantizes tensors on `device`, given the one asked for."""
+        return backend
 
     def _require_own(self, quantized: Quantized) -> None:
         """Kernels go through the norms: with fewer than there are buckets, some values would never be written."""

@@ -35,12 +35,12 @@ def _quantize(v, norms, size, rounding, bits, levels, key, out, first, last):
 
 
 @njit(nogil=True, cache=True)
-def _dequantize(symbols, scales, size, rounding, bits, levels, out, first, last):
+def _dequantize(symbols, scales, size, rounding, bits, levels, key, out, first, last):
     words, values = np.empty(TILE, np.uint32), np.empty(TILE, np.float32)
     for b in range(first, last):
         s = symbols[b * size : (b + 1) * size]
         target = out[b * size : (b + 1) * size]
-        bucket_values(s, scales[b], rounding, bits, levels, False, words, values, target)
+        bucket_values(s, scales[b], rounding, bits, levels, key, b, False, words, values, target)
 
 
 @njit(nogil=True, cache=True)
@@ -108,6 +108,7 @@ def _unpack_dequantize(
     weight,
     accumulate,
     m,
+    keys,
     out,
     first,
     last,
@@ -122,7 +123,8 @@ def _unpack_dequantize(
             start = p * data_row + b * stride
             unpack_bucket(data[start : start + n_bytes], n, bits, scratch[: n + PADDING])
             scale = norms[p * norm_row + b] * weight
-            bucket_values(scratch[:n], scale, rounding, bits, levels, accumulate or p > 0, words, values, target)
+            adding = accumulate or p > 0
+            bucket_values(scratch[:n], scale, rounding, bits, levels, keys[p], b, adding, words, values, target)
         scale_span(target, b * size, m, False)
 
 
@@ -166,10 +168,10 @@ def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int,
     return out
 
 
-def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
+def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int = 0) -> torch.Tensor:
     """Symbols (n,) to float32 values (n,)."""
     out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
-    args = (symbols.numpy(), norms.numpy(), bucket_size, *_grid(grid), out.numpy())
+    args = (symbols.numpy(), norms.numpy(), bucket_size, *_grid(grid), np.uint64(key), out.numpy())
     threads.run(lambda i, j: _dequantize(*args, i, j), len(norms), len(out))
     return out
 
@@ -217,14 +219,17 @@ def unpack_dequantize(
     weight: float,
     accumulate: bool,
     scale: Scale = ONES,
+    *,
+    keys: torch.Tensor | None = None,
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
 
-    What is then in `out` is multiplied by m.
+    What is then in `out` is multiplied by m. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
     """
+    numbers = np.zeros(len(data), np.uint64) if keys is None else keys.contiguous().numpy().view(np.uint64)[:, 0]
     stride = packed_bucket_bytes(bucket_size, grid.bits)
     rows = (*_flat_rows(data), *_flat_rows(norms), len(data))
-    args = (*rows, bucket_size, *_grid(grid), stride, f32(weight), accumulate, spans(scale), out.numpy())
+    args = (*rows, bucket_size, *_grid(grid), stride, f32(weight), accumulate, spans(scale), numbers, out.numpy())
     threads.run(lambda i, j: _unpack_dequantize(*args, i, j), norms.shape[1], data.shape[0] * len(out))
 
 

@@ -14,7 +14,8 @@ from laconic.kernels.grid import Rounding
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
 ZERO, ONE, MINUS = f32(0), f32(1), u32(0x80000000)
 TILE = 1024
-POWER, TABLE, SIGN = int(Rounding.POWER), int(Rounding.TABLE), int(Rounding.SIGN)
+POWER, TABLE = int(Rounding.POWER), int(Rounding.TABLE)
+SIGN, SUBTRACT = int(Rounding.SIGN), int(Rounding.SUBTRACT)
 
 
 @njit(nogil=True, cache=True)
@@ -44,6 +45,18 @@ def _round_uniform(x, first, guard, inverse, bits, k0, k1, out):
         random = u32(hash32(u32(first + u32(i)), k0, k1) >> u32(9))
         level = u32(u32(u32(np.int32(fixed)) + random) >> u32(23))
         out[i] = u32(level | (sign_bit if value < ZERO and level != u32(0) else u32(0)))
+
+
+@njit(nogil=True, cache=True)
+def _round_subtract(x, first, guard, inverse, bits, k0, k1, out):
+    top, middle = f32((2**bits - 1) * 2**22), u32((2**bits - 1) * 2**22)
+    factor = inverse * top
+    for i in range(x.size):
+        fixed = (widen(x[i]) * guard) * factor
+        fixed = fixed if fixed < top else top
+        fixed = fixed if fixed > -top else -top
+        random = u32(hash32(u32(first + u32(i)), k0, k1) >> u32(9))
+        out[i] = u32(u32(u32(u32(np.int32(fixed)) + middle) + random) >> u32(23))
 
 
 @njit(nogil=True, cache=True)
@@ -86,6 +99,8 @@ def _round(x, first, guard, inverse, rounding, bits, levels, k0, k1, out):
         _round_table(x, first, guard, inverse, bits, levels, k0, k1, out)
     elif rounding == SIGN:
         _round_sign(x, out)
+    elif rounding == SUBTRACT:
+        _round_subtract(x, first, guard, inverse, bits, k0, k1, out)
     else:
         _round_uniform(x, first, guard, inverse, bits, k0, k1, out)
 
@@ -161,6 +176,15 @@ def _values_uniform(words, scale, bits, out):
         out[i] = bits_float(u32(float_bits(value) ^ sign))
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def _values_subtract(words, scale, bits, first, k0, k1, out):
+    step, least = scale / f32(2 ** (bits - 1) - 0.5), u32(2 ** (bits - 1) - 1)
+    for i in range(out.size):
+        random = u32(hash32(u32(first + u32(i)), k0, k1) >> u32(9))
+        shifted = u32(u32(u32(words[i] - least) << u32(24)) - u32(u32(random << u32(1)) + u32(1)))
+        out[i] = (f32(np.int32(shifted)) * f32(2.0**-24)) * step
+
+
 @njit(nogil=True, cache=True)
 def _values_table(words, scale, bits, levels, out):
     sign_bit = u32(1 << (bits - 1))
@@ -178,13 +202,15 @@ def _values_sign(words, scale, out):
 
 
 @njit(nogil=True, cache=True)
-def _values(words, scale, rounding, bits, levels, out):
+def _values(words, scale, rounding, bits, levels, first, halves, out):
     if rounding == POWER:
         _values_power(words, scale, bits, out)
     elif rounding == TABLE:
         _values_table(words, scale, bits, levels, out)
     elif rounding == SIGN:
         _values_sign(words, scale, out)
+    elif rounding == SUBTRACT:
+        _values_subtract(words, scale, bits, first, u32(halves & u64(0xFFFFFFFF)), u32(halves >> u64(32)), out)
     else:
         _values_uniform(words, scale, bits, out)
 
@@ -196,16 +222,18 @@ def _add(values, out):
 
 
 @njit(nogil=True, cache=True)
-def bucket_values(symbols, scale, rounding, bits, levels, accumulate, words, values, out):
+def bucket_values(symbols, scale, rounding, bits, levels, key, bucket, accumulate, words, values, out):
     """(+ or -) level * scale for one bucket, written or added to `out` (symbols.size,) float32.
 
+    key  of the encoder's random numbers, where they are taken off again
     `words` (TILE,) uint32 and `values` (TILE,) float32 are scratch.
     """
+    halves = bucket_key(key, bucket)
     for first in range(0, symbols.size, TILE):
         target = out[first : first + TILE]
         copy(symbols[first : first + TILE], words[: target.size])
         if accumulate:
-            _values(words, scale, rounding, bits, levels, values[: target.size])
+            _values(words, scale, rounding, bits, levels, u32(first), halves, values[: target.size])
             _add(values, target)
         else:
-            _values(words, scale, rounding, bits, levels, target)
+            _values(words, scale, rounding, bits, levels, u32(first), halves, target)

@@ -60,15 +60,18 @@ def unpack_dequantize(
     out: torch.Tensor,
     weight: float,
     accumulate: bool,
+    *,
+    keys: torch.Tensor | None = None,
 ) -> None:
     """out = weight * sum over payloads of dequantize(unpack(data)), or out += the same.
 
     `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added
-    one after another.
+    one after another. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
     """
-    for row, row_norms in zip(data, norms, strict=True):
+    numbers = [0] * len(data) if keys is None else keys.flatten().clone().view(torch.int64).tolist()
+    for row, row_norms, key in zip(data, norms, numbers, strict=True):
         symbols = unpack(row, out.numel(), grid.bits, bucket_size)
-        values = dequantize_scaled(symbols, row_norms * torch.full_like(row_norms, weight), grid, bucket_size)
+        values = dequantize_scaled(symbols, row_norms * torch.full_like(row_norms, weight), grid, bucket_size, key)
         if accumulate:
             out.add_(values)
         else:

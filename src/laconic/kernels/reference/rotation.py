@@ -180,7 +180,7 @@ def unpack_rotate(
 
     `data` (P, n_bytes), `scales` (P, n_buckets), `keys` (P, 2) int32, `out` (n,) float32.
     """
-    for row, row_scales, key in zip(data, scales, keys.contiguous().view(torch.int64)[:, 0].tolist(), strict=True):
+    for row, row_scales, key in zip(data, scales, keys.flatten().clone().view(torch.int64).tolist(), strict=True):
         symbols = unpack(row, out.numel(), bits, bucket_size)
         scaled = row_scales * torch.full_like(row_scales, weight)
         values = rotate_dequantize(symbols, scaled, bits, bucket_size, key % 2**64)

@@ -9,6 +9,9 @@ POWER    With l1 = 2^-m the smallest non-zero level, t = r + max(r, l1) is 2r wh
          bit pattern of t carries into the exponent with just that probability, and the exponent is the level.
 UNIFORM  The same in fixed point: r * top with 23 binary places, plus 23 random bits, shifted right by 23.
 TABLE    Search, then compare a 24-bit uniform number times the gap with the distance to the lower level.
+SUBTRACT With Δ = 2 norm / (2^bits − 1), v / Δ + (2^bits − 1) / 2 lies between 0 and 2^bits − 1. In fixed point, plus 23
+         random bits r, shifted right by 23, it is the symbol k, at most 2^bits − 1: nothing is clipped. The decoder
+         draws r again: Δ (k − 2^(bits − 1) + 1 − (2r + 1) / 2^24) is v with an error that is uniform on ±Δ/2.
 
 The float32 operations on the way, five at most, move no expectation by more than 2^-21 of the value and 2^-22 of the
 gap between its levels, where neither is subnormal.
@@ -39,7 +42,9 @@ def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int,
         return torch.empty(0, dtype=torch.uint8, device=v.device)
     x = to_buckets(v.float(), bucket_size)
     negative = x < 0
-    if grid.rounding is Rounding.SIGN:
+    if grid.rounding is Rounding.SUBTRACT:
+        symbols = _shifted(x, norms, grid, random_bits(key, x.shape[0], x.shape[1], x.device) >> 9)
+    elif grid.rounding is Rounding.SIGN:
         symbols = negative.long()
     else:
         level = _levels(x, norms, grid, random_bits(key, x.shape[0], x.shape[1], x.device))
@@ -57,6 +62,13 @@ def _levels(x: torch.Tensor, norms: torch.Tensor, grid: Grid, random: torch.Tens
     if grid.rounding is Rounding.UNIFORM:
         return _levels_uniform(a, inverse, grid, random >> 9)
     return _levels_table((a * inverse).clamp(max=1.0), grid, random >> 8)
+
+
+def _shifted(x: torch.Tensor, norms: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
+    guard, top = range_guard(norms), float((2**grid.bits - 1) * 2**22)
+    factor = (1.0 / (norms * guard) * top)[:, None]
+    fixed = ((x * guard[:, None]) * factor).clamp(-top, top).nan_to_num(nan=0.0).long()
+    return (fixed + int(top) + random23) >> 23
 
 
 def _levels_power(r: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
@@ -79,12 +91,14 @@ def _levels_table(r: torch.Tensor, grid: Grid, random24: torch.Tensor) -> torch.
     return low + up.long()
 
 
-def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
-    """Symbols (n,) to float32 values (n,): (+ or -) level * norm."""
-    return dequantize_scaled(symbols, norms, grid, bucket_size)
+def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int = 0) -> torch.Tensor:
+    """Symbols (n,) to float32 values (n,): (+ or -) level * norm. SUBTRACT takes the encoder's key."""
+    return dequantize_scaled(symbols, norms, grid, bucket_size, key)
 
 
-def dequantize_scaled(symbols: torch.Tensor, scales: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
+def dequantize_scaled(
+    symbols: torch.Tensor, scales: torch.Tensor, grid: Grid, bucket_size: int, key: int = 0
+) -> torch.Tensor:
     """The same with any factor a bucket in the norm's place; `scales` (n_buckets,)."""
     n = symbols.numel()
     if n == 0:
@@ -94,6 +108,10 @@ def dequantize_scaled(symbols: torch.Tensor, scales: torch.Tensor, grid: Grid, b
     sign = 1.0 - 2.0 * (s >= sign_bit).float()
     level = s & (sign_bit - 1)
     scales = scales[:, None]
+    if grid.rounding is Rounding.SUBTRACT:
+        random23 = random_bits(key, s.shape[0], s.shape[1], s.device) >> 9
+        shifted = ((s - (sign_bit - 1)) * 2**24 - (2 * random23 + 1)).float() * 2.0**-24
+        return from_buckets(shifted * (scales / torch.full_like(scales, sign_bit - 0.5)), n)
     if grid.rounding is Rounding.SIGN:
         return from_buckets(sign * scales, n)
     if grid.rounding is Rounding.UNIFORM:
