@@ -113,6 +113,29 @@ def test_distributed_checkpoint_of_other_ranks(pool, tmp_path):
             assert torch.equal(gathered, before[0][1]["weights"]["values"][name])
 
 
+def gathered_otherwise(group, state):
+    """Load a state with weights into a model of one unit; what it has then. A state of another model is refused."""
+    model = shard(group, NUQSGD_4, root="only", compress={"weight_codec": Differences()})
+    laconic.load_state_dict(model, state)
+    state["weights"]["values"]["0.weight"] = torch.zeros(3)
+    with pytest.raises(ValueError, match=r"the weights of 0.weight has shape \(3,\) in the state and \(50, 20\) here"):
+        laconic.load_state_dict(model, state)
+    return laconic.state_dict(model)["weights"]
+
+
+def gathered_once(group):
+    model = shard(group, NUQSGD_4, compress={"weight_codec": Differences()})
+    train(model, sgd(model), range(3), dist.get_rank(group))
+    return laconic.state_dict(model)
+
+
+def test_gathered_weights_do_not_depend_on_units(pool):
+    state = pool.run(gathered_once, 2)[0]
+    for weights in pool.run(gathered_otherwise, 3, state=state):
+        assert weights["gathers"].tolist() == [3]
+        assert all(torch.equal(value, state["weights"]["values"][name]) for name, value in weights["values"].items())
+
+
 def disagree(group, field, odd):
     mine = dist.get_rank(group) == odd
     options = {"mesh": copies()} if dist.get_world_size(group) == 4 else {}

@@ -94,19 +94,27 @@ class Weights:
         return {"gathers": torch.tensor([unit.n_gathers for unit in self.units]), "values": values}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Where that has none, the next gather is FSDP2's own, as the first was."""
+        """Go on from a state. Where that has none, the next gather is FSDP2's own, as the first was.
+
+        If the model was cut into other units, all have been gathered as often as the one that was least.
+        """
+        counts = state["gathers"].tolist() if state else [0]
+        same = len(counts) == len(self.units)
         for i, unit in enumerate(self.units if self.kept else ()):
-            unit.n_gathers = int(state["gathers"][i]) if state else 0
+            unit.n_gathers = counts[i] if same else min(counts)
             for group, last in unit.last if state else ():
                 group.fill(last, state["values"])
 
-    def buffers(self, device: torch.device, purpose: object) -> KeptBuffers:
-        """Memory for messages. On a GPU, work from now on comes after that of earlier gathers on other streams."""
+    def follow(self, device: torch.device) -> None:
+        """On a GPU, have work from now on come after that of earlier gathers, which may be on another stream."""
         now = torch.cuda.current_stream(device) if device.type == "cuda" else None
         if now is not None and self._stream is not None and self._stream != now:
             now.wait_stream(self._stream)
         self._stream = now
-        return self._buffers.setdefault((now, purpose), KeptBuffers())
+
+    def buffers(self, purpose: object) -> KeptBuffers:
+        """Memory for messages on the stream that was last followed."""
+        return self._buffers.setdefault((self._stream, purpose), KeptBuffers())
 
 
 @dataclass(slots=True)
@@ -160,6 +168,7 @@ class UnitGather:
         rows = output_tensor.view(self.comm.size, -1)
         in_backward = torch._C._current_graph_task_id() != -1
         unknown = weights.kept and not self.n_gathers
+        weights.follow(rows.device)
         with torch.inference_mode(False):
             if compressor.step < compressor.policy.warmup_steps or unknown:
                 self._gather_plainly(output_tensor, input_tensor, group, False)
@@ -196,7 +205,7 @@ class UnitGather:
         compressor, rank = self.compressor, self.comm.rank
         weights, turn = compressor.weights, self.n_gathers if compressor.weights.kept else 0
         stream = Stream(compressor.seed, step=compressor.step, tensor=f"weights {group.index}, {turn}")
-        buffers = weights.buffers(rows.device, group.compressed)
+        buffers = weights.buffers(group.compressed)
         plain = PLAIN_BF16 if rows.dtype == torch.bfloat16 else PLAIN
         codec = weights.codec if group.compressed and weights.codec is not None else plain
         v, differs = at.take(rows[rank : rank + 1]), last is not None and group.compressed

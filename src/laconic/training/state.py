@@ -82,6 +82,8 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
     }
     for s in states:
         check_shapes("memory", shapes, s["memory"])
+        if s.get("weights") and compressor.weights.kept:
+            check_shapes("weights", compressor.weights.state()["values"], s["weights"]["values"])
 
 
 def check_format(state: object, version: int, entries: Sequence[str]) -> None:
