@@ -267,7 +267,7 @@ def test_replicas_are_verified(pool, dtype, step):
 COMPILED = {
     "ef-sign": (ErrorFeedback(Sign(bucket_size=256)), sgd),
     "elias": (laconic.Codec(laconic.QSGDInf(bits=3), laconic.Elias()), sgd),
-    "bf16": ("bf16", adamw),
+    "nuqsgd in a metric": (NUQSGD(bits=4, bucket_size=256), adamw),
 }
 
 

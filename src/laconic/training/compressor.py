@@ -24,7 +24,7 @@ from laconic.exchange import (
     pipeline_for,
 )
 from laconic.exchange.agreement import gather_json, require_same
-from laconic.kernels import Stream
+from laconic.kernels import ONES, Stream
 from laconic.planner import Plan
 from laconic.training.fsdp_weights import Weights
 from laconic.training.groups import PLAIN, Group, Policy, describe
@@ -188,11 +188,11 @@ class Compressor:
             members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
             needed |= {(member, codec): group.n_values for member in members}
         for (exchange, codec), n in ({} if self.passes_through else needed).items():
-            v = torch.linspace(-1.0, 1.0, n, device=self.device)
+            scale = ONES if codec is PLAIN else self.metric.example(n, self.device)
             for coder in codec.coder.variants:
-                one = replace(codec, coder=coder)
-                exchange.average(v, one, memory=one.new_memory(v), comm=Communicator(), measure_error=True)
-        self.metric.prepare(self.device)
+                v, one = torch.linspace(-1.0, 1.0, n, device=self.device), replace(codec, coder=coder)
+                memory = one.new_memory(v)
+                exchange.average(v, one, memory=memory, comm=Communicator(), measure_error=True, scale=scale)
         return time.perf_counter() - start
 
     def start(self, group: Group, v: torch.Tensor) -> Handle:

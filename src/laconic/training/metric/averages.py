@@ -40,8 +40,9 @@ class TensorScale(Metric):
         spans = pairwise(group.cuts)
         return Scale(tuple(Part(i, j, None, 1.0, least) for (i, j), least in zip(spans, floors, strict=True)))
 
-    def prepare(self, device: torch.device) -> None:
-        mean(torch.ones(1, device=device), squared=True)
+    def example(self, n: int, device: torch.device) -> Scale:
+        mean(torch.ones(n, device=device), squared=True)
+        return Scale((Part(0, n, None, 1.0, 1.0),))
 
     def observe(self, group: Group, average: torch.Tensor) -> None:
         """Keep the mean square of each parameter; that of the step before where this one is not finite."""
@@ -72,6 +73,10 @@ class ModelScale(TensorScale):
     _overall: float | None = None
 
     def scale(self, group: Group) -> Scale:
+        return Scale()
+
+    def example(self, n: int, device: torch.device) -> Scale:
+        super(ModelScale, self).example(n, device)
         return Scale()
 
     def codec(self, codec: Codec, group: Group) -> Codec:

@@ -42,8 +42,9 @@ class Metric(ABC):
         """The codec for this group at this step."""
         return codec
 
-    def prepare(self, device: torch.device) -> None:  # noqa: B027
-        """Compile the kernels that scales on this device need."""
+    def example(self, n: int, device: torch.device) -> Scale:
+        """An m of n values such as `scale` gives, to compile the kernels that it needs."""
+        return Scale()
 
     def observe(self, group: Group, average: torch.Tensor) -> None:  # noqa: B027 (most learn nothing from it)
         """Learn from an average (n,) that all ranks have."""

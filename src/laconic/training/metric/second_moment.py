@@ -86,9 +86,9 @@ class SecondMoment(Metric):
             parts.append(Part(i, j, squares, factor, least))
         return Scale(tuple(parts))
 
-    def prepare(self, device: torch.device) -> None:
-        ones = torch.ones(1, device=device)
-        Scale((Part(0, 1, ones, 1.0, float(mean(ones))),)).divide(ones.clone())
+    def example(self, n: int, device: torch.device) -> Scale:
+        ones = torch.ones(n, device=device)
+        return Scale((Part(0, n, ones, 1.0, float(mean(ones))),))
 
     def facts(self, groups: Sequence[Group]) -> dict[str, float]:
         found: dict[str, float] = {}
