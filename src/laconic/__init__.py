@@ -6,7 +6,7 @@ Unbiased gradient quantisation (NUQSGD, QSGD, QSGDInf, sign with error feedback)
     >>> codec = laconic.Codec(laconic.NUQSGD(bits=4))
     >>> payload = codec.encode(torch.randn(100_000))
     >>> round(payload.bits_per_coordinate, 1)
-    4.0
+    4.1
 """
 
 from typing import TYPE_CHECKING, Any

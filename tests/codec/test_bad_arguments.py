@@ -64,6 +64,8 @@ CASES = [
     (lambda: Codec(NUQSGD(), checksum="crc32"), TypeError, "checksum must be True or False, got 'crc32'"),
     (lambda: Codec(NUQSGD()).encode(torch.arange(3)), TypeError, "tensor of int64; give one of float32, bfloat16"),
     (lambda: Codec(NUQSGD()).encode(V.to(torch.complex64)), TypeError, "tensor of complex64"),
+    (lambda: Codec(NUQSGD()).encode(V.to("meta")), LaconicError, "on the device meta, which has no values"),
+    (lambda: Codec(NUQSGD()).decode(Payload(SENT.data.to("meta"))), LaconicError, "on the device meta has no bytes"),
     (
         lambda: Codec(NUQSGD()).encode(V.numpy()),
         TypeError,

@@ -52,7 +52,7 @@ def disagree(group, field):
 MESSAGES = {
     "bits": "quantizer is NUQSGD(bits=4, bucket_size=256, p=0.5) on rank 0 and "
     "NUQSGD(bits=8, bucket_size=256, p=0.5) on rank 1",
-    "scheme": "quantizer is NUQSGD(bits=4, bucket_size=8192, p=0.5) on rank 0 and QSGDInf(",
+    "scheme": "quantizer is NUQSGD(bits=4, bucket_size=512, p=0.5) on rank 0 and QSGDInf(",
     "exchange": "exchange is ScatterReduce(second=None) on rank 0 and AllGather() on rank 1",
     "seed": "seed is 0 on rank 0 and 1 on rank 1",
     "loaded step": "step is 7 on rank 0 and 8 on rank 1",

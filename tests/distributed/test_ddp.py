@@ -206,7 +206,7 @@ def logged(group, codec, make):
 
 
 STATISTICS = {
-    "sgd": ("nuqsgd", sgd, "NUQSGD(bits=4, bucket_size=8192, p=0.5): asked for", "none: SGD takes"),
+    "sgd": ("nuqsgd", sgd, "NUQSGD(bits=4, bucket_size=512, p=0.5): asked for", "none: SGD takes"),
     "adamw": (laconic.Dithered(error=0.2), adamw, "Dithered(error=0.2): asked for", "second moment: AdamW divides"),
 }
 

@@ -152,7 +152,7 @@ def disagree(group, field, odd):
 @pytest.mark.parametrize(
     ("field", "size", "odd", "message"),
     [
-        ("bits", 2, 1, "quantizer is NUQSGD(bits=4, bucket_size=8192, p=0.5) on rank 0 and NUQSGD(bits=8"),
+        ("bits", 2, 1, "quantizer is NUQSGD(bits=4, bucket_size=512, p=0.5) on rank 0 and NUQSGD(bits=8"),
         ("seed", 4, 3, "seed is 0 on rank 0 and 1 on rank 3"),
         ("step", 4, 2, "step is 4 on rank 0 and 3 on rank 2"),
         ("replica_codec", 4, 1, "replica_codec is "),

@@ -210,7 +210,7 @@ def codec(
     """A codec by the names of its scheme and coder; options (`bits`, `bucket_size`, `p`) go to the scheme.
 
     >>> codec("nuqsgd", "rans", bits=4).quantizer
-    NUQSGD(bits=4, bucket_size=8192, p=0.5)
+    NUQSGD(bits=4, bucket_size=512, p=0.5)
     """
     chosen: Any = None if coder is None else coders.by_name(coder)
     return Codec(quantizers.by_name(scheme, **options), chosen, backend, checksum)

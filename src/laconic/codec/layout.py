@@ -46,7 +46,7 @@ class Layout:
     checksum   whether a checksum of the body is written, and demanded
 
     >>> import laconic
-    >>> layout = laconic.codec("nuqsgd", bits=4).layout
+    >>> layout = laconic.codec("nuqsgd", bits=4, bucket_size=8192).layout
     >>> layout.first_coded(8192), layout.frame(8192).n_bytes
     (68, 4164)
     """

@@ -24,7 +24,7 @@ class Payload:
 
     >>> from laconic import Codec, NUQSGD
     >>> import torch
-    >>> payload = Codec(NUQSGD(bits=4)).encode(torch.ones(8192))
+    >>> payload = Codec(NUQSGD(bits=4, bucket_size=8192)).encode(torch.ones(8192))
     >>> payload.n_bytes, round(payload.bits_per_coordinate, 2)
     (4164, 4.07)
     """
@@ -51,6 +51,8 @@ class Payload:
     @property
     def header_bytes(self) -> bytes:
         """The header as it came, which may be anything."""
+        if self.data.is_meta:
+            raise CorruptPayload("a payload on the device meta has no bytes; give one on cpu or cuda")
         data = self.data if self.data.is_cpu else self.data[:HEADER_BYTES].cpu()
         head: bytes = data.numpy()[:HEADER_BYTES].tobytes()
         return head

@@ -126,7 +126,7 @@ class Bucketed(Quantizer):
     """A scheme with one norm per bucket and a grid of levels; a member fills in which."""
 
     bits: int = 4
-    bucket_size: int = 8192
+    bucket_size: int = 512
 
     min_bits: ClassVar[int] = 2
     max_bits: ClassVar[int] = 8
@@ -199,6 +199,8 @@ def flat(v: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"cannot quantize a tensor of {got}; give one of {allowed}, for example tensor.float()")
     if v.layout != torch.strided:
         raise LaconicError(f"cannot quantize a tensor with layout {v.layout}; call .to_dense() first")
+    if v.is_meta:
+        raise LaconicError("cannot quantize a tensor on the device meta, which has no values; give one on cpu or cuda")
     return v.detach().resolve_neg().contiguous().view(-1)
 
 

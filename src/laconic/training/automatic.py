@@ -31,8 +31,8 @@ DEFAULTS: dict[str, tuple[Quantizer, str]] = {
     "second moment": (Dithered(error=0.1), "few bits, and the noise follows what the optimizer divides by"),
     "tensor": (Dithered(error=0.1), "few bits, and the noise follows each parameter's own gradient"),
     "model": (Dithered(error=0.3), "few bits, and SGD averages the noise out"),
-    "none": (NUQSGD(bits=4, bucket_size=512), "small buckets suit every optimizer; give optimizer= for fewer bits"),
-    "gpu": (NUQSGD(bits=4, bucket_size=512), "small buckets suit every optimizer, and a GPU packs them in one pass"),
+    "none": (NUQSGD(bits=4), "small buckets suit every optimizer; give optimizer= for fewer bits"),
+    "gpu": (NUQSGD(bits=4), "small buckets suit every optimizer, and a GPU packs them in one pass"),
 }
 """What `compress` takes without a codec, and why, by the name of the metric; docs/training.md has their losses."""
 
@@ -53,7 +53,7 @@ def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) ->
     )
     made = plan(NetworkJob(n), ALONE if found is None else found.cluster(comm.size))
     option = made.recommended.option
-    codec = make_codec(getattr(option, "codec", "fp32"))
+    codec = make_codec(getattr(option, "codec", "fp32"), NUQSGD().bucket_size)
     if comm.rank == 0:
         log.info("codec='auto': %s; %s", made.verdict(), made.crossing())
     return codec, exchange_by_name(getattr(option, "exchange", "auto"), codec, comm.size, n), made

@@ -23,7 +23,7 @@ from laconic.training.automatic import choose, default_codec, log
 from laconic.training.compressor import Compressor
 from laconic.training.fsdp import compress_sharded
 from laconic.training.fsdp_weights import WeightCodec
-from laconic.training.groups import Group, Policy, describe, make_groups
+from laconic.training.groups import Group, Policy, describe, make_groups, require_policy
 from laconic.training.hook import HookState, average_gradients, raise_again
 from laconic.training.metric import Metric, SquaredError, metric_for, metric_kind, unwrapped
 from laconic.training.wrappers import averaged, check_model
@@ -46,7 +46,7 @@ class Settings:
             "seed": check_int("seed", self.seed, 0, MAX_SEED),
             "error_every": check_int("error_every", self.error_every, 0),
             "optimizer": unwrapped(self.optimizer),
-            "policy": self.policy or Policy(),
+            "policy": require_policy(self.policy or Policy()),
             "timeout": _as_timedelta(self.timeout),
         }
         for name, value in checked.items():

@@ -136,6 +136,13 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return found
 
 
+def require_policy(policy: object) -> Policy:
+    """The policy; `TypeError` if it is something else."""
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy must be a Policy such as Policy(min_values=1024), got {policy!r}")
+    return policy
+
+
 def make_groups(
     parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy, group_values: float | None = None
 ) -> list[Group]:
@@ -147,8 +154,7 @@ def make_groups(
     >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
     [(True, ('1.weight', '0.weight')), (False, ('1.bias', '0.bias'))]
     """
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy must be a Policy such as Policy(min_values=1024), got {policy!r}")
+    require_policy(policy)
     backwards = list(parameters)[::-1]
     for name, p in backwards:
         _check_real(name, p)

@@ -75,8 +75,8 @@ class Decentralised(ABC):
         self.model, self.optimizer = model, optimizer
         self.topology, self.codec = topology_for(topology), codec_for(codec)
         self.order, self.policy, self.seed = order, policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
-        self.policy.require_no("codecs", "verify_every", whose="decentralised training")
         self.rows = Rows(model, self.policy)
+        self.policy.require_no("codecs", "verify_every", whose="decentralised training")
         self.neighbours = neighbours or Neighbours.open(self.topology, group, self.rows.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
