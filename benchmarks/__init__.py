@@ -14,6 +14,7 @@ OWN = {
     "plan": "benchmarks.plan",
     "kernels": "benchmarks.kernels",
     "glm-time-to": "benchmarks.glm.time_to",
+    "glm-optimum": "benchmarks.glm.optimum",
     "glm-device": "benchmarks.glm.device",
     "scaling": "benchmarks.scaling",
 }

@@ -170,3 +170,21 @@ def test_libsvm_is_read_from_a_pipe_where_once_will_do():
         else:
             assert look(f"/dev/fd/{there}") == [1, 0]
         os.close(there)
+
+
+HEADERLESS = {
+    "numbers are rows": ("1,2,0\n3,4,1\n", "c2", ("c0", "c1"), [[1, 2], [3, 4]]),
+    "semicolons": ("a;y\n1;0\n2;1\n", "y", ("a",), [[1], [2]]),
+    "tabs": ("a\ty\n1\t0\n2\t1\n", "y", ("a",), [[1], [2]]),
+    "0, 1, 2 are names": ("0,1\n5,0\n6,1\n", "1", ("0",), [[5], [6]]),
+}
+
+
+@pytest.mark.parametrize("name", HEADERLESS)
+def test_header_and_delimiter_are_told_from_the_first_line(name, tmp_path):
+    content, target, names, rows = HEADERLESS[name]
+    path = tmp_path / "rows.csv"
+    path.write_text(content)
+    table = read(path, target=target)
+    assert table.feature_names == names
+    assert table.X.tolist() == rows

@@ -139,3 +139,87 @@ def test_singular_columns_are_no_trouble():
     solution = solve(problem, FitOptions(alpha=0.0))
     assert solution.outcome is Outcome.CONVERGED
     assert solution.history[-1]["loss"] < 1e-12
+
+
+# --- parts of the data ------------------------------------------------------------------------------------------------
+
+
+def test_a_first_part_of_another_scale_is_forgotten():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6000, 5))
+    y = (X @ [1, -1, 0.5, 0, 0] + rng.logistic(size=6000) > 0).astype(int)
+
+    def score(scale: float) -> float:
+        model = CASGDClassifier(random_state=0).partial_fit(scale * X[:500], y[:500], classes=[0, 1])
+        for first in range(500, 6000, 500):
+            model.partial_fit(100 * X[first : first + 500], y[first : first + 500])
+        return model.score(100 * X, y)
+
+    assert score(1e-3) == pytest.approx(score(100), abs=0.05)
+    assert score(1e-3) > 0.65
+
+
+def test_a_first_part_without_events_is_harmless():
+    X, y, _ = data("claims")
+    X = (X - X.mean(0)) / X.std(0)
+    model = CASGDRegressor("poisson", random_state=0).partial_fit(X[:500], np.zeros(500))
+    assert model.intercept_[0] > -10
+    for _ in range(3):
+        model.partial_fit(X, y)
+    assert model.intercept_ == pytest.approx(CASGDRegressor("poisson").fit(X, y).intercept_, abs=0.2)
+    assert model.score(X, y) > 0
+
+
+# --- standard errors --------------------------------------------------------------------------------------------------
+
+
+def by_hand(X, y, model, fisher, slope):
+    """Errors from Σ h a aᵀ and, robust, Σ r² a aᵀ, with NumPy."""
+    A = np.column_stack([X, np.ones(len(X))])
+    inverse = np.linalg.inv((A * fisher[:, None]).T @ A)
+    return np.sqrt(np.diag(inverse)), np.sqrt(np.diag(inverse @ ((A * slope[:, None] ** 2).T @ A) @ inverse))
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error", "poisson", "gamma", "negative_binomial"])
+def test_standard_errors_are_the_textbook_s(loss):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((800, 3)) * [1, 20, 500] + [0, 3, 900]
+    mean = np.exp(0.3 * X[:, 0] + 0.01 * X[:, 1])
+    y = {
+        "log_loss": (rng.random(800) < 1 / (1 + 1 / mean)).astype(int),
+        "squared_error": mean + rng.standard_normal(800),
+        "gamma": mean * rng.gamma(2.0, 0.5, 800),
+    }.get(loss, rng.poisson(mean).astype(float))
+    more = {"theta": 2.0} if loss == "negative_binomial" else {}
+    kind = CASGDClassifier if loss == "log_loss" else CASGDRegressor
+    model = kind(loss, alpha=0, **more).fit(X, y)
+    z = X @ np.ravel(model.coef_) + model.intercept_
+    mu = {"log_loss": 1 / (1 + np.exp(-z)), "squared_error": z}.get(loss, np.exp(z))
+    fisher, slope = {
+        "log_loss": (mu * (1 - mu), mu - y),
+        "squared_error": (np.ones(800), mu - y),
+        "poisson": (mu, mu - y),
+        "gamma": (np.ones(800), 1 - y / mu),
+        "negative_binomial": (mu * 2 / (mu + 2), 2 * (mu - y) / (mu + 2)),
+    }[loss]
+    plain_errors, robust = by_hand(X, y, model, fisher, slope)
+    dispersion = (slope**2 / fisher).sum() / (800 - 4) if loss in ("squared_error", "gamma") else 1.0
+    found = model.summary(X, y)
+    assert [row.name for row in found.rows] == ["intercept", "c0", "c1", "c2"]
+    order = [3, 0, 1, 2]
+    assert [row.error for row in found.rows] == pytest.approx(np.sqrt(dispersion) * plain_errors[order], rel=1e-5)
+    assert [row.error for row in model.summary(X, y, robust=True).rows] == pytest.approx(robust[order], rel=1e-5)
+    assert found.dispersion == pytest.approx(dispersion, rel=1e-6)
+    assert "95 % intervals" in str(found)
+
+
+def test_standard_errors_of_several_classes_and_refusals():
+    X, y, _ = data("prices")
+    labels = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    model = CASGDClassifier().fit(X, labels)
+    rows = model.summary(X, labels).rows
+    assert len(rows) == 3 * 6
+    assert all(0 < row.error < 1e3 for row in rows if not row.name.endswith("intercept"))
+    sparse = CASGDRegressor(l1_ratio=0.5, max_iter=2, tol=None).fit(X, y)
+    with pytest.raises(ValueError, match=r"no formula with l1_ratio=0\.5"):
+        sparse.summary(X, y)

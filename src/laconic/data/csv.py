@@ -1,11 +1,12 @@
-"""CSV with a header line, read by Arrow in blocks."""
+"""CSV, read by Arrow in blocks."""
 
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import IO, Any
 
 import torch
 
@@ -24,7 +25,7 @@ _NUMBER, _FLAG = "a number", "true or false"
 def stream_csv(
     source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
 ) -> RowStream:
-    """The rows of a CSV file with a header line, in blocks; see `Source` for what its columns can be.
+    """The rows of a CSV file in blocks; see `Source` for what its columns can be, `dialect` for header and delimiter.
 
     columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
 
@@ -48,8 +49,22 @@ def stream_csv(
     return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows)
 
 
+def dialect(path: Path) -> tuple[list[str] | None, str]:
+    """Names c0, c1, … where the first line holds numbers, and so is no header; and what separates fields: , ; tab or |.
+
+    A first line 0, 1, 2, … is a header, as data frames without names of columns write it.
+    """
+    with open_bytes(path) as file:
+        line = file.readline(1 << 20).decode("utf-8-sig", "replace")
+    delimiter = "," if "," in line else max(";\t|", key=line.count) if any(c in line for c in ";\t|") else ","
+    fields = next(csv.reader([line], delimiter=delimiter), [])
+    numbers = bool(fields) and all(field not in _GAPS and _is(_NUMBER, field) for field in fields)
+    header = not numbers or fields == [str(j) for j in range(len(fields))]
+    return None if header else [f"c{j}" for j in range(len(fields))], delimiter
+
+
 def column_names(path: Path) -> list[str]:
-    """The header line."""
+    """The header line, or names made up."""
     with _opened(path) as reader:
         return list(reader.schema.names)
 
@@ -72,7 +87,7 @@ def _schema(source: Source, names: list[str], found: list[Any]) -> tuple[arrow.S
         )
     except NotNumeric as error:
         fault = _find_fault(path, {error.column: _NUMBER})
-        if fault is None or fault.line == 2:
+        if fault is None or fault.line == (2 if dialect(path)[0] is None else 1):
             raise
         raise fault from error
     numbers = {*schema.sources((0, len(schema.features)))} - {*schema.categories}
@@ -106,10 +121,12 @@ def _opened(path: Path, kinds: Mapping[str, Any] | None = None, names: list[str]
         true_values=list(_TRUE),
         false_values=list(_FALSE),
     )
-    blocks = arrow_csv.ReadOptions(block_size=BLOCK_BYTES)
+    made_up, delimiter = dialect(path)
+    blocks = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=made_up)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
     try:
-        with open_bytes(path) as file:
-            yield arrow_csv.open_csv(file, blocks, arrow_csv.ParseOptions(newlines_in_values=True), convert)
+        with open_bytes(path) as file, _ReadAhead(file) as stream:
+            yield stream.read_by(arrow_csv.open_csv(stream, blocks, parse, convert))
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
@@ -117,18 +134,53 @@ def _opened(path: Path, kinds: Mapping[str, Any] | None = None, names: list[str]
         raise _find_fault(path, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 
+class _ReadAhead:
+    """A file that a thread of Arrow's reads ahead from, and that is at its end as soon as its context is left.
+
+    Were that thread still reading from Python's file when the interpreter ends, it would take the process with it.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.lock, self.over, self.reader = file, Lock(), False, None
+
+    def read(self, n: int = -1) -> bytes:
+        with self.lock:
+            return b"" if self.over else self.file.read(n)
+
+    def read_by(self, reader: Any) -> Any:
+        """The reader, which is waited for at the end."""
+        self.reader = reader
+        return reader
+
+    def __enter__(self) -> "_ReadAhead":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.over = True
+        with suppress(Exception):  # what is wrong with the file was raised before
+            for _ in self.reader or ():
+                pass
+
+
 def _find_fault(path: Path, expected: Mapping[str, str]) -> MalformedFile | None:
     """The first line with too many or too few fields, or with something else than is `expected` of a column."""
+    made_up, delimiter = dialect(path)
     with open_bytes(path) as file:
-        lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=""))
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        lines = csv.reader(text, delimiter=delimiter)
         try:
-            return _first_fault(path, lines, expected)
+            return _first_fault(path, lines, expected, made_up)
         except csv.Error as error:
             return MalformedFile(path, f"not CSV as expected: {error}", line=lines.line_num)
 
 
-def _first_fault(path: Path, lines: Any, expected: Mapping[str, str]) -> MalformedFile | None:
-    header = next(lines, None)
+def _first_fault(
+    path: Path, lines: Any, expected: Mapping[str, str], made_up: list[str] | None
+) -> MalformedFile | None:
+    header = made_up or next(lines, None)
     if header is None:
         return MalformedFile(path, "expected a header line, found an empty file", line=1, column=1)
     for fields in lines:

@@ -1,0 +1,313 @@
+"""The suite `glm-optimum`: default estimators on data as people have them, beside scikit-learn's and glum's.
+
+Each contender fits the same objective (mean loss + alpha/2 ‖x‖², intercept free) to the columns as they are and to
+standardised ones, with its own defaults. The optimum is the least objective that any of them, or ours asked for more
+digits, has reached.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from sklearn import datasets
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.metrics import d2_tweedie_score
+
+from laconic.bench.suite import Progress, Suite, no_progress
+from laconic.data import Source, read
+from laconic.errors import InvalidOption
+from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
+from laconic.options import check_counts, option
+from laconic.report import Column, Presentation, RowTable, text
+
+ALPHA = 1e-4
+DRAWN_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A data set: X (m, n) float64, dense or CSR, y (m,), and the loss."""
+
+    name: str
+    X: Any
+    y: np.ndarray
+    loss: str
+
+    def scaled(self) -> "Rows | None":
+        """With columns of mean 0 and variance 1; None for sparse rows."""
+        if not isinstance(self.X, np.ndarray):
+            return None
+        deviation = self.X.std(0)
+        X = (self.X - self.X.mean(0)) / np.where(deviation > 0, deviation, 1)
+        return Rows(self.name, X, self.y, self.loss)
+
+    def objective(self, coef: np.ndarray, intercept: np.ndarray) -> float:
+        """What all of them minimise; infinite where it is no number."""
+        coef = np.atleast_2d(coef)
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = np.asarray(self.X @ coef.T + np.ravel(intercept))
+            value = self._losses(z).mean() + ALPHA / 2 * np.square(coef).sum()
+        return float(value) if np.isfinite(value) else float("inf")
+
+    def _losses(self, z: np.ndarray) -> np.ndarray:
+        if z.shape[1] > 1:
+            top = z.max(1, keepdims=True)
+            return np.asarray(np.log(np.exp(z - top).sum(1)) + top[:, 0] - z[np.arange(len(z)), self.y])
+        own = z[:, 0]
+        if self.loss == "log_loss":
+            return np.asarray(np.logaddexp(0, own) - self.y * own)
+        return np.asarray(np.exp(own) - self.y * own if self.loss == "poisson" else np.square(own - self.y) / 2)
+
+    def null(self) -> float:
+        """The objective of the best constant."""
+        mean = self.y.mean()
+        if self.loss == "log_loss":
+            share = np.bincount(self.y) / len(self.y)
+            return float(-(share * np.log(share)).sum())
+        return float(mean - mean * np.log(mean) if self.loss == "poisson" else np.var(self.y) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimumRow:
+    """One contender on one data set.
+
+    columns    "raw" or "scaled"
+    gap        (objective − optimum) / (objective of the best constant − optimum)
+    score      accuracy, R², or D² of counts
+    seconds    median of `repeats` fits
+    converged  what the contender says: no ConvergenceWarning
+    """
+
+    data: str
+    columns: str
+    n_rows: int
+    n_features: int
+    contender: str
+    objective: float
+    gap: float
+    score: float
+    seconds: float
+    converged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptimumOptions:
+    """What to run."""
+
+    data: Path | None = option(None, "Folder of a9a.xz, covtype.parquet, ...: fit those as well.")  # noqa: RUF009
+    repeats: int = option(3, "Fits of each, of which the median counts.")
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        if self.data is not None and not self.data.is_dir():
+            raise InvalidOption(f"{self.data} is no folder")
+
+    @property
+    def n_parts(self) -> int:
+        """How often `race` reports progress."""
+        return sum(1 for _ in _sets(self))
+
+
+Fitted = tuple[np.ndarray, np.ndarray]
+
+
+def ours(rows: Rows, **more: Any) -> Fitted:
+    """Our default estimator."""
+    kind = CASGDClassifier if rows.loss == "log_loss" else CASGDRegressor
+    model = kind(rows.loss, alpha=ALPHA, random_state=0, **more).fit(rows.X, rows.y)
+    return model.coef_, model.intercept_
+
+
+def scikit_learn(rows: Rows) -> Fitted:
+    """scikit-learn's estimator of the same objective, with its default solver and more iterations."""
+    m = len(rows.y)
+    model = {
+        "log_loss": LogisticRegression(C=1 / (ALPHA * m), max_iter=1000),
+        "poisson": PoissonRegressor(alpha=ALPHA, max_iter=1000),
+        "squared_error": Ridge(alpha=ALPHA * m),
+    }[rows.loss].fit(rows.X, rows.y)
+    return model.coef_, np.atleast_1d(model.intercept_)
+
+
+def glum(rows: Rows) -> Fitted:
+    """glum's estimator, for one output."""
+    GeneralizedLinearRegressor = import_module("glum").GeneralizedLinearRegressor
+    family = {"log_loss": "binomial", "poisson": "poisson", "squared_error": "normal"}[rows.loss]
+    model = GeneralizedLinearRegressor(family=family, alpha=ALPHA, l1_ratio=0)
+    model.fit(rows.X, rows.y.astype(float))
+    return model.coef_, np.atleast_1d(model.intercept_)
+
+
+def contenders(rows: Rows) -> dict[str, Callable[[Rows], Fitted]]:
+    """Those that are installed and have such a model."""
+    found: dict[str, Callable[[Rows], Fitted]] = {"laconic": ours, "scikit-learn": scikit_learn}
+    several = rows.loss == "log_loss" and rows.y.max() > 1
+    return found if several or find_spec("glum") is None else found | {"glum": glum}
+
+
+def race(options: OptimumOptions, progress: Progress = no_progress) -> list[OptimumRow]:
+    """Every contender on every data set, columns as they are and scaled."""
+    found: list[OptimumRow] = []
+    for make in _sets(options):
+        rows = make()
+        progress(rows.name)
+        for columns, one in (("raw", rows), ("scaled", rows.scaled())):
+            if one is not None:
+                found += _compare(one, columns, options.repeats)
+    return found
+
+
+def _compare(rows: Rows, columns: str, repeats: int) -> list[OptimumRow]:
+    results = {name: _timed(fit, rows, repeats) for name, fit in contenders(rows).items()}
+    best, _, _ = _timed(lambda one: ours(one, tol=1e-12), rows, 1)
+    optimum = min(rows.objective(*point) for point in (best, *(point for point, _, _ in results.values())))
+    null = rows.null()
+    made = []
+    for name, (point, seconds, converged) in results.items():
+        value = rows.objective(*point)
+        gap, score = (value - optimum) / (null - optimum), _score(rows, point)
+        shape = (len(rows.y), int(rows.X.shape[1]))
+        made.append(OptimumRow(rows.name, columns, *shape, name, value, gap, score, seconds, converged))
+    return made
+
+
+def _timed(fit: Callable[[Rows], Fitted], rows: Rows, repeats: int) -> tuple[Fitted, float, bool]:
+    """The model, the median seconds, and whether it says that it converged."""
+    seconds = []
+    for _ in range(repeats):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            began = time.perf_counter()
+            point = fit(rows)
+            seconds.append(time.perf_counter() - began)
+    said = any(issubclass(w.category, ConvergenceWarning) or "onverge" in str(w.message) for w in told)
+    return point, median(seconds), not said
+
+
+def _score(rows: Rows, point: Fitted) -> float:
+    coef, intercept = np.atleast_2d(point[0]), np.ravel(point[1])
+    z = np.asarray(rows.X @ coef.T + intercept)
+    if rows.loss == "log_loss":
+        label = z.argmax(1) if z.shape[1] > 1 else (z[:, 0] > 0).astype(int)
+        return float((label == rows.y).mean())
+    if rows.loss == "squared_error":
+        return float(1 - np.square(z[:, 0] - rows.y).mean() / np.var(rows.y))
+    with np.errstate(over="ignore"):
+        return float(d2_tweedie_score(rows.y, np.exp(np.clip(z[:, 0], -700, 700)), power=1))
+
+
+def _sets(options: OptimumOptions) -> Iterator[Callable[[], Rows]]:
+    """What makes each data set."""
+    yield from (_cancer, _wine, _digits, _diabetes, _outlier, _long_tails, _claims)
+    if options.data is not None:
+        yield from (lambda path=path: _file(path) for path in sorted(options.data.iterdir()) if path.name in FILES)
+
+
+def _cancer() -> Rows:
+    X, y = datasets.load_breast_cancer(return_X_y=True)
+    return Rows("breast cancer", X, y, "log_loss")
+
+
+def _wine() -> Rows:
+    X, y = datasets.load_wine(return_X_y=True)
+    return Rows("wine", X, y, "log_loss")
+
+
+def _digits() -> Rows:
+    X, y = datasets.load_digits(return_X_y=True)
+    return Rows("digits", X, y, "log_loss")
+
+
+def _diabetes() -> Rows:
+    X, y = datasets.load_diabetes(return_X_y=True, scaled=False)
+    return Rows("diabetes", X, y, "squared_error")
+
+
+def _outlier() -> Rows:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((DRAWN_ROWS, 5))
+    X[7, 4] = 1e6
+    return Rows("one outlier", X, (X[:, 0] + rng.logistic(size=len(X)) > 0).astype(int), "log_loss")
+
+
+def _long_tails() -> Rows:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((DRAWN_ROWS, 8))
+    y = (X[:, 0] + rng.logistic(size=len(X)) > 0).astype(int)
+    X[:, 4:] = np.exp(3 * X[:, 4:])
+    return Rows("long tails", X, y, "log_loss")
+
+
+def _claims() -> Rows:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((DRAWN_ROWS, 5))
+    y = rng.poisson(np.exp(z @ [0.3, -0.2, 0.1, 0.1, 0.0] - 2)).astype(float)
+    return Rows("claims", z * [5, 1, 20, 0.3, 3000] + [2015, 6, 45, 0.5, 1500], y, "poisson")
+
+
+FILES: dict[str, tuple[str, str | None, tuple[str, ...], str]] = {
+    "a9a.xz": ("log_loss", None, (), ""),
+    "w8a.xz": ("log_loss", None, (), ""),
+    "higgs_sample.parquet": ("log_loss", "label", (), ""),
+    "covtype.parquet": ("log_loss", "Cover_Type", (), "2"),
+    "bike_sharing_hour.parquet": ("poisson", "cnt", ("casual", "registered"), ""),
+    "freMTPL2freq.parquet": ("poisson", "ClaimNb", ("IDpol",), ""),
+}
+"""Known files: loss, target, columns to leave out, and the class that is told from the rest. Text columns stay out."""
+
+
+def _file(path: Path) -> Rows:
+    loss, target, drop, positive = FILES[path.name]
+    if target is not None:
+        import pyarrow.parquet as pq
+
+        kinds = pq.read_schema(path)
+        words = ("int", "float", "double")
+        drop += tuple(one.name for one in kinds if not any(word in str(one.type) for word in words))
+    table = read(Source(str(path), target=target, exclude=drop), dtype="fp64" if target else None)
+    X = table.X.numpy() if target else table.X.astype(float)
+    y = table.y.numpy()
+    if loss == "log_loss":
+        y = (y == int(positive)).astype(int) if positive else (y > 0).astype(int)
+    return Rows(path.name.split(".")[0], X, y if loss == "log_loss" else y.astype(float), loss)
+
+
+PRESENTATION = Presentation(
+    "Default fits against the optimum",
+    [
+        RowTable(
+            "Above the optimum, relative to what there is to gain",
+            [
+                text("data", "data"),
+                text("columns", "columns"),
+                Column("rows", "n_rows", ""),
+                Column("features", "n_features", ""),
+                text("contender", "contender"),
+                Column("objective", "objective", digits=6),
+                Column("gap", "gap", digits=2),
+                Column("score", "score", digits=4),
+                Column("s", "seconds"),
+                text("claims convergence", lambda row: "yes" if row["converged"] else "no"),
+            ],
+            f"Same objective for all: mean loss + {ALPHA:g}/2 ‖x‖². Median seconds of `fit`.",
+        ),
+    ],
+)
+
+SUITE = Suite(
+    "glm-optimum",
+    OptimumOptions,
+    race,
+    """How far default fits end from the optimum, and what they claim, beside scikit-learn and glum.
+
+    Bundled and drawn data sets; --data DIR adds files.
+    """,
+)
