@@ -305,3 +305,55 @@ def test_kernels_are_compiled_before_the_first_step(tmp_path, case):
     for (before, ready, after), _ in told:
         assert before < ready == after
     assert sum("kernels are ready, compiled or loaded in" in line for _, log in told for line in log) == 1
+
+
+def shares(group, codec, dtype):
+    """The ratio after two steps, and what a logger was warned of."""
+    handler, logger = logging.handlers.BufferingHandler(100), logging.getLogger("laconic")
+    logger.addHandler(handler)
+    model = wrap(group, codec, net=network(width=400).to(dtype), policy=Policy())
+    for step in range(2):
+        model(batch(0, step)[0].to(dtype)).sum().backward()
+    logger.removeHandler(handler)
+    warned = [record.getMessage() for record in handler.buffer if record.levelno == logging.WARNING]
+    return laconic.stats(model)["ratio"], warned
+
+
+RATIOS = {
+    "fp32": ("fp32", torch.float32, 2, 1.0),
+    "fp32, 4 ranks": ("fp32", torch.float32, 4, 1.0),
+    "bf16": ("bf16", torch.float32, 2, 2.0),
+    "bf16 of bfloat16": ("bf16", torch.bfloat16, 2, 1.0),
+    "8 bits of bfloat16": (laconic.QSGDInf(bits=8), torch.bfloat16, 2, 2.0),
+    "8 bits": (laconic.QSGDInf(bits=8), torch.float32, 2, 4.0),
+}
+
+
+@pytest.mark.parametrize("case", RATIOS)
+def test_the_ratio_is_that_to_pytorch(pool, case):
+    codec, dtype, size, ratio = RATIOS[case]
+    found, warned = pool.run(shares, size, codec=codec, dtype=dtype)[0]
+    assert found == pytest.approx(ratio, rel=0.1)
+    assert not warned
+
+
+def test_sign_warns_of_learning_rates(pool):
+    ranks = pool.run(shares, 2, codec=ErrorFeedback(Sign()), dtype=torch.float32)
+    assert [len(warned) for _, warned in ranks] == [1, 0]
+    assert "a learning rate that suits float32 may be far too large for it" in ranks[0][1][0]
+
+
+def compiled(group):
+    """Three steps of a compressed model under torch.compile, and of one without it."""
+    rank, found = torch.distributed.get_rank(group), []
+    for compile_ in (lambda model: torch.compile(model, backend="eager"), lambda model: model):
+        model = wrap(group, NUQSGD(bits=4, bucket_size=256))
+        train(compile_(model), sgd(model), range(3), rank)
+        found.append((weights(model), laconic.stats(model)["steps"]))
+    return found
+
+
+def test_torch_compile_goes_around_a_compressed_model(pool):
+    for (ours, steps), (plain, _) in pool.run(compiled, 2):
+        assert steps == 3
+        assert torch.allclose(ours, plain, atol=1e-5)
