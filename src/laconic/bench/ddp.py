@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
 from laconic.bench.protocol import WrongResult
 from laconic.bench.ranks import (
+    EVERY,
     RankOptions,
     RankRow,
     check_replicas,
@@ -44,8 +45,12 @@ start their all-reduces from callbacks, whose order differs from rank to rank.""
 HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", "DDP PowerSGD hook": "powersgd"}
 """PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
-"""laconic's, by `planner.rates.make_codec`'s names; "nothing" exchanges nothing."""
-ASKED_BY = {label: (name,) for label, name in HOOKS.items()} | {name: (scheme_of(name), name) for name in CODECS}
+WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4", "dithered-1", "dithered-0.1")
+MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans")
+"""laconic's, by `planner.rates.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
+or by "every"."""
+ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.items()}
+ASKED_BY |= {name: (scheme_of(name), name, EVERY) for name in CODECS} | {name: (EVERY, name) for name in MORE}
 
 
 def contenders(only: Sequence[str] | None) -> list[str]:

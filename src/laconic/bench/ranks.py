@@ -93,16 +93,21 @@ def on_ranks(
     return results
 
 
-def choose(only: Sequence[str] | None, asked_by: Mapping[str, Sequence[str]], baselines: Sequence[str]) -> list[str]:
-    """The labels of the baselines, and of all that are asked for by one of their names; all if `only` is None.
+EVERY = "every"
+"""Asks for all contenders, those as well that are left out where nothing is asked for."""
 
+
+def choose(only: Sequence[str] | None, asked_by: Mapping[str, Sequence[str]], baselines: Sequence[str]) -> list[str]:
+    """The labels of the baselines, and of all that are asked for by one of their names.
+
+    only      None for all but those whose first name is "every"
     asked_by  the names of each label
 
     >>> choose(["sign"], {"fp32": ["fp32"], "sign/512": ["sign", "sign/512"], "sum": ["sum"]}, ["fp32"])
     ['fp32', 'sign/512']
     """
     if only is None:
-        return list(asked_by)
+        return [label for label, names in asked_by.items() if names[0] != EVERY]
     check_names(only, list(dict.fromkeys(name for names in asked_by.values() for name in names)), "codec")
     return [label for label, names in asked_by.items() if label in baselines or set(names) & set(only)]
 

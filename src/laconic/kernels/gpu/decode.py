@@ -65,12 +65,13 @@ def _table_part(
 
     Operations per value and payload, at 2 and 4 bits: 1 shift, 1 shuffle, 1 sum.
     """
-    own = tl.minimum(tl.arange(0, W) % MAX_PAYLOADS, PAYLOADS - 1)  # a lane divides for one payload, not for all
+    lane = tl.arange(0, W) % 32  # a word a thread, so that all rows (W,) lie alike
+    own = tl.minimum(lane % MAX_PAYLOADS, PAYLOADS - 1)  # a lane divides for one payload, not for all
     units = unit(tl.load(norm_ptr + own * norm_row.to(tl.int64)) * weight, ROUNDING, BITS)
     held = ()
     for p in tl.static_range(PAYLOADS):
         payload = tl.full((W,), p, tl.uint32)
-        held += (tables(lookup(units, payload, MAX_PAYLOADS, 1), levels_ptr, W, ROUNDING, BITS),)
+        held += (tables(lookup(units, payload, MAX_PAYLOADS, 1), lane, levels_ptr, ROUNDING, BITS),)
     for c in tl.static_range(CHUNKS):
         place = (part * CHUNKS + c) * W + tl.arange(0, W)
         mask = None if S % (4 * W * CHUNKS) == 0 else place < S // 4

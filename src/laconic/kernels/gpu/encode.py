@@ -8,6 +8,7 @@ from laconic.kernels.gpu.buckets import pack_bucket, remember_bucket, rule_of
 from laconic.kernels.gpu.launch import (
     FLAGS,
     TUNING,
+    cells_on,
     is_held,
     levels_on,
     n_rows,
@@ -19,16 +20,17 @@ from laconic.kernels.gpu.launch import (
     tile_for,
 )
 from laconic.kernels.gpu.norms import add, finish, gather, load, norms_into, sum_bucket, term
-from laconic.kernels.gpu.rounding import INFINITY, unit, value
+from laconic.kernels.gpu.ptx import lane_entry
+from laconic.kernels.gpu.rounding import CELLS, INFINITY, unit, value
 from laconic.kernels.gpu.steps import pack_into
 from laconic.kernels.gpu.words import join_bytes, split_bytes, store_words, symbols_of
-from laconic.kernels.grid import Grid, Norm
+from laconic.kernels.grid import Grid, Norm, Rounding
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 
 
 @triton.jit
 def _held_bucket(
-    v_ptr, memory_ptr, data_ptr, norm_ptr, levels_ptr, key, bucket,
+    v_ptr, memory_ptr, data_ptr, norm_ptr, levels_ptr, cells_ptr, shift, base, key, bucket,
     NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
     R: tl.constexpr, S: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
@@ -45,7 +47,14 @@ def _held_bucket(
     norm = finish(gather(total, NORM), tl.full((), R * S, tl.int32), NORM)
     tl.store(norm_ptr, norm)
 
-    rule = rule_of(norm, key, bucket, levels_ptr)
+    if ROUNDING == CELLS:
+        tables = ()
+        for k in tl.static_range(4):
+            tables += (lane_entry(cells_ptr + 32 * k, x[0], W),)
+        tables += (shift, base)
+        rule = rule_of(norm, key, bucket, tables)
+    else:
+        rule = rule_of(norm, key, bucket, levels_ptr)
     store_words(data_ptr, x, rule, word_mask, S, W, ROUNDING, BITS)
     if FEEDBACK:  # noqa: SIM102 (one is known to the compiler, the other to the program)
         if norm < INFINITY:
@@ -76,10 +85,11 @@ def _loose_bucket(
         remember_bucket(v_ptr, memory_ptr, 0, length, norm, rule, 0, 1, ROUNDING, BITS, TILE)
 
 
-@triton.jit(do_not_specialize=["n", "key"], do_not_specialize_on_alignment=["data_ptr", "norms_ptr"])
+@triton.jit(do_not_specialize=["n", "key", "shift", "base"], do_not_specialize_on_alignment=["data_ptr", "norms_ptr"])
 def _quantize_pack_kernel(
-    v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, n, key, BUCKET: tl.constexpr, BUCKET_BYTES: tl.constexpr,
-    NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
+    v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, cells_ptr, shift, base, n, key,
+    BUCKET: tl.constexpr, BUCKET_BYTES: tl.constexpr, NORM: tl.constexpr, HELD_ROUNDING: tl.constexpr,
+    ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program per bucket, which it reads once: norm, symbols, bytes. The last bucket, often short, comes first.
@@ -101,8 +111,8 @@ def _quantize_pack_kernel(
     norms_ptr += bucket
     if n - first >= BUCKET:
         _held_bucket(
-            v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, key, bucket,
-            NORM, ROUNDING, BITS, FEEDBACK, R, BUCKET // R, W,
+            v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, cells_ptr, shift, base, key, bucket,
+            NORM, HELD_ROUNDING, BITS, FEEDBACK, R, BUCKET // R, W,
         )  # fmt: skip
     else:
         length = (n - first).to(tl.int32)
@@ -161,11 +171,20 @@ def _quantize_pack(
         return
     n_programs, sizes = _held_sizes(v.numel(), bucket_size, grid.bits)
     bucket_bytes, levels = packed_bucket_bytes(bucket_size, grid.bits), levels_on(grid, v.device)
+    held, cells = _cells(grid, v, sizes["W"])
     with on(v.device):
         _quantize_pack_kernel[(n_programs,)](
-            v, levels if memory is None else memory, data_out, norms_out, levels, v.numel(), signed(key),
-            BUCKET_BYTES=bucket_bytes, NORM=int(norm), FEEDBACK=memory is not None, **scheme(grid), **sizes,
+            v, levels if memory is None else memory, data_out, norms_out, levels, *cells, v.numel(), signed(key),
+            BUCKET_BYTES=bucket_bytes, NORM=int(norm), FEEDBACK=memory is not None, HELD_ROUNDING=held,
+            **scheme(grid), **sizes,
         )  # fmt: skip
+
+
+def _cells(grid: Grid, v: torch.Tensor, words: int) -> tuple[int, tuple[torch.Tensor, int, int]]:
+    """How held buckets are rounded, and the tables of cells, where there are some."""
+    able = grid.rounding is Rounding.TABLE and words % 32 == 0
+    found = cells_on(grid, v.device) if able else None
+    return (CELLS.value, found) if found else (int(grid.rounding), (levels_on(grid, v.device), 0, 0))
 
 
 def _held_sizes(n: int, bucket_size: int, bits: int) -> tuple[int, dict[str, int]]:

@@ -113,6 +113,29 @@ def levels_on(grid: Grid, device: torch.device) -> torch.Tensor:
     return torch.tensor(grid.levels or (0.0,), dtype=torch.float32, device=device)
 
 
+@lru_cache(maxsize=64)
+def cells_on(grid: Grid, device: torch.device) -> tuple[torch.Tensor, int, int] | None:
+    """Tables of 32 cells for `rounding._level_cells`, the shift that makes a cell of a float's bits, the lowest cell.
+
+    (4, 32) float32: the level in a cell, if any; how many levels lie below it, 0 not counted, as an integer's bits; the
+    levels; 2^-24 of the gap above each. None where no cells of one level each cover all.
+    """
+    levels = torch.tensor(grid.levels, dtype=torch.float32, device="cpu")
+    gaps, bits = (levels[1:] - levels[:-1]) * 2.0**-24, levels.view(torch.int32)
+    for shift in range(23, 12, -1):
+        cells = (bits[1:] >> shift).tolist()
+        if len(set(cells)) == len(cells) <= 31 and cells[-1] - cells[0] < 32 and float(gaps.min()) > 2.0**-100:
+            tables = torch.zeros(4, 32)
+            for cell in range(cells[0], cells[-1] + 1):
+                below = sum(one < cell for one in cells[:-1])
+                inside = cell in cells[:-1]
+                tables[0, cell % 32] = levels[below + 1] if inside else torch.inf
+                tables[1, cell % 32] = torch.tensor(below, dtype=torch.int32).view(torch.float32)
+            tables[2, : len(gaps)], tables[3, : len(gaps)] = levels[:-1], gaps
+            return tables.to(device), shift, cells[0]
+    return None
+
+
 def next_power_of_two(n: int) -> int:
     """The smallest power of two that is not below n."""
     return int(triton.next_power_of_2(n))

@@ -116,6 +116,26 @@ def exchange(x, DISTANCE: tl.constexpr, A_THREAD: tl.constexpr):
 
 
 @triton.jit
+def lane_entry(ptr, like, W: tl.constexpr):
+    """ptr[lane], float32, of the thread that holds each number of a row (W,); by definition ptr[i % 32].
+
+    So a table for `lookup` lies as `like` does, a row of as many 32-bit numbers, however that is spread over threads.
+    """
+    if PTX:
+        found = tl.inline_asm_elementwise(
+            "{.reg .u32 l; .reg .u64 a; mov.u32 l, %laneid; mad.wide.u32 a, l, 4, $2; ld.global.nc.f32 $0, [a];}",
+            "=f,r,l",
+            [like.to(tl.int32, bitcast=True), ptr.to(tl.int64)],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        found = tl.load(ptr + tl.arange(0, W) % 32)
+    return found
+
+
+@triton.jit
 def lookup(table, index, SIZE: tl.constexpr, A_THREAD: tl.constexpr):
     """`table` of thread number index % SIZE among the SIZE neighbours of each, in a row of A_THREAD numbers a thread.
 

@@ -11,11 +11,13 @@ import triton
 import triton.language as tl
 
 from laconic.kernels import stream
-from laconic.kernels.gpu.ptx import carry, saturate
+from laconic.kernels.gpu.ptx import carry, lookup, saturate
 from laconic.kernels.grid import Rounding
 
 POWER, UNIFORM = tl.constexpr(int(Rounding.POWER)), tl.constexpr(int(Rounding.UNIFORM))
 TABLE, SIGN = tl.constexpr(int(Rounding.TABLE)), tl.constexpr(int(Rounding.SIGN))
+CELLS = tl.constexpr(len(Rounding))
+"""TABLE with a grid of few levels, in a bucket that a program holds."""
 INFINITY = tl.constexpr(float("inf"))
 GOLDEN, MIX_1, MIX_2 = tl.constexpr(stream.GOLDEN), tl.constexpr(stream.MIX_1), tl.constexpr(stream.MIX_2)
 HASH_1, HASH_2 = tl.constexpr(stream.HASH_1), tl.constexpr(stream.HASH_2)
@@ -122,6 +124,20 @@ def _level_table(r, random, levels_ptr, BITS: tl.constexpr):
 
 
 @triton.jit
+def _level_cells(r, random, tables):
+    """The same by tables that a warp holds; `launch.cells_on` makes them.
+
+    The highest bits of r say in which cell it lies; a cell has one level at most. Products with powers of two are in
+    the tables already, and round nothing.
+    """
+    marks, firsts, levels, gaps, shift, base = tables
+    cell = tl.maximum(r.to(tl.uint32, bitcast=True) >> shift.to(tl.uint32), base.to(tl.uint32))
+    low = lookup(firsts, cell, 32, 1).to(tl.uint32, bitcast=True) + (r >= lookup(marks, cell, 32, 1)).to(tl.uint32)
+    drawn = (random >> 8).to(tl.int32).to(tl.float32) * lookup(gaps, low, 32, 1)
+    return low + (drawn < r - lookup(levels, low, 32, 1)).to(tl.uint32)
+
+
+@triton.jit
 def draw(x, offset, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: tl.constexpr):
     """(fixed, random), uint32, of values x (float32) at offsets (uint32) in a bucket; `carry` makes level + bias of it.
 
@@ -141,7 +157,11 @@ def draw(x, offset, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: t
         elif ROUNDING == POWER:
             fixed = _fixed_power(saturate(a, inverse), BITS)
         else:
-            fixed = _level_table(saturate(a, inverse), random, levels_ptr, BITS) << 23
+            r = saturate(a, inverse)
+            if ROUNDING == CELLS:
+                fixed = _level_cells(r, random, levels_ptr) << 23
+            else:
+                fixed = _level_table(r, random, levels_ptr, BITS) << 23
             random = random * 0
     return fixed, random
 

@@ -196,10 +196,9 @@ def _field(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def tables(unit, levels_ptr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
-    """Values for `lookup`, spread over the lanes of a warp, W a multiple of 32: of every symbol, up to 5 bits; beyond,
-    the magnitudes of 32 levels a tensor."""
-    lane = tl.arange(0, W) % 32
+def tables(unit, lane, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
+    """Values for `lookup`, spread over the lanes of a warp: of every symbol, up to 5 bits; beyond, the magnitudes of 32
+    levels a tensor."""
     found = ()
     for k in tl.static_range(max(1, (1 << BITS) // 64)):
         level = lane % (1 << (BITS - 1)) + 32 * k if BITS <= 5 else lane + 32 * k
