@@ -18,6 +18,13 @@ matrix of the rows, once in s iterations, and gives the same iterates. Recipe C 
 messages* does the same work on every rank alone: no solver of the kind can be faster. Times are the slowest rank's; CPU
 time is a rank's."""
 
+SCALING_INTRODUCTION = """\
+## Scaling
+
+Time per batch on more and more ranks, with a core each. *strong*: 2,000 columns whatever the ranks; *weak*: 256 columns
+on every rank. From `sgd fp32` to `ca_sgd fp32` is what s = 32 brings, from there to C and D what precision brings on top;
+2-D has teams of ranks, each at a batch of its own. *plan* is the cost model's prediction from one calibration."""
+
 
 def result(name: str, level: int = 0) -> str:
     """The tables of a result file, and where it is from."""
@@ -43,6 +50,12 @@ def glm() -> str:
     names = [path.stem for path in sorted(common.RESULTS.glob("glm*.json"))]
     names = [name for name in names if load(name)["suite"] != "glm-device"]
     return "\n\n".join([GLM_INTRODUCTION, goals(*names), *(result(name, 3) for name in names)]) if names else ""
+
+
+def scaling() -> str:
+    """The section, from every result file of the suite; nothing where there is none."""
+    names = [path.stem for path in sorted(common.RESULTS.glob("scaling*.json"))]
+    return "\n\n".join([SCALING_INTRODUCTION, *(result(name, 3) for name in names)]) if names else ""
 
 
 def gpu_floors() -> str:
@@ -77,6 +90,7 @@ WRITERS: dict[str, Callable[[], str]] = {
     **{f"exchange {rate}": partial(result, f"exchange-{rate}") for rate in RATES},
     "ddp": partial(result, "ddp-1gbit"),
     "glm": glm,
+    "scaling": scaling,
     "gpu goals": partial(goals, "glm-h200", "kernels-h200"),
     "gpu kernels": partial(result, "kernels-h200"),
     "gpu floors": gpu_floors,
