@@ -22,8 +22,8 @@ SCALING_INTRODUCTION = """\
 ## Scaling
 
 Time per batch on more and more ranks, with a core each. *strong*: 2,000 columns whatever the ranks; *weak*: 256 columns
-on every rank. From `sgd fp32` to `ca_sgd fp32` is what s = 32 brings, from there to C and D what precision brings on top;
-2-D has teams of ranks, each at a batch of its own. *plan* is the cost model's prediction from one calibration."""
+on every rank. From `sgd fp32` to `ca_sgd fp32` is what s = 32 brings, from there to C and D what precision brings; 2-D
+has teams of ranks, each at a batch of its own. *plan* is the cost model's prediction from one calibration."""
 
 
 def result(name: str, level: int = 0) -> str:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -119,14 +120,15 @@ class Communicator:
             what = f" needs a group of all {dist.get_world_size()} ranks, and this one has {self.size}"
             raise InvalidOption(Option("teams", teams), what)
         like, size = self.channels[0], self.size // teams
-        if (like.group, teams) not in _SPLITS:
+        made = _SPLITS.setdefault(like.group, {})
+        if teams not in made:
             ranks = np.arange(self.size).reshape(teams, size)
             backend, make = dist.get_backend_config(like.group), dist.new_subgroups_by_enumeration
             with yielding_threads():
                 groups = [make(part.tolist(), like.timeout(), backend) for part in (ranks, ranks.T)]  # type: ignore[no-untyped-call]
-            own, peers = (Communicator.over(group) for group, _ in groups)
-            _SPLITS[like.group, teams] = replace(own, _around=(peers, self))
-        return _SPLITS[like.group, teams]
+            made[teams] = [own for own, _ in groups]
+        team, peers = map(Communicator.over, made[teams])
+        return replace(team, _around=(peers, self))
 
     def close(self) -> None:
         """Give back the channels that `open` made; nothing is done where they are gone, with all groups or before."""
@@ -217,5 +219,6 @@ class Communicator:
         return lambda: channel.wait(work)
 
 
-_SPLITS: dict[tuple[dist.ProcessGroup, int], Communicator] = {}
-"""Teams by the process group they are parts of and their number."""
+_SPLITS: WeakKeyDictionary[dist.ProcessGroup, dict[int, list[dist.ProcessGroup]]] = WeakKeyDictionary()
+"""By process group and number of teams, the groups of this rank's team and of its peers; they go when that group goes,
+since one that is still there when Python ends would abort the process."""
