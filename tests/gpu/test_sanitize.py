@@ -10,10 +10,22 @@ Without torch's cache every tensor is an allocation of its own, so that a read p
 
 import pytest
 import torch
-from agreement import codec_feedback, feedback, fused, large_buckets, rotations, scaling, steps, sums
+from agreement import (
+    codec_feedback,
+    coded,
+    dithered,
+    feedback,
+    fused,
+    large_buckets,
+    rotations,
+    scaling,
+    slots,
+    steps,
+    sums,
+)
 from glm_agreement import interpreted as glm_checks
 
-from laconic import NUQSGD, QSGD, QSGDInf, Sign
+from laconic import NUQSGD, QSGD, Dithered, QSGDInf, Sign
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -34,6 +46,10 @@ CASES = {
     "a codec": (codec_feedback, NUQSGD(bits=4), 43, 32),
     "one step each": (steps, NUQSGD(bits=4), 23, 10, torch.float32),
     "scaling": (scaling, 101),
+    "dithered": (dithered, 1030, 0.25, 1),
+    "dithered, raw values": (dithered, 700, 1e-5, 3),
+    "rans": (coded, 300, 256),
+    "slots": (slots, Dithered(error=0.1), 600),
     "rotated, held": (rotations, 4, 1600, 512, 2),
     "rotated, loose": (rotations, 3, 25, 10, 2),
 }
