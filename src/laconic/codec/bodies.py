@@ -89,7 +89,8 @@ class Body(ABC):
         if not isinstance(coder, SymbolCoder) or shape.bits > 8:
             return
         symbols = coder.decode(coded, shape, kernels)
-        signed = isinstance(self.core, Bucketed) and self.core.grid.rounding is not Rounding.SIGN
+        unsigned = (Rounding.SIGN, Rounding.SUBTRACT)
+        signed = isinstance(self.core, Bucketed) and self.core.grid.rounding not in unsigned
         if signed and (symbols.cpu().numpy() == 2 ** (shape.bits - 1)).any():
             raise CorruptPayload("a symbol of the payload has a sign and no level")
         if coder.fixed_size and (coder.encode(symbols, shape, kernels).cpu().numpy() != coded.cpu().numpy()).any():
