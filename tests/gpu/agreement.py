@@ -299,6 +299,13 @@ def special():
         found[f"codec with feedback {q}"] = (codec_feedback, q, 43, 32)
     for q in FEW[::2]:  # the interpreter takes long to search a table of levels
         found[f"nasty {q}"] = (nasty, q, 8 if q.grid.rounding is Rounding.TABLE else 32)
+    for q in (NUQSGD(bits=4, p=0.7), NUQSGD(bits=5, p=0.8), NUQSGD(bits=6, p=0.8), NUQSGD(bits=7, p=0.9), QSGD(bits=3)):
+        found[f"tables of {q}"] = (sums, q, 1100, 1024, 2)
+    found[f"few payloads, {QSGD(bits=4)}"] = (sums, QSGD(bits=4), 600, 512, 2)
+    found[f"many payloads, {QSGD(bits=4)}"] = (sums, QSGD(bits=4), 600, 512, 6)
+    for q in (NUQSGD(bits=4, p=0.7), NUQSGD(bits=3, p=0.7), NUQSGD(bits=5, p=0.9)):
+        found[f"cells of {q}"] = (fused, q, 1100, 1024, torch.float32)
+    found["a value that is the norm"] = (fused, NUQSGD(bits=4, p=0.7), 256, 256, torch.float32, torch.eye(256)[3])
     found["more payloads than a launch takes"] = (sums, NUQSGD(bits=2), 20, 16, 9)
     found["no values"] = (sums, Sign(), 0, 8, 2)
     found["nothing to send"] = (fused, NUQSGD(bits=4), 0, 8, torch.float32)
