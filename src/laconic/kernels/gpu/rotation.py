@@ -6,7 +6,7 @@ thread, log₂(p / 4 R) by shuffles between threads, the rest within a thread ag
 rounded sum, is that of the specification. A row of 16 hashes has the signs of 512 values. Packed symbols that share a
 word are one thread's. A row is one tensor, four numbers a thread: fewer tensors take less time to compile.
 
-Other buckets, the short last one among them, take one program each, with the stages by way of shared memory.
+Other buckets, the short last one among them, are those of `rotation_loose`.
 """
 
 import math
@@ -19,6 +19,7 @@ import triton.language as tl
 from laconic.kernels.gpu.launch import FLAGS, on, signed
 from laconic.kernels.gpu.norms import L2, add, finish, term
 from laconic.kernels.gpu.ptx import exchange, lookup
+from laconic.kernels.gpu.rotation_loose import level_sizes, load_key, loose_symbols, loose_values, nearest, symbol_of
 from laconic.kernels.gpu.rounding import bucket_key, hash32, reciprocal
 from laconic.kernels.gpu.steps import pack, pack_into, unpack
 from laconic.kernels.gpu.words import join_bytes, minus_zero, split_bytes
@@ -28,13 +29,6 @@ from laconic.kernels.reference.rotation import LEVELS, order, root, thresholds
 
 LEAST, MOST, ROWS, WARPS = 512, 65536, 8, 4
 """Smallest and largest bucket that threads hold, rows of a bucket, warps a program."""
-
-
-@triton.jit
-def _key(ptr):
-    """The 64-bit key whose halves lie at ptr, the lower one first."""
-    low, high = tl.load(ptr).to(tl.uint32, bitcast=True), tl.load(ptr + 1).to(tl.uint32, bitcast=True)
-    return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
 
 
 @triton.jit
@@ -105,26 +99,11 @@ def _spread(x, S: tl.constexpr):
 
 
 @triton.jit
-def _nearest(z, MARKS: tl.constexpr, SIZES: tl.constexpr):
-    """The level nearest to z ≥ 0, whose last three bits are its number."""
-    level = tl.full(z.shape, SIZES[0], tl.float32)
-    for i in tl.static_range(len(MARKS)):
-        level = tl.where(z >= MARKS[i], SIZES[i + 1], level)
-    return level
-
-
-@triton.jit
 def _nearest_of_many(z, marks, levels):
     """The same by tables, spread over threads: of the mark between z − 1/8 and z + 1/8, and of the levels about it."""
     cell = tl.fma(tl.minimum(z, 3.75), 4.0, 2.0**23).to(tl.uint32, bitcast=True)
     above = z >= lookup(marks, cell, 16, 4)
     return lookup(levels, tl.where(above, cell + 16, cell), 32, 4)
-
-
-@triton.jit
-def _symbol(y, level, BITS: tl.constexpr):
-    number = level.to(tl.uint32, bitcast=True) & ((1 << (BITS - 1)) - 1)
-    return tl.where(y < 0.0, number | (1 << (BITS - 1)), number)
 
 
 @triton.jit
@@ -177,9 +156,9 @@ def _pack_kernel(
     dot = tl.zeros((BUCKETS * S,), tl.float64)
     for r in tl.static_range(R):
         z = tl.abs(y[r]) if EXACT else tl.abs(y[r] * factor) * root_m
-        level = _nearest(z, MARKS, SIZES) if BITS == 2 else _nearest_of_many(z, marks, levels)
+        level = nearest(z, MARKS, SIZES) if BITS == 2 else _nearest_of_many(z, marks, levels)
         dot += (z * level).to(tl.float64)
-        symbols += (_symbol(y[r], level, BITS),)
+        symbols += (symbol_of(y[r], level, BITS),)
     dot = tl.sum(tl.reshape(dot, (BUCKETS, S)), 1)
     scale = (norm.to(tl.float64) * tl.full((), ROOT, tl.float64) / dot).to(tl.float32)
     tl.store(scales_ptr + bucket, tl.where(keep != 0, scale, norm), mask=bucket < n_buckets)
@@ -249,7 +228,7 @@ def _sum_kernel(
             bytes += (join_bytes(word, word >> 8, word >> 16, word >> 24, BUCKETS * S // 4),)
         scale = tl.load(scales_ptr + p * scale_row.to(tl.int64) + bucket, mask=bucket < n_buckets, other=0.0)
         table = size * _spread(scale * weight, S) * factor
-        k0, k1 = bucket_key(_key(keys_ptr + p * key_row.to(tl.int64)), bucket)
+        k0, k1 = bucket_key(load_key(keys_ptr + p * key_row.to(tl.int64)), bucket)
         k0, k1 = _spread(k0, S), _spread(k1, S)
         x = ()
         for r in tl.static_range(R):
@@ -262,102 +241,6 @@ def _sum_kernel(
         total = added
     for r in tl.static_range(R):
         tl.store(row_ptr + r * S, total[r], mask=mask)
-
-
-@triton.jit
-def _loose_signs(x, k0, k1, TURN: tl.constexpr, P: tl.constexpr):
-    i = tl.arange(0, P)
-    bits = hash32(((2 * (i // 512) + TURN) * 16 + i % 16).to(tl.uint32), k0, k1)
-    sign = (bits << (i // 16 % 32).to(tl.uint32)) & 0x80000000
-    return (x.to(tl.uint32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _loose_hadamard(x, P: tl.constexpr, LOG_P: tl.constexpr):
-    for i in tl.static_range(LOG_P):
-        pairs = tl.permute(tl.reshape(x, (P >> (i + 1), 2, 1 << i)), (0, 2, 1))
-        a, b = tl.split(pairs)
-        x = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (P,))
-    return x
-
-
-@triton.jit(do_not_specialize=["first", "m", "key"])
-def _loose_quantize_kernel(
-    v_ptr, symbols_ptr, scales_ptr, scratch_ptr, first, m, key, factor, root_m,
-    MARKS: tl.constexpr, SIZES: tl.constexpr, BITS: tl.constexpr, P: tl.constexpr, LOG_P: tl.constexpr,
-):  # fmt: skip
-    """Symbols and scale of one bucket of P ≤ m < 2 P values; bucket `first` is the first of the launch."""
-    start = tl.program_id(0).to(tl.int64) * m
-    i = tl.arange(0, P)
-    x = tl.load(v_ptr + start + i).to(tl.float32)
-    rest = tl.load(v_ptr + start + P + i, mask=P + i < m, other=0.0).to(tl.float32)
-    norm = finish(tl.sum(add(term(x, L2), rest, L2), 0), m, L2)
-    keep, guard, inverse = reciprocal(norm)
-    k0, k1 = bucket_key(key, first + tl.program_id(0))
-    scratch_ptr += start
-    y = _loose_hadamard(_loose_signs(x * guard * inverse, k0, k1, 0, P), P, LOG_P) * factor
-    tl.store(scratch_ptr + i, y)
-    tl.store(scratch_ptr + P + i, rest * guard * inverse, mask=P + i < m)
-    tl.debug_barrier()
-    y = tl.load(scratch_ptr + m - P + i)
-    tl.debug_barrier()
-    y = _loose_hadamard(_loose_signs(y, k0, k1, 1, P), P, LOG_P) * factor
-    tl.store(scratch_ptr + m - P + i, y)
-    tl.debug_barrier()
-    dot = tl.zeros((P,), tl.float64)
-    for part in tl.static_range(2):
-        mask = part * P + i < m
-        y = tl.load(scratch_ptr + part * P + i, mask=mask, other=0.0)
-        z = tl.abs(y) * root_m
-        level = _nearest(z, MARKS, SIZES)
-        dot += tl.where(mask, (z * level).to(tl.float64), 0.0)
-        tl.store(symbols_ptr + start + part * P + i, (_symbol(y, level, BITS) & keep).to(tl.uint8), mask=mask)
-    scale = (norm.to(tl.float64) * tl.sqrt(m.to(tl.float64)) / tl.sum(dot, 0)).to(tl.float32)
-    tl.store(scales_ptr + tl.program_id(0), tl.where(keep != 0, scale, norm))
-
-
-@triton.jit(do_not_specialize=["first", "m", "weight"])
-def _loose_values_kernel(
-    symbols_ptr, scales_ptr, key_ptr, scratch_ptr, out_ptr, first, m, weight, factor,
-    SIZES: tl.constexpr, P: tl.constexpr, LOG_P: tl.constexpr, ACCUMULATE: tl.constexpr,
-):  # fmt: skip
-    """out = R⁻¹(± level · scale · weight) of one bucket, or out += the same."""
-    start = tl.program_id(0).to(tl.int64) * m
-    i = tl.arange(0, P)
-    scale = tl.load(scales_ptr + tl.program_id(0)) * weight
-    k0, k1 = bucket_key(_key(key_ptr), first + tl.program_id(0))
-    scratch_ptr += start
-    for part in tl.static_range(2):
-        symbol = tl.load(symbols_ptr + start + part * P + i, mask=part * P + i < m, other=0).to(tl.int32)
-        level = tl.full((P,), SIZES[0], tl.float32)
-        for k in tl.static_range(1, len(SIZES)):
-            level = tl.where(symbol % len(SIZES) == k, SIZES[k], level)
-        level = tl.where(symbol < len(SIZES), level, -level)
-        tl.store(scratch_ptr + part * P + i, level * scale, mask=part * P + i < m)
-    tl.debug_barrier()
-    x = tl.load(scratch_ptr + m - P + i)
-    tl.debug_barrier()
-    x = _loose_signs(_loose_hadamard(x * factor, P, LOG_P), k0, k1, 1, P)
-    tl.store(scratch_ptr + m - P + i, x)
-    tl.debug_barrier()
-    x = _loose_signs(_loose_hadamard(tl.load(scratch_ptr + i) * factor, P, LOG_P), k0, k1, 0, P)
-    rest = tl.load(scratch_ptr + P + i, mask=P + i < m, other=0.0)
-    out_ptr += start
-    if ACCUMULATE:
-        x = tl.load(out_ptr + i) + x
-        rest = tl.load(out_ptr + P + i, mask=P + i < m, other=0.0) + rest
-    tl.store(out_ptr + i, x)
-    tl.store(out_ptr + P + i, rest, mask=P + i < m)
-
-
-@cache
-def _float32(numbers: tuple[float, ...]) -> tuple[float, ...]:
-    """The same numbers as float32 has them: a kernel compares with just those."""
-    return tuple(torch.tensor(numbers, dtype=torch.float32, device="cpu").tolist())
-
-
-def _levels(bits: int) -> dict[str, object]:
-    return {"MARKS": _float32(thresholds(bits)), "SIZES": _float32(LEVELS[bits])}
 
 
 @cache
@@ -389,11 +272,6 @@ def _held_sizes(n_full: int, bucket_size: int) -> tuple[int, dict[str, object]]:
     return -(-n_full // buckets), {**sizes, **logs, **FLAGS}
 
 
-def _loose_sizes(m: int) -> dict[str, object]:
-    p = order(m)
-    return {"P": p, "LOG_P": p.bit_length() - 1, "num_warps": max(1, min(32, p // 256)), **FLAGS}
-
-
 def _parts(n: int, bucket_size: int, held: bool) -> list[tuple[int, int, int, bool]]:
     """(first bucket, how many, their size, whether threads hold them): the whole buckets, and the short one."""
     full, rest = divmod(n, bucket_size)
@@ -414,15 +292,10 @@ def rotate_pack(
                 n_programs, sizes = _held_sizes(count, m)
                 _pack_kernel[(n_programs,)](
                     x, data, scales, _tables(bits, v.device), count, signed(key), *numbers, ROOT=math.sqrt(m),
-                    EXACT=math.frexp(math.sqrt(m))[0] == 0.5, BITS=bits, **_levels(bits), **sizes,
+                    EXACT=math.frexp(math.sqrt(m))[0] == 0.5, BITS=bits, **level_sizes(bits), **sizes,
                 )  # fmt: skip
                 continue
-            symbols = torch.empty(count * m, dtype=torch.uint8, device=v.device)
-            scratch = torch.empty(count * m, dtype=torch.float32, device=v.device)
-            _loose_quantize_kernel[(count,)](
-                x, symbols, scales, scratch, first, m, signed(key), *numbers, BITS=bits,
-                **_levels(bits), **_loose_sizes(m),
-            )  # fmt: skip
+            symbols = loose_symbols(x[: count * m], bits, first, m, key, scales)
             pack_into(symbols, None, None, Grid(Rounding.SIGN, bits, ()), m, 0, data)
 
 
@@ -444,31 +317,13 @@ def unpack_rotate(
             with on(out.device):
                 _sum_kernel[(n_programs,)](
                     coded, scales, keys, target, count, data.stride(0), scales.stride(0), keys.stride(0), len(data),
-                    float(weight), 1 / root(m), SIZES=_levels(bits)["SIZES"], BITS=bits, ACCUMULATE=accumulate, **sizes,
+                    float(weight), 1 / root(m), SIZES=level_sizes(bits)["SIZES"], BITS=bits, ACCUMULATE=accumulate,
+                    **sizes,
                 )  # fmt: skip
             continue
         for p in range(len(data)):
             symbols = unpack(coded[p], count * m, bits, m)
-            _loose_values(symbols, scales[p, first:], keys[p], bits, first, m, target, weight, accumulate or p > 0)
-
-
-def _loose_values(
-    symbols: torch.Tensor,
-    scales: torch.Tensor,
-    key: torch.Tensor,
-    bits: int,
-    first: int,
-    m: int,
-    out: torch.Tensor,
-    weight: float,
-    accumulate: bool,
-) -> None:
-    scratch = torch.empty(symbols.numel(), dtype=torch.float32, device=out.device)
-    with on(out.device):
-        _loose_values_kernel[(symbols.numel() // m,)](
-            symbols, scales, key, scratch, out, first, m, float(weight), 1 / root(order(m)),
-            SIZES=_levels(bits)["SIZES"], ACCUMULATE=accumulate, **_loose_sizes(m),
-        )  # fmt: skip
+            loose_values(symbols, scales[p, first:], keys[p], bits, first, m, target, weight, accumulate or p > 0)
 
 
 def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
