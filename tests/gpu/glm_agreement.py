@@ -130,6 +130,24 @@ def relative(a, b):
     return float((a.double() - b).norm() / b.norm().clamp(min=1e-6))
 
 
+def several_blocks(device, k, b, n):
+    """Gram matrices of several blocks at once have the bits of each alone, and are the products."""
+    from laconic.kernels.gpu.glm import GramPlan, gram, gram_buffer  # Triton decides at its import whether to interpret
+
+    X, rows = torch.randn(5 * k, n, device=device), torch.randperm(5 * k, device=device).int()
+    plan, base = GramPlan.of(k, b, n, X.dtype, X.device), torch.tensor(0, device=device)
+    assert plan.blocks > 1, "one block only"
+    at_once, alone = (gram_buffer(plan.blocks, k, b, 1, X.device) for _ in range(2))
+    gram(X, rows, base, 0, plan, b, "fp32", at_once)
+    for j in range(plan.blocks):
+        gram(X, rows, base, j * k // b, plan, b, "fp32", alone[j : j + 1])
+    assert torch.equal(at_once, alone), "bits"
+    Y = X[rows[: plan.blocks * k].long()].view(plan.blocks, k, n).double()
+    batch = torch.arange(k, device=device) // b
+    wrong = at_once[:, :k, :k] - Y @ Y.mT
+    assert float(wrong[:, batch[:, None] < batch].abs().max()) < 1e-5 * n, "products"
+
+
 def interpreted():
     """Every check of the interpreter's table, by name."""
     cases = {}
@@ -154,6 +172,7 @@ def interpreted():
     add("iterations C", "bernoulli", (53, 40), "sgd", 1, 4, 2e-2, dtype=torch.bfloat16, recipe="C")
     cases["blocks, unknown link codes"] = (refused, "ca_sgd")
     cases["iterations, unknown link codes"] = (refused, "sgd")
+    cases["several blocks at once"] = (several_blocks, 24, 4, 200)
     cases["both in one message"] = (reduces, 0)
     cases["the Gram matrix ahead of time"] = (reduces, 1)
     add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)

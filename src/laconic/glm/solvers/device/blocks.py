@@ -37,7 +37,7 @@ def fitting_s(problem: Problem, options: FitOptions, wire: Wire) -> int:
 class Blocks:
     """Steps through segments of an epoch in blocks of s iterations; bound to one state.
 
-    1. The Gram matrix of block i + 1 and its AllReduce run on a second stream, while
+    1. The Gram matrices of the next few blocks and their AllReduces run on a second stream, while
     2. the recurrence of block i runs as one kernel, and
     3. the new weights and the margins of block i + 1 as another, followed by the margins' AllReduce.
 
@@ -135,12 +135,13 @@ class Blocks:
         """Queue n blocks; `last` where no block follows."""
         options, weights = self.options, self.state.weights
         reduction = reduction_for(self.wire, workspace.pairs, options.precision.format("margin"))
-        self._gram(rows, workspace, 0, reduction)
+        at_once = workspace.product.blocks
+        self._gram(rows, workspace, range(min(at_once, n)), reduction)
         for i in range(n):
-            self.stream.join()
-            if i + 1 < n:
-                self._gram(rows, workspace, i + 1, reduction)
-            G, ahead = workspace.grams[i % 2], i * self.s
+            if i % at_once == 0:
+                self.stream.join()
+                self._gram(rows, workspace, range(i + at_once, min(i + 2 * at_once, n)), reduction)
+            G, ahead = workspace.grams[i // at_once % 2][i % at_once], i * self.s
             parts = reduction.before_recurrence(workspace.margins.sums, G, self.state.iteration + ahead)
             recurrence(
                 G, parts, segment.y, segment.w, segment.offset, self.steps.each, self.base, ahead,
@@ -155,13 +156,16 @@ class Blocks:
             )  # fmt: skip
         self.base.add_(n * self.s)
 
-    def _gram(self, rows: BlockRows, workspace: BlockWorkspace, i: int, reduction: Reduction) -> None:
-        """Queue the Gram matrix of block i of a run on the second stream."""
-        G = workspace.grams[i % 2]
+    def _gram(self, rows: BlockRows, workspace: BlockWorkspace, blocks: range, reduction: Reduction) -> None:
+        """Queue the Gram matrices of some blocks of a run on the second stream."""
+        if not blocks:
+            return
+        grams = workspace.grams[blocks.start // workspace.product.blocks % 2][: len(blocks)]
         with self.stream.fork():
-            operand = self.options.precision.gram_operand
-            gram(rows.X, rows.rows, self.base, i * self.s, workspace.product, self.size, operand, G)
-            reduction.after_gram(G)
+            operand, ahead = self.options.precision.gram_operand, blocks.start * self.s
+            gram(rows.X, rows.rows, self.base, ahead, workspace.product, self.size, operand, grams)
+            for G in grams:
+                reduction.after_gram(G)
 
     def _margins(self, rows: BlockRows, workspace: BlockWorkspace) -> None:
         margins(rows.X, rows.rows, self.base, self.state.weights.x, workspace.margins, self.size)

@@ -90,9 +90,9 @@ class StepSizes:
 class BlockWorkspace:
     """What the kernels of a block of k rows pass on to each other.
 
-    product  how the Gram matrix is computed
+    product  how Gram matrices are computed
     margins  how the margins are computed, and the buffer they are left in
-    grams    two (K + B, K) float32: one is filled while the other is read
+    grams    two (n_blocks, K + B, K) float32: one is filled while the other is read
     p        (C, k) float32, coefficients of the rows
     pairs    (n_pairs,) int64, places in a Gram matrix of products of rows of different batches: what is reduced
     """
@@ -108,14 +108,15 @@ class BlockWorkspace:
         """For k rows of a problem's columns; `reduces` where Gram matrices are summed over ranks."""
         X, n_outputs, device = matrix(problem), problem.family.n_outputs, problem.columns.device
         n = X.shape[1]
-        grams = [gram_buffer(k, batch_size, n_outputs, device) for _ in range(2)]
+        product = GramPlan.of(k, batch_size, n, X.dtype, device)
+        grams = [gram_buffer(product.blocks, k, batch_size, n_outputs, device) for _ in range(2)]
         none = grams[0].new_empty(0, dtype=torch.int64)
         return cls(
-            GramPlan.of(k, batch_size, n, X.dtype, device),
+            product,
             MarginPlan.of(k, n, n_outputs, device),
             (grams[0], grams[1]),
             torch.zeros(n_outputs, k, device=device),
-            _pairs(k, batch_size, grams[0].stride(0), device) if reduces else none,
+            _pairs(k, batch_size, grams[0].stride(1), device) if reduces else none,
         )
 
 

@@ -1,8 +1,9 @@
-"""Gram matrix of the rows of a block, taken from where they lie: gather and product in one kernel.
+"""Gram matrices of the rows of blocks, taken from where they lie: gather and product in one kernel.
 
 Bytes: k n of the data from memory once, then from the cache for every tile; k² / 2 float32 numbers written. Operations:
-k² n. A product of few tiles is cut along n into parts that run side by side, and a second kernel adds the parts up,
-always in the same order, so the sum has the same bits each time.
+k² n. A block of short rows has too few tiles to fill a GPU, so several blocks are multiplied at once. A product of long
+rows is cut along n into parts that run side by side, and a second kernel adds the parts up. The plan fixes the parts
+and their order, so a block's matrix has the same bits each time, alone or with others.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ LEAST_STEPS = 2
 """Per part: shorter parts save less than adding them up costs."""
 ADDED = 1024
 """Numbers of a tile that one program adds up."""
+MOST_BLOCKS = 4
+"""Multiplied at once, where that saves cutting a product into parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +32,17 @@ class GramPlan:
     """How the product of blocks of k rows is shared out; made once.
 
     k        rows per block
+    blocks   multiplied at once, at most
     tiles    (n_tiles, 2) int32: first rows of the earlier and the later rows of a tile
     size     rows per tile
     step     columns per step
     stages   steps loaded ahead
     depth    columns per part
-    partial  (n_tiles, n_parts, size, size) float32
+    partial  (blocks, n_tiles, n_parts, size, size) float32
     """
 
     k: int
+    blocks: int
     tiles: torch.Tensor
     size: int
     step: int
@@ -53,9 +58,10 @@ class GramPlan:
         tiles = _tiles(k, batch_size, size)
         steps = triton.cdiv(max(n, 1), step)
         parts = max(1, min(PROGRAMS // len(tiles), steps // LEAST_STEPS))
+        blocks, parts = (parts, 1) if parts <= MOST_BLOCKS else (1, parts)
         depth = triton.cdiv(steps, parts) * step
-        partial = torch.empty(len(tiles), triton.cdiv(max(n, 1), depth), size, size, device=device)
-        return cls(k, torch.tensor(tiles, dtype=torch.int32, device=device), size, step, stages, depth, partial)
+        partial = torch.empty(blocks, len(tiles), triton.cdiv(max(n, 1), depth), size, size, device=device)
+        return cls(k, blocks, torch.tensor(tiles, dtype=torch.int32, device=device), size, step, stages, depth, partial)
 
 
 @lru_cache(maxsize=64)
@@ -73,13 +79,14 @@ def _tiles(k: int, batch_size: int, size: int) -> tuple[tuple[int, int], ...]:
 
 @triton.jit(do_not_specialize=["ahead"])
 def _gram_kernel(
-    X, stride, rows, base, ahead, G, G_stride, k, batch_size, n, tiles, partial, depth, n_parts,
+    X, stride, rows, base, ahead, G, G_size, G_stride, k, batch_size, n, tiles, partial, depth, n_parts,
     ALIGNED: tl.constexpr, ONE: tl.constexpr, T: tl.constexpr, D: tl.constexpr, NARROW: tl.constexpr,
     DOT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One tile, one part. NARROW: type that the operands are rounded to; DOT: Triton's name of the precision."""
-    tile, part = tl.program_id(0), tl.program_id(1)
-    first = (tl.load(base) + ahead) * batch_size
+    """One tile, part and block. NARROW: type that the operands are rounded to; DOT: Triton's name of the precision."""
+    tile, part, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first = (tl.load(base) + ahead) * batch_size + block * k
+    G += block.to(tl.int64) * G_size
     t = tl.load(tiles + 2 * tile) + tl.arange(0, T)
     i = tl.load(tiles + 2 * tile + 1) + tl.arange(0, T)
     earlier = tl.load(rows + first + t, mask=t < k, other=0).to(tl.int64)
@@ -101,16 +108,20 @@ def _gram_kernel(
         tl.store(G + t[:, None] * G_stride + i[None, :], total, mask=(t[:, None] < k) & (i[None, :] < k))
     else:
         cell = tl.arange(0, T)[:, None] * T + tl.arange(0, T)[None, :]
-        tl.store(partial + (tile * n_parts + part).to(tl.int64) * (T * T) + cell, total)
+        own = (block * tl.num_programs(0) + tile) * n_parts + part
+        tl.store(partial + own.to(tl.int64) * (T * T) + cell, total)
 
 
 @triton.jit
-def _add_kernel(partial, n_parts, tiles, G, G_stride, k, T: tl.constexpr, E: tl.constexpr, Q: tl.constexpr):
+def _add_kernel(partial, n_parts, tiles, G, G_size, G_stride, k, T: tl.constexpr, E: tl.constexpr, Q: tl.constexpr):
     """Add up the parts of some numbers of a tile, Q parts at a time."""
     tile, cell, q = tl.program_id(0), tl.program_id(1) * E + tl.arange(0, E), tl.arange(0, Q)
+    block = tl.program_id(2)
+    first = (block * tl.num_programs(0) + tile) * n_parts
+    G += block.to(tl.int64) * G_size
     total = tl.zeros((E,), tl.float32)
     for part in range(0, n_parts, Q):
-        at = partial + (tile * n_parts + part + q).to(tl.int64)[:, None] * (T * T) + cell[None, :]
+        at = partial + (first + part + q).to(tl.int64)[:, None] * (T * T) + cell[None, :]
         total += tl.sum(tl.load(at, mask=(part + q < n_parts)[:, None], other=0.0), 0)
     t = tl.load(tiles + 2 * tile) + cell // T
     i = tl.load(tiles + 2 * tile + 1) + cell % T
@@ -136,22 +147,23 @@ def gram(
     operand: str,
     G: torch.Tensor,
 ) -> None:
-    """G[t, i] = X[row t] · X[row i], summed in float32, for rows t of an earlier batch of the block than i's.
+    """G[j, t, i] = X[row t] · X[row i], summed in float32, for rows t of an earlier batch of block j than i's.
 
     X      (m, n), rows may lie apart
-    rows   (all,) int32, the segment's rows; the block begins at batch `base` + `ahead`
-    G      (k, k) float32 or larger; other entries are left as they are, or filled with other products
+    rows   (all,) int32, the segment's rows; block 0 begins at batch `base` + `ahead`, the next one k rows later
+    G      (n_blocks, k, k) float32 or larger, n_blocks at most `plan.blocks`; other entries are left as they are, or
+           filled with other products
     """
     (narrow, dot), aligned = OPERANDS[operand], alignment(X)
-    (n_tiles, n_parts), size = plan.partial.shape[:2], plan.size
-    warps = 4 if size > 32 else 2
+    (n_tiles, n_parts), size = plan.partial.shape[1:3], plan.size
+    sizes, warps = (G.stride(0), G.stride(1)), 4 if size > 32 else 2
     with on(G.device):
-        _gram_kernel[n_tiles, n_parts](
-            X, X.stride(0) // aligned, rows, base, ahead, G, G.stride(0), plan.k, batch_size, X.shape[1] // aligned,
+        _gram_kernel[n_tiles, n_parts, len(G)](
+            X, X.stride(0) // aligned, rows, base, ahead, G, *sizes, plan.k, batch_size, X.shape[1] // aligned,
             plan.tiles, plan.partial, plan.depth, n_parts, ALIGNED=aligned, ONE=n_parts == 1, T=size, D=plan.step,
             NARROW=narrow, DOT=dot, STAGES=plan.stages, num_warps=warps,
         )  # fmt: skip
         if n_parts > 1:
-            _add_kernel[n_tiles, size * size // ADDED](
-                plan.partial, n_parts, plan.tiles, G, G.stride(0), plan.k, T=size, E=ADDED, Q=8, num_warps=4
+            _add_kernel[n_tiles, size * size // ADDED, len(G)](
+                plan.partial, n_parts, plan.tiles, G, *sizes, plan.k, T=size, E=ADDED, Q=8, num_warps=4
             )

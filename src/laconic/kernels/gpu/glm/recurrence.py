@@ -26,10 +26,10 @@ def recurrence_fits(k: int, batch_size: int, n_outputs: int) -> bool:
     return width <= 1024 and width * depth <= LARGEST_PANEL and width * _outputs(n_outputs) <= LARGEST_MARGINS
 
 
-def gram_buffer(k: int, batch_size: int, n_outputs: int, device: torch.device) -> torch.Tensor:
-    """Zeros for a Gram matrix of k rows: a power of two wide, with spare rows, which are read too."""
+def gram_buffer(n_blocks: int, k: int, batch_size: int, n_outputs: int, device: torch.device) -> torch.Tensor:
+    """Zeros for Gram matrices of blocks of k rows: a power of two wide, with spare rows, which are read too."""
     width = next_power_of_two(k)
-    return torch.zeros(width + _depth(batch_size, n_outputs), width, device=device)
+    return torch.zeros(n_blocks, width + _depth(batch_size, n_outputs), width, device=device)
 
 
 def _depth(batch_size: int, n_outputs: int) -> int:
@@ -175,7 +175,7 @@ def recurrence(
 ) -> None:
     """Step through the k rows of the block that begins at batch `base` + `ahead`.
 
-    G          (K + B, K) float32 as `gram_buffer` makes it: G[t, i] for t of an earlier batch than i, finite elsewhere
+    G          (K + B, K) float32, one of `gram_buffer`'s: G[t, i] for t of an earlier batch than i, finite elsewhere
     parts      (n_parts, C, k) float32, whose sum are the margins Y x₀; rounded to bfloat16 where `narrow`
     y, w       (all,) float32 targets and weights of the segment's rows; offset (all, C)
     steps      (n_batches, 3) float32: c = η g, ρ = 1 − η λ, and d = c Π ρ over the later steps of the block
