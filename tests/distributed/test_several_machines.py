@@ -69,7 +69,7 @@ def only(part: str, without: str = " is_host") -> str:
 
 @needs_hosts
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("teams", ["", " --teams 2"])
+@pytest.mark.parametrize("teams", ["", pytest.param(" --teams 2", marks=pytest.mark.exhaustive)])
 def test_fit_runs_on_two_hosts(tmp_path, teams):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 8))
