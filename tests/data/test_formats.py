@@ -1,13 +1,26 @@
 """Every format gives back the same table, whole and cut into columns; every format becomes a store."""
 
+import contextlib
 import os
+import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
-from laconic.data import BadTable, Table, column_cuts, column_weights, convert, describe, read, stream, take_columns
+from laconic.data import (
+    BadTable,
+    MalformedFile,
+    Table,
+    column_cuts,
+    column_weights,
+    convert,
+    describe,
+    read,
+    stream,
+    take_columns,
+)
 
 from .files import FORMATS, as_dense, assert_same, dump_libsvm, small_table, sparse
 
@@ -147,6 +160,24 @@ def test_no_such_file(tmp_path):
     dump_libsvm(tmp_path / "a.parquet.gz", small_table())
     with pytest.raises(ValueError, match="unpack it first"):
         read(tmp_path / "a.parquet.gz")
+
+
+@pytest.mark.filterwarnings("ignore")  # NumPy warns of odd headers
+@pytest.mark.parametrize("name", ["X.npy", "rows.npz"])
+def test_damaged_arrays_are_read_or_refused(name, tmp_path):
+    path, rng = tmp_path / name, random.Random(name)
+    if name == "X.npy":
+        np.save(path, np.zeros((4, 3), np.float32))
+    else:
+        np.savez_compressed(path, X=np.zeros((4, 3)), y=np.zeros(4))
+    good = path.read_bytes()
+    for _ in range(400):
+        damaged = bytearray(good)
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            damaged[rng.randrange(min(len(good), 600))] = rng.choice([rng.randrange(256), *b"('9"])
+        path.write_bytes(damaged)
+        with contextlib.suppress(MalformedFile, BadTable):
+            read(path, target=False)
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "X.npy", "rows.npz", "rows.safetensors"])
