@@ -39,7 +39,10 @@ from laconic.training import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
+    from laconic.glm.model import Model
 
 __all__ = [
     "DCDPSGD",
@@ -78,6 +81,7 @@ __all__ = [
     "codec",
     "compress",
     "hook",
+    "load",
     "load_state_dict",
     "log_stats",
     "set_codec",
@@ -87,6 +91,13 @@ __all__ = [
 __all__ += _quantizers.__all__
 
 ESTIMATORS = ("CASGDClassifier", "CASGDRegressor")
+
+
+def load(path: "str | Path") -> "Model":
+    """The model that `laconic fit` or `save` of an estimator wrote: it has `predict`, `predict_proba`, `coef`."""
+    from laconic.glm.model import Model
+
+    return Model.load(path)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from scipy.sparse import csr_array
 
+import laconic
 from laconic.atomic_write import NotWritten
 from laconic.errors import CorruptPayload
 from laconic.glm.families import FAMILIES
@@ -146,3 +147,14 @@ def test_cut_or_flipped_bytes_are_told_apart(tmp_path):
         Model.load(path)
     with pytest.raises(CorruptPayload, match="there is no file"):
         Model.load(tmp_path / "none")
+
+
+def test_estimators_and_the_command_line_share_models(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    fitted = laconic.CASGDClassifier(random_state=0).fit(X, y)
+    fitted.save(tmp_path / "model.safetensors")
+    model = laconic.load(tmp_path / "model.safetensors")
+    assert (model.predict(X) == fitted.predict(X)).all()
+    np.testing.assert_array_equal(model.coef.numpy(), fitted.coef_)

@@ -53,7 +53,7 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
 
     Under torchrun, uses its ranks: each reads its own columns.
     """
-    from laconic.exchange.launch import n_ranks
+    from laconic.exchange.launch import RankKilled, n_ranks
     from laconic.glm.checkpoint import MANIFEST
     from laconic.glm.fit import FileFit
 
@@ -65,11 +65,14 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved, table)
     try:
         report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, RankKilled) as error:
+        killed = isinstance(error, RankKilled)
         if asked.checkpoint is None or not Path(asked.checkpoint, MANIFEST).exists():
+            if killed:
+                raise RankKilled(f"{error}; with --checkpoint FOLDER a fit could go on, by --resume") from error
             raise
         how = f"the same command with --resume goes on from what {asked.checkpoint} holds"
-        raise Interrupted(f"interrupted; {how}") from error
+        raise RankKilled(f"{error}; {how}") if killed else Interrupted(f"interrupted; {how}") from error
     if report is None:
         return
     if printed.as_json:

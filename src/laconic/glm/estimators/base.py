@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -217,6 +218,10 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """What the fit chose by itself, what happened on its way, and how near to the optimum it came."""
         check_is_fitted(self)
         return "\n".join([*self._explained, f"recipe: {self.recipe_explained_}"])
+
+    def save(self, path: "str | Path") -> None:
+        """Write the model as `laconic fit` does: `laconic predict` and `laconic.load` take it."""
+        self._model().save(path)
 
     def summary(
         self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None, *, robust: bool = False

@@ -19,7 +19,7 @@ from laconic.glm.ranks import gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
-from laconic.glm.solvers.newton import Objective, newton_epoch, relative, sampled
+from laconic.glm.solvers.newton import Objective, Point, newton_epoch, relative, sampled
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.glm.solvers.wire import Wire
@@ -274,7 +274,9 @@ class _Run:
     def at_rest(self) -> Outcome | None:
         """The loss no longer falls: converged, handed over to Newton's method, or on with an adaptive step."""
         options, state = self.options, self.state
-        if self.problem.validation is None and self.measure() <= cast(float, options.tol):
+        if self.problem.validation is None and self.measure(self.objective.at(self.objective.theta(state))) <= cast(
+            float, options.tol
+        ):
             return Outcome.CONVERGED
         if options.polish:
             self.newton, self.ran, state.stalls = True, f"{self.ran}, then newton", 0
@@ -285,10 +287,9 @@ class _Run:
             return None
         return Outcome.STALLED if self.problem.validation is None else Outcome.HELD_BACK
 
-    def measure(self) -> float:
-        """The relative Newton decrement at the result as it stands."""
+    def measure(self, point: Point) -> float:
+        """The relative Newton decrement at a point."""
         objective, tol = self.objective, cast(float, self.options.tol)
-        point = objective.at(objective.theta(self.state))
         _, gap = objective.newton_step(point, enough=tol * max(0.0, objective.null - point.value))
         self.gap = relative(objective, point, gap)
         return self.gap
@@ -335,11 +336,12 @@ class _Run:
         if self.problem.validation is not None:
             state.at_best = options.average_after is None and state.history[-1]["validation_loss"] > state.best_loss
             return outcome
+        point = self.objective.at(self.objective.theta(state))
         if not self.newton and options.average_after is None:
-            last = self.objective.at(self.objective.theta(state)).value
             state.at_best = True
-            state.at_best = bool(self.objective.at(self.objective.theta(state)).value < last)
-        return Outcome.CONVERGED if self.measure() <= options.tol else outcome
+            best = self.objective.at(self.objective.theta(state))
+            state.at_best, point = best.value < point.value, min(best, point, key=lambda one: one.value)
+        return Outcome.CONVERGED if self.measure(point) <= options.tol else outcome
 
 
 def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
