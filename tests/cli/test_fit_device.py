@@ -60,7 +60,7 @@ def test_without_a_gpu_all_is_as_it_was(device, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     usual = report(capsys)
     coef = Model.load("m.safetensors").coef
-    assert report(capsys, "--device", device)["ran"] == usual["ran"] == "sgd, compiled, fp32"
+    assert report(capsys, "--device", device)["ran"] == usual["ran"] == "newton, Cholesky, fp32"
     assert torch.equal(Model.load("m.safetensors").coef, coef)
 
 

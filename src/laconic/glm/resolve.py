@@ -68,7 +68,7 @@ def resolve(options: FitOptions, problem: Problem, comm: Communicator, eta0: flo
         few = (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
         exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
-        if plain and few and exact and comm.whole.size == 1 and not on_gpu:
+        if plain and few and exact and not on_gpu and comm.size == 1 and comm.peers.size == 1:
             solver = "newton"
     _check_newton(solver, options, problem)
     if s == AUTO:

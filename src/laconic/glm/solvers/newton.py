@@ -15,6 +15,7 @@ from laconic.glm.columns import DenseColumns, SampledRows
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather_array
 from laconic.glm.solvers.state import State
 from laconic.glm.solvers.wire import Wire
 
@@ -71,7 +72,7 @@ class Objective:
         own = -(-problem.n_features // wire.comm.size) if dense else self.family.n_outputs
         self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
-        self.m = int(wire.sum_over_teams(problem.n_train)[0])
+        self.m = int(self._sum_over_teams(problem.n_train))
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
         self.l1, self.l2 = options.l1, self._l2(options)
@@ -93,7 +94,11 @@ class Objective:
         w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
         c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
         z = c.expand(len(y), -1) if offset is None else offset + c
-        return self.wire.sum_over_teams(float((w * self.family.loss(z, y))[w > 0].sum()))[0] / self.m
+        return self._sum_over_teams(float((w * self.family.loss(z, y))[w > 0].sum())) / self.m
+
+    def _sum_over_teams(self, own: float) -> float:
+        """Of what is asked once per run; not counted, so that a fit that was stopped counts as one that was not."""
+        return float(sum(gather_array(np.array(float(own)), self.wire.comm.peers)))
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""

@@ -107,6 +107,7 @@ def solve(
         run.start_newton()
     else:
         run.advance, run.ran = advance_for(run.problem, options, state, wire)
+        run.newton = state.polishing
         if comm.peers.size > 1:
             run.advance = Averaged(run.advance, options, state, wire)
     while outcome is None and state.epoch < (options.max_iter if last_epoch is None else last_epoch):
@@ -279,7 +280,8 @@ class _Run:
         ):
             return Outcome.CONVERGED
         if options.polish:
-            self.newton, self.ran, state.stalls = True, f"{self.ran}, then newton", 0
+            self.newton = state.polishing = True
+            self.ran, state.stalls = f"{self.ran}, then newton", 0
             return None
         smallest = SMALLEST_FACTOR * SMALLER_STEP**state.returns
         if options.learning_rate == "adaptive" and state.factor * SHRINK >= smallest:

@@ -30,6 +30,7 @@ class State:
     best             weights (C, n_p) and intercept (C,) where it began, or where that loss is of rows held back, ended
     entry            the same of this epoch's beginning
     at_best          whether the best ones are the result, and not the last iterate
+    polishing        whether Newton's steps have taken over from SGD's
     returns          how often the loss rose, and the fit went back to these with a smaller step
     stalls           epochs since the loss last fell by more than the tolerance
     memory           error memory of the codec between teams, where it has one; differs from team to team
@@ -49,6 +50,7 @@ class State:
     best: tuple[torch.Tensor, ...] = ()
     entry: tuple[torch.Tensor, ...] = ()
     at_best: bool = False
+    polishing: bool = False
     returns: int = 0
     stalls: int = 0
     seconds: float = 0.0
