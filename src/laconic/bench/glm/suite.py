@@ -72,7 +72,7 @@ class GLMOptions(RankOptions):
     scale: float | None = option(None, "Part of the rows of the synthetic problems; 0.05.")
     data: Path | None = option(None, "Rows of a file, of any format that fit takes.", metavar="FILE")  # noqa: RUF009
     family: str | None = like(FitOptions, "family")
-    standardize: bool = like(FitOptions, "standardize")
+    standardize: bool = option(False, "Scale the file's columns to mean 0 and variance 1.")
     positive: str | None = option(None, "The class that counts as 1, the others as 0.", metavar="CLASS")
     target: str | None = like(Source, "target")
     sample_weight: str | None = like(Source, "sample_weight")
