@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import laconic
 from glm.tables import FAMILIES, arrays, plain, stored
+from laconic.exchange import Communicator
 from laconic.glm import KNOBS, RECIPES, FitOptions, Precision, Problem, begin, recipe, solve
 from laconic.glm.columns import DenseRows
 from laconic.glm.solvers import ca_sgd, sgd
@@ -186,13 +187,12 @@ class Seen:
 QUANTITIES = [f.name for f in dataclasses.fields(Seen)]
 
 
-class OtherRanksHoldZeros:
+@dataclasses.dataclass(frozen=True)
+class OtherRanksHoldZeros(Communicator):
     """A communicator of two ranks; what the other one adds is nothing."""
 
-    rank, size = 0, 2
-
-    def __init__(self, seen: Seen) -> None:
-        self.seen = seen
+    size: int = 2
+    seen: Seen = dataclasses.field(default_factory=Seen)
 
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0):
         if v.numel() > 1:  # not the penalty
@@ -218,13 +218,14 @@ def look(monkeypatch, precision: Precision, solver: str = "ca_sgd") -> Seen:
         fit_intercept=False,
         recipe=precision,
         max_iter=1,
+        tol=None,
     )
     state = begin(problem, options)
     state.weights.x.copy_(torch.randn(1, X.shape[1], generator=torch.Generator().manual_seed(1)) / 5)
     with monkeypatch.context() as patch:
         spy_on_rows(patch, seen)
         spy_on_steps(patch, seen)
-        solve(problem, options, comm=OtherRanksHoldZeros(seen), state=state)
+        solve(problem, options, comm=OtherRanksHoldZeros(seen=seen), state=state)
     seen.x.append(state.weights.x.clone())
     return seen
 
