@@ -8,7 +8,8 @@ Between the two a cell is
     words    (128,) uint32: word 16 h + s holds the bytes of state s in groups 4 h … 4 h + 3, the first lowest
     tails    (512,) int16: the tail symbols, fewer than 256; a raw value is RAW_ENTRY + its place in the cell (encoder),
              or + how many raw values the cell has before it (decoder)
-    meta     int32: scale, or ZEROS, + 2⁸ · number of tails + 2²⁰ · rotation + 2²⁴ · width (encoder)
+    meta     int32: scale, or ZEROS, + 2⁸ · number of tails + 2²⁰ · rotation + 2²⁴ · width (encoder);
+             or + 2²⁰ if it has raw values (decoder)
 """
 
 import triton
@@ -319,7 +320,8 @@ def pop_kernel(
                 tl.store(tails_ptr + cell * CELL_ + e, entry.to(tl.int16), mask=valid)
                 in_cell += count_ones(votes)
             n_raws += in_cell
-            tl.store(meta_ptr + cell + lane * 0, (scale | (n_tails << 8)) + lane * 0, mask=lane == 0)
+            meta = (scale | (n_tails << 8)) + (tl.minimum(in_cell, 1) << 20)
+            tl.store(meta_ptr + cell + lane * 0, meta, mask=lane == 0)
         used = units_used(cursor)
         left = 2 * (n_words - n_raws) - used
         filling = tl.load(units_ptr + (used >> 1), mask=left == 1, other=0) >> 16
