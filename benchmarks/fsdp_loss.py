@@ -29,7 +29,7 @@ from laconic.exchange import Communicator
 from laconic.kernels import Stream
 from laconic.options import check_counts, option
 from laconic.planner.rates import make_codec
-from laconic.report import Column, Presentation, RowTable, text, where
+from laconic.report import BarChart, Column, Presentation, RowTable, text, where
 
 FP32, BF16 = FSDPOptions.baselines
 FUNCTION = "benchmarks.fsdp_loss:losses_on_rank"
@@ -240,7 +240,8 @@ PRESENTATION = Presentation(
             ],
             "Loss on the training set, means over seeds. ÷ fp32: over the loss of FSDP2 in float32 with the same seed; "
             "worst: of all seeds. MB of memory: the most that rank 0 needed of a GPU.",
-        )
+        ),
+        BarChart("Loss over that of FSDP2 in float32", "loss_over_fp32", "×", reference=1.0),
     ],
     "fully_shard (FSDP2), one contender after another.",
 )

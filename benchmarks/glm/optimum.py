@@ -26,7 +26,7 @@ from laconic.data import Source, read
 from laconic.errors import InvalidOption
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.options import check_counts, option
-from laconic.report import Column, Presentation, RowTable, text
+from laconic.report import BarChart, Column, Presentation, RowTable, text
 
 ALPHA = 1e-4
 DRAWN_ROWS = 20_000
@@ -299,6 +299,7 @@ PRESENTATION = Presentation(
             ],
             f"Same objective for all: mean loss + {ALPHA:g}/2 ‖x‖². Median seconds of `fit`.",
         ),
+        BarChart("Seconds of a fit", "seconds", "s", group="data"),
     ],
 )
 

@@ -54,7 +54,7 @@ RUNS = [
     Run("ddp_classifier.py", 2, (*LOSSES, ACCURATE, r"a step sent 78,\d+ bytes a rank; .* 7\.\d times as many")),
     Run("fsdp_transformer.py", 0, (*TOKENS, "one rank has no one to talk to; .*")),
     Run("fsdp_transformer.py", 2, (*TOKENS, r"a step sent 126,\d+ bytes a rank; .* 7\.\d times as many")),
-    Run("linear_probe.py", 0, (*PROBE, r"the sweep took .* s; what ran: sgd, compiled, C", BEST)),
+    Run("linear_probe.py", 0, (*PROBE, r"the sweep took .* s; what ran: sgd, compiled, then newton, C", BEST)),
     Run("linear_probe.py", 2, (*PROBE, r"the sweep took .* s; what ran: ca_sgd s=\d+, .* C", BEST)),
     Run("poisson_claims.py", 0, (r"41 columns, \d+ epochs of sgd, .*", *CLAIMS)),
     Run("poisson_claims.py", 2, (r"41 columns, \d+ epochs of ca_sgd .*", *CLAIMS)),

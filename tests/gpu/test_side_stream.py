@@ -94,7 +94,8 @@ def test_each_phase_of_an_exchange_is_queued_on_the_side(told, scheduler):
     handle = running.start(ThreePhases(), Task(Passed(), None, None))
     running.close()
     handle.wait()
-    assert told == [FOLLOW, "used by side", *3 * HERE, "caller waits for side", "used by caller"]
+    phases, settling = 3 * HERE, HERE
+    assert told == [FOLLOW, "used by side", *phases, *settling, "caller waits for side", "used by caller"]
 
 
 def test_an_exchange_goes_first(told):

@@ -130,6 +130,19 @@ PLAN_ROW = {
 TERM = {"knob": "data", "format": "bf16", "bound": 1e-2, "measured": 1e-3, "ratio": 10.0, "holds": True}
 
 
+PAPER = [{"contender": "C", "curve": [{"ranks": ranks, "seconds": 1.0 / ranks} for ranks in (1, 10_000)]}]
+
+
+def _scaling(ranks):
+    return _glm("ca_sgd C", kind="strong", column="C", device=None, over_sgd=9.0, over_one=2.0) | {"ranks": ranks}
+
+
+def _optimum(contender):
+    return _glm(contender, data="digits", columns="raw", objective=0.5, gap=1e-9, score=0.9, converged=True) | {
+        "seconds": 0.1
+    }
+
+
 TRAINED = {"task": "text", "workers": 4, "family": "nuqsgd", "bits_in_all": 4.1, "error": 0.2, "squared_error": 0.2}
 
 
@@ -160,12 +173,17 @@ DOCUMENTS = _measured() | {
     },
     "fit": FIT,
     "fsdp": _bench("fsdp", _step("FSDP2 fp32"), _step("nuqsgd-4/512", encode_seconds=1e-3)),
+    "fsdp-loss": _bench(
+        "fsdp-loss", *(_step(name, seconds=0.1, loss_over_fp32=1.0, worst=1.0, n_seeds=3, n_steps=9) for name in "ab")
+    ),
     "glm-device": _bench("glm-device", _glm("graphed", over_graphed=1.0, over_eager=7.0), _glm("C", over_jax=3.0)),
+    "glm-optimum": _bench("glm-optimum", *(_optimum(name) for name in ("laconic", "scikit-learn"))),
     "glm-time-to": _bench("glm-time-to", _glm("laconic", over_ours=SPREAD, objective=0.5, optimum=0.4)),
     "kernels": _bench("kernels", CODEC, {**CODEC, "dtype": "bfloat16"}),
     "papers-ca-sgd": _bench("papers-ca-sgd", *PAPER_ROWS, published=PUBLISHED),
     "papers-nuqsgd": _bench("papers-nuqsgd", *PAPER_ROWS, published=PUBLISHED, title="NUQSGD", about="Small."),
     "plan": _bench("plan", PLAN_ROW, regrets=[{"problem": "susy", "regret": 1.1}, {"problem": "higgs", "regret": 1.0}]),
+    "scaling": _bench("scaling", *(_scaling(ranks) for ranks in (1, 4)), paper=PAPER, left_out=[]),
     "training": _bench(
         "training",
         *({**TRAINED, "contender": f"nuqsgd-{b}", "bits": float(b), "loss_over_fp32": 1.0 + 1 / b} for b in (2, 4)),

@@ -199,7 +199,7 @@ Callback = Callable[[Progress], bool | None]
 class Outcome(Enum):
     """Why a fit ended; the text is for the user."""
 
-    CONVERGED = "converged: at most tol of what was gained is left to gain"
+    CONVERGED = "converged"
     HELD_BACK = "the loss of the rows held back no longer falls"
     STALLED = "not converged: steps no longer lower the loss"
     MAX_ITER = "max_iter epochs were done"
