@@ -89,10 +89,12 @@ WRITERS: dict[str, Callable[[], str]] = {
     "network goals": partial(goals, *(f"exchange-{rate}" for rate in RATES), "ddp-1gbit"),
     **{f"exchange {rate}": partial(result, f"exchange-{rate}") for rate in RATES},
     "ddp": partial(result, "ddp-1gbit"),
+    "fsdp": partial(result, "fsdp-1gbit"),
     "glm": glm,
     "scaling": scaling,
-    "gpu goals": partial(goals, "glm-h200", "kernels-h200"),
+    "gpu goals": partial(goals, "glm-h200", "kernels-h200", "kernels-coders-h200"),
     "gpu kernels": partial(result, "kernels-h200"),
+    "gpu coders": partial(result, "kernels-coders-h200", 4),
     "gpu floors": gpu_floors,
     "gpu glm": partial(result, "glm-h200", 4),
 }
