@@ -85,7 +85,8 @@ def test_fit_runs_on_two_hosts(tmp_path, teams):
 
 @needs_hosts
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("named", [True, False])
 def test_ddp_runs_on_two_hosts(tmp_path, named):
     commands = [only("ddp_classifier.py")] * 2 if named else [c for c in COMMANDS if "is_host" in c]
     (said, first), (_, second) = run_on_both(list(map(words, commands)), tmp_path, named)
