@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -57,10 +57,12 @@ def given(scale: Scale) -> tuple[Scale, ...]:
 class Body(ABC):
     """Writes and reads the payloads of one codec.
 
-    quantizer  as the user gave it
-    core       the quantizer that makes the symbols
+    quantizer    as the user gave it
+    core         the quantizer that makes the symbols
+    takes_scale  whether `write` and `read` hand a scale to their kernels
     """
 
+    takes_scale: ClassVar[bool] = False
     quantizer: Quantizer
     layout: Layout
     backend: str
@@ -116,8 +118,7 @@ class Body(ABC):
 
     def fused(self, scale: Scale, device: torch.device) -> Scale:
         """The scale, if kernels for tensors on `device` apply it on the way; otherwise none."""
-        takes = isinstance(self, Fused | Rotating | Tabled) and hasattr(self._kernels(device), "TAKES_SCALE")
-        return scale if takes else ONES
+        return scale if self.takes_scale and hasattr(self._kernels(device), "TAKES_SCALE") else ONES
 
     def _write_feedback(
         self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
@@ -129,35 +130,8 @@ class Body(ABC):
         return data
 
     def has_slots(self, device: torch.device) -> bool:
-        """Whether `write_slot` and `read_slots` do without the host on a device."""
+        """Whether payloads are written into slots and read from them without the host on a device; see `Tabled`."""
         return False
-
-    def write_slot(self, v: torch.Tensor, stream: Stream, slot: torch.Tensor) -> None:
-        """A payload into the words (int32) of a slot; its header says how long it is, even if it does not fit."""
-        raise NotImplementedError
-
-    def read_slots(
-        self, slots: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool | None
-    ) -> torch.Tensor:
-        """out = weight * sum of the values in slots (P, n_words) int32; returns which of their blocks were good."""
-        raise NotImplementedError
-
-    def encode_slot(
-        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, slot: torch.Tensor, scale: Scale
-    ) -> None:
-        """`write_slot`; with error feedback, of v + memory, and the memory is updated in place."""
-        scale.divide(v)
-        if isinstance(self.quantizer, ErrorFeedback):
-            kept = self.quantizer.require_memory(v, memory)
-            scale.divide(kept)
-            total = v.float() + kept
-            self.write_slot(total, stream, slot)
-            self.read_slots(slot[None], total, -1.0, True)
-            first, last = HEADER_BYTES // 4, self.layout.first_coded(v.numel()) // 4
-            self.quantizer.remember(kept, total, slot[first:last].view(torch.float32))
-            scale.multiply(kept)
-        else:
-            self.write_slot(v, stream, slot)
 
     def _kernels(self, device: torch.device) -> Backend:
         return select(self.backend, device)
@@ -167,6 +141,7 @@ class Body(ABC):
 class Fused(Body):
     """One kernel does quantizer's and coder's work."""
 
+    takes_scale: ClassVar[bool] = True
     core: Bucketed
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
@@ -228,6 +203,7 @@ class Fused(Body):
 class Rotating(Body):
     """One kernel rotates, rounds and packs, one unpacks, rotates back and adds."""
 
+    takes_scale: ClassVar[bool] = True
     core: Rotated
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
@@ -275,6 +251,7 @@ class Raw(Body):
 class Tabled(Body):
     """Kernels round and code, decode, subtract the dither and add."""
 
+    takes_scale: ClassVar[bool] = True
     core: Dithered
     coder: TableRANS
 
@@ -329,7 +306,25 @@ class Tabled(Body):
         """With a backend that can, if Δ follows from an error; from bits, the host computes it."""
         return self.core.bits is None and isinstance(self._kernels(device), SlotBackend)
 
+    def encode_slot(
+        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, slot: torch.Tensor, scale: Scale
+    ) -> None:
+        """`write_slot`; with error feedback, of v + memory, and the memory is updated in place."""
+        scale.divide(v)
+        if isinstance(self.quantizer, ErrorFeedback):
+            kept = self.quantizer.require_memory(v, memory)
+            scale.divide(kept)
+            total = v.float() + kept
+            self.write_slot(total, stream, slot)
+            self.read_slots(slot[None], total, -1.0, True)
+            first, last = HEADER_BYTES // 4, self.layout.first_coded(v.numel()) // 4
+            self.quantizer.remember(kept, total, slot[first:last].view(torch.float32))
+            scale.multiply(kept)
+        else:
+            self.write_slot(v, stream, slot)
+
     def write_slot(self, v: torch.Tensor, stream: Stream, slot: torch.Tensor) -> None:
+        """A payload into the words (int32) of a slot; its header says how long it is, even if it does not fit."""
         n, kernels = v.numel(), cast(SlotBackend, self._kernels(v.device))
         if n == 0:
             size = torch.zeros(1, dtype=torch.int64, device=v.device)
@@ -343,6 +338,7 @@ class Tabled(Body):
     def read_slots(
         self, slots: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool | None
     ) -> torch.Tensor:
+        """out = weight * sum of the values in slots (P, n_words) int32; returns which of their blocks were good."""
         first, kernels = self.layout.first_coded(out.numel()) // 4, cast(SlotBackend, self._kernels(out.device))
         if not out.numel():
             return slots[:, :0]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from laconic import coders, quantizers
-from laconic.codec.bodies import Body, body_for
+from laconic.codec.bodies import Body, Tabled, body_for
 from laconic.codec.layout import MAX_VALUES, Layout
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, SymbolCoder, TableRANS
@@ -172,7 +172,7 @@ class Codec:
 
         The header tells the size, even where the payload is longer than the slot; what is past its end is not written.
         """
-        self._body.encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
+        self._tabled().encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
 
     def decode_slots(
         self, slots: torch.Tensor, out: torch.Tensor, weight: float, verdict: torch.Tensor, *, scale: Scale = ONES
@@ -181,9 +181,14 @@ class Codec:
 
         verdict  (1,) int32: 1 is added for each row that is corrupt or did not fit, and `out` is undefined then
         """
-        good = self._body.read_slots(slots.view(torch.int32), out, weight, False)
+        good = self._tabled().read_slots(slots.view(torch.int32), out, weight, False)
         verdict += (good == 0).any(1).sum()
         scale.multiply(out)
+
+    def _tabled(self) -> Tabled:
+        if not isinstance(self._body, Tabled):
+            raise TypeError(f"{self} has no slots; ask has_slots(device) first")
+        return self._body
 
     def _require_for(self, payload: Payload, out: torch.Tensor) -> None:
         """The payload holds as many values as `out`, on the same device."""
