@@ -9,6 +9,7 @@ from laconic.report import register
 OWN = {
     "papers": "benchmarks.papers.suite",
     "decentralised": "benchmarks.decentralised",
+    "codec-error": "benchmarks.codec_error",
     "training": "benchmarks.training.suite",
     "fsdp-loss": "benchmarks.fsdp_loss",
     "plan": "benchmarks.plan",

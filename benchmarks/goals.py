@@ -4,15 +4,11 @@ A goal has a floor, which must be reached, and an aim, which should be. `goals_o
 of another day or machine can be judged as well as a run's own. Goals of the papers' suites stand beside their claims.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
-from laconic.bench.error import at_equal_bytes, error_at
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
 from laconic.exchange.emulated_network import bits_per_second
@@ -108,25 +104,6 @@ def codec(document: Row) -> Outcomes:
         row = rows.get((contender, operation))
         if row is not None and (value := measure(row)) is not None:
             yield outcome(name, value, floor, aim)
-
-
-TRAINED, ASKED_ERROR, ASKED_BITS = "byte LM, trained", 0.277, 2.0
-"""The gradient and the points that goals of errors were set for."""
-
-
-def codec_error(document: Row) -> Outcomes:
-    """The worst comparison with a rival, and two points of dither on a language model's gradient."""
-    ratios = [row["ratio"] for row in at_equal_bytes(rows_in(document)) if row["ratio"]]
-    if ratios:
-        yield outcome("best rival's error ÷ ours at equal bytes, worst over gradients and bits", min(ratios), 1.0, 1.5)
-    for row in rows_in(document):
-        if (text_in(row, "gradient"), text_in(row, "contender")) == (TRAINED, "dithered"):
-            x, y = np.array(sorted((math.log(point["error"]), point["bits"]) for point in rows_in(row, "curve"))).T
-            bits, error = float(np.interp(math.log(ASKED_ERROR), x, y)), error_at(row, ASKED_BITS)
-            yield outcome(f"{TRAINED}: bits at error {ASKED_ERROR}", bits, 0.85, 0.72)
-            yield outcome(
-                f"{TRAINED}: error at {ASKED_BITS:g} bits", DIVERGED if error is None else error, 0.025, 0.019
-            )
 
 
 SR, SR_RANS, AG = "nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce", "nuqsgd-4 all_gather"
@@ -333,7 +310,8 @@ NETWORK_SETTING = (
 GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | str]] = {
     "codec": ("2 CPU cores, 2**26 float32 values, buckets of 8192, an idle machine; ÷ copy is speed over a torch copy_",
               codec),
-    "codec-error": ("gradients that the suite makes; 1, 1.5, 2, 3 and 4 bits per value", codec_error),
+    "codec-error": ("gradients that the suite makes; 1, 1.5, 2, 3 and 4 bits per value",
+                    "benchmarks.codec_error:outcomes"),
     "exchange": (NETWORK_SETTING, network),
     "ddp": (NETWORK_SETTING, network),
     "glm": ("4 ranks of one thread over loopback, batches of 8, 2 CPU cores of an idle machine", glm),

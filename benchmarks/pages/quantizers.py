@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from benchmarks.codec_error import DOTTED
 from benchmarks.pages.common import RESULTS, goals, load, origin
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
-from laconic.bench.error import DOTTED
 from laconic.report import blocks, markdown, sections
 
 NAME = "codec-error"

@@ -2,7 +2,7 @@
 
 import torch
 
-from laconic.bench.gradients import digits_gradient
+from laconic.bench.training import digits_gradient
 from laconic.data import load_digits
 
 

@@ -36,6 +36,7 @@ MOVED = {
     "plan": ["plan"],
     "kernels": ["kernels"],
     "glm-time-to": ["glm", "--rows", "3", "--time-to"],
+    "codec-error": ["codec", "--error"],
 }
 
 

@@ -47,16 +47,12 @@ def saved(path, values):
     return path
 
 
-def test_errors_on_gradients_of_ones_own(tmp_path_factory, published, printed):
-    folder = tmp_path_factory.mktemp("gradients")
-    files = [saved(folder / f"{name}.npy", np.linspace(-1, 1, 3000).reshape(3, -1)) for name in "ab"]
-    asked = ["bench", "codec", "--error", "--gradient", str(files[0]), "--gradient", str(files[1])]
-    document = published(asked)
-    assert document["suite"] == "codec-error"
-    assert {row["gradient"] for row in document["rows"]} == {"a.npy", "b.npy"}
-    out = printed(asked, columns=100)
-    for word in ("a.npy", "dithered", "EDEN", "best rival"):
-        assert word in out
+def test_a_gradient_of_ones_own(tmp_path_factory, published, printed):
+    path = saved(tmp_path_factory.mktemp("gradients") / "mine.npy", np.linspace(-1, 1, 3000).reshape(3, -1))
+    asked = [*FEW, "--gradient", str(path)]
+    rows = published(asked)["rows"]
+    assert {(row["problem"], row["n"]) for row in rows} == {("mine.npy", 3000)}
+    assert "error" in printed(asked, columns=100)
 
 
 NO_GRADIENTS = {
@@ -75,12 +71,7 @@ def test_files_that_hold_no_gradient(name, tmp_path, capsys):
     path = tmp_path / f"{name}.npy"
     if values is not None:
         saved(path, values)
-    assert main(["bench", "codec", "--error", "--gradient", str(path)]) == 2
+    assert main(["bench", "codec", "--gradient", str(path)]) == 2
     said = capsys.readouterr().err
     assert f"{path}: {message}" in said.replace("\n", " ")
     assert "Traceback" not in said
-
-
-def test_a_gradient_is_for_errors(tmp_path, capsys):
-    assert main([*TINY, "--gradient", str(tmp_path / "g.npy")]) == 2
-    assert "--gradient is for errors, not for speed; add --error" in capsys.readouterr().err

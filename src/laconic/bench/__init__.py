@@ -13,7 +13,7 @@ SUITES = {
     "glm": "laconic.bench.glm.suite",
 }
 """Suites of `laconic bench`, and the modules that have their SUITE and PRESENTATION."""
-for _name, _module in {**SUITES, "codec-error": "laconic.bench.error", "demo": "laconic.bench.demo"}.items():
+for _name, _module in {**SUITES, "demo": "laconic.bench.demo"}.items():
     register(_name, lazily=f"{_module}:PRESENTATION")
 
 __all__ = ["SUITES", "Spread", "Suite", "measure", "option"]

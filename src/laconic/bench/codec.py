@@ -3,17 +3,17 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from laconic import coders as coders_by
-from laconic.bench.error import MEMBERS, ErrorRow, error_rows
-from laconic.bench.gradients import digits_gradient, kinds
 from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
 from laconic.bench.schemes import NAMES, Scheme, empirical_entropy, schemes
 from laconic.bench.suite import Progress, Suite, no_progress
+from laconic.bench.training import digits_gradient
 from laconic.codec import Codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.data import read_gradient
@@ -48,15 +48,12 @@ class CodecOptions:
     problem: str = option("normal", "normal (random values) or digits (a network's gradient, repeated).")
     schemes: Sequence[str] = option(NAMES, f"Only these: {', '.join(NAMES)}.", metavar="NAME,...")
     coders: Sequence[str] = option(CODERS, f"Only these: {', '.join(CODERS)}.", metavar="NAME,...")
-    error: bool = option(False, "Instead of speed: error against bits, on gradients of several kinds, beside rivals.")
-    gradient: Sequence[str] = option((), "With --error: on gradients of your own instead.", metavar="FILE.npy,...")
+    gradient: str | None = option(None, "On a gradient of your own instead: its first values.", metavar="FILE.npy")
 
     def __post_init__(self) -> None:
         check_counts(self)
-        if self.gradient and not self.error:
-            raise InvalidOption(Option("gradient"), " is for errors, not for speed; add ", Option("error", True))
-        for file in self.gradient:
-            read_gradient(file)
+        if self.gradient:
+            read_gradient(self.gradient)
         check_names([self.problem], PROBLEMS, "problem")
         check_names(self.coders, CODERS, "coder")
         schemes(self.bucket_size, self.schemes)
@@ -69,10 +66,13 @@ class CodecOptions:
             )
 
     @property
+    def of(self) -> str:
+        """What the values are: the problem, or the name of the file."""
+        return Path(self.gradient).name if self.gradient else self.problem
+
+    @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        if self.error:
-            return len(kinds(self.gradient)) * (2 + len(MEMBERS))
         return 1 + len(schemes(self.bucket_size, self.schemes)) + len(coder_cases(self.bucket_size, self.coders))
 
 
@@ -121,7 +121,7 @@ class Row:
         found = compare(call, lambda: out.copy_(v), repeats=options.repeats)
         per_second = v.numel() / found.seconds.median
         return cls(
-            problem=options.problem,
+            problem=options.of,
             n=v.numel(),
             n_threads=torch.get_num_threads(),
             seconds=found.seconds,
@@ -140,11 +140,9 @@ class Row:
         return self.bits_per_coordinate / self.entropy
 
 
-def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row] | list[ErrorRow]:
-    """Speeds on the problem's values; with `error`, what is lost at equal bytes."""
-    if options.error:
-        return error_rows(options.gradient, options.size, progress)
-    return rows_of(values(options.problem, options.size), options, progress)
+def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row]:
+    """Speeds, bits and errors on the values that the options say."""
+    return rows_of(values(options), options, progress)
 
 
 def rows_of(v: torch.Tensor, options: CodecOptions, progress: Progress) -> list[Row]:
@@ -161,9 +159,12 @@ def rows_of(v: torch.Tensor, options: CodecOptions, progress: Progress) -> list[
     return rows
 
 
-def values(problem: str, n: int) -> torch.Tensor:
-    """The values (n,) of a problem, the same each time."""
-    if problem == "normal":
+def values(options: CodecOptions) -> torch.Tensor:
+    """The values (n,) of a problem, the same each time, or of a file."""
+    n = options.size
+    if options.gradient:
+        return read_gradient(options.gradient)[:n]
+    if options.problem == "normal":
         return torch.randn(n, generator=torch.Generator().manual_seed(0))
     gradient = digits_gradient()
     return gradient.repeat(-(-n // gradient.numel()))[:n]
@@ -179,7 +180,7 @@ def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> 
     }
     nothing = measure(lambda: None, repeats=options.repeats)
     n_threads = torch.get_num_threads()
-    rows = [Row(options.problem, v.numel(), "do nothing", "lambda: None", "torch", "nothing", n_threads, nothing)]
+    rows = [Row(options.of, v.numel(), "do nothing", "lambda: None", "torch", "nothing", n_threads, nothing)]
     for (contender, operation), call in calls.items():
         bits = 16.0 if "bf16" in contender else 32.0
         about = {"contender": contender, "config": "preallocated", "via": "torch", "operation": operation}
@@ -403,8 +404,7 @@ SUITE = Suite(
     codec_rows,
     """Speed and size of every scheme and coder, next to a torch copy of the same values.
 
-    Takes a few minutes at the default size. Every operation is checked before it is timed. With --error: what each
-    loses at equal bytes, beside EDEN, natural compression, uint8, float8 and casts, in less than a minute.
+    Takes a few minutes at the default size. Every operation is checked before it is timed. With
+    --gradient: bits and errors are those on a gradient of your own.
     """,
-    document=lambda options: "codec-error" if options.error else "codec",
 )

@@ -14,10 +14,10 @@ from laconic.bench import codec
 from laconic.bench.ddp import PARTS as DDP
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.glm import suite as glm
-from laconic.bench.gradients import DIGITS_STEPS, digits_gradient
 from laconic.bench.protocol import one_thread
 from laconic.bench.schemes import Scheme, schemes
 from laconic.bench.suite import Progress, Suite, row_fields
+from laconic.bench.training import GRADIENT_STEPS, digits_gradient
 from laconic.data import load_digits
 from laconic.options import check_counts, option
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, text
@@ -137,7 +137,7 @@ def _only(key: str) -> Callable[[Row], list[Row]]:
 def _gradient(document: Row) -> str:
     """What the gradient is of."""
     n = max((number_in(row, "n") or 0.0 for row in rows_in(document)), default=0.0)
-    return f"v is the gradient of a network of {n:,.0f} parameters after {DIGITS_STEPS} steps on handwritten digits."
+    return f"v is the gradient of a network of {n:,.0f} parameters after {GRADIENT_STEPS} steps on handwritten digits."
 
 
 def _ends(rows: list[Row]) -> list[Row]:

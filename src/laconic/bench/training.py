@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from laconic.bench.protocol import one_thread
 from laconic.bench.ranks import barrier, finish
 from laconic.bench.suite import Progress
 from laconic.data import load_digits
@@ -281,3 +282,24 @@ def backward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, weight: flo
     loss = weight * torch.nn.functional.cross_entropy(net(x), y)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
+
+
+GRADIENT_STEPS, GRADIENT_BATCH = 40, 128
+
+
+@one_thread()
+def digits_gradient(*, n_steps: int = GRADIENT_STEPS, seed: int = 0) -> torch.Tensor:
+    """Train the network of "digits" for `n_steps` mini-batches; the gradient (n_parameters,) of the next one.
+
+    On one thread, so that sums have the same order, and the gradient the same bits, however many cores there are.
+    """
+    problem = network_problem("digits", 0)
+    net = problem.new_network(seed)
+    optimizer = problem.new_optimizer(net.parameters())
+    for step in range(n_steps + 1):
+        rows = batch_rows(len(problem.x), GRADIENT_BATCH, Stream(seed, step=step))
+        optimizer.zero_grad()
+        backward(net, problem.x[rows], problem.y[rows])
+        if step < n_steps:
+            optimizer.step()
+    return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])

@@ -88,7 +88,8 @@ def run_suite(suite: "Suite", asked: dict[str, Any], common: RunOptions) -> None
         typer.echo(f"\nCharts of all this: {page.resolve()}")
 
 
-MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")} | {"glm --time-to": "glm-time-to"}
+MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")}
+MOVED |= {"glm --time-to": "glm-time-to", "codec --error": "codec-error"}
 """Suites and options that the package no longer has, and what runs them in the repository."""
 
 

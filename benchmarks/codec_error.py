@@ -1,5 +1,6 @@
-"""`laconic bench codec --error`: error against the bits really sent, of every member and of rivals."""
+"""`python -m benchmarks codec-error`: error against the bits really sent, of every member and of rivals."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,13 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.bench.gradients import Kind, kinds
+from benchmarks.codec_rivals import Sent, rivals
+from benchmarks.goals import DIVERGED, Outcome, goals_of_rows, outcome
+from benchmarks.gradients import Kind, kinds
 from laconic.bench.protocol import relative_error
-from laconic.bench.rivals import Sent, rivals
-from laconic.bench.suite import Progress, no_progress
+from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec
 from laconic.coders import RANS, Coder, FixedWidth
+from laconic.data import read_gradient
 from laconic.kernels import Stream
+from laconic.options import check_counts, option
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 from laconic.quantizers.registry import SCHEMES
 from laconic.report import Axis, Cell, Column, LineChart, Presentation, RowTable, Text, text
@@ -35,6 +39,24 @@ LARGEST_ERROR, MOST_BITS = 4.0, 9.5
 """That the chart shows."""
 DASHED, DOTTED = 7, 14 + 5
 """Inks of a chart: rivals' are dashed, and the limit is dotted and grey."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorOptions:
+    """What to run."""
+
+    size: int = option(2**26, "Values of each gradient, at most.")
+    gradient: Sequence[str] = option((), "On gradients of your own instead.", metavar="FILE.npy,...")
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        for file in self.gradient:
+            read_gradient(file)
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return len(kinds(self.gradient)) * (2 + len(MEMBERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +81,12 @@ class ErrorRow:
     curve: list[dict[str, Any]] = field(default_factory=list)
 
 
-def error_rows(files: Sequence[str], size: int, progress: Progress = no_progress) -> list[ErrorRow]:
-    """Every member and rival on the first `size` values of each gradient."""
+def error_rows(options: ErrorOptions, progress: Progress = no_progress) -> list[ErrorRow]:
+    """Every member and rival on the first values of each gradient."""
     rows = []
-    for kind in kinds(files):
+    for kind in kinds(options.gradient):
         progress(kind.name)
-        v = kind.make()[:size]
+        v = kind.make()[: options.size]
         for scheme in MEMBERS:
             progress(f"{kind.name}: {scheme.name}")
             rows += curves(kind, v, partial(members, scheme, v), ours=True)
@@ -144,6 +166,23 @@ def at_equal_bytes(rows: Sequence[Row]) -> list[Row]:
 def _best(rows: Iterable[Row], bits: float) -> tuple[float | None, str]:
     found = [(error, text_in(row, "contender")) for row in rows if (error := error_at(row, bits)) is not None]
     return min(found, default=(None, "–"))
+
+
+TRAINED, ASKED_ERROR, ASKED_BITS = "byte LM, trained", 0.277, 2.0
+"""The gradient and the points that goals of errors were set for."""
+
+
+def outcomes(document: Row) -> Iterator[Outcome]:
+    """The worst comparison with a rival, and two points of dither on a language model's gradient."""
+    ratios = [row["ratio"] for row in at_equal_bytes(rows_in(document)) if row["ratio"]]
+    if ratios:
+        yield outcome("best rival's error ÷ ours at equal bytes, worst over gradients and bits", min(ratios), 1.0, 1.5)
+    for row in rows_in(document):
+        if (text_in(row, "gradient"), text_in(row, "contender")) == (TRAINED, "dithered"):
+            x, y = np.array(sorted((math.log(point["error"]), point["bits"]) for point in rows_in(row, "curve"))).T
+            bits, error = float(np.interp(math.log(ASKED_ERROR), x, y)), error_at(row, ASKED_BITS) or DIVERGED
+            yield outcome(f"{TRAINED}: bits at error {ASKED_ERROR}", bits, 0.85, 0.72)
+            yield outcome(f"{TRAINED}: error at {ASKED_BITS:g} bits", error, 0.025, 0.019)
 
 
 def _said(document: Row) -> list[str]:
@@ -258,4 +297,11 @@ PRESENTATION = Presentation(
     ],
     "Normalised squared error against the bits of all that is sent, for every member and for rivals.",
     all_rows=False,
+)
+SUITE = Suite(
+    "codec-error",
+    ErrorOptions,
+    error_rows,
+    """What each scheme loses at equal bytes, beside EDEN, natural compression, uint8, float8 and casts.""",
+    more=lambda options, rows: goals_of_rows("codec-error", rows),
 )

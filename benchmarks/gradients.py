@@ -15,7 +15,7 @@ from laconic.bench.training import backward, convolutional
 from laconic.data import load_digits, read_gradient
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-BATCH_SIZE, IMAGE_STEPS, DIGITS_STEPS = 64, 40, 40
+BATCH_SIZE, IMAGE_STEPS = 64, 40
 TEXT = ("argparse", "ast", "datetime", "difflib", "inspect", "logging", "pathlib", "statistics", "tarfile", "typing")
 """Modules of Python's own library whose sources the language model reads."""
 WIDTH, HEADS, LAYERS, LENGTH, SEQUENCES, TEXT_STEPS = 128, 4, 2, 64, 8, 400
@@ -61,20 +61,6 @@ def trained(
             if step < n_steps:
                 trainer.step()
     return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
-
-
-def digits_gradient(*, n_steps: int = DIGITS_STEPS, seed: int = 0) -> torch.Tensor:
-    """Train 64-512-512-10 with plain SGD for `n_steps` mini-batches; the gradient (301066,) of the next one."""
-    pixels, labels = load_digits()
-
-    def network() -> nn.Module:
-        return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-
-    def batch() -> Batch:
-        rows = torch.randint(len(pixels), (128,))
-        return pixels[rows], labels[rows]
-
-    return trained(n_steps, network, batch, lambda p: torch.optim.SGD(p, lr=0.2), seed)
 
 
 def images() -> Batch:

@@ -1,15 +1,23 @@
-"""`laconic bench codec --error`: the gradients, the rivals, and the comparison at equal bytes."""
+"""`python -m benchmarks codec-error`: the gradients, the rivals, and the comparison at equal bytes."""
 
 import numpy as np
 import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
-from laconic.bench import gradients
-from laconic.bench.codec import CodecOptions, codec_rows
-from laconic.bench.error import COMPARED, ERRORS, MEMBERS, PRESENTATION, at_equal_bytes, error_at
+from benchmarks import gradients
+from benchmarks.codec_error import (
+    COMPARED,
+    ERRORS,
+    MEMBERS,
+    PRESENTATION,
+    ErrorOptions,
+    at_equal_bytes,
+    error_at,
+    error_rows,
+)
+from benchmarks.codec_rivals import blocks, hadamard, rivals, uint8
 from laconic.bench.protocol import relative_error
-from laconic.bench.rivals import blocks, hadamard, rivals, uint8
 
 NORMAL = torch.randn(2**16 + 300, generator=torch.Generator().manual_seed(0))
 
@@ -18,8 +26,8 @@ NORMAL = torch.randn(2**16 + 300, generator=torch.Generator().manual_seed(0))
 def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("gradients") / "mine.npy"
     np.save(path, NORMAL[:20_000].view(100, 200).numpy())
-    options, parts = CodecOptions(error=True, gradient=[str(path)], size=10_000), []
-    made = codec_rows(options, parts.append)
+    options, parts = ErrorOptions(gradient=[str(path)], size=10_000), []
+    made = error_rows(options, parts.append)
     assert len(parts) == options.n_parts
     return made
 
@@ -85,6 +93,20 @@ def test_a_rotation_keeps_all_values(n):
     assert torch.equal(torch.cat(list(blocks(v)))[:n], v)
     for part in blocks(v):
         torch.testing.assert_close(hadamard(hadamard(part)), part, atol=1e-5, rtol=1e-5)
+
+
+def test_errors_on_gradients_of_ones_own(tmp_path_factory, published, printed):
+    folder = tmp_path_factory.mktemp("gradients")
+    asked = ["codec-error"]
+    for name in "ab":
+        np.save(folder / f"{name}.npy", np.linspace(-1, 1, 3000).reshape(3, -1))
+        asked += ["--gradient", str(folder / f"{name}.npy")]
+    document = published(asked)
+    assert document["suite"] == "codec-error"
+    assert {row["gradient"] for row in document["rows"]} == {"a.npy", "b.npy"}
+    out = printed(asked, columns=100)
+    for word in ("a.npy", "dithered", "EDEN", "best rival"):
+        assert word in out
 
 
 def _curve(contender, *points, ours=False, unbiased=True, gradient="g"):
