@@ -90,6 +90,34 @@ def fused(given, how, device, comm=None):
     return state, loss / given.n_rows
 
 
+def in_a_sweep(device, family, n_models, shape=(53, 40), tolerance=1e-5, **rest):
+    """Models with other penalties and step sizes, on one Gram matrix per block: each is what it is alone."""
+    from laconic.glm.solvers.device.blocks import Blocks
+
+    given, how = problem(family, *shape, weights=True), settings("ca_sgd", 4, 5, **rest)
+    several = [replace(how, alpha=0.01 * 1.1**j, eta0=0.2 / (1 + j)) for j in range(n_models)]
+    here = replace(given, columns=DenseColumns(given.columns.X.to(device))).cast(torch.float32)
+    states, n = [begin(here, own) for own in several], given.family.n_outputs
+    wide = copy.deepcopy(states[0])
+    wide.weights.x = torch.cat([state.weights.x for state in states])
+    wide.weights.intercept.value = torch.cat([state.weights.intercept.value for state in states])
+    runner = Blocks(here, how, wide, Wire(Communicator()), several)
+    alone = [Blocks(here, own, state, Wire(Communicator())) for own, state in zip(several, states, strict=True)]
+    for first in (0, 2):
+        for state in states:
+            state.batch = state.iteration = first * how.step
+        order = how.order(given.n_rows, 0)
+        parts = [segment(here, own, states[0], order, 2 * how.step) for own in several]
+        losses = runner.advance_several(parts)
+        expected = [one.advance(part) for one, part in zip(alone, parts, strict=True)]
+        assert np.allclose(losses, expected, rtol=1e-5), f"{losses} are not {expected}"
+    for j, state in enumerate(states):
+        found = wide.weights.x[j * n : (j + 1) * n]
+        assert relative(found, state.weights.x.double()) < tolerance, relative(found, state.weights.x.double())
+        b = wide.weights.intercept.value[j * n : (j + 1) * n]
+        assert relative(b, state.weights.intercept.value.double()) < 1e-4, "intercept"
+
+
 def reduces(device, rank):
     """With messages, one per block or the Gram matrix ahead, the same iterates."""
     given, how = problem("bernoulli", 53, 40), settings("ca_sgd", 4, 5)
@@ -175,6 +203,9 @@ def interpreted():
     cases["several blocks at once"] = (several_blocks, 24, 4, 200)
     cases["both in one message"] = (reduces, 0)
     cases["the Gram matrix ahead of time"] = (reduces, 1)
+    for family, n_models in (("bernoulli", 3), ("poisson", 17), ("multinomial", 2), ("multinomial", 11)):
+        cases[f"{n_models} models at once, {family}"] = (in_a_sweep, family, n_models)
+    cases["17 models at once, L1"] = (partial(in_a_sweep, l1_ratio=0.1), "bernoulli", 17)
     add("one batch", "gaussian", (4, 3), "ca_sgd", 4, 8)
     add("with replacement", "gaussian", (33, 3), "ca_sgd", 2, 4, sampling="replacement")
     return cases
@@ -268,6 +299,7 @@ def compiled():
     for family in FAMILIES:
         cases[f"in float64, {family}"] = (in_float64, family)
         cases[f"large {family}"] = (agrees, family, (20_011, 500), "ca_sgd", 16, 32)
+        cases[f"many columns and models, {family}"] = (in_a_sweep, family, 40, (200, 20_000))
     cases["iterations, large"] = (agrees, "poisson", (20_011, 100), "sgd", 1, 32)
     cases["batches of 64"] = (as_large_as_they_come, 64, 8)
     cases["blocks of 1024 rows"] = (as_large_as_they_come, 32, 32)

@@ -1,7 +1,9 @@
 """CA-SGD on a GPU, block after block, without waiting for the host."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from laconic.exchange import Accounting
@@ -37,6 +39,10 @@ def fitting_s(problem: Problem, options: FitOptions, wire: Wire) -> int:
 class Blocks:
     """Steps through segments of an epoch in blocks of s iterations; bound to one state.
 
+    Several models of a sweep lie one after another in that state's weights, and share everything but the recurrence.
+
+    several  the options of these models; by default there is one
+
     1. The Gram matrices of the next few blocks and their AllReduces run on a second stream, while
     2. the recurrence of block i runs as one kernel, and
     3. the new weights and the margins of block i + 1 as another, followed by the margins' AllReduce.
@@ -47,8 +53,11 @@ class Blocks:
 
     name = "fused blocks"
 
-    def __init__(self, problem: Problem, options: FitOptions, state: State, wire: Wire) -> None:
+    def __init__(
+        self, problem: Problem, options: FitOptions, state: State, wire: Wire, several: Sequence[FitOptions] = ()
+    ) -> None:
         self.problem, self.options, self.state, self.wire = problem, options, state, wire
+        self.models = several or [options]
         self.s, self.size = fitting_s(problem, options, wire), options.batch_size
         self.k, device = self.s * self.size, problem.columns.device
         self.base = torch.zeros((), dtype=torch.int64, device=device)
@@ -56,8 +65,8 @@ class Blocks:
         self._workspace(self.k)
         self.source = row_source(problem, self.k, RUNS)
         self.segment: SegmentBuffers | None = None
-        self.steps = StepSizes(0, self.s, device)
-        self.losses = torch.empty(0, device=device)
+        self.steps = StepSizes(len(self.models), 0, self.s, device)
+        self.losses = torch.empty(len(self.models), 0, device=device)
         self.graphs: dict[tuple[int, int], CapturedRun] = {}
         self.warm = False
         self.captures = device.type == "cuda" and not wire.comm.is_gloo(device)
@@ -78,7 +87,12 @@ class Blocks:
 
     def advance(self, segment: Segment) -> float:
         """Step through a segment, changing the state's weights; returns Σ w φ."""
-        buffers = self._load(segment)
+        return float(self.advance_several([segment])[0])
+
+    def advance_several(self, segments: Sequence[Segment]) -> np.ndarray:
+        """The same for every model, whose segments differ in nothing but their rates; returns Σ w φ of each."""
+        segment = segments[0]
+        buffers = self._load(segments)
         n_blocks, rest = divmod(len(segment.rows), self.k)
         self.base.zero_()
         done = 0
@@ -91,17 +105,21 @@ class Blocks:
             rows, workspace = self.source.rows_of(buffers, done, n_blocks), self._workspace(rest)
             self._margins(rows, workspace)
             self._launch(buffers, rows, workspace, 1, last=True)
-        return float(self.losses[: n_blocks + (rest > 0)].sum(dtype=torch.float64))
+        found: np.ndarray = self.losses[:, : n_blocks + (rest > 0)].sum(1, dtype=torch.float64).cpu().numpy()
+        return found
 
-    def _load(self, segment: Segment) -> SegmentBuffers:
+    def _load(self, segments: Sequence[Segment]) -> SegmentBuffers:
+        segment = segments[0]
         if self.segment is None or self.segment.capacity < len(segment.rows):
             rows, n_batches = len(segment.rows), segment.n_batches
             self.segment = SegmentBuffers(self.problem, rows, n_batches, self.source.spare, averages=False)
-            self.losses = torch.zeros(rows // self.k + 1, device=self.base.device)
-            self.steps = StepSizes(n_batches, self.s, self.base.device)
+            self.losses = torch.zeros(len(self.models), rows // self.k + 1, device=self.base.device)
+            self.steps = StepSizes(len(self.models), n_batches, self.s, self.base.device)
             self.graphs.clear()
         self.segment.load(segment)
-        self.steps.load(segment.rates, segment.scales(self.options.gradient), self.options.l2)
+        scales = segment.scales(self.options.gradient)
+        for model, (own, part) in enumerate(zip(self.models, segments, strict=True)):
+            self.steps.load(model, part.rates, scales, own.l2, own.l1)
         return self.segment
 
     def _advance_run(self, segment: SegmentBuffers, rows: BlockRows, done: int, n_blocks: int) -> int:
@@ -151,7 +169,7 @@ class Blocks:
             )  # fmt: skip
             update(
                 rows.X, rows.rows, rows.next_rows, self.base, ahead, workspace.p, self.steps.ends, weights.x,
-                workspace.margins, batch_size=self.size, s=self.s, l1=options.l1,
+                workspace.margins, batch_size=self.size, s=self.s, shrinks=any(own.l1 for own in self.models),
                 narrow=options.precision.update == "bf16", last=last,
             )  # fmt: skip
         self.base.add_(n * self.s)
@@ -172,5 +190,7 @@ class Blocks:
 
     def _workspace(self, k: int) -> BlockWorkspace:
         if k not in self.workspaces:
-            self.workspaces[k] = BlockWorkspace.of(k, self.size, self.problem, reduces=self.wire.comm.size > 1)
+            self.workspaces[k] = BlockWorkspace.of(
+                k, self.size, self.problem, len(self.models), reduces=self.wire.comm.size > 1
+            )
         return self.workspaces[k]

@@ -62,17 +62,17 @@ class SegmentBuffers:
 class StepSizes:
     """The step sizes of a segment on the device, and their products over the batches of a block of s.
 
-    each  (n_batches, 3) float32: c = η g, ρ = 1 − η λ, and d = c Π ρ over the later batches of the block
-    ends  (n_blocks, 2) float32: Π ρ and Σ η of each block
+    each  (M, n_batches, 3) float32 of M models: c = η g, ρ = 1 − η λ, and d = c Π ρ over the block's later batches
+    ends  (M, n_blocks, 2) float32: Π ρ and l1 Σ η of each block
     """
 
-    def __init__(self, n_batches: int, s: int, device: torch.device) -> None:
+    def __init__(self, n_models: int, n_batches: int, s: int, device: torch.device) -> None:
         self.s = s
-        self.each = torch.zeros(n_batches, 3, device=device)
-        self.ends = torch.zeros(-(-n_batches // s), 2, device=device)
+        self.each = torch.zeros(n_models, n_batches, 3, device=device)
+        self.ends = torch.zeros(n_models, -(-n_batches // s), 2, device=device)
 
-    def load(self, rates: np.ndarray, scales: np.ndarray, l2: float) -> None:
-        """Copy η and g of a segment's batches to the device; there are as many as fit, or fewer."""
+    def load(self, model: int, rates: np.ndarray, scales: np.ndarray, l2: float, l1: float) -> None:
+        """Copy a model's η and g of a segment's batches to the device; there are as many as fit, or fewer."""
         n, n_blocks = len(rates), -(-len(rates) // self.s)
         eta = np.zeros((n_blocks, self.s))
         eta.flat[:n] = rates
@@ -81,9 +81,9 @@ class StepSizes:
         later[:, :-1] = np.cumprod(keep[:, :0:-1], 1)[:, ::-1]
         c = rates * scales
         each = np.stack([c, keep.flat[:n], c * later.flat[:n]], 1)
-        ends = np.stack([keep.prod(1), eta.sum(1)], 1)
-        self.each[:n].copy_(torch.from_numpy(each.astype(np.float32)))
-        self.ends[:n_blocks].copy_(torch.from_numpy(ends.astype(np.float32)))
+        ends = np.stack([keep.prod(1), l1 * eta.sum(1)], 1)
+        self.each[model, :n].copy_(torch.from_numpy(each.astype(np.float32)))
+        self.ends[model, :n_blocks].copy_(torch.from_numpy(ends.astype(np.float32)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class BlockWorkspace:
     product  how Gram matrices are computed
     margins  how the margins are computed, and the buffer they are left in
     grams    two (n_blocks, K + B, K) float32: one is filled while the other is read
-    p        (C, k) float32, coefficients of the rows
+    p        (M C, k) float32, coefficients of the rows in M models
     pairs    (n_pairs,) int64, places in a Gram matrix of products of rows of different batches: what is reduced
     """
 
@@ -104,7 +104,7 @@ class BlockWorkspace:
     pairs: torch.Tensor
 
     @classmethod
-    def of(cls, k: int, batch_size: int, problem: Problem, *, reduces: bool) -> "BlockWorkspace":
+    def of(cls, k: int, batch_size: int, problem: Problem, n_models: int, *, reduces: bool) -> "BlockWorkspace":
         """For k rows of a problem's columns; `reduces` where Gram matrices are summed over ranks."""
         X, n_outputs, device = matrix(problem), problem.family.n_outputs, problem.columns.device
         n = X.shape[1]
@@ -113,9 +113,9 @@ class BlockWorkspace:
         none = grams[0].new_empty(0, dtype=torch.int64)
         return cls(
             product,
-            MarginPlan.of(k, n, n_outputs, device),
+            MarginPlan.of(k, n, n_models * n_outputs, device),
             (grams[0], grams[1]),
-            torch.zeros(n_outputs, k, device=device),
+            torch.zeros(n_models * n_outputs, k, device=device),
             _pairs(k, batch_size, grams[0].stride(1), device) if reduces else none,
         )
 

@@ -3,7 +3,8 @@
 Step j turns the margins of its b rows into residuals r, and adds −c Σ_t G[t, i] r_t to the margins of the rows i of
 all later batches. G comes from the cache, b rows per step, in two halves: as soon as one has been used, the same half
 for the next step is loaded into the registers that are free again. Bytes: k² / 2 float32 numbers, read by one
-multiprocessor. The time goes to the dependent chain of a step: margins, residuals, to all threads, margins.
+multiprocessor. The time goes to the dependent chain of a step: margins, residuals, to all threads, margins. Models with
+other penalties or step sizes, on the same rows, are other programs, and read the same G.
 """
 
 import torch
@@ -64,25 +65,25 @@ def _step(steps, j):
 
 @triton.jit(do_not_specialize=["ahead"])
 def _recurrence_kernel(
-    G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s,
+    G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_batches, n_blocks,
     CODE: tl.constexpr, FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
     SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, Q: tl.constexpr,
 ):  # fmt: skip
-    batch = tl.load(base) + ahead
+    batch, model, n_models = tl.load(base) + ahead, tl.program_id(0), tl.num_programs(0)
     i, t, half = tl.arange(0, K), tl.arange(0, B), 2 * tl.arange(0, B // 2)
     even, odd = _panel(G, 0, half, i, K, SIZE), _panel(G, 0, half + 1, i, K, SIZE)
     z = tl.zeros((K,), tl.float32)
     for part in range(0, n_parts, Q):
         q = part + tl.arange(0, Q)
         wanted = (q < n_parts)[:, None] & (i < k)[None, :]
-        z += tl.sum(tl.load(parts + q[:, None] * k + i[None, :], mask=wanted, other=0.0), 0)
+        z += tl.sum(tl.load(parts + (q * n_models + model)[:, None] * k + i[None, :], mask=wanted, other=0.0), 0)
     if NARROW:
         z = z.to(tl.bfloat16).to(tl.float32)
-    steps += 3 * batch
+    steps += 3 * (model * n_batches + batch)
     first = batch * SIZE
     c, keep, d = _step(steps, 0)
     target, weight, added = _row_data(y, w, offset, first, t, min(SIZE, k), WEIGHTED, OFFSET)
-    b = tl.load(intercept)
+    b = tl.load(intercept + model)
     lost = tl.zeros((B,), tl.float32)
     n_steps = tl.cdiv(k, SIZE)
     for j in range(n_steps):
@@ -93,7 +94,7 @@ def _recurrence_kernel(
         slope, loss = slope_and_loss(tl.gather(z, tl.minimum(begin + t, K - 1), 0) + added + b, target, CODE)
         r = tl.where(weight != 0, weight * slope, 0.0)
         lost += tl.where(weight != 0, weight * loss, 0.0)
-        tl.store(p + begin + t, -d * r, mask=(t < SIZE) & (begin + t < k))
+        tl.store(p + model * k + begin + t, -d * r, mask=(t < SIZE) & (begin + t < k))
         r_even, r_odd = tl.split(tl.reshape(r, (B // 2, 2)))
         change = tl.sum(even * r_even[:, None], 0)
         even = _panel(G, following, half, i, K, SIZE)
@@ -104,29 +105,30 @@ def _recurrence_kernel(
             b -= c * tl.sum(r, 0)
         c, keep, d = next_c, next_keep, next_d
         target, weight, added = following_rows
-    tl.store(losses + batch // s, tl.sum(lost, 0))
+    tl.store(losses + model * n_blocks + batch // s, tl.sum(lost, 0))
     if FITTED:
-        tl.store(intercept, b)
+        tl.store(intercept + model, b)
 
 
 @triton.jit(do_not_specialize=["ahead"])
 def _classes_kernel(
-    G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_outputs,
+    G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_batches, n_blocks, n_outputs,
     FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
     SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """The same for several outputs: margins (C, K), and a small matrix product per step."""
-    batch = tl.load(base) + ahead
+    batch, model, n_models = tl.load(base) + ahead, tl.program_id(0), tl.num_programs(0)
     i, t, c = tl.arange(0, K), tl.arange(0, B), tl.arange(0, C)[:, None]
     panel = _panel(G, 0, t, i, K, SIZE)
     z = tl.zeros((C, K), tl.float32)
     for part in range(n_parts):
-        cell = (part * n_outputs + c) * k + i[None, :]
+        cell = ((part * n_models + model) * n_outputs + c) * k + i[None, :]
         z += tl.load(parts + cell, mask=(c < n_outputs) & (i < k)[None, :], other=0.0)
     if NARROW:
         z = z.to(tl.bfloat16).to(tl.float32)
-    steps += 3 * batch
+    steps += 3 * (model * n_batches + batch)
     first = batch * SIZE
+    intercept, p = intercept + model * n_outputs, p + model * n_outputs * k
     b = tl.load(intercept + c, mask=c < n_outputs, other=0.0)
     lost = tl.zeros((B,), tl.float32)
     n_steps = tl.cdiv(k, SIZE)
@@ -149,7 +151,7 @@ def _classes_kernel(
         panel = _panel(G, tl.minimum(j + 1, n_steps - 1), t, i, K, SIZE)
         if FITTED:
             b -= rate * tl.sum(r, 1)[:, None]
-    tl.store(losses + batch // s, tl.sum(lost, 0))
+    tl.store(losses + model * n_blocks + batch // s, tl.sum(lost, 0))
     if FITTED:
         tl.store(intercept + c, b, mask=c < n_outputs)
 
@@ -176,25 +178,26 @@ def recurrence(
     """Step through the k rows of the block that begins at batch `base` + `ahead`.
 
     G          (K + B, K) float32, one of `gram_buffer`'s: G[t, i] for t of an earlier batch than i, finite elsewhere
-    parts      (n_parts, C, k) float32, whose sum are the margins Y x₀; rounded to bfloat16 where `narrow`
+    parts      (n_parts, M C, k) float32, whose sum are the margins Y x₀; rounded to bfloat16 where `narrow`
     y, w       (all,) float32 targets and weights of the segment's rows; offset (all, C)
-    steps      (n_batches, 3) float32: c = η g, ρ = 1 − η λ, and d = c Π ρ over the later steps of the block
-    intercept  (C,) float32, in place
-    p          (C, k) float32 out: coefficients of the rows in the new x
-    losses     (n_blocks,) float32 out: Σ w φ of the block at batch / s
+    steps      (M, n_batches, 3) float32 of M models: c = η g, ρ = 1 − η λ, and d = c Π ρ over the block's later steps
+    intercept  (M C,) float32, in place
+    p          (M C, k) float32 out: coefficients of the rows in the new x
+    losses     (M, n_blocks) float32 out: Σ w φ of the block at batch / s
     code       a `LinkCode`
     """
-    n_outputs, k = parts.shape[1:]
+    (n_models, n_batches), k = steps.shape[:2], parts.shape[2]
+    n_outputs = parts.shape[1] // n_models
     code = check_link_code(code, n_outputs)
     width, depth = G.shape[1], _depth(batch_size, n_outputs)
     arrays = (G, parts, len(parts), y, y if w is None else w, y if offset is None else offset, steps, base, ahead)
-    rest = (intercept, p, losses, k, s)
+    rest = (intercept, p, losses, k, s, n_batches, losses.shape[1])
     flags = {"FITTED": fitted, "WEIGHTED": w is not None, "OFFSET": offset is not None, "NARROW": narrow}
     warps = max(1, min(16, width * depth // 4096))  # 64 numbers of each half per thread
     with on(G.device):
         if n_outputs == 1:
             sizes = {"SIZE": batch_size, "K": width, "B": depth, "Q": PARTS_AT_ONCE}
-            _recurrence_kernel[(1,)](*arrays, *rest, CODE=code, **sizes, **flags, num_warps=warps)
+            _recurrence_kernel[(n_models,)](*arrays, *rest, CODE=code, **sizes, **flags, num_warps=warps)
         else:
             sizes = {"SIZE": batch_size, "K": width, "B": depth, "C": _outputs(n_outputs)}
-            _classes_kernel[(1,)](*arrays, *rest, n_outputs, **sizes, **flags, num_warps=max(4, warps))
+            _classes_kernel[(n_models,)](*arrays, *rest, n_outputs, **sizes, **flags, num_warps=max(4, warps))
