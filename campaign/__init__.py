@@ -1,0 +1,18 @@
+"""The campaign: hostile bytes, killed ranks, bad surroundings and long runs, counted.
+
+Run as `python -m campaign` from the root of the repository (`make campaign`, `make campaign-full`); not part of the
+installed package. Each module has the cases of one row of the table in docs/security.md.
+"""
+
+from importlib import import_module
+
+from campaign.case import Case
+
+MODULES = ("payloads",)
+"""Those that have CASES."""
+
+
+def cases(only: str = "") -> dict[str, Case]:
+    """Cases by name; those whose name begins with `only`."""
+    found = [case for name in MODULES for case in import_module(f"campaign.{name}").CASES]
+    return {case.name: case for case in found if case.name.startswith(only)}

@@ -1,0 +1,184 @@
+"""Mutated payloads: every quantizer with every coder, decoded by every backend.
+
+A mutant decodes to a row of float32 as long as its header says, or is `CorruptPayload`: by whichever function decodes
+it, by the reference as by the kernels, with the same bits. Where the body has a checksum, and the mutant's is not made
+anew, it is always refused. Kernels of the CPU are also compiled with bounds checks: then a read out of bounds is an
+IndexError.
+"""
+
+import random
+import struct
+import tempfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from campaign.case import Broken, Case, Trial
+from campaign.mutations import Pool, mutate
+from laconic import Codec, CorruptPayload, Payload
+from laconic.codec.header import (
+    CHECK_AT,
+    CHECKED_FROM,
+    CHECKSUM,
+    CHECKSUM_AT,
+    HEADER_BYTES,
+    KEY_AT,
+    MAGIC,
+    SIZE_AT,
+    Header,
+)
+from tests.laws.members import CODERS, ENDS, SUBTRACTING, inputs, with_bucket
+
+FLAGS_AT = 8
+SIZES = (0, 1, 7, 64, 65, 300, 1100)
+OTHERS_EVERY = 4
+"""`decode_add` and `decode_sum` get every so many-th mutant."""
+REFERENCE_EVERY, REFERENCE_VALUES = 20, 4096
+"""The reference decodes every so many-th mutant, if it is not longer than this: it is slow."""
+
+
+def members() -> list[Codec]:
+    """Every quantizer at its ends with every coder that takes it; half of them with a checksum."""
+    quantizers = [with_bucket(one, 64) for one in (*ENDS, *SUBTRACTING)]
+    made: list[Codec] = []
+    for quantizer in quantizers:
+        for coder in (None, *CODERS):
+            try:
+                made.append(Codec(quantizer, coder))
+            except (TypeError, ValueError):  # not every coder takes every quantizer's symbols
+                continue
+    unique = list(dict.fromkeys(made))
+    return [replace(member, checksum=checked) for member in unique for checked in (False, True)]
+
+
+def seal(data: bytes) -> bytes:
+    """The same bytes with checksums that are right."""
+    if len(data) < HEADER_BYTES:
+        return data
+    made = bytearray(data)
+    made[HEADER_BYTES - 8 : HEADER_BYTES] = bytes(8)
+    checksum = zlib.crc32(made[CHECKED_FROM:]) if made[FLAGS_AT] & CHECKSUM else 0
+    struct.pack_into("<I", made, CHECKSUM_AT, checksum)
+    struct.pack_into("<I", made, CHECK_AT, zlib.crc32(made[:CHECK_AT]))
+    return bytes(made)
+
+
+def outcome(member: Codec, data: bytes, device: str, how: str) -> tuple[str, torch.Tensor | None]:
+    """What decoding says, and the values on the CPU."""
+    payload = Payload(Payload.from_bytes(data).data.to(device))
+    try:
+        if how == "decode":
+            found = member.decode(payload)
+        else:
+            n = Header.from_bytes(data).n
+            if n > 2**22:
+                return "refused", None  # whoever knows n has room for that many
+            room = torch.zeros(n, device=device)
+            found = member.decode_add(payload, room) if how == "add" else member.decode_sum([payload], room)
+    except CorruptPayload as error:
+        return f"refused: {error}", None
+    if found.dtype != torch.float32 or found.shape != (Header.from_bytes(data).n,):
+        raise Broken(f"decoded to {found.dtype} of shape {tuple(found.shape)}")
+    return "decoded", found.cpu()
+
+
+def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    """Both refused, or the same bits; NaN is NaN."""
+    if a is None or b is None:
+        return a is b
+    return a.shape == b.shape and bool(((a.view(torch.int32) == b.view(torch.int32)) | (a.isnan() & b.isnan())).all())
+
+
+def mutant(data: bytes, rng: random.Random, *, fixed_size: bool) -> bytes:
+    """A payload of which header, or body, or both are changed; most have the size that their header says."""
+    head, body = data[:HEADER_BYTES], data[HEADER_BYTES:]
+    part = rng.random()
+    if part < 0.05:
+        return mutate(data, rng)
+    if part < 0.15:
+        head = mutate(head, rng)
+    if part > 0.1:
+        body = mutate(body, rng)
+    if fixed_size and rng.random() < 0.8:
+        body = (body + bytes(len(data)))[: len(data) - HEADER_BYTES]
+    if len(head) == HEADER_BYTES and rng.random() < 0.9:
+        size = int.from_bytes(head[SIZE_AT:KEY_AT], "little") + len(head) + len(body) - len(data)
+        head = head[:SIZE_AT] + (size % 2**64).to_bytes(8, "little") + head[KEY_AT:]
+    return head + body
+
+
+def prepare(device: str, backend: str) -> Trial:
+    """Encode some values by every member; a trial mutates one of their payloads and decodes it."""
+    torch.set_num_threads(1)
+    table = [replace(member, backend=backend) for member in members()]
+    values = [v for n in SIZES for name, v in inputs(n).items() if n > 64 or name in ("normal", "zeros")]
+    pools = []
+    for member in table:
+        own = {member.encode(v.to(device)).to_bytes(): None for v in values}
+        pools.append(Pool(list(own)))
+        for how in ("decode", "add", "sum"):  # compile what a trial may need
+            outcome(member, next(reversed(own)), device, how)
+
+    def trial(rng: random.Random) -> str:
+        chosen = rng.randrange(len(table))
+        member, pool = table[chosen], pools[chosen]
+        parent = pool.draw(rng)
+        data = mutant(parent, rng, fixed_size=member.fixed_size)
+        sealed = rng.random() < 0.8
+        data = seal(data) if sealed else data
+        said, found = outcome(member, data, device, "decode")
+        if len(data) > HEADER_BYTES and data[: len(MAGIC)] == MAGIC and not said.startswith("refused: payload"):
+            pool.learn(data, said)
+        if member.checksum and not sealed and found is not None and data != parent:
+            raise Broken(f"{member}: wrong values behind a checksum: {data[:300].hex()}")
+        if rng.randrange(OTHERS_EVERY) == 0:
+            (added, one), (summed, other) = (outcome(member, data, device, how) for how in ("add", "sum"))
+            if not _equal(one, other) or (found is not None and not _equal(found, one)):
+                raise Broken(f"{member}: {said}, added {added}, summed {summed}: {data[:300].hex()}")
+        if rng.randrange(REFERENCE_EVERY) == 0 and (found is None or found.numel() <= REFERENCE_VALUES):
+            _compare(member, data, said, found)
+        return said.partition(":")[0]
+
+    return trial
+
+
+def _equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    """The same as numbers, for -0 added to 0 is 0."""
+    return same(None if a is None else a + 0.0, None if b is None else b + 0.0)
+
+
+def _compare(member: Codec, data: bytes, said: str, found: torch.Tensor | None) -> None:
+    """The reference agrees."""
+    try:
+        if Header.from_bytes(data).n > REFERENCE_VALUES:
+            return
+    except CorruptPayload:
+        return
+    specified, expected = outcome(replace(member, backend="reference"), data, "cpu", "decode")
+    if not same(found, expected):
+        raise Broken(f"{member}: {said}, and the reference {specified}: {data[:300].hex()}")
+
+
+def needs_cuda() -> None:
+    """Raise `Broken` without a GPU."""
+    if not torch.cuda.is_available():
+        raise Broken("needs a CUDA GPU")
+
+
+CHECKED = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(Path(tempfile.gettempdir()) / "laconic-campaign-kernels")}
+CASES = [
+    Case("payloads, CPU with bounds checks", 50_000, 2_500_000, lambda: prepare("cpu", "cpu"), 50_000, env=CHECKED),
+    Case("payloads, CPU", 50_000, 2_500_000, lambda: prepare("cpu", "cpu"), 50_000),
+    Case(
+        "payloads, GPU",
+        20_000,
+        500_000,
+        lambda: prepare("cuda", "gpu"),
+        10_000,
+        device="cuda",
+        memory=None,
+        needs=needs_cuda,
+    ),
+]
