@@ -78,6 +78,36 @@ def units_of(network: torch.nn.Module, size: int) -> list[Unit]:
     return find_units(sharded(network, torch.device("cpu")), Policy())
 
 
+class Backward:
+    """The gradients of a network's loss at batches of one shape; on a GPU one graph of kernels, whose memory they are.
+
+    The host would need longer to start the kernels of a pass one by one than the GPU to run them.
+    """
+
+    def __init__(self, network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.network, self.x, self.y = network, x.clone(), y.clone()
+        self.graph = torch.cuda.CUDAGraph() if x.is_cuda else None
+        if self.graph is not None:
+            side = torch.cuda.Stream()  # kernels are chosen, and libraries loaded, before the capture
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._run()
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self.graph):
+                self._run()
+
+    def _run(self) -> None:
+        self.network.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(self.network(self.x), self.y).backward()  # type: ignore[no-untyped-call]
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        """The gradients at this batch, to those of the network."""
+        self.x.copy_(x)
+        self.y.copy_(y)
+        self._run() if self.graph is None else self.graph.replay()
+
+
 class SimulatedShards:
     """A network whose shards, of all ranks, are the rows of `masters`, a matrix per unit that an optimizer updates."""
 
@@ -97,6 +127,7 @@ class SimulatedShards:
         self.gathered = [master.detach().clone() for master in self.masters]
         mail: dict[tuple[int, int], torch.Tensor] = {}
         self.ranks = [OneProcess(rank, self.size, mail=mail) for rank in range(self.size)]
+        self.backward: Backward | None = None
 
     def _rows(self, unit: Unit, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         chunks = [values[name].detach() for name in unit.parameters]
@@ -149,8 +180,9 @@ class SimulatedShards:
 
     def _gradients(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         """Of one rank, a matrix per unit."""
-        self.network.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(self.network(x), y).backward()  # type: ignore[no-untyped-call]
+        if self.backward is None:
+            self.backward = Backward(self.network, x, y)
+        self.backward(x, y)
         found = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         return [self._rows(unit, found) for unit in self.units]
 
