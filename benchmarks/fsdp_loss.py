@@ -22,7 +22,7 @@ import torch
 from benchmarks.fsdp_simulated import SimulatedShards, units_of
 from laconic.atomic_write import atomic_write
 from laconic.bench.fsdp import WEIGHTS, FSDPOptions, new_run
-from laconic.bench.ranks import RankOptions, choose, finish, on_ranks, resolve_network
+from laconic.bench.ranks import RankOptions, choose, finish, on_ranks, ranks_of, resolve_network
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import NetworkProblem, TrainingRun, Trial, batch_rows, interleave, network_width
 from laconic.exchange import Communicator
@@ -122,7 +122,7 @@ def loss_rows(options: LossOptions, progress: Progress = no_progress) -> list[Lo
         arguments = {"runs": runs, "trial": asdict(options.trial), "seconds": min(options.seconds, 1e9)}
         if options.processes:
             _simulate_all(options, runs, progress)
-        elif on_ranks(FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device) is None:
+        elif on_ranks(FUNCTION, arguments, **ranks_of(options), progress=progress) is None:
             return None
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for label, seed in options.runs:

@@ -88,7 +88,7 @@ class Backward:
         self.network, self.x, self.y = network, x.clone(), y.clone()
         self.graph = torch.cuda.CUDAGraph() if x.is_cuda else None
         if self.graph is not None:
-            side = torch.cuda.Stream()  # kernels are chosen, and libraries loaded, before the capture
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # libraries are loaded before the capture
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(3):

@@ -108,7 +108,8 @@ def nuqsgd(runs: Sequence[Document]) -> list[str]:
 def heading(suite: str, runs: Sequence[Document]) -> str:
     first = runs[0]["rows"][0]
     if suite == "papers-ca-sgd":
-        return "One GPU" if first["device"] != "cpu" else f"{first['ranks']} ranks on a CPU"
+        kind = "a CPU" if first["device"] == "cpu" else "GPUs"
+        return "One GPU" if first["ranks"] == 1 else f"{first['ranks']} ranks on {kind}"
     network = first["problem"].split()[-1].replace("resnet", "ResNet")
     seeds = [str(made["options"]["seed"]) for made in runs]
     shown = f"{network}, {first['ranks']} workers with batches of {first['batch_size']}"

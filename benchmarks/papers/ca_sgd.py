@@ -55,9 +55,9 @@ class CASGDOptions:
     batch_size  rows of a batch
     iterations  between two points of a curve, a multiple of every s
     points      of a curve, the start included
-    ranks       processes of one thread; one GPU instead, where `device` is one
+    ranks       processes of one thread, or with a GPU each; 1 for one process on a GPU
     rate        of every rank's link, such as "1gbit"; None for loopback
-    device      "cpu", or "cuda" for one process on one GPU
+    device      "cpu" or "cuda"
     """
 
     problems: Sequence[Given]
@@ -75,8 +75,13 @@ class CASGDOptions:
         check_at_least(3, self, "points")
         check_contenders(self.recipes, self.s, self.iterations)
         check_device(self.device, instead="run on ranks of the CPU")
-        if self.device == "cpu":
+        if not self.alone:
             check_network(self.ranks, self.rate)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one process, on a GPU."""
+        return self.device != "cpu" and self.ranks == 1
 
     @property
     def contenders(self) -> list[Contender]:
@@ -86,7 +91,7 @@ class CASGDOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        a_problem = self.points if self.device == "cpu" else 2 + len(self.contenders)
+        a_problem = 2 + len(self.contenders) if self.alone else self.points
         return len(self.problems) * (1 + a_problem)
 
     def published(self) -> dict[str, Any]:
@@ -144,12 +149,12 @@ class CASGDRow:
 
 def ca_sgd_rows(options: CASGDOptions, progress: Progress = no_progress) -> list[CASGDRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    if options.device != "cpu":
+    if options.alone:
         from benchmarks.papers.ca_sgd_device import device_rows
 
         return device_rows(options, progress)
-    arguments = rank_arguments(options, points=options.points)
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress)
+    arguments = rank_arguments(options, points=options.points, device=options.device)
+    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, options.device)
     if results is None:
         return None
     return [row for given in options.problems for row in _rows(given, options, results)]
@@ -178,7 +183,7 @@ def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, An
             batch_size=options.batch_size,
             ranks=len(results),
             rate=options.rate,
-            device="cpu",
+            device=options.device,
             n_iterations=options.iterations * (options.points - 1),
             seconds=Spread.of(seconds[1:]),
             speedup_over_fp32=speedup(rounds[FP32][1:], seconds[1:]),
@@ -232,6 +237,7 @@ def ca_sgd_on_rank(
     batch_size: int,
     iterations: int,
     points: int,
+    device: str,
 ) -> dict[str, Any]:
     """All contenders on each problem, the same batches, round by round in turn; their losses at every point."""
 
@@ -245,7 +251,7 @@ def ca_sgd_on_rank(
                 compare_with_sgd(runs, comm.rank)
             add_losses(runs, problem, comm)
 
-    return on_problems(progress, problems, contenders, batch_size, train)
+    return on_problems(progress, problems, contenders, batch_size, train, device)
 
 
 def given_problems(names: Sequence[str], scale: float, folder: Path | None) -> list[Given]:
@@ -293,7 +299,8 @@ def about(rows: Sequence[CASGDRow]) -> str:
     first = rows[0]
     files = sorted({row.source for row in rows if row.source != SYNTHETIC})
     made = sorted({row.problem for row in rows if row.source == SYNTHETIC})
-    where = f"{first.ranks} ranks of one thread" if first.device == "cpu" else "one GPU, one process"
+    where = f"{first.ranks} ranks of one thread" if first.device == "cpu" else f"{first.ranks} ranks on GPUs, over NCCL"
+    where = "one GPU, one process" if first.ranks == 1 else where
     link = f" over links of {first.rate}" if first.rate else ""
     said = [f"{where}{link}; batches of {first.batch_size}, {first.n_iterations} iterations on the same batches."]
     if files:

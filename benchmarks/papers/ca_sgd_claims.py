@@ -99,7 +99,8 @@ def _about_d(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _note(row: Row) -> str:
-    where = f"{row['ranks']} ranks of the CPU" if row["device"] == "cpu" else "one GPU, where nothing is sent"
+    alone, kind = row["ranks"] == 1, str(row["device"]).upper().replace("CUDA", "GPU")
+    where = "one GPU, where nothing is sent" if alone else f"{row['ranks']} ranks of the {kind}"
     n, source = row["n_rows"], row["source"]
     rows = f"{n:,} synthetic rows" if source == SYNTHETIC else f"{n:,} rows of {source}"
     return f"{rows}, {where}; there A100s of Perlmutter"

@@ -35,9 +35,9 @@ class PapersOptions:
         "rows for the others. nuqsgd: folder of --dataset.",
         metavar="DIR",
     )
-    device: str = option("cpu", "cpu or cuda.", metavar="NAME")
+    device: str = option("cpu", "cpu or cuda; ranks on GPUs talk over NCCL.", metavar="NAME")
     ranks: int | None = option(
-        None, "Processes. ca-sgd: 4 if not given. nuqsgd: real ranks instead of simulated workers."
+        None, "Processes. ca-sgd: 4 if not given, 1 on a GPU. nuqsgd: real ranks instead of simulated workers."
     )
     batch_size: int | None = option(
         None, "ca-sgd: rows of a batch, 8 (32 on a GPU). nuqsgd: a worker's images, 32 (128 on a GPU)."
@@ -102,13 +102,13 @@ class PapersOptions:
 
 
 def _ca_sgd_options(given: dict[str, Any]) -> ca_sgd.CASGDOptions:
-    on_gpu = given["device"] != "cpu"
-    if on_gpu and (given.get("ranks", 1) != 1 or "rate" in given):
-        raise InvalidOption("ca-sgd on a GPU is one process; leave out ", Option("ranks"), " and ", Option("rate"))
-    defaults = {"batch_size": 32, "iterations": 8192, "s": (16, 32)} if on_gpu else {"s": (32, 128)}
-    scale, folder = given.pop("scale", 1.0 if on_gpu else 0.05), given.pop("data", None)
+    alone = given["device"] != "cpu" and given.get("ranks", 1) == 1 and not inside_torchrun()
+    if alone and "rate" in given:
+        raise InvalidOption(Option("rate"), " is for several ranks; give ", Option("ranks", 4), ", or leave it out")
+    defaults = {"batch_size": 32, "iterations": 8192, "s": (16, 32)} if alone else {"s": (32, 128)}
+    scale, folder = given.pop("scale", 1.0 if alone else 0.05), given.pop("data", None)
     problems = ca_sgd.given_problems(given.pop("problem", ["all"]), scale, folder)
-    ranks = 1 if on_gpu else n_ranks(given.pop("ranks", None), given.get("rate"))
+    ranks = 1 if alone else n_ranks(given.pop("ranks", None), given.get("rate"))
     return ca_sgd.CASGDOptions(problems, **{**defaults, **given, "ranks": ranks})
 
 

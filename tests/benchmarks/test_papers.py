@@ -105,9 +105,9 @@ WRONG = {
     "and the other way": ([*PAPERS, "ca-sgd", "--bucket-size", "64"], "--bucket-size is for --suite nuqsgd"),
     "problem": ([*PAPERS, "ca-sgd", "--problem", "iris"], "unknown problem 'iris'"),
     "folder": ([*PAPERS, "ca-sgd", "--data", "/nowhere"], "there is no folder /nowhere"),
-    "ranks on a GPU": (
-        [*PAPERS, "ca-sgd", "--device", "cuda", "--ranks", "4"],
-        "one process; leave out --ranks",
+    "a link of one process": (
+        [*PAPERS, "ca-sgd", "--device", "cuda", "--rate", "1gbit"],
+        "--rate is for several ranks; give --ranks 4",
     ),
     "scale": ([*PAPERS, "ca-sgd", "--scale", "2"], "at most 1; got 2"),
     "no files": ([*PAPERS, "nuqsgd", "--dataset", "cifar10"], "give their folder with --data"),

@@ -22,6 +22,7 @@ from laconic.bench.ranks import (
     noise,
     on_ranks,
     rank_fields,
+    ranks_of,
     resolve_network,
     scheme_of,
 )
@@ -64,7 +65,7 @@ def contenders(only: Sequence[str] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class DDPOptions(RankOptions):
-    """What to run; ranks are processes with one thread each.
+    """What to run; ranks are processes.
 
     problem  "clusters" (synthetic, a perceptron), "digits" (handwritten digits, a small convolutional network), or
              "text" (synthetic, a transformer)
@@ -128,7 +129,7 @@ def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPR
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     chosen = choose(options.codecs, options.asked_by, options.baselines)
     arguments = {"labels": chosen, "trial": asdict(options.trial), "seeds": options.seeds}
-    results = on_ranks(options.function, arguments, options.ranks, options.rate, progress, device=options.device)
+    results = on_ranks(options.function, arguments, **ranks_of(options), progress=progress)
     if results is None:
         return None
     check_replicas(results)

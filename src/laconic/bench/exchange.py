@@ -21,6 +21,7 @@ from laconic.bench.ranks import (
     noise,
     on_ranks,
     rank_fields,
+    ranks_of,
     resolve_network,
     scheme_of,
 )
@@ -78,7 +79,7 @@ def contenders(only: Sequence[str] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOptions(RankOptions):
-    """What to run; ranks are processes with one thread each."""
+    """What to run; ranks are processes."""
 
     size: int = option(2**22, "Number of float32 values per rank.")
     bucket_size: int = option(8192, "Values that share one norm.")
@@ -133,7 +134,7 @@ def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) ->
         "labels": chosen,
         **{name: getattr(options, name) for name in ("size", "bucket_size", "piece_values", "repeats", "device")},
     }
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device)
+    results = on_ranks(RANK_FUNCTION, arguments, **ranks_of(options), progress=progress)
     if results is None:
         return None
     check_replicas(results)

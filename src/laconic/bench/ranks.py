@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -40,13 +40,14 @@ RATE = (
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """Where a suite runs: on processes with one thread each. Its own options follow; see `resolve_network`."""
+    """Where a suite runs: on processes. Its own options follow; see `resolve_network`."""
 
     ranks: int = option(None, RANKS)
     rate: str | None = option(None, RATE, metavar="RATE")
     device: str | None = option(
         None, "cuda: ranks with a GPU each, over NCCL; they share GPUs where there are fewer.", metavar="DEVICE"
     )
+    threads: int = option(1, "Threads of each rank.")
 
 
 def resolve_network(options: Any) -> None:
@@ -68,6 +69,11 @@ def check_network(ranks: int, rate: str | None) -> None:
         bits_per_second(rate)
 
 
+def ranks_of(options: RankOptions) -> dict[str, Any]:
+    """The arguments of `on_ranks` that a suite's options give."""
+    return {one.name: getattr(options, one.name) for one in fields(RankOptions)}
+
+
 def on_ranks(
     function: str,
     arguments: Mapping[str, Any],
@@ -75,21 +81,23 @@ def on_ranks(
     rate: str | Sequence[str] | None,
     progress: Progress,
     device: str | None = None,
+    threads: int = 1,
 ) -> list[Any] | None:
     """What `function` returned on each rank; None on the ranks of torchrun other than the first.
 
-    rate    of all links, or those of each host's; None for loopback
-    device  "cuda" for ranks with GPUs
+    rate     of all links, or those of each host's; None for loopback
+    device   "cuda" for ranks with GPUs
+    threads  of each rank that is started
 
     A `LaconicError` of a rank is raised here.
     """
     results: list[Any] | None
-    here, seconds = device or "cpu", TIMEOUT_SECONDS
+    how: dict[str, Any] = {"device": device or "cpu", "timeout_seconds": TIMEOUT_SECONDS}
     if inside_torchrun():
-        results = join_ranks(function, arguments, device=here, timeout_seconds=seconds)
+        results = join_ranks(function, arguments, **how)
     else:
         with emulated_network(ranks, rate) as hosts:
-            results = start_ranks(function, arguments, hosts, device=here, timeout_seconds=seconds, progress=progress)
+            results = start_ranks(function, arguments, hosts, threads=threads, progress=progress, **how)
     return results
 
 

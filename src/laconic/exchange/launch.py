@@ -175,6 +175,7 @@ def start_ranks(
     hosts: Sequence[Host],
     *,
     device: str = "cpu",
+    threads: int = 1,
     timeout_seconds: float = 600.0,
     progress: Progress = lambda text: None,
 ) -> list[Any]:
@@ -184,9 +185,10 @@ def start_ranks(
     arguments  plain JSON values; results must be such, too. Nothing is pickled
     device     "cpu": Gloo carries all messages. "cuda": each rank has a GPU, whose tensors NCCL carries; ranks share
                GPUs where there are fewer
+    threads    of each process, for torch and for our kernels
     progress   called here with the texts that rank 0 calls its own with
 
-    Each process has one thread for torch and for our kernels. All are ended, by their own ids, before this returns or
+    All are ended, by their own ids, before this returns or
     raises; they also end by themselves when this process is gone. A `LaconicError` of the function is raised here; for
     any other failure `RankFailed` shows the error output of the rank that failed first.
     """
@@ -195,7 +197,9 @@ def start_ranks(
         events: _Events = queue.SimpleQueue()
         try:
             for rank, host in enumerate(hosts):
-                job = Job(function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds, device)
+                job = Job(
+                    function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds, device, threads
+                )
                 ranks.append(_Rank(job, host, Path(folder, f"stderr-{rank}"), events))
             return _results(_outcomes(ranks, events, timeout_seconds, progress))
         finally:
@@ -207,7 +211,7 @@ class _Rank:
 
     def __init__(self, job: Job, host: Host, stderr: Path, events: _Events) -> None:
         self.rank, self.stderr, self.events = job.rank, stderr, events
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), str(job.threads))
         network = host.environment(job.rank, shared=job.device == "cuda" and share_gpus(job.size))
         with stderr.open("w") as errors:
             self.process = subprocess.Popen(  # noqa: S603 (a list of our own arguments, no shell)

@@ -33,6 +33,7 @@ class Job:
     arguments  plain JSON values
     store      file that the ranks find each other by; it can be reached from every namespace of this machine
     device     "cpu" or "cuda": see `BACKENDS`
+    threads    for torch and for our kernels
     """
 
     function: str
@@ -42,6 +43,7 @@ class Job:
     store: str
     timeout_seconds: float
     device: str = "cpu"
+    threads: int = 1
 
 
 def use_gpu(device: str, local_rank: int) -> None:
@@ -76,7 +78,7 @@ def main() -> None:
 
 def _run(job: Job, progress: Progress) -> dict[str, Any]:
     """Join the other ranks and do the job."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(job.threads)
     timeout = timedelta(seconds=job.timeout_seconds)
     use_gpu(job.device, job.rank)
     dist.init_process_group(BACKENDS[job.device], f"file://{job.store}", timeout, job.size, job.rank)

@@ -1,4 +1,4 @@
-"""The suite `glm`: iterations of SGD and CA-SGD over blocks of columns, on ranks of one thread each, or on a GPU."""
+"""The suite `glm`: iterations of SGD and CA-SGD over blocks of columns, on ranks, or on a GPU."""
 
 import math
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from laconic.bench.ranks import (
     noise,
     on_ranks,
     rank_fields,
+    ranks_of,
     resolve_network,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -44,7 +45,7 @@ OF_FILES = ("family", "positive", "standardize", *SOURCE)
 
 @dataclass(frozen=True, slots=True)
 class GLMOptions(RankOptions):
-    """What to run; ranks are processes with one thread each, or there is one, on a GPU."""
+    """What to run; ranks are processes, or there is one, on a GPU."""
 
     problem: Sequence[str] | None = option(None, f"{', '.join(SHAPES)} (synthetic), or all; all.", metavar="NAME,...")
     device: str | None = option(
@@ -173,10 +174,9 @@ class GLMRow(RankRow):
 
 def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    arguments = rank_arguments(options, repeats=options.repeats)
-    arguments["device"] = options.device
+    arguments = rank_arguments(options, repeats=options.repeats, device=options.device)
     if options.ranks > 1:
-        results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, device=options.device)
+        results = on_ranks(RANK_FUNCTION, arguments, **ranks_of(options), progress=progress)
     else:
         results = [glm_on_rank(progress, **arguments)]
     if results is None:
@@ -184,7 +184,7 @@ def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMR
     return [row for given in options.problems for row in _rows(given.name, options, results)]
 
 
-def rank_arguments(options: Any, **more: int) -> dict[str, Any]:
+def rank_arguments(options: Any, **more: object) -> dict[str, Any]:
     """What a rank is told of these options, as JSON values."""
     return {
         "problems": [asdict(given) for given in options.problems],
