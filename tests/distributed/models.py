@@ -61,4 +61,6 @@ def adamw(model, lr: float = 0.01) -> torch.optim.AdamW:
 
 
 def weights(model) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1).float() for p in model.parameters()])
+    """All of them, those of a sharded model gathered."""
+    whole = (getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters())
+    return torch.cat([p.detach().reshape(-1).float() for p in whole])

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather
 
 import laconic
-from laconic import NUQSGD, Differences, ErrorFeedback, QSGDInf, Sign
+from laconic import NUQSGD, Differences, ErrorFeedback, Policy, QSGDInf, Sign
 
 
 def interrupted(group, codec, hybrid, weight_codec):
@@ -204,6 +204,8 @@ def refused(group, case):
         codec = "auto"
     elif case == "optimizer":
         options = {"optimizer": torch.optim.AdamW(net.parameters())}
+    elif case == "verify_every":
+        options = {"policy": Policy(verify_every=1)}
     elif case == "biased weights":
         options = {"weight_codec": Differences(ErrorFeedback(Sign()))}
     elif case == "all-gather":
@@ -233,6 +235,7 @@ REFUSED = {
     "all-gather": (2, "the root has an all-gather of its own, OwnAllGather; leave weight_codec out"),
     "several types": (2, "the root gathers weights of several types, bfloat16, float32; leave weight_codec out"),
     "replica_codec": (2, "replica_codec is for copies of the model, and there is one; leave replica_codec out"),
+    "verify_every": (2, "policy: verify_every compares copies of the model, and there is one"),
     "exchange": (2, "exchange is for copies of the model, and there is one; leave exchange out"),
 }
 """Why each case is refused, and on how many ranks."""

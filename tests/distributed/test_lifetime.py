@@ -13,6 +13,7 @@ import warnings
 import pytest
 import torch
 from models import adamw, batch, network, sgd, train, weights, wrap
+from test_fsdp import copies, shard
 from torch.nn.parallel import DistributedDataParallel
 
 import laconic
@@ -20,6 +21,15 @@ from forking import forked
 from laconic import NUQSGD, ErrorFeedback, Policy, Sign
 
 SMALL = Policy(min_values=100, group_values=1000)
+KINDS = ("DDP", "FSDP", "HSDP")
+
+
+def compressed(group, codec, kind, **policy):
+    """A model under DDP, a sharded one, or copies of a sharded one."""
+    policy = Policy(min_values=100, group_values=1000, **policy)
+    if kind == "DDP":
+        return wrap(group, codec, policy=policy)
+    return shard(group, codec, compress={"policy": policy}, **({"mesh": copies()} if kind == "HSDP" else {}))
 
 
 def deep(model):
@@ -87,10 +97,10 @@ def test_one_rank_is_left_as_it_is(pool):
     assert not said
 
 
-def changing(group, codecs):
+def changing(group, codecs, kind):
     """Two steps with each codec after another; bits of each, and the weights at the end."""
     rank = torch.distributed.get_rank(group)
-    model, bits = wrap(group, codecs[0]), []
+    model, bits = compressed(group, codecs[0], kind), []
     optimizer = sgd(model)
     for codec in codecs:
         laconic.set_codec(model, codec)
@@ -99,9 +109,10 @@ def changing(group, codecs):
     return weights(model), bits, laconic.stats(model)["codec"]
 
 
-def test_the_codec_may_change_between_steps(pool):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_codec_may_change_between_steps(pool, kind):
     codecs = ["bf16", None, NUQSGD(bits=4, bucket_size=256), ErrorFeedback(Sign(bucket_size=256)), "fp32"]
-    first, *others = pool.run(changing, 3, codecs=codecs)
+    first, *others = pool.run(changing, 4, codecs=codecs, kind=kind)
     assert all(torch.equal(first[0], other[0]) for other in others)
     bf16, off, nuqsgd, sign, fp32 = first[1]
     assert 16 < bf16 < 17
@@ -148,9 +159,9 @@ def test_threads_and_descriptors_are_given_back(pool, how):
         assert all(less <= more for less, more in zip(after, before, strict=True))
 
 
-def closed(group):
+def closed(group, kind):
     rank = torch.distributed.get_rank(group)
-    model = wrap(group, "nuqsgd")
+    model = compressed(group, "nuqsgd", kind)
     train(model, sgd(model), range(1), rank)
     compressor = laconic.training.ddp.compressor_of(model)
     compressor.close()
@@ -165,8 +176,9 @@ def closed(group):
     return weights(model), laconic.stats(model)["steps"]
 
 
-def test_a_closed_compressor_says_so_and_another_may_follow(pool):
-    first, *others = pool.run(closed, 4)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_compressor_says_so_and_another_may_follow(pool, kind):
+    first, *others = pool.run(closed, 4, kind=kind)
     assert first[1] == 2
     assert all(torch.equal(first[0], other[0]) for other in others)
 
@@ -256,6 +268,41 @@ def drifting(group, dtype):
     with pytest.raises(laconic.Disagreement) as found:
         model(batch(rank, 3)[0].to(dtype)).sum().backward()
     return str(found.value)
+
+
+def drifting_copies(group):
+    """The same with two copies of a sharded model."""
+    rank = torch.distributed.get_rank(group)
+    model = compressed(group, "bf16", "HSDP", verify_every=2)
+    train(model, sgd(model), range(2), rank)
+    if rank == 2:
+        model[2].weight.to_local().data.view(torch.uint8)[7, 9] ^= 1
+    with pytest.raises(laconic.Disagreement) as found:
+        train(model, sgd(model), range(1), rank)
+    return str(found.value)
+
+
+def test_copies_of_shards_are_verified(pool):
+    for said in pool.run(drifting_copies, 4):
+        assert said.startswith("parameter 2.weight of rank 2 differs from that of rank 0 at step 2")
+
+
+def named_shards(group, kind):
+    """Three steps in which some parameters have a codec of their own, or none; bits of each."""
+    codecs = {"0.*": None, "2.weight": laconic.QSGDInf(bits=8, bucket_size=64), "4.*": NUQSGD(bits=2, bucket_size=64)}
+    model = compressed(group, "bf16", kind, codecs=codecs)
+    train(model, sgd(model), range(3), torch.distributed.get_rank(group))
+    return weights(model), laconic.stats(model)["bits_by_parameter"]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_shards_may_have_codecs_of_their_own(pool, kind):
+    first, *others = pool.run(named_shards, 4, kind=kind)
+    assert all(torch.equal(first[0], other[0]) for other in others)
+    assert first[1]["0.weight"] == 32
+    assert 8 < first[1]["2.weight"] < 10
+    assert 2 < first[1]["4.weight"] < 8
+    assert first[1]["2.bias"] == 32
 
 
 @pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 2), (torch.bfloat16, 0)])

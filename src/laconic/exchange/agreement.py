@@ -31,6 +31,14 @@ def gather_json(comm: Communicator, value: Any, device: torch.device = CPU) -> l
     return [json.loads(message.cpu().numpy().tobytes()) for message in received]
 
 
+def gather_from_all(comm: Communicator, value: Any, device: torch.device, replicas: Communicator) -> list[Any]:
+    """The same for ranks in several groups like `comm`, by group and rank; `replicas` have this rank's number there."""
+    everyone = gather_json(comm, value, device) if comm.size > 1 else [value]
+    return (
+        [one for group in gather_json(replicas, everyone, device) for one in group] if replicas.size > 1 else everyone
+    )
+
+
 @contextmanager
 def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterator[None]:
     """If the block raises on one rank, raise on all of them, so that no rank waits for one that has given up.
@@ -91,9 +99,7 @@ def require_same(
     >>> require_same(Communicator(), {"seed": 0})
     [{'seed': 0}]
     """
-    everyone = gather_json(comm, dict(facts), device) if comm.size > 1 else [dict(facts)]
-    if replicas.size > 1:
-        everyone = [one for group in gather_json(replicas, everyone, device) for one in group]
+    everyone = gather_from_all(comm, dict(facts), device, replicas)
     differences = [line for rank, other in enumerate(everyone) for line in _differences(everyone[0], other, rank)]
     compared = [line for name, line in differences if name not in may_differ]
     if compared:

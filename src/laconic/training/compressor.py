@@ -1,8 +1,9 @@
 """The averaging of one model's gradients: groups, error memory, step count, statistics."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from zlib import crc32
 
 import torch
@@ -21,9 +22,10 @@ from laconic.exchange import (
     Nothing,
     Scheduler,
     Task,
+    by_name,
     pipeline_for,
 )
-from laconic.exchange.agreement import gather_json, require_same
+from laconic.exchange.agreement import gather_from_all, require_same
 from laconic.kernels import ONES, Stream
 from laconic.planner import Plan
 from laconic.training.fsdp_weights import Weights
@@ -53,7 +55,7 @@ class Compressor:
     reason      why this codec, in words for `laconic.stats`
     replicas    under HSDP, the ranks that have the same part of the other copies
     exchanges   of groups that are not averaged by `exchange`, by index
-    parameters  of the model, by name, where every rank has all of them
+    parameters  of the model, by name; of a sharded one, this rank's parts
     off         whether everything goes in float32, since `set_codec` was given None
     closed      whether its threads and channels were given back, after which it averages nothing
     bits        bits per value of each compressed group's codes at the last step, by index
@@ -149,7 +151,7 @@ class Compressor:
             compressed = [group for group in self.groups if group.compressed]
             require_same_scales(self.comm, self.metric.facts(compressed), self.device)
         if self.policy.verify_every and self.step % self.policy.verify_every == 0:
-            require_same_parameters(self.comm, self.parameters, self.step, self.device)
+            require_same_parameters(self)
 
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
         """How this group's values are averaged at this step, in place."""
@@ -237,27 +239,49 @@ class Compressor:
         self.comm = replace(self.comm, channels=())  # whose process groups last as long as somebody holds them
 
 
-def require_same_parameters(
-    comm: Communicator, parameters: Mapping[str, torch.Tensor], step: int, device: torch.device
-) -> None:
-    """Raise `Disagreement` on every rank, naming rank and parameter, unless all ranks have the same parameters.
+def exchanges_of(
+    asked: str | Exchange,
+    codec: Codec,
+    groups: Iterable[Group],
+    policy: Policy,
+    size: int,
+    sent: Callable[[Codec], Codec] = lambda codec: codec,
+) -> tuple[Exchange, dict[int, Exchange]]:
+    """The exchange for this codec, and those of groups with codecs of their own, by index.
+
+    sent  the codec of the messages, by that of the values: another one between copies of a sharded model
+    """
+    compressed = [group for group in groups if group.compressed]
+    largest = max((group.cuts[-1] for group in compressed), default=1)
+    codecs = {group.index: policy.codec_of(group, codec) for group in compressed}
+    own = {i: by_name(asked, sent(one), size, largest) for i, one in codecs.items() if one is not codec}
+    return by_name(asked, sent(codec), size, largest), own
+
+
+def require_same_parameters(compressor: Compressor) -> None:
+    """Raise `Disagreement` on every rank, naming rank and parameter, unless all copies of the model are the same.
 
     What is compared is a checksum of each parameter's bits: of 64 sums of words, so that a GPU reads them once.
     """
+    parameters, comm, replicas = compressor.parameters, compressor.comm, compressor.replicas
     sums = torch.stack([_sums(p.detach()) for p in parameters.values()]).cpu().numpy()
-    everyone = gather_json(comm, [crc32(row.tobytes()) for row in sums], device)
-    for name, found in zip(parameters, zip(*everyone, strict=True), strict=True):
+    everyone = gather_from_all(comm, [crc32(row.tobytes()) for row in sums], compressor.device, replicas)
+    n_parts = comm.size if replicas.size > 1 else 1
+    for part, (i, name) in product(range(n_parts), enumerate(parameters)):
+        found = [checksums[i] for checksums in everyone[part::n_parts]]
         usual = max(found, key=found.count)
-        odd = next((rank for rank, checksum in enumerate(found) if checksum != usual), None)
+        odd = next((copy for copy, checksum in enumerate(found) if checksum != usual), None)
         if odd is not None:
+            ranks = [n_parts * copy + part for copy in (odd, found.index(usual))]
             raise Disagreement(
-                f"parameter {name} of rank {odd} differs from that of rank {found.index(usual)} at step {step}: the "
-                "ranks no longer train one model. Go on from a checkpoint, the same on every rank"
+                f"parameter {name} of rank {ranks[0]} differs from that of rank {ranks[1]} at step {compressor.step}: "
+                "the ranks no longer train one model. Go on from a checkpoint, the same on every rank"
             )
 
 
 def _sums(p: torch.Tensor) -> torch.Tensor:
     """64 sums (64,) int64 over the words of a tensor, each over every 64th word."""
+    p = p.to_local() if hasattr(p, "to_local") else p
     words = p.contiguous().view(-1).view(torch.uint8 if p.element_size() < 4 else torch.int32)
     whole = words.numel() // 64 * 64
     sums = words[:whole].view(-1, 64).sum(0, dtype=torch.int64)

@@ -16,12 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
-from laconic.exchange import by_name as exchange_by_name
 from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import ErrorFeedback, Quantizer, Sign
 from laconic.training.automatic import choose, default_codec, log
-from laconic.training.compressor import Compressor
-from laconic.training.fsdp import compress_sharded
+from laconic.training.compressor import Compressor, exchanges_of
+from laconic.training.fsdp import compress_sharded, give_back
 from laconic.training.fsdp_weights import WeightCodec
 from laconic.training.groups import Group, Policy, describe, make_groups, require_policy
 from laconic.training.hook import HookState, average_gradients, raise_again
@@ -56,21 +55,21 @@ class Settings:
         self, codec: Codec, groups: list[Group], parameters: Mapping[str, torch.Tensor], size: int
     ) -> tuple[Exchange, dict[int, Exchange], Metric]:
         """The exchange for this codec, those of groups with codecs of their own, and the metric."""
-        compressed = [group for group in groups if group.compressed]
-        largest = max((group.n_values for group in compressed), default=1)
-        codecs = {group.index: self.policy.codec_of(group, codec) for group in compressed if self.policy}
-        own = {i: exchange_by_name(self.exchange, one, size, largest) for i, one in codecs.items() if one is not codec}
-        metric = metric_for(self.metric, self.optimizer, parameters, codec)
-        return exchange_by_name(self.exchange, codec, size, largest), own, metric
+        exchange, own = exchanges_of(self.exchange, codec, groups, self.policy or Policy(), size)
+        return exchange, own, metric_for(self.metric, self.optimizer, parameters, codec)
 
 
 @dataclass(slots=True)
 class _Record:
-    """What is known of a compressed model; `state` and `settings` only under DistributedDataParallel."""
+    """What is known of a compressed model.
+
+    parts  for a codec, what `Compressor.use` takes with it
+    state  only under DistributedDataParallel
+    """
 
     compressor: Compressor
+    parts: Callable[[Codec], tuple[Exchange, dict[int, Exchange], Metric]]
     state: HookState | None = None
-    settings: Settings | None = None
 
 
 _records: "WeakKeyDictionary[torch.nn.Module, _Record]" = WeakKeyDictionary()
@@ -127,7 +126,7 @@ def compress(
         raise ValueError("this model is compressed already; call compress() once, and set_codec() for another codec")
     settings = Settings(optimizer, metric, exchange, policy, seed, error_every, timeout)
     if not isinstance(model, DistributedDataParallel):
-        return _begin_sharded(model, codec, replica_codec, weight_codec, settings)
+        return _begin_sharded(model, codec, replica_codec, weight_codec, settings, earlier)
     _leave_out(replica_codec=replica_codec, weight_codec=weight_codec)
     if earlier is not None and earlier.state is not None:  # DDP takes a hook once
         return _begin(model, codec, settings, model.process_group, earlier.state)
@@ -168,15 +167,13 @@ def set_codec(model: torch.nn.Module, codec: Codec | Quantizer | str | None) -> 
     had not sent yet is lost. With None, memory stays as it is, for a codec that is set later.
     """
     record = _record_of(model)
-    compressor, settings = record.compressor, record.settings
+    compressor = record.compressor
     compressor.require_open()
-    if settings is None:
-        raise TypeError("set_codec() is for DistributedDataParallel; a sharded model keeps the codec it has")
     if codec is None:
         compressor.off, compressor.agreed = True, False
         return
     chosen = codec_for(codec)
-    compressor.use(chosen, *settings.parts(chosen, compressor.groups, compressor.parameters, compressor.comm.size))
+    compressor.use(chosen, *record.parts(chosen))
     compressor.reason = "given to set_codec"
     _prepare(compressor)
 
@@ -217,7 +214,8 @@ def _begin(
     compressor.exchanges, compressor.metric, compressor.parameters = own, metric, parameters
     compressor.reason = reason
     state.use(compressor, {id(p): name for name, p in parameters.items()})
-    _records[model] = _Record(compressor, state, settings)
+    later = partial(settings.parts, groups=groups, parameters=parameters, size=size)
+    _records[model] = _Record(compressor, later, state)
     weakref.finalize(model, _close_later, compressor).atexit = False
     _prepare(compressor)
     return compressor
@@ -245,22 +243,32 @@ def _begin_sharded(
     replica_codec: Codec | Quantizer | str | None,
     weight_codec: WeightCodec | None,
     settings: Settings,
+    earlier: _Record | None,
 ) -> Compressor:
     """Make the compressor of a model of `fully_shard`."""
     kind, _ = metric_kind(settings.metric, settings.optimizer)
     needless = kind == "none" or (kind == "model" and settings.metric == "auto")
     _leave_out(timeout=settings.timeout, optimizer=None if needless else settings.optimizer or settings.metric)
-    policy = settings.policy or Policy()
-    policy.require_no("codecs", "verify_every", whose="models of fully_shard")
     chosen, reason = default_codec(kind, next(model.parameters()).device) if codec is None else (codec, "asked for")
-    compressor = compress_sharded(
-        model, chosen, replica_codec, weight_codec, settings.exchange, policy, settings.seed, settings.error_every
+    if earlier is None:
+        model.register_forward_pre_hook(_check_open, prepend=True)
+    else:
+        give_back(earlier.compressor)
+    policy, seed, error_every = settings.policy or Policy(), settings.seed, settings.error_every
+    compressor, between = compress_sharded(
+        model, chosen, replica_codec, weight_codec, settings.exchange, policy, seed, error_every
     )
     compressor.metric = SquaredError("ranks share no second moments of a sharded model")
     compressor.reason = reason
-    _records[model] = _Record(compressor)
+    _records[model] = _Record(compressor, lambda codec: (*between(codec), compressor.metric))
     _prepare(compressor)
     return compressor
+
+
+def _check_open(model: torch.nn.Module, *call: object) -> None:
+    """Before a forward pass of a sharded model, for training: an error if its compressor is closed."""
+    if torch.is_grad_enabled() and model in _records:
+        _records[model].compressor.require_open()
 
 
 def _prepare(compressor: Compressor) -> None:

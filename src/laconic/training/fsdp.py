@@ -8,6 +8,7 @@ backward, prefetching and resharding are FSDP2's own.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,10 +26,9 @@ from laconic.exchange import (
     Task,
     run_in_turn,
 )
-from laconic.exchange import by_name as exchange_by_name
 from laconic.exchange.base import Phases
 from laconic.quantizers import Identity, Quantizer
-from laconic.training.compressor import Compressor
+from laconic.training.compressor import Compressor, exchanges_of
 from laconic.training.fsdp_units import Columns, ShardedGroup, Unit, find_units, leave_out_replicas, replica_group
 from laconic.training.fsdp_weights import PLAIN_BF16, UnitGather, WeightCodec, Weights
 from laconic.training.groups import PLAIN, Group, Policy, describe
@@ -73,7 +73,7 @@ class Pass:
         """The compressor's task, with random numbers of its own for `ranks` and call, and memory shared by units."""
         stream = torch.cuda.current_stream(v.device) if v.is_cuda else None
         self.streams |= {stream} if stream is not None else set()
-        buffers = self.buffers.setdefault((ranks, group.compressed, stream), KeptBuffers())
+        buffers = self.buffers.setdefault((ranks, unit.groups.index(group), stream), KeptBuffers())
         exchange, task = self.compressor.task(group, v)
         tensor = f"{group.index}, {ranks}, call {self.n_calls[unit]}"
         return exchange, replace(task, stream=task.stream.at(tensor=tensor), out=None, buffers=buffers)
@@ -103,12 +103,12 @@ class ColumnsTask(Task):
 class UnitExchange:
     """What FSDP2 calls for one unit; `allocate` and `__call__` are its interface of a reduce-scatter.
 
-    second  codec between replicas
+    between  says what codec there is between replicas
     """
 
     unit: Unit
     under_way: Pass
-    second: Codec
+    between: ScatterReduce
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Memory for the unit's gradient, and for this rank's part of the average."""
@@ -154,6 +154,7 @@ class UnitExchange:
             task = replace(task, out=own.view(-1))
         done = yield from exchange.phases(task, compressor.comm)
         at.put(done.value, own)
+        compressor.bits |= {group.index: done.accounting.bits} if group.compressed else {}
         if memory is not None and task.memory is not None:
             held.put(task.memory, memory)
             group.clear_padding(memory.view(-1))
@@ -178,7 +179,7 @@ class UnitExchange:
         compressor = self.under_way.compressor
         v = at.take(own).float()
         exchange, task = self.under_way.task(self.unit, group, v, f"shard {compressor.comm.rank}")
-        codec = PLAIN if task.codec is PLAIN else self.second
+        codec = PLAIN if task.codec is PLAIN else self.between.second_codec(task.codec)
         task = replace(task, codec=codec, memory=None, measure_error=False, out=v)
         done = yield from exchange.phases(task, compressor.replicas)
         at.put(done.value, own)
@@ -195,42 +196,57 @@ def compress_sharded(
     policy: Policy,
     seed: int,
     error_every: int,
-) -> Compressor:
-    """What `laconic.compress` does with a model of `fully_shard`."""
+) -> tuple[Compressor, Callable[[Codec], tuple[Exchange, dict[int, Exchange]]]]:
+    """What `laconic.compress` does with a model of `fully_shard`; and how copies average under another codec."""
     if isinstance(codec, str) and codec == "auto":
         raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
     units, first = find_units(model, policy), codec_for(codec)
     device = units[0].fsdp.device
     comm = _ranks(units, "sharded", lambda fsdp: fsdp._reduce_scatter_process_group)
     replicas = _ranks(units, "replicated", replica_group)
-    second = ScatterReduce().second_codec(first) if replica_codec is None else codec_for(replica_codec)
-    _check_replicas(comm, replicas, exchange, replica_codec, second)
+    copies = ScatterReduce(None if replica_codec is None else codec_for(replica_codec))
+    _check_replicas(comm, replicas, exchange, replica_codec, copies.second_codec(first))
+    if policy.verify_every and replicas.size == 1:
+        raise InvalidOption(Option("policy"), ": verify_every compares copies of the model, and there is one")
     weights = Weights.asked_for(weight_codec)
     for unit in units if weights.codec is not None else ():
         _check_weights(unit)
     groups: list[Group] = [group for unit in units for group in unit.groups]
-    largest = max((group.cuts[-1] for group in groups if group.compressed), default=1)
-    between = exchange_by_name(exchange, second, replicas.size, largest)
+    between = partial(
+        exchanges_of, exchange, groups=groups, policy=policy, size=replicas.size, sent=copies.second_codec
+    )
+    chosen, own = between(first)
     config = {
         **describe(first, policy, groups),
-        "exchange": repr(between),
-        "replica_codec": f"{second.quantizer!r}, {second.coder!r}",
+        "exchange": repr(chosen),
+        "replica_codec": "by codec"
+        if copies.second is None
+        else f"{copies.second.quantizer!r}, {copies.second.coder!r}",
         "weight_codec": weights.describe(),
     }
     compressor = Compressor(
-        groups, first, between, policy, comm, device, config, seed, error_every, replicas=replicas, weights=weights
+        groups, first, chosen, policy, comm, device, config, seed, error_every, replicas=replicas, weights=weights
     )
+    compressor.exchanges = own
+    compressor.parameters = {name: p.sharded_param for unit in units for name, p in unit.parameters.items()}
     under_way, gathering = Pass(compressor), _ranks(units, "sharded", lambda fsdp: fsdp._all_gather_process_group)
     gathering = comm if gathering.channels == comm.channels else gathering
     for unit in units:
-        ours = UnitExchange(unit, under_way, second)
+        ours = UnitExchange(unit, under_way, copies)
         unit.module.set_custom_reduce_scatter(ours)
         weights.units.append(UnitGather(unit, compressor, gathering, unit.fsdp._all_gather_comm))
         unit.module.set_custom_all_gather(weights.units[-1])
         if replicas.size > 1:
             leave_out_replicas(unit.fsdp)
             unit.module.set_all_reduce_hook(ours.average_replicas)
-    return compressor
+    return compressor, between
+
+
+def give_back(compressor: Compressor) -> None:
+    """Have FSDP2 exchange by itself again what a closed compressor did."""
+    for gather in compressor.weights.units:
+        for name, value in gather.unit.native.items():
+            setattr(gather.unit.fsdp, name, value)
 
 
 def _at_the_end(call: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from laconic.training.groups import Group, Policy, make_groups
 
+NATIVE = ("_reduce_scatter_comm", "_all_gather_comm", "_all_reduce_hook", "mesh_info", "post_forward_mesh_info")
 MOST_SUMS = 2**16
 """Sums of sizes to look at before giving up to tell by its size which parameters a gradient is of."""
 
@@ -115,6 +116,7 @@ class Unit:
     name        the module's, from the root of the model
     module      the `FSDPModule`; the first of several that `fully_shard` took together
     fsdp        torch's own `FSDPParamGroup`
+    native      what of `fsdp` compression changes, as it was
     parameters  torch's `FSDPParam`s that are learnt, by name, in the order of a row
     groups      the compressed ones, and the others
     weights     the same with parameters that are not learnt, and their columns in the matrix that FSDP2 gathers
@@ -123,6 +125,7 @@ class Unit:
     name: str
     module: Any
     fsdp: Any
+    native: dict[str, Any]
     parameters: dict[str, Any]
     groups: tuple[ShardedGroup, ...]
     weights: tuple[tuple[ShardedGroup, Columns], ...]
@@ -184,14 +187,16 @@ def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
         everything = {f"{prefix[id(p._module_info.module)]}{p._module_info.param_name}": p for p in fsdp.fsdp_params}
         parameters = {name: p for name, p in everything.items() if p.sharded_param.requires_grad}
         if parameters:
-            first, n_ranks = units[-1].groups[-1].index + 1 if units else 0, fsdp.mesh_info.shard_mesh_size
+            first = 1 + max((group.index for unit in units for group, _ in unit.weights), default=-1)
+            n_ranks = fsdp.mesh_info.shard_mesh_size
             groups = _groups(parameters, policy, first, n_ranks)
             places = _slices({name: p.padded_sharded_param_size.numel() for name, p in everything.items()})
             weights = tuple(
                 (group, Columns(tuple(places[name] for name in group.names)))
                 for group in _groups(everything, policy, first, n_ranks)
             )
-            units.append(Unit(name, module, fsdp, parameters, groups, weights))
+            native = {one: getattr(fsdp, one) for one in NATIVE}
+            units.append(Unit(name, module, fsdp, native, parameters, groups, weights))
     if not units:
         raise ValueError(f"{type(model).__name__} has no sharded parameters that require a gradient")
     return units

@@ -205,7 +205,7 @@ class UnitGather:
         compressor, rank = self.compressor, self.comm.rank
         weights, turn = compressor.weights, self.n_gathers if compressor.weights.kept else 0
         stream = Stream(compressor.seed, step=compressor.step, tensor=f"weights {group.index}, {turn}")
-        buffers = weights.buffers(group.compressed)
+        buffers = weights.buffers(group.index - self.unit.weights[0][0].index)
         plain = PLAIN_BF16 if rows.dtype == torch.bfloat16 else PLAIN
         codec = weights.codec if group.compressed and weights.codec is not None else plain
         v, differs = at.take(rows[rank : rank + 1]), last is not None and group.compressed

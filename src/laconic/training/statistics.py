@@ -50,7 +50,7 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
 def _plain_bytes(compressor: Compressor) -> float:
     """Bytes that PyTorch would have this rank send for one step."""
     share, parameters = (compressor.comm.size - 1) / compressor.comm.size, compressor.parameters.values()
-    if parameters:
+    if not compressor.weights.units:
         return 2 * share * sum(p.numel() * p.element_size() for p in parameters)
     return share * 4 * compressor.totals.n_values / max(1, compressor.n_counted)
 
