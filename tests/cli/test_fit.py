@@ -12,6 +12,7 @@ import torch
 
 from forking import TORCHRUN
 from laconic.cli import main
+from laconic.cli.fit import lines
 from laconic.data import Table, write_store
 from laconic.glm.model import Model
 
@@ -121,6 +122,10 @@ def test_two_ranks_are_one(store, tmp_path, capsys):
     assert both["test_metrics"] == pytest.approx(both["metrics"])
     assert both["messages"] > 0
     assert both["bytes_sent"] > 0
+    assert alone["one_process_seconds"] is None
+    assert 0 < both["one_process_seconds"] < both["fit_seconds"]  # 400 rows pay for no message
+    for seconds, said in ((1e-9, "warning: one process would"), (1e9, "one process would take about 1e+09 s")):
+        assert any(line.startswith(said) for line in lines(both | {"one_process_seconds": seconds}))
 
 
 def test_formats_give_the_same_model(csv, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """Counts and costs of SGD and CA-SGD: the published orders, by doubling one thing at a time; then the arithmetic."""
 
+from dataclasses import replace
+
 import pytest
 
 from laconic.planner import DEFAULT, Cluster, GlmJob, GlmOption, Impossible, Link, SolverRates
@@ -68,11 +70,13 @@ def test_the_arithmetic_by_hand():
     assert sum(term.seconds for term in got.terms) == pytest.approx(want, rel=1e-12)
 
 
-def test_overlap_costs_the_larger_of_work_and_wire():
-    plain = cost(GlmJob(100, 10, batch_size=2), GlmOption("ca_sgd", "fp32", 3), HAND)
-    over = cost(GlmJob(100, 10, batch_size=2), GlmOption("ca_sgd", "fp32", 3, overlap=True), HAND)
-    assert over.seconds * 3 == pytest.approx(max(plain.work_seconds, plain.wire_seconds))
-    assert over.seconds < plain.seconds
+def test_one_process_has_all_columns_and_no_messages():
+    alone = {"sgd fp32": RATES, "sgd fp32, one process": replace(RATES, iteration_seconds=2.0)}
+    job = GlmJob(100, 10, batch_size=2)
+    got = cost(job, GlmOption("sgd", "fp32", alone=True), replace(HAND, solvers=alone))
+    assert got.seconds == pytest.approx(2 + 10 + 2 * 100 + 20e3 + 80e4, rel=1e-12)
+    assert got.wire_seconds == 0
+    assert counts(job, GlmOption("sgd", "fp32", alone=True), 2) == counts(job, GlmOption("sgd", "fp32"), 1)
 
 
 def test_one_rank_sends_nothing():
@@ -109,8 +113,6 @@ def test_impossible(ask, said):
 
 
 def test_what_does_not_fit_is_left_out_and_if_nothing_fits_one_error_says_so():
-    from dataclasses import replace
-
     job = GlmJob(10_000, 1000, batch_size=100)
     need = [counts(job, way, 4).memory_bytes for way in options(job, DEFAULT)]
     tight = replace(DEFAULT, memory_bytes=sorted(need)[len(need) // 2])

@@ -15,8 +15,17 @@ NETWORK, GLM = NetworkJob(25_000_000, 0.05), GlmJob(400_000, 2000, batch_size=8)
 PURE = ("terms", "cluster", "collectives", "glm", "network", "plan")
 
 
+WIDE = GlmJob(400_000, 2_000_000, batch_size=8)
+"""So many columns that 16 ranks are faster than one process."""
+RANKS_ONLY = replace(DEFAULT, solvers={k: v for k, v in DEFAULT.solvers.items() if not k.endswith("one process")})
+
+
 def at(bits_per_second, n_ranks=4, alpha=50e-6):
     return DEFAULT.what_if(n_ranks, bits_per_second, alpha)
+
+
+def on_ranks(*link, **more):
+    return replace(at(*link, **more), solvers=RANKS_ONLY.solvers)
 
 
 def test_compression_pays_on_slow_links_only_and_the_crossover_says_where():
@@ -36,10 +45,20 @@ VERDICTS = {
     "a codec": (NETWORK, at(1e8), r"use dithered-0.1 by .*, [\d.]+× the speed of fp32, [\d.]+× that of bf16"),
     "bf16": (NETWORK, at(1e10), r"do not compress: use bf16 by all_reduce; \S+ ms a step, [\d.]+× the speed of fp32"),
     "fp32": (NETWORK, at(4e11), r"do not compress: use fp32 by all_reduce; \S+ ms a step, [\d.]+× the speed of bf16"),
-    "blocks": (GLM, at(1e9), r"use ca_sgd .*× the speed of sgd in recipe fp32, [\d.]+× that of sgd in recipe C"),
+    "blocks": (GLM, on_ranks(1e9), r"use ca_sgd .*× the speed of sgd in recipe fp32, [\d.]+× that of sgd in recipe C"),
+    "blocks beside one process": (
+        WIDE,
+        at(1e9, 16, 500e-6),
+        r"use ca_sgd .*× the speed of one process, [\d.]+× that of sgd in recipe fp32, [\d.]+× that of sgd in recipe C",
+    ),
+    "one process": (
+        GLM,
+        at(1e9),
+        r"do not use ranks: take one process, sgd in recipe fp32; .*, [\d.]+× the speed of 4 ranks with ca_sgd .*",
+    ),
     "sgd": (
         replace(GLM, batch_size=256),
-        at(1e6),
+        on_ranks(1e6),
         r"a message .*: use sgd in recipe fp32; .* iteration, [\d.]+× the speed of sgd in recipe C",
     ),
 }
@@ -53,9 +72,20 @@ def test_the_verdict_compares_with_the_baselines_that_are_not_it(job, cluster, s
 def test_fewer_messages_pay_where_latency_counts():
     near, far = (best_s(GLM, at(1e10, alpha=alpha)) for alpha in (1e-6, 1e-2))
     assert near < far
-    chosen = plan(GLM, at(1e10, alpha=1e-2))
+    chosen = plan(GLM, on_ranks(1e10, alpha=1e-2))
     assert chosen.recommended.option.s == far
     assert chosen.speedup_over_fp32 > 10
+
+
+@pytest.mark.parametrize("s", [None, 1, 8])
+def test_one_process_is_always_listed_and_fits_into_the_machine(s):
+    found = plan(GLM, at(1e9), s)
+    assert found.one_process == found.recommended
+    assert found.to_json()["one_process_seconds"] == found.one_process.seconds
+    need = found.one_process.memory_bytes
+    rank = replace(at(1e9), memory_bytes=need / 2)
+    assert not plan(GLM, rank, s).recommended.option.alone
+    assert plan(GLM, replace(rank, machine_bytes=need), s).recommended.option.alone
 
 
 def test_no_recommendation_is_slower_than_another_allowed_option():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from laconic.glm.fit import FileFit
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
+FASTER = 2.0
+"""Times as fast one process must be predicted to be, before ranks are warned of: typical rates are no better."""
 METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "mean squared error", "d2": "D²"}
 
 
@@ -162,6 +164,10 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     sent = f"; {report['messages']:,} messages, {report['bytes_sent']:,} bytes sent per rank"
     seconds = f"{report['seconds']:.2f} s, of these {report['fit_seconds']:.2f} s fitting"
     yield seconds + (sent if report["ranks"] > 1 else "")
+    if (alone := report["one_process_seconds"]) is not None:
+        faster = FASTER * alone < report["fit_seconds"]
+        said = f"one process would take about {alone:.2g} s for as many epochs, by typical rates"
+        yield f"warning: {said}: fit without ranks" if faster else said
     yield f"model: {report['model']}"
 
 

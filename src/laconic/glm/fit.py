@@ -19,7 +19,7 @@ from laconic.glm.model import Model, inputs_of, rows_for
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
 from laconic.glm.problem import Problem, codes, load, problem_of
-from laconic.glm.resolve import find_recipe, resolve
+from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
 from laconic.glm.scaling import scaling_for
 from laconic.glm.scores import Scores, training_scores
 from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve
@@ -256,11 +256,19 @@ def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Commu
         "loss": scores.loss,
         "metrics": dict(model.metrics),
         "fit_seconds": state.seconds,
+        "one_process_seconds": _one_process_seconds(fitted, comm),
         "messages": state.messages,
         "bytes_sent": state.bytes_sent,
         "history": state.history,
         "model": job.output,
     }
+
+
+def _one_process_seconds(fitted: Fit, comm: Communicator) -> float | None:
+    """Of as many epochs without ranks; None in one process, and on GPUs, whose rates are others."""
+    if comm.whole.size == 1 or fitted.problem.columns.device.type != "cpu":
+        return None
+    return one_process_seconds(fitted.problem, fitted.options.batch_size, fitted.solution.state.epoch)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ NOISY = 50.0
 """Percent of spread above which people are warned."""
 RANK_FUNCTION = "laconic.measure.calibrate:calibrate_on_rank"
 TIMEOUT_SECONDS = 180.0
-N_PARTS = 20
+N_PARTS = 22
 """Steps of a progress bar."""
 MOST_RANKS = 64
 UNCERTAIN = 0.4
@@ -176,7 +176,8 @@ def _calibrate(
     clock = Stopwatch(comm, where)
     found = measure(clock, progress=progress, gradient=None if gradient is None else read_gradient(gradient))
     solvers = measure_solvers(clock, found, progress)
-    cluster = replace(found.cluster(comm.size, _memory(ranks_here or comm.size)), solvers=solvers)
+    here = found.cluster(comm.size, _memory(ranks_here or comm.size))
+    cluster = replace(here, solvers=solvers, machine_bytes=_memory(1))
     cluster = replace(cluster, sync_seconds=measure_sync(clock, cluster, found))
     seconds = clock.slowest([time.perf_counter() - began])[0]
     return Calibration(cluster, machine, device, "gloo", found.noise, found.residuals, seconds, gradient or LOG_NORMAL)

@@ -133,6 +133,7 @@ class SolverRun:
         comm  a team of ranks, if the contender has teams; `copies` are then of the team's rows
         """
         options = contender.options(eta0, batch_size, seed)
+        comm = Communicator() if contender.alone else comm
         options = replace(options, average_every=auto_average_every(copies.problem, options, comm))
         problem = copies.stored_as(options.precision).cast(options.precision.carrier)
         if contender.silent and comm.size > 1:
@@ -174,17 +175,21 @@ class _Sample:
 def measure_solvers(
     clock: Stopwatch, found: Measurements, progress: Progress = lambda label: None
 ) -> dict[str, SolverRates]:
-    """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`."""
+    """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`.
+
+    Of one process, rank 0 does the work while the others wait.
+    """
     noise = {n: noise_problem(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
     rates: dict[str, SolverRates] = {}
-    for solver, recipes in RECIPES.items():
-        samples = []
-        for recipe in announced(recipes, progress, f"solver: {solver}"):
-            sizes = SGD_SIZES if solver == "sgd" else CA_SIZES
-            samples += [_sample(clock, Contender(solver, recipe, s, silent=True), noise[n], b) for n, b, s in sizes]
+    solvers = [Contender(solver, "fp32", silent=True) for solver in RECIPES]
+    for one in (*solvers, Contender("sgd", "fp32", alone=True)) if clock.comm.size > 1 else solvers:
+        samples, recipes = [], RECIPES[one.solver]
+        for recipe in announced(recipes, progress, f"solver: {one.solver}"):
+            sizes = SGD_SIZES if one.solver == "sgd" else CA_SIZES
+            samples += [_sample(clock, replace(one, recipe=recipe, s=s), noise[n], b) for n, b, s in sizes]
         gathers = {recipe: _gather_seconds(clock, noise[N_WIDE], recipe) for recipe in recipes}
-        gemm = _gemm_seconds(clock, noise[N_WIDE]) if solver == "ca_sgd" else 0.0
-        rates |= _fitted(solver, samples, gathers, gemm, found)
+        gemm = _gemm_seconds(clock, noise[N_WIDE]) if one.solver == "ca_sgd" else 0.0
+        rates |= _fitted(one, samples, gathers, gemm, found)
     return rates
 
 
@@ -209,6 +214,7 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
 
 def _sample(clock: Stopwatch, one: Contender, noise: Copies, b: int) -> _Sample:
     run, iterations = SolverRun.of(one, noise, b, clock.comm).rounds()
+    run = (lambda: 0.0) if one.alone and clock.comm.rank else run
     timing = [seconds * one.s / iterations for seconds in clock.time(run, rounds=3, seconds=0.02)]
     return _Sample(one.recipe, counts(GlmJob(N_ROWS, noise.problem.columns.n, batch_size=b), one, 1), one.s, timing)
 
@@ -231,14 +237,14 @@ def _gemm_seconds(clock: Stopwatch, noise: Copies) -> float:
 
 
 def _fitted(
-    solver: str, samples: Sequence[_Sample], gathers: Mapping[str, float], gemm: float, found: Measurements
+    one: Contender, samples: Sequence[_Sample], gathers: Mapping[str, float], gemm: float, found: Measurements
 ) -> dict[str, SolverRates]:
     """One fit for all recipes of a solver, of what is left once the Gram product is taken off.
 
     An outer iteration and a gathered value cost what they cost in each recipe; rows, steps and entries of the Gram
     matrix cost the same in all, so that few timings serve.
     """
-    recipes = list(gathers)
+    recipes, solver = list(gathers), one.solver
 
     def features(sample: _Sample) -> list[float]:
         own = [float(sample.recipe == recipe) for recipe in recipes]
@@ -254,7 +260,8 @@ def _fitted(
     rates = {}
     for i, recipe in enumerate(recipes):
         gather = min(gathers[recipe], x[k + i])  # the fit tells a gathered value with its flops; the gather was timed
-        rates[f"{solver} {recipe}"] = SolverRates(x[i], step, row, gather, (x[k + i] - gather) / flops, gemm, pair)
+        name = replace(one, recipe=recipe).series
+        rates[name] = SolverRates(x[i], step, row, gather, (x[k + i] - gather) / flops, gemm, pair)
         own = [j for j, sample in enumerate(samples) if sample.recipe == recipe]
-        found.note(f"{solver} {recipe}", [samples[j].timing for j in own], [errors[j] for j in own])
+        found.note(name, [samples[j].timing for j in own], [errors[j] for j in own])
     return rates

@@ -95,10 +95,11 @@ class Cluster:
     all_reduce    a step of the process group's all-reduce in float32
     narrow        the same in bfloat16, whose sums cost more per byte on CPUs
     all_to_all    messages between pairs, by which codes travel
-    solvers       by "solver recipe", such as "ca_sgd C"
+    solvers       by "solver recipe", such as "ca_sgd C"; "sgd C, one process" for SGD with all columns in one process
     codecs        by name, such as "nuqsgd-4"
     algorithm     of the all-reduce: "ring", "tree" or "best", the cheaper of both
     memory_bytes  a rank may use; None where unknown
+    machine_bytes one process may use, with no other rank on its machine; None for no more than a rank
     uncertainty   how far predictions may be off, relatively: what the timings themselves spread by, and the formulas
                   are off by; 0 where nothing was measured
     sync_seconds  that a blocking all-reduce costs beyond its messages: waiting for the rank that comes last
@@ -114,14 +115,17 @@ class Cluster:
     memory_bytes: float | None = None
     sync_seconds: float = 0.0
     uncertainty: float = 0.0
+    machine_bytes: float | None = None
 
     def __post_init__(self) -> None:
         check_int("n_ranks", self.n_ranks, 1, owner="cluster")
         if self.algorithm not in ALGORITHMS:
             known = f"; choose one of {', '.join(ALGORITHMS)}"
             raise InvalidOption("unknown ", Option("algorithm", self.algorithm), known)
-        for name in ("sync_seconds", "uncertainty", *(("memory_bytes",) if self.memory_bytes is not None else ())):
-            _check(f"{name} of a cluster", getattr(self, name))
+        for name in ("sync_seconds", "uncertainty", "memory_bytes", "machine_bytes"):
+            value = getattr(self, name)
+            if value is not None or not name.endswith("bytes"):
+                _check(f"{name} of a cluster", value)
 
     def what_if(
         self,
@@ -187,6 +191,7 @@ class Cluster:
                 memory_bytes=values["memory_bytes"],
                 sync_seconds=values["sync_seconds"],
                 uncertainty=values["uncertainty"],
+                machine_bytes=values.get("machine_bytes"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             needed = ", ".join(f.name for f in fields(cls))
@@ -208,6 +213,7 @@ LINKS = ("all_reduce", "narrow", "all_to_all")
 
 _LINK = Link(alpha_seconds=100e-6, seconds_per_byte=0.8e-9)
 _SGD = SolverRates(300e-6, 0.0, 0.4e-6, 0.3e-9, 0.25e-9, 0.0, 0.0)
+_ALONE = SolverRates(3e-6, 0.0, 0.07e-6, 0.3e-9, 0.17e-9, 0.0, 0.0)
 _CA_SGD = SolverRates(450e-6, 1e-6, 0.4e-6, 0.3e-9, 0.25e-9, 0.015e-9, 0.5e-9)
 
 DEFAULT = Cluster(
@@ -216,6 +222,7 @@ DEFAULT = Cluster(
     narrow=_LINK,
     all_to_all=_LINK,
     solvers={f"sgd {name}": _SGD for name in ("fp32", "C")}
+    | {f"sgd {name}, one process": _ALONE for name in ("fp32", "C")}
     | {f"ca_sgd {name}": _CA_SGD for name in ("fp32", "C", "D")},
     codecs={
         "fp32": CodecRates(32.0, 20e-6, 0.4e-9, 0.0, 0.0, 0.0),

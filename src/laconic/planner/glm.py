@@ -31,6 +31,7 @@ LOSS_GAPS = {"fp32": 0.0, "C": 0.005, "D": 0.02}
 """Of the loss above float32 SGD's: what the paper allows C, and what we allow D, of which it says that it is more."""
 WORK_BYTES = 4
 """Arithmetic runs in float32."""
+ONE_PROCESS = ", one process"
 MOST_S = 256
 """Iterations that share a message, at most."""
 
@@ -116,13 +117,13 @@ class GlmJob:
 class GlmOption:
     """A solver in one precision.
 
-    overlap  whether the next Gram matrix is made and summed while this block's recurrence runs; our solver does not yet
+    alone  one process with all columns, which sends nothing, instead of all ranks
     """
 
     solver: str
     recipe: str
     s: int = 1
-    overlap: bool = False
+    alone: bool = False
 
     @property
     def label(self) -> str:
@@ -131,13 +132,12 @@ class GlmOption:
         >>> GlmOption("ca_sgd", "C", 32).label, GlmOption("sgd", "fp32").label
         ('ca_sgd C s=32', 'sgd fp32')
         """
-        name = f"{self.solver} {self.recipe}" + (f" s={self.s}" if self.solver == "ca_sgd" else "")
-        return f"{name}, overlapped" if self.overlap else name
+        return self.series + (f" s={self.s}" if self.solver == "ca_sgd" else "")
 
     @property
     def series(self) -> str:
         """Its name in charts, and whose rates it has: that of every s."""
-        return f"{self.solver} {self.recipe}"
+        return f"{self.solver} {self.recipe}" + (ONE_PROCESS if self.alone else "")
 
     @property
     def precision(self) -> str:
@@ -152,7 +152,9 @@ class GlmOption:
     @property
     def advice(self) -> str:
         """What to do, in words."""
-        name = self.series.replace(" ", " in recipe ")
+        name = f"{self.solver} in recipe {self.recipe}"
+        if self.alone:
+            return f"do not use ranks: take one process, {name}"
         return f"use {name}, s = {self.s}" if self.s > 1 else f"a message every iteration: use {name}"
 
 
@@ -181,6 +183,7 @@ def counts(job: GlmJob, option: GlmOption, n_ranks: int) -> Counts:
     32
     """
     C, b, s = job.n_outputs, job.batch_size, option.s
+    n_ranks = 1 if option.alone else n_ranks
     n_p = job.density * job.n_features / n_ranks
     k, T = s * b, b * b * s * (s - 1) // 2
     vectors = 2 if option.solver == "sgd" else 4
@@ -191,10 +194,7 @@ def counts(job: GlmJob, option: GlmOption, n_ranks: int) -> Counts:
 
 
 def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
-    """The time of s iterations, term by term.
-
-    With overlap, messages and the Gram product hide behind the other: max(work, wire) instead of work + wire.
-    """
+    """The time of s iterations, term by term."""
     if option.s > job.batches:
         raise Impossible(
             f"s = {option.s} iterations are more than the {job.batches} of an epoch of {job.n_rows} rows in batches of "
@@ -205,7 +205,7 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
     except KeyError:
         known = ", ".join(cluster.solvers) or "none"
         raise Impossible(f"there are no rates of {option.series}, only of: {known}; calibrate again") from None
-    c = counts(job, option, cluster.n_ranks)
+    c, n_ranks = counts(job, option, cluster.n_ranks), 1 if option.alone else cluster.n_ranks
     terms = (
         CostTerm("outer iteration", 1, "time", r.iteration_seconds),
         CostTerm("inner steps", option.s, "steps", r.step_seconds),
@@ -214,21 +214,23 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
         CostTerm("GEMV", c.gemv_flops, "flops", r.gemv_seconds),
         CostTerm("GEMM", c.gemm_flops, "flops", r.gemm_seconds),
         CostTerm("Gram entries", c.pairs, "entries", r.pair_seconds),
-        *all_reduce(c.words * WIRE_BYTES[option.recipe], cluster.all_reduce, cluster.n_ranks, cluster.algorithm),
-        CostTerm("waiting for the last rank", int(cluster.n_ranks > 1), "message", cluster.sync_seconds, WIRE),
+        *all_reduce(c.words * WIRE_BYTES[option.recipe], cluster.all_reduce, n_ranks, cluster.algorithm),
+        CostTerm("waiting for the last rank", int(n_ranks > 1), "message", cluster.sync_seconds, WIRE),
     )
-    plain = Cost(terms, option.s)
-    return Cost(terms, option.s, min(plain.work_seconds, plain.wire_seconds)) if option.overlap else plain
+    return Cost(terms, option.s)
 
 
 def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[str, ...] = ()) -> list[GlmOption]:
-    """What there is to choose from: SGD, and CA-SGD with s = 1, 2, 4, … up to 256 or an epoch, in every recipe allowed.
+    """What there is to choose from: SGD in one process, where its rates are known; on ranks SGD, and CA-SGD with
+    s = 1, 2, 4, … up to 256 or an epoch; all in every recipe allowed.
 
     s  only this many iterations per message; 1 is SGD
     """
     allowed = recipes or tuple(name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap)
     blocks = [s] if s else job.blocks()
-    candidates = [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
+    alone = [GlmOption("sgd", name, alone=True) for name in allowed]
+    candidates = [one for one in alone if cluster.n_ranks > 1 and one.series in cluster.solvers]
+    candidates += [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
     candidates += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
     fitting = [option for option in candidates if fits(job, option, cluster)]
     if not fitting:
@@ -241,6 +243,6 @@ def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[
 
 
 def fits(job: GlmJob, option: GlmOption, cluster: Cluster) -> bool:
-    """Whether a rank's memory holds its columns and a block."""
-    need = counts(job, option, cluster.n_ranks).memory_bytes
-    return cluster.memory_bytes is None or need <= cluster.memory_bytes
+    """Whether memory holds a rank's columns, or in one process all of them, and a block."""
+    memory = cluster.machine_bytes if option.alone and cluster.machine_bytes else cluster.memory_bytes
+    return memory is None or counts(job, option, cluster.n_ranks).memory_bytes <= memory

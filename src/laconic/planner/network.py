@@ -93,6 +93,9 @@ class NetworkOption:
     exchange: str
     weights: str = "fp32"
 
+    alone: ClassVar = False
+    """Training a network in one process is another job: other batches, and other gradients."""
+
     @property
     def label(self) -> str:
         """Its name in tables."""

@@ -1,7 +1,7 @@
 """A plan: every option with its predicted time, the one to take, why, and at which link another becomes better."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
@@ -58,22 +58,42 @@ class Plan:
     @property
     def speedup_over_fp32(self) -> float:
         """Of the recommended option."""
-        return self.fp32.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
+        return self.speedup_over(self.fp32)
 
     @property
     def speedup_over_bf16(self) -> float:
         """Of the recommended option."""
-        return self.bf16.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
+        return self.speedup_over(self.bf16)
+
+    @property
+    def one_process(self) -> Prediction | None:
+        """The fastest of those that send nothing, where there is one beside ranks; allowed or not."""
+        return min((one for one in self.predictions if one.option.alone), key=lambda one: one.seconds, default=None)
+
+    def speedup_over(self, other: Prediction) -> float:
+        """Of the recommended option."""
+        return other.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
 
     def verdict(self) -> str:
-        """What to do, and how much faster that is than each baseline that is not itself recommended."""
+        """What to do, and how much faster that is than what is not recommended: one process, and each baseline."""
         said = [f"{self.recommended.option.advice}; {duration(self.recommended.seconds)} {self.job.unit}"]
-        for baseline, speedup in ((self.fp32, self.speedup_over_fp32), (self.bf16, self.speedup_over_bf16)):
-            if baseline.option != self.recommended.option:
+        for name, other in self._others():
+            if other.option != self.recommended.option:
                 what = "that" if len(said) > 1 else "the speed"
-                name = baseline.option.codec if isinstance(baseline.option, NetworkOption) else baseline.option.series
-                said.append(f"{speedup:.2f}× {what} of {name.replace(' ', ' in recipe ')}")
+                said.append(f"{self.speedup_over(other):.2f}× {what} of {name}")
         return ", ".join(said)
+
+    def _others(self) -> Iterator[tuple[str, Prediction]]:
+        """By name, what the recommended option is compared with; one process only with the best that ranks can do."""
+        if self.recommended.option.alone:
+            best = min((o for o in self.predictions if o.allowed and not o.option.alone), key=lambda one: one.seconds)
+            yield f"{self.cluster.n_ranks} ranks with {best.option.label}", best
+            return
+        if self.one_process is not None:
+            yield "one process", self.one_process
+        for one in (self.fp32, self.bf16):
+            name = one.option.codec if isinstance(one.option, NetworkOption) else one.option.series
+            yield name.replace(" ", " in recipe "), one
 
     def crossing(self) -> str:
         """From which link on it pays, in a sentence."""
@@ -88,7 +108,7 @@ class Plan:
 
     def explain(self) -> str:
         """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
-        shown = [("recommended", self.recommended), ("baseline", self.fp32), ("baseline", self.bf16)]
+        shown = [("recommended", self.recommended), *(("compared with", one) for _, one in self._others())]
         parts = [self.verdict(), self.crossing(), ""]
         for i, (name, one) in enumerate(shown):
             if one not in [earlier for _, earlier in shown[:i]]:
@@ -112,6 +132,7 @@ class Plan:
             "seconds": self.recommended.seconds,
             "speedup_over_fp32": self.speedup_over_fp32,
             "speedup_over_bf16": self.speedup_over_bf16,
+            "one_process_seconds": self.one_process and self.one_process.seconds,
             "crossover": None if self.crossover is None else asdict(self.crossover),
             "verdict": self.verdict(),
             "crossing": self.crossing(),
@@ -142,8 +163,8 @@ def plan(job: Job, cluster: Cluster, s: int | None = None) -> Plan:
     """Predict every option of a job on a cluster and recommend one; `Impossible` where there is none.
 
     >>> from laconic.planner import DEFAULT, GlmJob
-    >>> plan(GlmJob(400_000, 2000, batch_size=8), DEFAULT).recommended.option.solver
-    'ca_sgd'
+    >>> plan(GlmJob(50_000, 20), DEFAULT).recommended.option.label
+    'sgd fp32, one process'
     """
     if s is not None:
         check_int("s", s, 1)
@@ -234,11 +255,11 @@ def against_s(made: Plan) -> Series:
     """Of CA-SGD in each recipe the job allows, and of SGD, which does not depend on s."""
     job, found = made.job, Series()
     if isinstance(job, GlmJob):
-        for name in dict.fromkeys(one.option.series for one in made.predictions):
-            solver, recipe = name.split(" ")
-            candidates = [GlmOption(solver, recipe, s if solver == "ca_sgd" else 1) for s in job.blocks()]
-            seconds = [glm.cost(job, option, made.cluster).seconds for option in candidates]
-            found[name] = [float(s) for s in job.blocks()], seconds
+        options = [one.option for one in made.predictions if isinstance(one.option, GlmOption)]
+        for one in {option.series: option for option in options}.values():
+            some = [replace(one, s=s if one.solver == "ca_sgd" else 1) for s in job.blocks()]
+            seconds = [glm.cost(job, option, made.cluster).seconds for option in some]
+            found[one.series] = [float(s) for s in job.blocks()], seconds
     return found
 
 

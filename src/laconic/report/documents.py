@@ -99,14 +99,17 @@ def _of_one(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _fastest(rows: Sequence[Row]) -> list[Row]:
-    """The fastest options, the one that is recommended and the two baselines."""
+    """The fastest options, the one that is recommended, the two baselines and one process."""
     order = sorted(rows, key=lambda row: number_in(row, "seconds") or 0.0)
-    baselines = [row for row in order[SHOWN:] if row.get("recommended") or 1.0 in (row.get(key) for key in _SPEEDUPS)]
-    return [*order[:SHOWN], *baselines]
+    kept = [row for row in order[SHOWN:] if row.get("recommended") or row.get("alone") or _is_baseline(row)]
+    return [*order[:SHOWN], *kept]
+
+
+def _is_baseline(row: Row) -> bool:
+    return 1.0 in (row.get("speedup_over_fp32"), row.get("speedup_over_bf16"))
 
 
 SHOWN = 12
-_SPEEDUPS = ("speedup_over_fp32", "speedup_over_bf16")
 OPTION_COLUMNS = [
     text("", lambda row: "→" if row.get("recommended") else " "),
     text("option", "label"),
