@@ -9,6 +9,7 @@ from laconic.glm.precision import KNOBS, RECIPES, Precision, recipe
 from laconic.glm.problem import Problem
 from laconic.glm.resolve import auto_eta0, auto_s
 from laconic.glm.solvers import Callback, Diverged, Outcome, Progress, Solution, State, begin, solve
+from laconic.glm.sweep import path
 
 __all__ = [
     "KNOBS",
@@ -31,6 +32,7 @@ __all__ = [
     "auto_eta0",
     "auto_s",
     "begin",
+    "path",
     "recipe",
     "solve",
 ]

@@ -192,10 +192,6 @@ class FitOptions:
         x = x.double()
         return float(self.l2 / 2 * x.square().sum() + self.l1 * x.abs().sum())
 
-    def shrink(self, x: torch.Tensor, step: float) -> torch.Tensor:
-        """The proximal step of the absolute values: towards zero by l1 · step, and not past it."""
-        return x if self.l1 == 0 else torch.sign(x) * (x.abs() - self.l1 * step).clamp(min=0)
-
     def n_batches(self, n_rows: int) -> int:
         """Batches of an epoch; the last one may be short.
 
@@ -255,6 +251,11 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
     "tol": (-math.inf, math.inf, "[]"),
 }
 """From, to, and whether these are allowed themselves: [ yes, ( no. Infinity never is."""
+
+
+def shrink(x: torch.Tensor, by: "float | torch.Tensor") -> torch.Tensor:
+    """The proximal step of absolute values: towards zero by l1 · step, and not past it."""
+    return torch.sign(x) * (x.abs() - by).clamp(min=0)
 
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:

@@ -46,7 +46,13 @@ WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
 
 
-def resolve(options: FitOptions, problem: Problem, comm: Communicator, eta0: float | None = None) -> FitOptions:
+def resolve(
+    options: FitOptions,
+    problem: Problem,
+    comm: Communicator,
+    eta0: float | None = None,
+    steepest: float | None = None,
+) -> FitOptions:
     """The options with a solver, an s, a recipe and a step size that suit the problem where these are "auto".
 
     "auto" is Newton's method in one process on a CPU where X is sparse or has few columns, unless there is an L1
@@ -55,7 +61,8 @@ def resolve(options: FitOptions, problem: Problem, comm: Communicator, eta0: flo
     batches are not so small that SGD runs in one launch. The recipe is the one to begin with; `find_recipe` may find a
     cheaper one. A step size is cut to three digits, so that it does not depend on the order in which ranks add.
 
-    eta0  a step size that is known already, where it is "auto"
+    eta0      a step size that is known already, where it is "auto"
+    steepest  likewise, the loss's `steepness`
     """
     columns, on_gpu = problem.columns, problem.columns.device.type == "cuda"
     solver, s, size = options.solver, options.s, options.batch_size
@@ -81,7 +88,7 @@ def resolve(options: FitOptions, problem: Problem, comm: Communicator, eta0: flo
         return options
     eta0 = 1.0 if solver == "newton" else eta0
     if eta0 is None:
-        own = float(f"{auto_eta0(problem, options, comm):.3g}")
+        own = float(f"{auto_eta0(problem, options, comm, steepest):.3g}")
         eta0 = float(min(gather_array(np.array(own), comm.peers)))  # that of the steepest team
     return replace(options, eta0=eta0)
 
@@ -136,7 +143,7 @@ def auto_average_every(problem: Problem, options: FitOptions, comm: Communicator
     return max(1, math.ceil(total(average) / (AVERAGING_SHARE * options.step * block.seconds)))
 
 
-def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> float:
+def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator, steepest: float | None = None) -> float:
     """A step size that is safe for the steepest of a few batches, and for nearly every row:
 
         1 / (κ g max(max_j λ_max(W_j (Y_j Y_jᵀ + 1 1ᵀ)), max_i w_i (‖a_i‖² + 1)) + λ)
@@ -148,7 +155,20 @@ def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> floa
     momentum μ the step is (1 − μ) times that. AllReduces of 16 Gram matrices and of the rows' sizes.
 
     Raises `BadTable` for an X so large that no number is left for the step.
+
+    steepest  all of the denominator but λ, where it is known
     """
+    curvature = (steepness(problem, options, comm) if steepest is None else steepest) + options.l2
+    eta0 = (1 - options.momentum) / curvature if curvature > 0 else 1.0
+    carrier = options.precision.carrier
+    if not torch.tensor(eta0, dtype=carrier):
+        what = f"X is so large that a step has to be {eta0:.1g}, which is 0 in {str(carrier).removeprefix('torch.')}"
+        raise BadTable(f"{what}; standardise its columns, or take ", Option("recipe", "fp64"))
+    return eta0
+
+
+def steepness(problem: Problem, options: FitOptions, comm: Communicator) -> float:
+    """The largest curvature of the loss that a step has to be safe for, without the penalty's; see `auto_eta0`."""
     b = min(options.batch_size, problem.n_rows, LARGEST_SAMPLE)
     n_batches = min(SAMPLED_BATCHES, problem.n_rows // b)
     order = replace(options, sampling="shuffle", shuffle=True).order(problem.n_rows, 0)[: n_batches * b]
@@ -166,13 +186,7 @@ def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator) -> floa
     root = counted.reshape(n_batches, b).sqrt()
     steepest = max(usual, float(torch.linalg.eigvalsh(root[:, :, None] * gram * root[:, None, :]).max()))
     scale = 1.0 / b if options.gradient == "mean" else options.batch_size / b
-    curvature = problem.family.curvature(problem.y[index][w > 0], w[w > 0]) * scale * steepest + options.l2
-    eta0 = (1 - options.momentum) / curvature if curvature > 0 else 1.0
-    carrier = options.precision.carrier
-    if not torch.tensor(eta0, dtype=carrier):
-        what = f"X is so large that a step has to be {eta0:.1g}, which is 0 in {str(carrier).removeprefix('torch.')}"
-        raise BadTable(f"{what}; standardise its columns, or take ", Option("recipe", "fp64"))
-    return eta0
+    return problem.family.curvature(problem.y[index][w > 0], w[w > 0]) * scale * steepest
 
 
 def _row_sizes(problem: Problem, options: FitOptions, comm: Communicator) -> tuple[torch.Tensor, float]:

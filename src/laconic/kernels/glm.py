@@ -110,10 +110,10 @@ class Block:
     triangle   for each batch j its rows of G up to where the batch begins, one after another: Σ_j b_j cuts[j] numbers
     y, w       (k,) targets and weights
     offset     (k, C)
-    rates      (s,) η (float64)
+    rates      (s,) η (float64), or (s, M) of M models whose margins lie side by side
     scales     (s,) g: 1 / b_j for a mean gradient, 1 for a sum (float64)
     mix        (s,) share of the newest iterate in the average: 1 before averaging begins (float64); (0,) for none
-    l2         λ
+    l2         λ, or (M,)
     momentum   μ
     """
 
@@ -127,7 +127,7 @@ class Block:
     rates: np.ndarray
     scales: np.ndarray
     mix: np.ndarray
-    l2: float
+    l2: float | np.ndarray
     momentum: float
 
 
@@ -135,14 +135,14 @@ class Block:
 class Combination:
     """The vectors at the end of a block, as combinations of those at its start.
 
-    A     (3, 3) coefficients of x₀, u₀, x̄₀ (columns) in x, u, x̄ (rows), float64
+    A     (3, 3, M) coefficients of x₀, u₀, x̄₀ (columns) in x, u, x̄ (rows) of each model, float64
     p     (3, C, k) coefficients of the rows of Y in x, u, x̄
-    loss  Σ w φ over all rows, each at the iterate that met it
+    loss  (M,) Σ w φ over all rows, each at the iterate that met it
     """
 
     A: np.ndarray
     p: torch.Tensor
-    loss: float
+    loss: np.ndarray
 
 
 def triangle_size(cuts: np.ndarray) -> int:

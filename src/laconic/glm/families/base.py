@@ -26,6 +26,7 @@ class Family(ABC):
     kernel_code  by which the compiled kernels know it; None for plain torch, on the CPU and on a GPU
     metrics      names of its score and of what is lost, per unit of weight
     dispersed    whether the variance has a factor of its own, which standard errors need
+    quadratic    whether ∂²φ/∂z² is the same for all margins
     """
 
     name: ClassVar[str]
@@ -36,6 +37,7 @@ class Family(ABC):
     kernel_code: ClassVar[LinkCode | None] = None
     metrics: ClassVar[tuple[str, str]] = ("d2", "deviance")
     dispersed: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
 
     @classmethod
     def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> "Family":

@@ -19,6 +19,7 @@ class Gaussian(Family):
     kernel_code = LinkCode.GAUSSIAN
     metrics = ("r2", "mse")
     dispersed = True
+    quadratic = True
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (z[:, 0] - y).square() / 2

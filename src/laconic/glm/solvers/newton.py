@@ -4,7 +4,7 @@ F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ g�
 model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,6 +36,22 @@ DIRECT_TARGET, CG_TARGET = 1e-12, 1e-6
 """Relative decrement at which Newton's method ends, if `tol` is not smaller; the next step is the cheapest of all."""
 
 
+Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
+"""Places of some rows, the rows, and their margins (k, C): the factors (k, C) with which the rows are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over all rows a: Σ bend(a · v) a, (C, n + 1), or Σ bend a² where `squared`.
+
+    v  (C, n + 1), the intercept last
+    """
+
+    v: torch.Tensor
+    bend: Bend
+    squared: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """The objective at θ (C, n + 1), this rank's columns and the intercept last.
@@ -60,6 +76,8 @@ class Objective:
 
     Every rank calls the same methods. Margins are summed over ranks, one message per block of rows; teams of ranks,
     which have rows of their own, add up their slopes.
+
+    gram  Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
     """
 
     def __init__(self, problem: Problem, options: FitOptions, wire: Wire) -> None:
@@ -75,12 +93,13 @@ class Objective:
         self.m = int(self._sum_over_teams(problem.n_train))
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
-        self.l1, self.l2 = options.l1, self._l2(options)
+        self.l1, self.l2 = options.l1, self.penalty(options)
+        self.gram: torch.Tensor | None = None
         few = (self.n + 1) * self.family.n_outputs <= DIRECT and wire.comm.whole.size == 1
         self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES)
         self.target = DIRECT_TARGET if self.direct else CG_TARGET
 
-    def _l2(self, options: FitOptions) -> torch.Tensor:
+    def penalty(self, options: FitOptions) -> torch.Tensor:
         """λ_j (n,): of columns as given where scaling was ours to choose and Newton's steps are the last."""
         l2 = torch.full((self.n,), options.l2, dtype=self.dtype, device=self.columns.device)
         scaling = self.problem.scaling
@@ -113,20 +132,23 @@ class Objective:
         """F and its slope at θ, in one pass; `curved` for the Hessian too."""
         C, n = theta.shape[0], self.n
         z = torch.empty(len(self.y), C, dtype=self.dtype, device=theta.device)
-        slope = torch.zeros(C, n + 1, dtype=torch.float64, device=theta.device)
-        hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved else None
+        hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved and self.gram is None else None
         loss = 0.0
-        for rows, Y in self.blocks():
+
+        def bend(rows: slice, Y: SampledRows, margins: torch.Tensor) -> torch.Tensor:
+            nonlocal loss
             y, w, part = self.y[rows], self.w[rows], z[rows]
-            part.copy_(self.wire.all_reduce(Y.margins(theta[:, :-1])) + theta[:, -1])
-            if self.offset is not None:
-                part += self.offset[rows]
+            part.copy_(margins if self.offset is None else margins + self.offset[rows])
             loss += float((w * self.family.loss(part, y))[w > 0].sum(dtype=torch.float64))
-            slope += self._combine(Y, w[:, None] * self.family.derivative(part, y))
             if hessian is not None:
                 add_gram(hessian, Y, w[:, None, None] * self.family.hessian(part, y))
+            return w[:, None] * self.family.derivative(part, y)
+
+        slope = self.over_rows(Pass(theta, bend))
+        if self.family.quadratic and hessian is not None:
+            self.gram = hessian
+        hessian = (self.gram if hessian is None else hessian) if curved else None
         penalty = self.l2 * theta[:, :-1]
-        slope = (self._over_teams(slope) / self.m).to(self.dtype)
         loss, weight = self.wire.sum_over_teams(loss, float(self.w.sum(dtype=torch.float64)))
         slope[:, :-1] += penalty
         own = (penalty * theta[:, :-1]).sum() / 2 + self.l1 * theta[:, :-1].abs().sum()
@@ -153,6 +175,23 @@ class Objective:
         """The rows to train on, in blocks, with their places among them."""
         return self.columns.blocks(self.problem.rows, self.step, self.dtype)
 
+    def over_rows(self, asked: Pass) -> torch.Tensor:
+        """The mean of a pass over the rows of all teams."""
+        return self.passes([asked])[0]
+
+    def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
+        """Several passes in one, squared or not: rows are widened once, and margins are one product, one message."""
+        v = torch.cat([one.v for one in asked])
+        sizes, total = [len(one.v) for one in asked], torch.zeros_like(v, dtype=torch.float64)
+        for rows, Y in self.blocks():
+            if asked[0].squared:  # the factors do not depend on margins
+                Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
+            else:
+                u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
+            bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, sizes, 1), strict=True)]
+            total += self._combine(Y, torch.cat(bent, 1))
+        return list(torch.split((self._over_teams(total) / self.m).to(self.dtype), sizes))
+
     def _combine(self, Y: SampledRows, p: torch.Tensor) -> torch.Tensor:
         last = p.sum(0) if self.fit_intercept else torch.zeros_like(p[0])
         return torch.cat([Y.combine(p.T.contiguous(), self.precision), last[:, None]], 1)
@@ -172,22 +211,21 @@ class Objective:
 
     def product(self, point: Point, v: torch.Tensor) -> torch.Tensor:
         """H v at a point, in one pass."""
-        total = torch.zeros_like(v)
-        for rows, Y in self.blocks():
-            u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
-            bent = self.family.hessian_product(point.z[rows], self.y[rows], u)
-            total += self._combine(Y, self.w[rows, None] * bent)
-        total = self._over_teams(total) / self.m
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
+            return self.w[rows, None] * self.family.hessian_product(point.z[rows], self.y[rows], u)
+
+        total = self.over_rows(Pass(v, bend))
         total[:, :-1] += self.l2 * v[:, :-1]
         return total
 
     def diagonal(self, point: Point) -> torch.Tensor:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
-        total = torch.zeros_like(point.slope)
-        for rows, Y in self.blocks():
-            own = self.family.hessian_diagonal(point.z[rows], self.y[rows])
-            total += self._combine(Y.squared(), self.w[rows, None] * own)
-        total = self._over_teams(total) / self.m
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
+            return self.w[rows, None] * self.family.hessian_diagonal(point.z[rows], self.y[rows])
+
+        total = self.over_rows(Pass(torch.zeros_like(point.slope), bend, squared=True))
         total[:, :-1] += self.l2
         return torch.where(total > 0, total, 1.0)
 

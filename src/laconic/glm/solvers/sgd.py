@@ -1,12 +1,16 @@
 """SGD over column blocks, one AllReduce per iteration: the specification of CA-SGD's iterates."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 
-from laconic.glm.options import FitOptions
+from laconic.glm.options import FitOptions, shrink
+from laconic.glm.precision import Precision
 from laconic.glm.problem import Problem
-from laconic.glm.solvers.state import Segment, State
+from laconic.glm.solvers.state import Segment, State, each_output
 from laconic.glm.solvers.wire import Wire
-from laconic.kernels.glm import Batches
+from laconic.kernels.glm import Batches, Weights
 from laconic.kernels.reference.recurrence import residuals, step_intercept
 
 COMPILED_MARGINS = ("bf16",)
@@ -31,7 +35,21 @@ def advance(problem: Problem, options: FitOptions, state: State, wire: Wire, seg
     Per iteration: 1. z = AllReduce(A_p[I] x_p) + offset + b; 2. r = w φ'(z, y); 3. u ← μ u + g A_p[I]ᵀ r + λ x,
     x ← x − η u, and the L1 shrinkage.
     """
-    return sum(_iterate(problem, options, state, segment.part(j, j + 1), wire) for j in range(segment.n_batches))
+    return float(advance_several(problem, [options], state.weights, wire, [segment])[0])
+
+
+def advance_several(
+    problem: Problem, models: Sequence[FitOptions], weights: Weights, wire: Wire, segments: Sequence[Segment]
+) -> np.ndarray:
+    """The same for models that differ in penalty and step size, with weights (M C, n) below each other.
+
+    They share rows, messages and products of matrices; their segments differ in nothing but the rates.
+    """
+    eta, l2, l1 = each_output(models, segments, weights)
+    parts = [segments[0].part(j, j + 1) for j in range(segments[0].n_batches)]
+    losses = [_iterate(problem, models, weights, batch, wire, eta[j], l2, l1) for j, batch in enumerate(parts)]
+    total: np.ndarray = np.stack(losses).sum(0)
+    return total
 
 
 def advance_compiled(problem: Problem, options: FitOptions, state: State, wire: Wire, segment: Segment) -> float:
@@ -54,27 +72,52 @@ def advance_compiled(problem: Problem, options: FitOptions, state: State, wire: 
     return problem.columns.sgd(batches, problem.family.kernel_code, state.weights)
 
 
-def _iterate(problem: Problem, options: FitOptions, state: State, batch: Segment, wire: Wire) -> float:
-    p, weights, eta = options.precision, state.weights, float(batch.rates[0])
-    index = torch.from_numpy(batch.rows).to(weights.x.device)
+def _iterate(
+    problem: Problem,
+    models: Sequence[FitOptions],
+    weights: Weights,
+    batch: Segment,
+    wire: Wire,
+    eta: torch.Tensor,
+    l2: torch.Tensor,
+    l1: torch.Tensor | None,
+) -> np.ndarray:
+    options, x = models[0], weights.x
+    p, index = options.precision, torch.from_numpy(batch.rows).to(x.device)
     Y = problem.columns.take(batch.rows, p.carrier)
     margin = p.format("margin")
-    z = margin.round(wire.all_reduce(margin.round(Y.margins(weights.x))))
+    z = margin.round(wire.all_reduce(margin.round(Y.margins(x))))
     if problem.offset is not None:
-        z = z + problem.offset_as(p.carrier)[index]
+        z = z + problem.offset_as(p.carrier)[index].repeat(1, len(models))
     z = z + weights.intercept.value
     y, w = problem.y[index].to(p.carrier), problem.weights_as(p.carrier)[index]
-    r, loss = residuals(problem.family, z, y, w, p.format("residual"))
+    r, loss = _residuals(problem, p, z, y, w, len(models))
 
     scale = float(batch.scales(options.gradient)[0])
-    slope = Y.combine(scale * r.T, p) + options.l2 * weights.x
     if options.momentum:
-        weights.momentum.mul_(options.momentum).add_(slope)
-        slope = weights.momentum
-    x = options.shrink(weights.x - eta * slope, eta)
-    weights.x.copy_(p.format("weights").round(x))
+        weights.momentum.mul_(options.momentum).add_(Y.combine(scale * r.T, p)).addcmul_(l2, x)
+        new = x - eta * weights.momentum
+    else:
+        new = (1 - eta * l2) * x + Y.combine(-scale * eta * r.T, p)
+    if l1 is not None:
+        new = shrink(new, eta * l1)
+    x.copy_(p.format("weights").round(new))
     mix = float(batch.mix[0]) if len(batch.mix) else None
     if mix is not None:
-        weights.average.add_(mix * (weights.x - weights.average))
-    step_intercept(weights.intercept, scale * r.sum(0), eta, options.momentum, mix)
+        weights.average.add_(mix * (x - weights.average))
+    step_intercept(weights.intercept, scale * r.sum(0), eta[:, 0], options.momentum, mix)
     return loss
+
+
+def _residuals(
+    problem: Problem, precision: Precision, z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, n_models: int
+) -> tuple[torch.Tensor, np.ndarray]:
+    """Of one model as the specification has them; of several, compiled where that is the same."""
+    family = problem.family
+    if n_models == 1 or z.device.type != "cpu" or family.kernel_code is None or not precision.is_plain("residual"):
+        return residuals(family, z, y, w, precision.format("residual"), n_models)
+    from laconic.kernels.cpu.links import residuals_of_models  # Numba is loaded where it is first needed
+
+    r, losses = torch.empty_like(z), np.zeros(n_models)
+    residuals_of_models(int(family.kernel_code), z.numpy(), y.numpy(), w.numpy(), r.numpy(), losses)
+    return r, losses

@@ -67,6 +67,22 @@ def begin(problem: Problem, options: FitOptions) -> State:
     return State(Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept)))
 
 
+class RowPasses:
+    """What a fit asks of all rows. `glm.sweep` answers several fits at once."""
+
+    def order(self, options: FitOptions, n_rows: int, epoch: int) -> np.ndarray:
+        """Of the rows, in an epoch."""
+        return options.order(n_rows, epoch)
+
+    def objective(self, problem: Problem, options: FitOptions, wire: Wire) -> Objective:
+        """F, by passes over all rows."""
+        return Objective(problem, options, wire)
+
+    def advance(self, problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
+        """What steps through a segment, and its name."""
+        return advance_for(problem, options, state, wire)
+
+
 def solve(
     problem: Problem,
     options: FitOptions,
@@ -76,6 +92,7 @@ def solve(
     callbacks: Sequence[Callback] = (),
     last_epoch: int | None = None,
     ours: bool | None = None,
+    rows: RowPasses | None = None,
 ) -> Solution:
     """Minimise the problem; every rank of `comm` calls this with its own columns and all else the same.
 
@@ -85,6 +102,7 @@ def solve(
     state       to go on from, changed in place; None to begin
     last_epoch  epochs after which to stop, those of `state` included; by default max_iter
     ours        whether the step size is ours to shrink where the loss rises; by default, if eta0 is "auto"
+    rows        where passes over rows are shared with other fits
 
     >>> from laconic.glm import DenseColumns, FitOptions, Gaussian, Problem, solve
     >>> A = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -101,12 +119,13 @@ def solve(
     least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
     before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
     run = _Run(problem.cast(options.precision.carrier, least), options, state, wire, callbacks, ours, *before)
-    run.objective = Objective(problem, options, wire)
+    run.rows = rows or RowPasses()
+    run.objective = run.rows.objective(problem, options, wire)
     state.at_best, outcome = False, None
     if options.solver == "newton":
         run.start_newton()
     else:
-        run.advance, run.ran = advance_for(run.problem, options, state, wire)
+        run.advance, run.ran = run.rows.advance(run.problem, options, state, wire)
         run.newton = state.polishing
         if comm.peers.size > 1:
             run.advance = Averaged(run.advance, options, state, wire)
@@ -183,6 +202,7 @@ class _Run:
     messages: int
     advance: Advance = field(init=False)
     objective: Objective = field(init=False)
+    rows: RowPasses = field(init=False)
     ran: str = ""
     newton: bool = False
     gap: float | None = None
@@ -190,7 +210,7 @@ class _Run:
     def epoch(self) -> Outcome | None:
         """What is left of an epoch, segment by segment; returns why to stop, or None to go on."""
         problem, options, state = self.problem, self.options, self.state
-        order = options.order(problem.n_train, state.epoch)[: problem.n_rows]
+        order = self.rows.order(options, problem.n_train, state.epoch)[: problem.n_rows]
         n_batches, block = options.n_batches(problem.n_rows), options.step
         least = LEAST_ON_DEVICE if problem.columns.device.type == "cuda" else 1
         if self.wire.comm.peers.size > 1:  # every segment ends with an average, so that all teams stand alike there

@@ -1,6 +1,6 @@
 """The state of a fit, the batches it takes next, and what it reports on the way and at its end."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
@@ -172,6 +172,32 @@ def segment(problem: Problem, options: FitOptions, state: State, order: np.ndarr
     after = options.average_after
     mix = np.empty(0) if after is None else 1.0 / np.maximum(1.0, t + 1.0 - after)
     return Segment(rows, cuts, rates, mix)
+
+
+def each_output(
+    models: Sequence[FitOptions], segments: Sequence[Segment], weights: Weights
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """η (n_batches, M C, 1) of the segments' batches, λ and the factor of ‖x‖₁ (M C, 1): None where all are 0."""
+    n, rates = len(weights.x) // len(models), np.stack([part.rates for part in segments], 1)
+    own = (rates, np.array([own.l2 for own in models]), np.array([own.l1 for own in models]))
+    eta, l2, l1 = (torch.from_numpy(a.repeat(n, -1)).to(weights.x)[..., None] for a in own)
+    return eta, l2, l1 if bool(l1.any()) else None
+
+
+def stacked(models: Sequence[Weights]) -> Weights:
+    """Weights of several models below each other; theirs become views of these."""
+
+    def joined(owners: Sequence[Weights | Intercept], names: tuple[str, ...]) -> list[torch.Tensor]:
+        wholes = [torch.cat([getattr(own, name) for own in owners]) for name in names]
+        for name, whole in zip(names, wholes, strict=True):
+            for own, view in zip(owners, torch.split(whole, [len(getattr(own, name)) for own in owners]), strict=True):
+                setattr(own, name, view)
+        return wholes
+
+    x, momentum, average = joined(models, ("x", "momentum", "average"))
+    intercepts = [own.intercept for own in models]
+    value, inertia, mean = joined(intercepts, ("value", "momentum", "average"))
+    return Weights(x, momentum, average, Intercept(value, inertia, mean, intercepts[0].fitted))
 
 
 @dataclass(frozen=True, slots=True)

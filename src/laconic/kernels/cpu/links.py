@@ -75,3 +75,12 @@ def residuals(code, z, y, w, r):
             r[k, 0] = w[k] * slope
         total += w[k] * loss
     return total
+
+
+@njit(nogil=True, cache=True)
+def residuals_of_models(code, z, y, w, r, losses):
+    """The same for M models, whose margins and residuals (b, M C) lie side by side; adds Σ w φ of each to losses."""
+    n_outputs = z.shape[1] // losses.size
+    for m in range(losses.size):
+        own = slice(m * n_outputs, (m + 1) * n_outputs)
+        losses[m] += residuals(code, z[:, own], y, w, r[:, own])

@@ -114,4 +114,4 @@ def recurrence(block: Block, code: int | None, intercept: Intercept) -> Combinat
     own = [t.numpy() for t in (intercept.value, intercept.momentum, intercept.average)]
     steps = (block.rates, block.scales, block.mix, block.l2, block.momentum, code)
     loss = _recurrence(block.cuts, *arrays, *steps, *own, intercept.fitted, A, p.numpy())
-    return Combination(A, p, loss)
+    return Combination(A[:, :, None], p, np.array([loss]))

@@ -20,43 +20,57 @@ class Loss(Protocol):
 
 
 def residuals(
-    family: Loss, z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, residual: Format
-) -> tuple[torch.Tensor, float]:
-    """r = w φ'(z, y) in the precision `residual`, and Σ w φ; a row of weight 0 counts for nothing."""
-    z, used = residual.round(z), w != 0
+    family: Loss, z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, residual: Format, n_models: int = 1
+) -> tuple[torch.Tensor, np.ndarray]:
+    """r = w φ'(z, y) in the precision `residual`, and Σ w φ of each model; a row of weight 0 counts for nothing.
+
+    z  (b, M C), the margins of M models side by side
+    """
+    (b, width), used = z.shape, w != 0
+    if n_models > 1:
+        y, w, used = (t.repeat_interleave(n_models) for t in (y, w, used))
+    z = residual.round(z).reshape(b * n_models, -1)
     r = residual.round(residual.round(w)[:, None] * residual.round(family.derivative(z, y)))
-    loss = torch.where(used, w * family.loss(z, y), 0.0)
-    return torch.where(used[:, None], r, 0.0), float(loss.sum(dtype=torch.float64))
+    loss = torch.where(used, w * family.loss(z, y), 0.0).view(b, n_models)
+    return torch.where(used[:, None], r, 0.0).view(b, width), loss.sum(0, dtype=torch.float64).cpu().numpy()
 
 
 def recurrence(block: Block, family: Loss, intercept: Intercept, recurrence: Format, residual: Format) -> Combination:
     """Step through the batches of a block; see `kernels.glm` for the formulas.
 
+    Each of M models, whose margins lie side by side, has its own η and λ, hence its own A; they share G and the rows.
+
     recurrence  precision of the corrected margins, of G and of the coefficients p
     residual    precision of the loss and the residual
     """
     k, n_outputs = block.margins.shape
-    A, loss = np.eye(3), 0.0
+    rates, l2 = block.rates.reshape(len(block.rates), -1), np.atleast_1d(block.l2)
+    n_models = rates.shape[1]
+    A, loss = np.eye(3)[:, :, None].repeat(n_models, 2), np.zeros(n_models)
     p = torch.zeros(3, n_outputs, k, dtype=block.margins.dtype, device=block.margins.device)
+
+    def each(of_models: np.ndarray) -> torch.Tensor:
+        """A number of each model, for each of its outputs."""
+        return torch.from_numpy(of_models.repeat(n_outputs // n_models)).to(p)
+
     begin = 0
     for j, (first, last) in enumerate(zip(block.cuts[:-1], block.cuts[1:], strict=True)):
-        rows, eta, g = slice(first, last), block.rates[j], block.scales[j]
-        z = A[0, 0] * block.margins[rows]
+        rows, eta, g = slice(first, last), each(rates[j]), block.scales[j]
+        z = each(A[0, 0]) * block.margins[rows]
         if block.momentum:
-            z = z + A[0, 1] * block.momenta[rows]
+            z = z + each(A[0, 1]) * block.momenta[rows]
         gram = block.triangle[begin : begin + (last - first) * first].view(last - first, first)
         begin += (last - first) * first
         z = recurrence.round(z + recurrence.round(gram) @ p[0, :, :first].T)
-        r, batch_loss = residuals(
-            family, z + block.offset[rows] + intercept.value, block.y[rows], block.w[rows], residual
-        )
+        z = z + block.offset[rows] + intercept.value
+        r, batch_loss = residuals(family, z, block.y[rows], block.w[rows], residual, n_models)
         loss += batch_loss
 
-        A[1] = block.momentum * A[1] + block.l2 * A[0]
-        A[0] = A[0] - eta * A[1]
-        p[1, :, :first] = block.momentum * p[1, :, :first] + block.l2 * p[0, :, :first]
+        A[1] = block.momentum * A[1] + l2 * A[0]
+        A[0] = A[0] - rates[j] * A[1]
+        p[1, :, :first] = block.momentum * p[1, :, :first] + each(l2)[:, None] * p[0, :, :first]
         p[1, :, rows] = g * r.T
-        p[0, :, :last] = recurrence.round(p[0, :, :last] - eta * p[1, :, :last])
+        p[0, :, :last] = recurrence.round(p[0, :, :last] - eta[:, None] * p[1, :, :last])
         if len(block.mix):
             A[2] += block.mix[j] * (A[0] - A[2])
             p[2, :, :last] += block.mix[j] * (p[0, :, :last] - p[2, :, :last])
@@ -65,7 +79,7 @@ def recurrence(block: Block, family: Loss, intercept: Intercept, recurrence: For
 
 
 def step_intercept(
-    intercept: Intercept, gradient: torch.Tensor, eta: float, momentum: float, mix: float | None
+    intercept: Intercept, gradient: torch.Tensor, eta: float | torch.Tensor, momentum: float, mix: float | None
 ) -> None:
     """One step of the intercept, in place."""
     if intercept.fitted:

@@ -1,0 +1,100 @@
+"""Sweeps: each model is what it is alone, whatever it shares with others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import laconic.glm.sweep as sweeps
+from glm.tables import EACH, TOLERANCE, Case, distance, same_bits
+from laconic.glm import Diverged, FitOptions, solve
+from laconic.glm.sweep import path
+
+FACTORS = (1.0, 0.1, 5.0)
+"""Of a case's alpha, or where that is 0, alphas themselves."""
+
+
+def assert_as_alone(case, how, tolerance, **options):
+    """Every model of a sweep over alphas has the iterates, the losses and the steps of its own fit."""
+    alphas = [factor * (case.alpha or 0.01) for factor in FACTORS]
+    found = path(how, case.problem(torch.float64), alphas=alphas, **options)
+    for alpha, fit in zip(alphas, found, strict=True):
+        alone = solve(case.problem(torch.float64), replace(how, alpha=alpha))
+        ours, theirs = fit.solution.state, alone.state
+        assert fit.solution.outcome is alone.outcome, (fit.solution.outcome, alone.outcome)
+        assert distance(ours.coef, theirs.coef) <= tolerance
+        assert distance(ours.intercept, theirs.intercept) <= tolerance
+        assert [row.get("eta") for row in ours.history] == [row.get("eta") for row in theirs.history]
+        assert np.allclose([row["loss"] for row in ours.history], [row["loss"] for row in theirs.history], rtol=1e-11)
+    return found
+
+
+@pytest.mark.parametrize("s", [0, 3, pytest.param(64, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("case", **EACH)
+def test_models_of_a_sweep_are_those_of_single_fits(case, s, monkeypatch):
+    """By CA-SGD, and for s = 0 by SGD with products of matrices."""
+    monkeypatch.setattr(sweeps, "LEAST_VALUES", 0)
+    how = case.options("ca_sgd" if s else "sgd", max(1, s), torch.float64)
+    found = assert_as_alone(case, how, TOLERANCE[torch.float64])
+    shares = s > 0 or case.layout != "sparse"
+    assert ("3 models at once" in found[0].solution.ran) == shares
+
+
+def test_small_models_are_stepped_through_one_by_one_with_the_same_bits():
+    case, how = Case(), Case().options("sgd", dtype=torch.float64)
+    found = path(how, case.problem(), alphas=[0.1, 0.2])
+    for alpha, fit in zip([0.1, 0.2], found, strict=True):
+        assert same_bits(fit.solution.state, solve(case.problem(), replace(how, alpha=alpha)).state)
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [
+        (Case("bernoulli", schedule="adaptive"), {"solver": "sgd"}),
+        (Case("gaussian", schedule="adaptive"), {"solver": "ca_sgd", "s": 4}),
+        (Case("poisson", weighted=True, schedule="adaptive"), {"solver": "sgd", "polish": True}),
+        (Case("multinomial3", offset=True, schedule="adaptive"), {"solver": "ca_sgd", "s": 4, "polish": True}),
+        (Case("bernoulli", schedule="adaptive", l1_ratio=0.5), {"solver": "sgd"}),
+    ],
+    ids=str,
+)
+def test_each_model_stops_when_it_has_converged(case, changes, monkeypatch):
+    """Passes over all rows are shared by models that are in different epochs, or done."""
+    monkeypatch.setattr(sweeps, "LEAST_VALUES", 0)
+    how = replace(case.options("sgd", dtype=torch.float64), eta0="auto", tol=1e-3, max_iter=200, **changes)
+    found = assert_as_alone(case, how, 1e-9)
+    assert len({fit.solution.state.epoch for fit in found}) > 1
+
+
+def test_a_step_that_is_too_large_for_one_model_does_not_disturb_the_others(monkeypatch):
+    """Its loss is no longer a number; in an epoch of its own it begins again with a quarter of the step."""
+    monkeypatch.setattr(sweeps, "LEAST_VALUES", 0)
+    case = Case("poisson", alpha=0.01)
+    how = replace(case.options("sgd", dtype=torch.float64), tol=1e-3, max_iter=30)
+    problem, steps = case.problem(), [0.01, 30.0, 0.02]
+    several = [replace(how, eta0=eta0) for eta0 in steps]
+    found = sweeps.solve_several(problem, several, sweeps.Communicator(), ours=True)
+    for own, solution in zip(several, found, strict=True):
+        alone = solve(problem, own, ours=True)
+        assert solution.state.returns == alone.state.returns
+        assert distance(solution.state.coef, alone.state.coef) < 1e-9
+    assert [solution.state.returns > 0 for solution in found] == [False, True, False]
+    with pytest.raises(Diverged, match="lower eta0"):
+        path(replace(how, eta0=30.0), problem, alphas=[0.01, 0.1])
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "multinomial3", "poisson", "gamma"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_newton_ends_where_it_does_alone(family, layout):
+    case = Case(family, layout=layout, weighted=True)
+    alphas = [1e-3, 1.0, 0.0, 1e-2]
+    found = path(FitOptions(recipe="fp64"), case.problem(), alphas=alphas)
+    for alpha, fit in zip(alphas, found, strict=True):
+        alone = solve(case.problem(), FitOptions(recipe="fp64", alpha=alpha))
+        assert fit.options.alpha == alpha
+        assert fit.solution.ran.startswith("newton, Cholesky")
+        assert distance(fit.solution.state.coef, alone.state.coef) < 1e-5
+        assert fit.solution.state.history[-1]["objective"] <= alone.history[-1]["objective"] * (1 + 1e-11)
+    if family == "gaussian":
+        assert all(fit.solution.state.epoch <= 2 for fit in found)
