@@ -48,41 +48,44 @@ def _draw(x, K: tl.constexpr, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: 
 
 
 @triton.jit
-def _one_field(x, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
-    """Words (W,) of a bucket's values, for a width that divides 8.
+def _word(
+    x, rule, FIRST: tl.constexpr, ROWS: tl.constexpr, S: tl.constexpr, W: tl.constexpr,
+    ROUNDING: tl.constexpr, BITS: tl.constexpr,
+):  # fmt: skip
+    """Words (W,) of the symbols of ROWS rows from FIRST on, which share the bytes of a word evenly.
 
     Levels are shifted in one after another, bytes from the last to the first and rows within a byte likewise, and the
     bias comes off all symbols of a word at once. So are the signs, each with what lies below it in the float, which is
     masked at the end. Zeros get no sign: adding ones to a level carries into the sign's bit if and only if the level is
     not zero.
     """
-    R: tl.constexpr = 8 // BITS
+    FIELD: tl.constexpr = 8 // ROWS
     word = tl.zeros((W,), tl.uint32)
     sign = tl.zeros((W,), tl.uint32)
-    for k in tl.static_range(4 * R):
-        fixed, random = _draw(x, (R - 1 - k % R) * 4 + 3 - k // R, rule, S, W, ROUNDING, BITS)
-        word = carry(word << BITS, fixed, random)
-        below = x[(R - 1 - k % R) * 4 + 3 - k // R].to(tl.uint32, bitcast=True) >> (32 - BITS)
-        sign = (sign << BITS) | below
+    for k in tl.static_range(4 * ROWS):
+        fixed, random = _draw(x, (FIRST + ROWS - 1 - k % ROWS) * 4 + 3 - k // ROWS, rule, S, W, ROUNDING, BITS)
+        word = carry(word << FIELD, fixed, random)
+        below = x[(FIRST + ROWS - 1 - k % ROWS) * 4 + 3 - k // ROWS].to(tl.uint32, bitcast=True) >> (32 - BITS)
+        sign = (sign << FIELD) | below
     if ROUNDING != SIGN:
-        levels = _repeat(BITS) * ((1 << (BITS - 1)) - 1)
-        word -= bias(ROUNDING, BITS) * _repeat(BITS)
-        word |= sign & (word + levels) & (_repeat(BITS) << (BITS - 1))
+        levels = _repeat(FIELD) * ((1 << (BITS - 1)) - 1)
+        word -= bias(ROUNDING, BITS) * _repeat(FIELD)
+        word |= sign & (word + levels) & (_repeat(FIELD) << (BITS - 1))
     return word & rule[0]
 
 
 @triton.jit
-def _store_field(words_ptr, symbols, mask, WIDTH: tl.constexpr, S: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits: as many rows of words as the narrowest one goes into it."""
+def _store_field(words_ptr, rows, mask, WIDTH: tl.constexpr, S: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits of rows of symbols, a byte each: as many words as the narrowest one goes into it."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     narrow: tl.constexpr = BITS & -BITS
     n_rows: tl.constexpr = WIDTH // narrow
     for q in tl.static_range(n_rows):
-        word = symbols[0] * 0
+        word = rows[0] * 0
         for k in tl.static_range(8 // WIDTH):
-            for b in tl.static_range(4):
-                part = (symbols[4 * (k * n_rows + q) + b] >> wider) & ((1 << WIDTH) - 1)
-                word |= part << (8 * b + k * WIDTH)
+            at: tl.constexpr = k * WIDTH - wider
+            row = rows[k * n_rows + q]
+            word |= (row << at if at >= 0 else row >> -at) & (_repeat(8) * (((1 << WIDTH) - 1) << (k * WIDTH)))
         tl.store(words_ptr + (wider // narrow + q) * (S // 4), word, mask=mask)
 
 
@@ -100,12 +103,14 @@ def store_words(data_ptr, x, rule, mask, S: tl.constexpr, W: tl.constexpr, ROUND
     """Round a held bucket and pack it to data_ptr, component by component."""
     words_ptr = data_ptr.to(tl.pointer_type(tl.uint32)) + tl.arange(0, W)
     if 8 % BITS == 0:
-        tl.store(words_ptr, _one_field(x, rule, S, W, ROUNDING, BITS), mask=mask)
+        tl.store(words_ptr, _word(x, rule, 0, 8 // BITS, S, W, ROUNDING, BITS), mask=mask)
     else:
-        symbols = symbols_of(x, rule, S, W, ROUNDING, BITS)
+        rows = ()
+        for r in tl.static_range(len(x) // 4):
+            rows += (_word(x, rule, r, 1, S, W, ROUNDING, BITS),)
         for c in tl.static_range(3):
             if BITS & (4 >> c):
-                _store_field(words_ptr, symbols, mask, 4 >> c, S, BITS)
+                _store_field(words_ptr, rows, mask, 4 >> c, S, BITS)
 
 
 @triton.jit
