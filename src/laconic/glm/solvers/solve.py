@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar, cast
@@ -68,11 +69,25 @@ def begin(problem: Problem, options: FitOptions) -> State:
 
 
 class RowPasses:
-    """What a fit asks of all rows. `glm.sweep` answers several fits at once."""
+    """What a fit asks of all rows. `glm.sweep` answers several fits at once.
+
+    ahead  whether a thread draws the order of an epoch while a GPU still works on the epoch before
+    """
+
+    _thread: ThreadPoolExecutor | None = None
+    _next: tuple[int, Future[np.ndarray]] | None = None
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        if ahead:
+            self._thread = ThreadPoolExecutor(1)
 
     def order(self, options: FitOptions, n_rows: int, epoch: int) -> np.ndarray:
         """Of the rows, in an epoch."""
-        return options.order(n_rows, epoch)
+        if self._thread is None:
+            return options.order(n_rows, epoch)
+        found = self._next[1].result() if self._next and self._next[0] == epoch else options.order(n_rows, epoch)
+        self._next = epoch + 1, self._thread.submit(options.order, n_rows, epoch + 1)
+        return found
 
     def objective(self, problem: Problem, options: FitOptions, wire: Wire) -> Objective:
         """F, by passes over all rows."""
@@ -119,7 +134,7 @@ def solve(
     least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
     before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
     run = _Run(problem.cast(options.precision.carrier, least), options, state, wire, callbacks, ours, *before)
-    run.rows = rows or RowPasses()
+    run.rows = rows or RowPasses(ahead=problem.columns.device.type == "cuda")
     run.objective = run.rows.objective(problem, options, wire)
     state.at_best, outcome = False, None
     if options.solver == "newton":
