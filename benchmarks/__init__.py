@@ -17,6 +17,7 @@ OWN = {
     "glm-time-to": "benchmarks.glm.time_to",
     "glm-optimum": "benchmarks.glm.optimum",
     "glm-device": "benchmarks.glm.device",
+    "glm-stages": "benchmarks.glm.stages",
     "scaling": "benchmarks.scaling",
 }
 SUITES = {**OWN, **MEASURING}
