@@ -8,7 +8,7 @@ from importlib import import_module
 
 from campaign.case import Case
 
-MODULES = ("payloads",)
+MODULES = ("payloads", "files")
 """Those that have CASES."""
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
 from dataclasses import fields
@@ -66,6 +67,7 @@ def runnable(only: str) -> dict[str, Case]:
 def main() -> int:
     """Make batches of the case that is furthest behind, until all are done or time is out; 1 if a trial was lost."""
     asked, begin = arguments(), time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker is ended, too
     wanted = runnable(asked.only)
     targets = {name: case.full if asked.full else case.reduced for name, case in wanted.items()}
     rows = {name: row_of(case, asked.out, asked.seed) for name, case in wanted.items()}

@@ -146,8 +146,8 @@ def _at(place: Path) -> int:
 
 
 def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float) -> bool:
-    """Wait for a worker's end; True where a trial took longer than it may. To begin, it has ten minutes."""
-    at, since, limit = _at(place), time.monotonic(), 600.0
+    """Wait for a worker's end; True where a trial took longer than it may. To begin, it has half an hour."""
+    at, since, limit = _at(place), time.monotonic(), 1800.0
     while True:
         with suppress(subprocess.TimeoutExpired):
             worker.wait(0.5)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import zipfile
 from itertools import pairwise
 
 import numpy as np
@@ -178,6 +179,16 @@ def test_damaged_arrays_are_read_or_refused(name, tmp_path):
         path.write_bytes(damaged)
         with contextlib.suppress(MalformedFile, BadTable):
             read(path, target=False)
+
+
+@pytest.mark.parametrize("member", ["X", "y"])
+def test_a_member_that_is_no_array_is_named(member, tmp_path):
+    path = tmp_path / "rows.npz"
+    np.savez(path, **{name: np.zeros((4, 3) if name == "X" else 4) for name in "Xy" if name != member})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{member}.npy", b"")
+    with pytest.raises(MalformedFile, match=f"{member} is not an .npy file"):
+        read(path)
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "X.npy", "rows.npz", "rows.safetensors"])

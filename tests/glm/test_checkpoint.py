@@ -16,6 +16,7 @@ from laconic.exchange.launch import Host, start_ranks
 from laconic.glm import checkpoint
 from laconic.glm.fit import fit_file
 from laconic.glm.model import Model, load_tensors, save_tensors
+from laconic.glm.solvers import Diverged
 
 from .fits import Stop, changed, small_job, write_problem
 
@@ -116,6 +117,14 @@ def test_what_has_converged_stays(problem, tmp_path):
     assert again["outcome"] == "converged"
     assert again["epochs"] == first["epochs"]
     assert same(Model.load(tmp_path / "model.safetensors"), before)
+
+
+def test_a_fit_that_diverges_says_so_though_it_is_checkpointed(problem, tmp_path):
+    """Its loss is finite longer than its objective is, which JSON has no number for."""
+    job = checkpointed(problem, tmp_path, learning_rate="constant", eta0=1e3, alpha=1.0)
+    with pytest.raises(Diverged, match=r"the loss became .*: lower eta0"):
+        fit_file(job)
+    assert checkpoint.latest(tmp_path / "kept").numbers["history"][-1]["objective"] is None
 
 
 OTHER = {

@@ -92,7 +92,9 @@ def _npz(path: Path, names: dict[str, Any]) -> dict[str, Any]:
                 if wanted is not None and wanted not in file.files:
                     raise BadTable(missing(wanted, file.files, str(path)).replace("column", "array"))
                 arrays[key] = None if wanted is None else file[wanted]
-    except (BadTable, FileNotFoundError):
+                if isinstance(arrays[key], bytes):
+                    raise MalformedFile(path, f"{wanted} is not an .npy file")
+    except (BadTable, MalformedFile, FileNotFoundError):
         raise
     except Exception as error:
         raise MalformedFile(path, f"not an .npz file of plain numbers: {error}") from error

@@ -299,9 +299,13 @@ class Checkpointer:
         self.number, self.last = number, self.clock()
 
 
-def _as_json(numbers: dict[str, object]) -> dict[str, object]:
-    """With None for infinity, the best loss before there is one, which JSON lacks."""
-    return numbers | ({"best_loss": None} if numbers["best_loss"] == math.inf else {})
+def _as_json(numbers: dict[str, Any]) -> dict[str, Any]:
+    """With None for infinity, which JSON lacks: the best loss before there is one, or a loss on its way there."""
+    return {**_finite(numbers), "history": [_finite(row) for row in numbers["history"]]}
+
+
+def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in row.items()}
 
 
 def _remove_others(folder: Path, files: list[str]) -> None:
