@@ -36,7 +36,7 @@ from laconic.planner import DEFAULT, Cluster, GlmJob
 from laconic.planner.glm import cost
 from laconic.report import Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.blocks import Axis
-from laconic.report.values import Row, number_in, text_in
+from laconic.report.values import Row, number_in, rows_in, text_in
 
 PROBLEM = "epsilon"
 SCALE = 0.01
@@ -53,6 +53,7 @@ RACE_PROBLEMS = {"higgs": 0.002, PROBLEM: SCALE}
 """Few columns and many rows, and the other way round; with the part of their rows."""
 PAPER_RANKS = tuple(round(10 ** (i / 4)) for i in range(17))
 """1 to 10,000, four to a decade."""
+PAPER_RATE = 1e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> M
     cluster = DEFAULT if calibrated is None else Calibration.from_json(calibrated).cluster
     rows = list(_rows(options, measured, cluster))
     said = {"left_out": left_out, "race": race, "calibrated": calibrated is not None}
-    return {"rows": rows, **said, "paper": paper(options, cluster), **_rests_on(cluster)}
+    return {"rows": rows, **said, "paper": paper(options, cluster), "rests_on": _rests_on(cluster)}
 
 
 def _kept(options: ScalingOptions, label: str, run: Any, *, late: bool = False) -> Any:
@@ -264,7 +265,7 @@ def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:
     job = GlmJob(400_000, 2000, batch_size=options.batch_size)
     curves: dict[str, list[dict[str, float]]] = {}
     for ranks in PAPER_RANKS:
-        there = cluster.what_if(ranks, 1e10, algorithm="best")
+        there = cluster.what_if(ranks, PAPER_RATE, algorithm="best")
         blocks = job.blocks()
         best = {FP32: predicted(job, Contender("sgd", "fp32"), there)}
         for recipe, name in COLUMNS.items():
@@ -276,14 +277,10 @@ def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:
     return [{"contender": name, "curve": curve} for name, curve in curves.items()]
 
 
-def _rests_on(cluster: Cluster) -> dict[str, Any]:
-    """α, β and γ of the cost model."""
-    return {
-        "alpha_seconds": cluster.all_reduce.alpha_seconds,
-        "beta_seconds_per_byte": 8 / 1e10,
-        "sync_seconds": cluster.sync_seconds,
-        "gamma": {name: asdict(rates) for name, rates in cluster.solvers.items()},
-    }
+def _rests_on(cluster: Cluster) -> list[dict[str, Any]]:
+    """α, β and γ of the cost model, γ by solver and recipe."""
+    links = {"alpha_seconds": cluster.all_reduce.alpha_seconds, "beta_seconds_per_byte": 8 / PAPER_RATE}
+    return [{"contender": name, **links, **asdict(rates)} for name, rates in cluster.solvers.items()]
 
 
 @dataclass(slots=True)
@@ -358,16 +355,28 @@ def _by_ranks(rows: Sequence[Row]) -> list[Row]:
 
 
 def _said(document: Row) -> list[str]:
-    """What was left out, and what the curve rests on."""
+    """What was left out."""
     left = document.get("left_out")
-    lines = [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
-    alpha, beta = number_in(document, "alpha_seconds"), number_in(document, "beta_seconds_per_byte")
-    return [
-        *lines,
-        f"On paper: α = {1e6 * (alpha or 0):.3g} µs a message, β = {1e9 * (beta or 0):.3g} ns a byte; γ as measured.",
-    ]
+    return [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
 
 
+def _on_paper(curves: Sequence[Row]) -> list[Row]:
+    """A row for each power of ten of ranks, with a number for each contender."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in curves:
+        for point in rows_in(row, "curve"):
+            ranks = int(number_in(point, "ranks") or 0)
+            found.setdefault(ranks, {"ranks": f"{ranks:,}"})[text_in(row, "contender")] = point.get("seconds")
+    return [cells for ranks, cells in found.items() if math.log10(ranks).is_integer()]
+
+
+def _links(rows: Sequence[Row]) -> str:
+    alpha, beta = (number_in(rows[0], name) or 0.0 for name in ("alpha_seconds", "beta_seconds_per_byte"))
+    return f"What the curve rests on: α = {1e6 * alpha:.3g} µs per message, β = {1e9 * beta:.3g} ns per byte, and γ"
+
+
+GAMMA = ("iteration", "step", "row", "gather", "gemv", "gemm", "pair")
+"""Rates of the cost model; see `planner.cluster`."""
 NAMES = (FP32, *COLUMNS.values(), "2-D")
 PRESENTATION = Presentation(
     "Scaling of generalised linear models",
@@ -400,6 +409,23 @@ PRESENTATION = Presentation(
             of="race",
         ),
         Text(_said),
+        RowTable(
+            "On paper: the cost model to 10,000 ranks, links of 10 Gbit/s",
+            [text("ranks", "ranks"), *(Column(name, name, "µs") for name in NAMES)],
+            "µs per batch of 400,000 × 2,000, each at its best s, 2-D at its best number of teams as well.",
+            of="paper",
+            rows=_on_paper,
+        ),
+        RowTable(
+            _links,
+            [
+                text("γ of", "contender"),
+                *(Column(name, f"{name}_seconds", "s") for name in GAMMA),
+            ],
+            "Per outer iteration, inner step, sampled row, value read of it, flop of Y x and Yᵀ r, flop of Y Yᵀ, "
+            "and entry of the Gram triangle.",
+            of="rests_on",
+        ),
         LineChart(
             Axis("seconds", "s per batch"),
             title="On paper: the cost model to 10,000 ranks",
