@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="make as many trials as `make campaign-full`")
     parser.add_argument("--only", default="", metavar="NAME", help="only cases whose name begins so")
     parser.add_argument("--seed", type=int, default=0, help="of new rows; default 0")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no batch after so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"the document; default {OUT}")
     parser.add_argument("--commit", help="of the sources, where they have no history")
     return parser.parse_args()
@@ -77,7 +77,7 @@ def main() -> int:
         if left <= 0:
             break
         here = Environment.here(asked.commit, case.device)
-        run_batch(case, row, min(case.batch, left))
+        run_batch(case, row, min(case.batch, left), begin + 60 * asked.minutes)
         add(asked.out, row, here)
         sys.stdout.write(f"{row.case}: {row.tried} of {targets[name]} tried, {row.lost} lost\n")
         sys.stdout.flush()

@@ -7,17 +7,14 @@ it. Trial i of a case draws from Random(f"{seed} {case} {i}"), so that no trial 
 """
 
 import json
-import mmap
+import math
 import os
 import random
-import resource
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -101,18 +98,21 @@ class Row:
             self.losses.append({"number": number, "seed": self.seed, "error": error[-2000:]})
 
 
-def run_batch(case: Case, row: Row, n: int) -> None:
-    """Make the next n trials of a case in a worker of its own, and count them."""
+def run_batch(case: Case, row: Row, n: int, until: float = math.inf) -> None:
+    """Make the next n trials of a case in a worker of its own, fewer where that takes too long, and count them.
+
+    until  by `time.monotonic`, when to end the worker after the trial that it is at
+    """
     first, last, begin = row.tried, row.tried + n, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "place"
         place.write_bytes(PLACE.pack(first - 1))
-        command = [sys.executable, "-m", "campaign.case", case.name, *map(str, (row.seed, first, last, place))]
+        command = [sys.executable, "-m", "campaign.worker", case.name, *map(str, (row.seed, first, last, place))]
         env = {**os.environ, **case.env, "TMPDIR": folder}
         with (Path(folder) / "out").open("w+") as out, (Path(folder) / "err").open("w+") as err:
             worker = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True)
             try:
-                hung = _watch(worker, place, case.seconds)
+                hung = _watch(worker, place, case.seconds, until)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(worker.pid, 9)
@@ -120,11 +120,12 @@ def run_batch(case: Case, row: Row, n: int) -> None:
             out.seek(0), err.seek(0)
             told = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]
             end = "no trial was over in time" if hung else f"the worker ended with {worker.returncode}"
-            _count(row, told, last, _at(place), f"{end}: {err.read()[-1500:]}")
+            if _at(place) >= first or time.monotonic() < until:
+                _count(row, told, _at(place), f"{end}: {err.read()[-1500:]}")
     row.seconds += time.monotonic() - begin
 
 
-def _count(row: Row, told: list[dict[str, Any]], last: int, at: int, end: str) -> None:
+def _count(row: Row, told: list[dict[str, Any]], at: int, end: str) -> None:
     """Add what a worker told; where it did not come to its end, the trial it was at is lost."""
     final: dict[str, Any] = told[-1] if told else {"outcomes": {}, "losses": [], "done": False}
     for outcome, times in final["outcomes"].items():
@@ -136,8 +137,6 @@ def _count(row: Row, told: list[dict[str, Any]], last: int, at: int, end: str) -
         if at < first:
             raise RuntimeError(f"{row.case}: no trial was begun; {end}")
         row.lose(at, end)
-    elif at + 1 != last:
-        raise RuntimeError(f"{row.case}: the worker stopped at {at} of {last}; {end}")
 
 
 def _at(place: Path) -> int:
@@ -145,7 +144,7 @@ def _at(place: Path) -> int:
     return number
 
 
-def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float) -> bool:
+def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float, until: float) -> bool:
     """Wait for a worker's end; True where a trial took longer than it may. To begin, it has half an hour."""
     at, since, limit = _at(place), time.monotonic(), 1800.0
     while True:
@@ -153,41 +152,9 @@ def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float) -> bo
             worker.wait(0.5)
             return False
         now = _at(place)
+        if time.monotonic() > until:
+            worker.terminate()
         if now != at:
             at, since, limit = now, time.monotonic(), seconds
         elif time.monotonic() - since > limit:
             return True
-
-
-def work(case: Case, seed: int, first: int, last: int, place: Path) -> None:
-    """The worker: make trials first to last - 1, and tell the counts as lines of JSON, at least every second."""
-    trial = case.prepare()
-    if case.memory is not None:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        resource.setrlimit(resource.RLIMIT_AS, (pages * mmap.PAGESIZE + case.memory,) * 2)
-    outcomes: Counter[str] = Counter()
-    losses: list[dict[str, Any]] = []
-    with place.open("r+b") as file, mmap.mmap(file.fileno(), PLACE.size) as shared:
-        told = time.monotonic()
-        for number in range(first, last):
-            PLACE.pack_into(shared, 0, number)
-            try:
-                outcomes[trial(random.Random(f"{seed} {case.name} {number}"))] += 1
-            except Exception:  # noqa: BLE001 (whatever it is breaks the law)
-                losses.append({"number": number, "error": traceback.format_exc()})
-            if time.monotonic() - told > 1:
-                told = time.monotonic()
-                _tell(outcomes, losses, False)
-    _tell(outcomes, losses, True)
-
-
-def _tell(outcomes: Mapping[str, int], losses: list[dict[str, Any]], done: bool) -> None:
-    sys.stdout.write(json.dumps({"outcomes": outcomes, "losses": losses, "done": done}) + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    from campaign import cases
-
-    name, seed, first, last, place = sys.argv[1:]
-    work(cases()[name], int(seed), int(first), int(last), Path(place))
