@@ -65,7 +65,7 @@ def test_rows_are_counted_over_blocks(tmp_path, capsys, monkeypatch):
     (tmp_path / "rows.csv").write_text("a,e,y\n" + "1,1,0\n" * 30 + "1,0,1\n")
     command = [tmp_path / "rows.csv", tmp_path / "out.safetensors", "--target", "y", "--exposure", "e"]
     assert main(["convert", *map(str, command)]) == 2
-    assert "e is 0 in row 31; an exposure must be positive" in capsys.readouterr().err
+    assert "e is 0.0 in row 31; an exposure must be positive" in capsys.readouterr().err
 
 
 WRONG = {

@@ -303,7 +303,7 @@ WRONG = {
     ),
     "two classes": (["three.csv", "--target", "y", "--family", "logistic"], "use --family multinomial"),
     "one class": (["one.csv", "--target", "y", "--family", "logistic"], "1 distinct value"),
-    "exposure": (["bad.csv", "--target", "a", "--family", "poisson", "--exposure", "y"], "y is -1 in row 1"),
+    "exposure": (["bad.csv", "--target", "a", "--family", "poisson", "--exposure", "y"], "y is -1.0 in row 1"),
     "both": (["neg.csv", "--target", "a", "--exposure", "y", "--offset", "y"], "not both"),
     "solver": (["{store}", "--solver", "adam"], "unknown --solver adam; choose one of auto, sgd, ca_sgd"),
     "steps": (["{store}", "--learning-rate", "slow"], "unknown --learning-rate slow"),

@@ -52,12 +52,23 @@ def columns_of(table: Table) -> dict[str, np.ndarray]:
     return {**columns, "label": table.y.numpy(), "w": table.sample_weight.numpy(), "o": table.offset.numpy()}
 
 
-def dump_csv(path: Path, table: Table) -> Path:
+def dump_csv(path: Path, table: Table, delimiter: str = ",") -> Path:
     columns = columns_of(table)
     with OPENERS[path.suffix if path.suffix in OPENERS else ""](path, "wt") as file:
-        file.write(",".join(columns) + "\n")
+        file.write(delimiter.join(columns) + "\n")
         for row in zip(*(column.tolist() for column in columns.values()), strict=True):
-            file.write(",".join(map(repr, row)) + "\n")
+            file.write(delimiter.join(map(repr, row)) + "\n")
+    return path
+
+
+def dump_arff(path: Path, table: Table) -> Path:
+    columns = columns_of(table)
+    with OPENERS[path.suffix if path.suffix in OPENERS else ""](path, "wt") as file:
+        file.write("% a comment\n@RELATION small\n\n")
+        file.writelines(f"@attribute '{name}' NUMERIC\n" for name in columns)
+        file.write("@data\n")
+        for row in zip(*(column.tolist() for column in columns.values()), strict=True):
+            file.write(", ".join(map(repr, row)) + "\n")
     return path
 
 
@@ -108,6 +119,11 @@ FORMATS = {
     "csv": Format("a.csv", dump_csv, NAMED),
     "csv by number": Format("a.csv", dump_csv, {"target": -3, "sample_weight": 8, "offset": "o"}),
     "csv xz": Format("a.csv.xz", dump_csv, NAMED),
+    "csv by content": Format("rows.gz", dump_csv, NAMED),
+    "csv no suffix": Format("rows", dump_csv, NAMED),
+    "csv ;": Format("rows.data", lambda p, t: dump_csv(p, t, ";"), NAMED | {"delimiter": ";"}),
+    "arff": Format("a.arff", lambda p, t: dump_arff(p, t), NAMED),
+    "arff xz": Format("a.arff.xz", lambda p, t: dump_arff(p, t), NAMED),
     "parquet": Format("a.parquet", dump_parquet, NAMED),
     "npy": Format("X.npy", dump_npy, BESIDE),
     "npz": Format("a.npz", dump_npz, {"sample_weight": "w", "offset": "o"}),

@@ -64,6 +64,18 @@ def test_categories_of_an_old_model(file, tmp_path):
         read(path, target="y", one_hot={"area": ["A", "C"]})
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_categorical_columns_are_spread_out_by_themselves(kind, tmp_path):
+    values = pa.array([9, 10, 9], pa.int8()).cast(kind).dictionary_encode()
+    path = dump(tmp_path / "a.parquet", {"age": [30, 40, 50], "power": values, "y": [0, 1, 1]})
+    table = read(path, target="y")
+    assert (table.feature_names, table.one_hot) == (("age", "power=9", "power=10"), {"power": ["9", "10"]})
+    assert table.X.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0]]
+    assert read(path, target="power", exclude=("y",)).classes == ("9", "10")
+    convert(path, tmp_path / "a.safetensors", target="y")
+    assert read(tmp_path / "a.safetensors").one_hot == {"power": ("9", "10")}
+
+
 @pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
 def test_features_only(file, tmp_path):
     path = dump(tmp_path / file, {"a": [1, 2], "b": [3, 4]})
@@ -176,10 +188,12 @@ def test_malformed_csv(text, line, column, message, tmp_path):
     assert str(caught.value) == f"{path}, line {line}, column {column}: {message}"
 
 
-def test_a_field_beyond_what_csv_takes(tmp_path):
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_a_field_beyond_what_csv_takes(line, tmp_path):
     path = tmp_path / "long.csv"
-    path.write_text(f"a,y\n1,2\n{'x' * 200_000},3\n")
-    with pytest.raises(MalformedFile, match=r"long\.csv, line 3: not CSV as expected: field larger than field limit"):
+    path.write_text("a,y\n1,2\n"[: 4 * (line - 1)] + f"{'x' * 200_000},3\n")
+    message = rf"long\.csv, line {line}: not CSV as expected: field larger than field limit"
+    with pytest.raises(MalformedFile, match=message):
         read(path, target="y")
 
 

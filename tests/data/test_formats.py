@@ -1,6 +1,7 @@
 """Every format gives back the same table, whole and cut into columns; every format becomes a store."""
 
 import contextlib
+import lzma
 import os
 import random
 import zipfile
@@ -22,6 +23,7 @@ from laconic.data import (
     stream,
     take_columns,
 )
+from laconic.data.files import format_of
 
 from .files import FORMATS, as_dense, assert_same, dump_libsvm, small_table, sparse
 
@@ -219,6 +221,8 @@ HEADERLESS = {
     "semicolons": ("a;y\n1;0\n2;1\n", "y", ("a",), [[1], [2]]),
     "tabs": ("a\ty\n1\t0\n2\t1\n", "y", ("a",), [[1], [2]]),
     "0, 1, 2 are names": ("0,1\n5,0\n6,1\n", "1", ("0",), [[5], [6]]),
+    "text among numbers is a row": ("5,a\n6,b\n", "c1", ("c0",), [[5], [6]]),
+    "a number among names": ("y,2001\n0,5\n1,6\n", "y", ("2001",), [[5], [6]]),
 }
 
 
@@ -230,3 +234,118 @@ def test_header_and_delimiter_are_told_from_the_first_line(name, tmp_path):
     table = read(path, target=target)
     assert table.feature_names == names
     assert table.X.tolist() == rows
+    told = "c0" in (target, *names)
+    assert [f"{path}: no header: columns c0, c1" in note for note in table.notes] == [True] * told
+
+
+DIALECTS = {
+    "no header": ("a,b\nc,d\n", {"header": False, "one_hot": ("c0",)}, "c1", ("c0=a", "c0=c")),
+    "a header of numbers": ("7,8\n1,2\n", {"header": True}, "8", ("7",)),
+    "another delimiter": ("a:y\n1:2\n", {"delimiter": ":"}, "y", ("a",)),
+    "tab": ("a,b\ty\n1\t2\n", {"delimiter": "tab"}, "y", ("a,b",)),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_header_and_delimiter_as_asked(name, tmp_path):
+    content, asked, target, names = DIALECTS[name]
+    (tmp_path / "rows.csv").write_text(content)
+    table = read(tmp_path / "rows.csv", target=target, **asked)
+    assert (table.feature_names, table.notes) == (names, ())
+
+
+SNIFFED = {
+    "1 3:0.5 7:1\n": "libsvm",
+    "1,2 3:0.5\n": "libsvm",
+    "1\t3:0.5\n": "libsvm",
+    "1\n": "libsvm",
+    "": "libsvm",
+    "# 1,2\n-1 1:1\n": "libsvm",
+    "2020-01-01 12:30:00,5\n": "csv",
+    "a;b\n": "csv",
+    "% of 5, 6\n@RELATION r\n": "arff",
+}
+
+
+@pytest.mark.parametrize("text", SNIFFED)
+@pytest.mark.parametrize("suffix", ["", ".data", ".xz"])
+def test_text_of_no_known_suffix(text, suffix, tmp_path):
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(lzma.compress(text.encode()) if suffix == ".xz" else text.encode())
+    assert format_of(path) == SNIFFED[text]
+
+
+def test_a_compressed_file_without_a_suffix(tmp_path):
+    (tmp_path / "rows").write_bytes(lzma.compress(b"a,y\n1,0\n2,1\n"))
+    assert read(tmp_path / "rows", target="y").X.tolist() == [[1], [2]]
+
+
+LIMITS = {
+    "a line of CSV": ("a.csv", b"a,y\n1,2\n" + b"3" * 5000 + b"x,4\n", "line_bytes=1000", "line 3 is longer than"),
+    "a header": ("a.csv", b"x" * 5000, "line_bytes=1000", "line 1 is longer than"),
+    "columns": ("a.csv", b"a,b,y\n1,2,3\n", "columns=2", "it has 3 columns, more than columns=2"),
+    "unpacked": (
+        "a.csv.xz",
+        lzma.compress(b"a,y\n" + b"1,2\n" * 9999),
+        "unpacked_ratio=2",
+        "it unpacks to more times",
+    ),
+    "unpacked rows": ("a.svm.xz", lzma.compress(b"1 1:1\n" * 9999), "unpacked_ratio=2", "it unpacks to more times"),
+    "features": ("a.svm", b"1 5:1\n", "features=4", "it has a column 5, more than features=4"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits(name, tmp_path, monkeypatch):
+    """What is allowed by default is not by a lower limit, and the message says which one to raise."""
+    file, data, limit, message = LIMITS[name]
+    monkeypatch.setattr("laconic.data.files.SMALL_BYTES", 1)
+    parts = {} if ".svm" in file else {"target": "y"}
+    (tmp_path / file).write_bytes(data)
+    with pytest.raises(BadTable, match=f"{message}.* give limit=\\('{limit.split('=')[0]}="):
+        read(tmp_path / file, limit=(limit,), **parts)
+    for wrong in ("columns", "rows=5", "columns=-1", "columns=x"):
+        with pytest.raises(ValueError, match="limit takes NAME=NUMBER, of line_bytes"):
+            read(tmp_path / file, limit=(wrong,), **parts)
+
+
+def test_an_npz_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr("laconic.data.npy.SMALL_BYTES", 1)
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 10)), y=np.zeros(1000))
+    with pytest.raises(BadTable, match=r"X\.npy unpacks to more times its size than unpacked_ratio=2"):
+        read(tmp_path / "a.npz", limit=("unpacked_ratio=2",))
+
+
+ARFF = """@relation iris
+@attribute 'petal length' real
+@attribute kind {a,'b c'}
+@attribute class {yes,no}
+@data
+1.5,a,yes
+?,'b c',no
+"""
+BAD_ARFF = {
+    "no data": ("@relation r\n@attribute a real\n", "expected a line @data"),
+    "something else": ("@relation r\nhello\n@data\n", "line 2: expected @attribute or @data, found 'hello'"),
+    "sparse": ("@relation r\n@attribute a real\n@data\n\n{0 5}\n", "sparse ARFF is not read; save it as LIBSVM"),
+    "too few": ("@relation r\n@attribute a real\n@attribute y real\n@data\n1,2\n3\n", "line 6, column 2: expected 2"),
+}
+
+
+def test_arff(tmp_path):
+    path = tmp_path / "iris.arff"
+    path.write_text(ARFF.replace("?", "2"))
+    table = read(path, target="class")
+    assert (table.feature_names, table.classes) == (("petal length", "kind=a", "kind=b c"), ("no", "yes"))
+    assert (table.X.tolist(), table.y.tolist()) == ([[1.5, 1, 0], [2, 0, 1]], [1, 0])
+    path.write_text(ARFF)
+    with pytest.raises(BadTable, match="X is nan in row 2"):
+        read(path, target="class")
+
+
+@pytest.mark.parametrize("name", BAD_ARFF)
+def test_bad_arff(name, tmp_path):
+    text, message = BAD_ARFF[name]
+    (tmp_path / "a.arff").write_text(text)
+    with pytest.raises(MalformedFile, match=message):
+        read(tmp_path / "a.arff", target="y" if name == "too few" else False)

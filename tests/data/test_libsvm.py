@@ -183,18 +183,20 @@ def test_malformed(text, line, column, message, suffix, chunk_bytes, tmp_path, m
 def test_a_line_without_an_end_is_refused(suffix, tmp_path, monkeypatch):
     """A few hundred bytes of xz may hold a line that no memory does."""
     monkeypatch.setattr(libsvm, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(libsvm, "MAX_LINE_BYTES", 1000)
     path, text = tmp_path / f"long{suffix}", b"1 1:2\n1 " + b"0" * 100_000
     path.write_bytes(lzma.compress(text) if suffix else text)
-    with pytest.raises(MalformedFile, match=r"line 2: expected a line of at most 1000 bytes \(laconic.data.libsvm"):
-        read_libsvm(path)
+    with pytest.raises(BadTable, match=r"line 2 is longer than line_bytes=1000; .* give limit=\('line_bytes=2000',\)"):
+        read_libsvm(path, limit=("line_bytes=1000",))
 
 
 def test_columns_that_no_memory_holds_are_refused(tmp_path):
     path = tmp_path / "wide"
     path.write_text("1 2147483646:1\n" * 10_000)
     with pytest.raises(BadTable, match="10000 rows of 2147483646 columns, dense, would take 85899345840000 bytes"):
-        read_libsvm(path, dense=True)
+        read_libsvm(path, dense=True, limit=("features=2147483646",))
+    for dense in (False, True):
+        with pytest.raises(BadTable, match=r"it has a column 2147483646, more than features=134217728"):
+            read_libsvm(path, dense=dense)
 
 
 def test_a_bad_value_in_another_ranks_column_is_found_by_all(tmp_path):

@@ -1,6 +1,7 @@
 """`laconic fit` and the estimators are one fit: the same file, seed and options give the same bits and score."""
 
 import json
+import warnings
 from dataclasses import fields
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 from sklearn.linear_model import GammaRegressor, TweedieRegressor
 from sklearn.metrics import d2_tweedie_score
 
+import laconic
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.cli import main
-from laconic.data import Table, as_target, write_store
+from laconic.data import BadTable, Source, Table, as_target, write_store
 from laconic.glm.model import Model
 from laconic.glm.options import DEFAULTS, FitOptions
 from laconic.glm.precision import AUTO
@@ -156,3 +158,86 @@ def test_a_power_of_one_s_own(tmp_path, capsys):
     assert ours.score(path, sample_weight="w") == report["metrics"]["d2"]
     assert main(["fit", str(path), "-o", "m", "--family", "tweedie", "--target", "y", "--tweedie-power", "2"]) == 2
     assert "--tweedie-power must lie between 1 and 2; got 2.0" in capsys.readouterr().err
+
+
+def fitted_by_command(capsys, path, *options):
+    output = path.with_suffix(".model")
+    assert main(["fit", str(path), "-o", str(output), "--target", "y", "--family", "poisson", "-q", *options]) == 0
+    return laconic.load(output), capsys.readouterr().out
+
+
+def test_exposure_means_the_same(tmp_path, capsys):
+    exposure = (0.5 + RNG.random(M)).round(3)
+    path, columns = tmp_path / "rows.csv", np.c_[X, TARGETS["poisson"], exposure]
+    np.savetxt(path, columns, "%.6g", ",", header="a,b,c,d,e,y,t", comments="")
+    model, _ = fitted_by_command(capsys, path, "--exposure", "t")
+    by_file = CASGDRegressor("poisson", random_state=0).fit(path, "y", exposure="t")
+    np.testing.assert_array_equal(by_file.coef_, model.coef[0].numpy())
+    y = TARGETS["poisson"]
+    one, other = (CASGDRegressor("poisson", random_state=0) for _ in range(2))
+    one.fit(X, y, exposure=exposure), other.fit(X, y, offset=np.log(exposure))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    np.testing.assert_array_equal(one.predict(X, exposure=exposure), other.predict(X, np.log(exposure)))
+    assert one.score(X, y, exposure=exposure) == other.score(X, y, offset=np.log(exposure))
+    assert by_file.score(path) == by_file.score(path, "y", exposure=-1)
+
+
+WRONG_EXPOSURES = {
+    "exposure is 0.0 in row 3; an exposure must be positive": {"exposure": np.r_[1, 1, 0, np.ones(M - 3)]},
+    "give offset or exposure, not both": {"exposure": np.ones(M), "offset": np.zeros(M)},
+    "names a column, and X is no file": {"exposure": "t"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_EXPOSURES)
+def test_wrong_exposures(message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        CASGDRegressor("poisson").fit(X, TARGETS["poisson"], **WRONG_EXPOSURES[message])
+
+
+def test_categories_mean_the_same(tmp_path, capsys):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    area = pa.array(np.array(["b", "c", "a"])[RNG.integers(0, 3, M)]).dictionary_encode()
+    frame, y = pa.table({"x": X[:, 0], "area": area, "z": X[:, 1]}), TARGETS["poisson"]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(frame.append_column("y", pa.array(y)), path)
+    model, _ = fitted_by_command(capsys, path, "--recipe", "fp64")
+    names = ["x", "area=a", "area=b", "area=c", "z"]
+    by_file = CASGDRegressor("poisson", random_state=0, recipe="fp64").fit(path, "y")
+    by_frame = CASGDRegressor("poisson", random_state=0, recipe="fp64").fit(frame, y)
+    for one in (by_file, by_frame):
+        assert one.feature_names_in_.tolist() == names == list(model.feature_names)
+        np.testing.assert_array_equal(one.coef_, model.coef[0].numpy())
+    expected = by_file.predict(path)
+    np.testing.assert_array_equal(by_frame.predict(frame.select(["z", "area", "x"])), expected)
+    text = frame.set_column(1, "area", area.cast(pa.string()))  # as a file of text has them
+    np.testing.assert_array_equal(by_frame.predict(text), expected)
+    by_frame.save(tmp_path / "m.safetensors")
+    assert main(["predict", str(tmp_path / "m.safetensors"), str(path)]) == 0
+    assert [float(line) for line in capsys.readouterr().out.splitlines()[1:]] == expected.tolist()
+    with pytest.raises(BadTable, match="column 'area' has category 'd' in row 1, which is not one of 'a', 'b', 'c'"):
+        by_frame.predict(pa.table({"x": [0.0], "area": pa.array(["d"]).dictionary_encode(), "z": [0.0]}))
+    with pytest.raises(BadTable, match="X has no column 'area'"):
+        by_frame.predict(frame.select(["x", "z"]))
+    with pytest.raises(BadTable, match="column 't' is neither of numbers nor of categories"):
+        CASGDRegressor().fit(frame.append_column("t", pa.array(["q"] * M)), y)
+
+
+def test_a_file_without_a_header_is_told_of(tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    np.savetxt(path, np.c_[X, TARGETS["poisson"]], "%.6g", ",")
+    told = f"{path}: no header: columns c0, c1, c2, …"
+    fit = ["fit", str(path), "-o", str(tmp_path / "m"), "--target", "c5", "--family", "poisson", "-q"]
+    assert main(fit) == 0
+    assert told in (out := capsys.readouterr().out)
+    assert f"{M} rows × {N} columns" in out
+    with pytest.warns(UserWarning, match=told):
+        model = CASGDRegressor("poisson").fit(path, "c5")
+    assert model.feature_names_in_.tolist() == [f"c{j}" for j in range(N)]
+    assert main([*fit, "--no-header"]) == 0
+    assert told not in capsys.readouterr().out
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CASGDRegressor("poisson").fit(Source(str(path), header=False, exclude=("c4",)), "c5")

@@ -86,7 +86,6 @@ def hide(files, monkeypatch):
 
 FEATURES = {
     "CSV": ("pyarrow", lambda: data.read("rows.csv", target="y"), "reading CSV needs pyarrow", "files"),
-    "columns": ("pyarrow", lambda: data.describe("rows.csv"), "reading CSV needs pyarrow", "files"),
     "Parquet": ("pyarrow", lambda: data.read("rows.parquet", target="y"), "reading Parquet needs pyarrow", "files"),
     "LIBSVM": ("scipy", lambda: data.read("rows.svm"), "reading LIBSVM needs scipy", "files"),
     "digits": ("sklearn", data.load_digits, "load_digits needs scikit-learn", "glm"),

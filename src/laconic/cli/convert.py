@@ -53,6 +53,8 @@ def run(data: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -
     if printed.as_json:
         typer.echo(json.dumps(asdict(made), indent=2))
         return
+    for note in rows.like.notes:
+        typer.echo(note)
     kind = "sparse" if made.is_sparse else "dense"
     typer.echo(
         f"{made.path}: {made.n_rows:,} rows × {made.n_columns:,} columns, {kind}, {made.dtype}; "

@@ -144,6 +144,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     classes = report["classes"]
     what = report["family"] + (f", {len(classes)} classes ({_some(classes)})" if classes else "")
     yield f"{report['data']}: {report['n_rows']:,} rows × {report['n_features']:,} columns; {what}"
+    yield from report["notes"]
     s = report["settings"]
     ranks = f" on {report['ranks']} ranks" if report["ranks"] > 1 == s["teams"] else ""
     steps = f"batches of {s['batch_size']}, {s['learning_rate']} steps of {s['eta0']:.3g}, "

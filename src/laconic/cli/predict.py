@@ -17,6 +17,9 @@ from laconic.cli.progress import rows_progress
 from laconic.data.files import Source
 from laconic.options import ARGUMENT, option
 
+FILE = ("path", "offset", "exposure", "dense", "header", "delimiter", "limit")
+"""What may be said of the file."""
+
 
 @dataclass(frozen=True, slots=True)
 class PredictOptions:
@@ -62,7 +65,7 @@ def run(given: dict[str, Any], data: dict[str, Any], printing: dict[str, Any]) -
         typer.echo(json.dumps(files | {"n_rows": rows.n_rows, "columns": names}, indent=2))
 
 
-predict = options_command(run, "predict", PredictOptions, (Source, ("path", "offset", "exposure", "dense")), Printing)
+predict = options_command(run, "predict", PredictOptions, (Source, FILE), Printing)
 
 
 @contextmanager

@@ -4,8 +4,9 @@
 Nothing is downloaded or unpickled.
 """
 
+from laconic.data.cache import stored
 from laconic.data.errors import BadTable, MalformedFile
-from laconic.data.files import Source
+from laconic.data.files import Limits, Source
 from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
 from laconic.data.npy import read_gradient
 from laconic.data.partition import column_cuts, column_weights, take_columns
@@ -19,6 +20,7 @@ __all__ = [
     "SHAPES",
     "BadTable",
     "Description",
+    "Limits",
     "MalformedFile",
     "RowStream",
     "Scan",
@@ -40,6 +42,7 @@ __all__ = [
     "read_libsvm",
     "rows_of",
     "scan_libsvm",
+    "stored",
     "stream",
     "take_columns",
     "write_store",

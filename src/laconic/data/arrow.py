@@ -1,7 +1,7 @@
-"""CSV and Parquet: which columns are features, and Arrow's record batches as row blocks of a table."""
+"""Columns with names: which are features, and Arrow's record batches or a data frame as row blocks of a table."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,28 @@ import torch
 
 from laconic.data.errors import BadTable, NotNumeric, missing
 from laconic.data.files import Source
-from laconic.data.table import RowStream, Table, as_floats, as_offset, as_weights, check_finite, no_target
+from laconic.data.table import (
+    RowStream,
+    Table,
+    as_floats,
+    as_offset,
+    as_weights,
+    check_finite,
+    collect,
+    no_target,
+    to_dtype,
+)
 from laconic.errors import Option
+from laconic.extras import require
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One column of X: a numeric column of the file, or whether a column of the file is of one category ("Area=B")."""
+    """One column of X: a numeric column of the file, or whether one is of the category with this code ("Area=B")."""
 
     name: str
     source: str
-    category: str | None = None
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +52,9 @@ class Schema:
 
     def sources(self, columns: tuple[int, int]) -> list[str]:
         """Columns of the file needed for this block of features and for what belongs to the rows."""
-        needed: dict[str, None] = {}
-        for feature in self.features[slice(*columns)]:
-            needed[feature.source] = None
-        for name in (self.target, self.sample_weight, self.offset):
-            if name is not None:
-                needed[name] = None
-        return list(needed)
+        own = [feature.source for feature in self.features[slice(*columns)]]
+        of_rows = [name for name in (self.target, self.sample_weight, self.offset) if name is not None]
+        return list(dict.fromkeys([*own, *of_rows]))
 
 
 def make_schema(
@@ -58,9 +65,11 @@ def make_schema(
     names, kinds   of the file's columns, kinds as Arrow types
     categories_of  the sorted distinct values of a column, as text; called only where they are needed
     """
-    path, numeric = source.path, dict(zip(names, map(is_numeric, kinds), strict=True))
-    if len(numeric) < len(names):
-        twice = min(name for name in names if names.count(name) > 1)
+    path, numeric = source.path, {name: is_numeric(kind) for name, kind in zip(names, kinds, strict=True)}
+    source.limits.check("columns", len(names), path, f"it has {len(names):,} columns, more")
+    spread = {*source.one_hot, *(name for name, kind in zip(names, kinds, strict=True) if is_categorical(kind))}
+    twice = _repeated(names)
+    if twice is not None:
         raise BadTable(f"{path} has two columns named {twice!r}; rename one")
     if source.target is None or source.target is True:
         known = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
@@ -74,19 +83,26 @@ def make_schema(
         _named(path, names, name)
     features: list[Feature] = []
     categories: dict[str, Sequence[str]] = {}
+    others = {target, weight, offset, *source.exclude}
     for name in names:
-        if name in (target, weight, offset, *source.exclude):
+        if name in others:
             continue
-        if name in source.one_hot:
-            fixed = source.one_hot[name] if isinstance(source.one_hot, Mapping) else categories_of(name)
-            categories[name] = fixed
-            features += [Feature(f"{name}={category}", name, category) for category in fixed]
+        if name in spread:
+            fixed = source.one_hot if isinstance(source.one_hot, Mapping) else {}
+            categories[name] = list(fixed.get(name) or categories_of(name))
+            features += [Feature(f"{name}={one}", name, code) for code, one in enumerate(categories[name])]
         elif numeric[name]:
             features.append(Feature(name, name))
         else:
             raise NotNumeric(path, name)
     classes = None if target is None or numeric[target] else categories_of(target)
     return Schema(tuple(features), categories, target, weight, offset, classes)
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    """The first name that occurs again, if any does."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
 
 
 def _named(path: str, names: list[str], column: str | int | None) -> str | None:
@@ -123,6 +139,13 @@ def is_numeric(kind: Any) -> bool:
     return bool(number or types.is_boolean(kind) or types.is_null(kind))
 
 
+def is_categorical(kind: Any) -> bool:
+    """Whether a column of this Arrow type is one of categories, by a dictionary."""
+    from pyarrow import types
+
+    return bool(types.is_dictionary(kind))
+
+
 def categories(path: str, name: str, batches: Iterable[Any]) -> tuple[str, ...]:
     """The distinct values of a column, as text, in order."""
     found: set[str] = set()
@@ -135,87 +158,131 @@ def categories(path: str, name: str, batches: Iterable[Any]) -> tuple[str, ...]:
 
 
 def rows(
-    source: Source, batches: Iterable[Any], schema: Schema, columns: tuple[int, int], dtype: torch.dtype, n_rows: int
-) -> RowStream:
-    """The batches of a file as a stream of row blocks, with these columns of X."""
-    names = tuple(map(attrgetter("name"), schema.features))
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadTable(f"{source.path}: a column and a category would both be named {twice!r}; rename one")
-    return RowStream(
-        _blocks(source, batches, schema, columns, dtype, names),
-        n_rows,
-        len(names),
-        columns,
-        dtype=dtype,
-        has_target=schema.target is not None,
-        has_sample_weight=schema.sample_weight is not None,
-        has_offset=schema.offset is not None,
-        feature_names=names,
-        classes=schema.classes,
-        source=Path(source.path).name,
-    )
-
-
-def _blocks(
     source: Source,
     batches: Iterable[Any],
     schema: Schema,
     columns: tuple[int, int],
     dtype: torch.dtype,
-    names: tuple[str, ...],
-) -> Iterator[Table]:
+    n_rows: int,
+    notes: tuple[str, ...] = (),
+) -> RowStream:
+    """The batches of a file as a stream of row blocks, with these columns of X."""
+    names = tuple(map(attrgetter("name"), schema.features))
+    twice = _repeated(names)
+    if twice is not None:
+        raise BadTable(f"{source.path}: a column and a category would both be named {twice!r}; rename one")
+    none = torch.empty(0, dtype=torch.float64)
+    like = Table(
+        torch.empty(0, columns[1] - columns[0], dtype=dtype),
+        none,
+        None if schema.sample_weight is None else none,
+        None if schema.offset is None else none,
+        names,
+        columns,
+        len(names),
+        schema.classes,
+        one_hot=schema.categories,
+        notes=notes,
+    )
+    blocks = _blocks(source, batches, schema, like)
+    return RowStream(blocks, n_rows, like, None, schema.target is not None, Path(source.path).name)
+
+
+def _blocks(source: Source, batches: Iterable[Any], schema: Schema, like: Table) -> Iterator[Table]:
     """A table for each batch; y is float64."""
-    path, row = source.path, 0
+    path, row, exposure = source.path, 0, source.exposure is not None
     for batch in batches:
-        X = torch.from_numpy(_matrix(path, batch, schema, columns, row, wide=dtype == torch.float64)).to(dtype)
-        check_finite(X, first_row=row, first_column=columns[0], names=names)
+        of = dict(zip(batch.schema.names, batch.columns, strict=True))
+        X = _matrix(path, of, batch.num_rows, schema, like, row)
+        check_finite(X, first_row=row, first_column=like.columns[0], names=like.feature_names)
         weight = offset = None
         if schema.sample_weight is not None:
-            weight = as_weights(_numbers(batch.column(schema.sample_weight)), schema.sample_weight, first_row=row)
+            weight = as_weights(_numbers(of[schema.sample_weight]), schema.sample_weight, first_row=row)
         if schema.offset is not None:
-            offset = as_offset(source, _numbers(batch.column(schema.offset)), schema.offset, first_row=row)
+            offset = as_offset(_numbers(of[schema.offset]), schema.offset, exposure=exposure, first_row=row)
         if schema.target is None:
             y = no_target(batch.num_rows)
         elif schema.classes is None:
-            y = as_floats(_numbers(batch.column(schema.target)), schema.target, first_row=row)
+            y = as_floats(_numbers(of[schema.target]), schema.target, first_row=row)
         else:
-            y = torch.from_numpy(_codes(path, schema.target, batch, schema.classes, row)).double()
-        yield Table(X, y, weight, offset, columns=columns, n_features=len(names))
+            y = torch.from_numpy(_codes(path, schema.target, of[schema.target], schema.classes, row)).double()
+        yield replace(like, X=X, y=y, sample_weight=weight, offset=offset)
         row += batch.num_rows
 
 
-def _matrix(
-    path: str, batch: Any, schema: Schema, columns: tuple[int, int], first_row: int, *, wide: bool
-) -> np.ndarray:
-    """X of a batch, in float32 or, if wide, float64."""
-    X = np.empty((batch.num_rows, columns[1] - columns[0]), np.float64 if wide else np.float32)
-    codes: dict[str, np.ndarray] = {}
+def _matrix(path: str, of: Mapping[str, Any], n_rows: int, schema: Schema, like: Table, row: int) -> torch.Tensor:
+    """X of a batch whose first row is `row`."""
+    wide, codes = like.X.dtype == torch.float64, {}
+    X = np.empty((n_rows, like.X.shape[1]), np.float64 if wide else np.float32)
     with np.errstate(over="ignore"):
-        for j, feature in enumerate(schema.features[slice(*columns)]):
+        for j, feature in enumerate(schema.features[slice(*like.columns)]):
             name = feature.source
-            if feature.category is None:
-                X[:, j] = _numbers(batch.column(name))
+            if feature.code is None:
+                X[:, j] = _numbers(of[name])
                 continue
-            known = list(schema.categories[name])
             if name not in codes:
-                codes[name] = _codes(path, name, batch, known, first_row)
-            X[:, j] = codes[name] == known.index(feature.category)
-    return X
+                codes[name] = _codes(path, name, of[name], schema.categories[name], row)
+            X[:, j] = codes[name] == feature.code
+    return torch.from_numpy(X).to(like.X.dtype)
 
 
 def _numbers(column: Any) -> np.ndarray:
-    """float64, NaN where there is a gap."""
+    """Numbers of any type, NaN where there is a gap."""
     import pyarrow as pa
 
-    return np.array(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    plain = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+    column = column if plain and column.type != pa.float16() else column.cast(pa.float64(), safe=False)
+    numbers: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return numbers if numbers.flags.writeable else numbers.copy()
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a data frame of pandas, polars or Arrow."""
+    return hasattr(X, "iloc") or hasattr(X, "__arrow_c_stream__")
+
+
+def has_categories(X: Any) -> bool:
+    """Whether a data frame has a column of categories."""
+    kinds = X.dtypes if hasattr(X, "dtypes") else X.schema.types
+    return any(str(kind).startswith(("category", "Categorical", "Enum", "dictionary")) for kind in kinds)
+
+
+def read_frame(X: Any, one_hot: Mapping[str, Sequence[str]], names: Sequence[str] | None, dtype: str) -> Table:
+    """A data frame (pandas, polars, Arrow) as a table without a target; its columns of categories are one-hot.
+
+    one_hot  categories that are known, of a frame for an old model; and
+    names    of its features, whose order is kept; None for all columns that X has
+    """
+    pa = require("pyarrow", for_="categories of a data frame", extra="files")
+    found = pa.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else pa.table(X)
+    if names is not None:
+        owners = {f"{column}={one}": column for column, known in one_hot.items() for one in known}
+        needed = list(dict.fromkeys(owners.get(name, name) for name in names))
+        lacking = [name for name in needed if name not in found.schema.names]
+        if lacking:
+            raise BadTable(missing(lacking[0], found.schema.names, "X"))
+        found = found.select(needed)
+    source, kinds = Source("X", target=False, one_hot=one_hot), found.schema
+    try:
+        schema = make_schema(
+            source, kinds.names, kinds.types, lambda name: categories("X", name, found.select([name]).to_batches())
+        )
+    except NotNumeric as error:
+        what = (
+            f"X: column {error.column!r} is neither of numbers nor of categories; leave it out, or make it categorical"
+        )
+        raise BadTable(what) from error
+    batches, block = found.to_batches(max_chunksize=1 << 16), (0, len(schema.features))
+    return collect(rows(source, batches, schema, block, to_dtype(dtype), len(found)))
 
 
 def _as_text(path: str, name: str, column: Any, first_row: int) -> Any:
     import pyarrow as pa
 
     try:
-        text = column.cast(pa.string())
+        of = column.dictionary if is_categorical(column.type) else column
+        text = of.cast(pa.string())
+        text = text if of is column else text.take(column.indices)
     except pa.ArrowException as error:
         what = f"column {name!r} is {column.type}, which cannot be made categories of; leave it out"
         raise BadTable(f"{path}: {what}") from error
@@ -225,12 +292,12 @@ def _as_text(path: str, name: str, column: Any, first_row: int) -> Any:
     return text
 
 
-def _codes(path: str, name: str, batch: Any, known: Sequence[str], first_row: int) -> np.ndarray:
+def _codes(path: str, name: str, column: Any, known: Sequence[str], first_row: int) -> np.ndarray:
     """The number of each value's category."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = _as_text(path, name, batch.column(name), first_row)
+    text = _as_text(path, name, column, first_row)
     codes = pc.index_in(text, value_set=pa.array(list(known), pa.string()))
     if codes.null_count:
         row = codes.is_null().to_pylist().index(True)

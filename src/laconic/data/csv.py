@@ -1,9 +1,11 @@
-"""CSV, read by Arrow in blocks."""
+"""CSV, and ARFF, which is CSV after a header of its own: read by Arrow in blocks."""
 
 import csv
-import io
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any
@@ -12,20 +14,46 @@ import torch
 
 from laconic.data import arrow
 from laconic.data.errors import MalformedFile, NotNumeric
-from laconic.data.files import Source, open_bytes
+from laconic.data.files import Limits, Source, format_of, open_bytes
 from laconic.data.table import RowStream, column_block, to_dtype
+from laconic.errors import InvalidOption, Option
 from laconic.extras import require
 
-BLOCK_BYTES = 2 << 20
-_GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+BLOCK_BYTES, LINES, MOST_BYTES = 2 << 20, 64, 1 << 26
+"""Of a block: at least, and as lines of the length of the first as far as these are not more."""
+_GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _NUMBER, _FLAG = "a number", "true or false"
+_DELIMITERS = {"tab": "\t", "\\t": "\t"}
+_ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|[^\s{]+)\s*(.*)""", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How the lines of a file are written.
+
+    names      of the columns, which the first line has if there is a `header`
+    delimiter  what separates fields, and `quote` what encloses them
+    n_skipped  lines before those with fields: the header of ARFF
+    n_bytes    of a block to read: many lines of a wide file
+    nominal    columns of categories, which ARFF declares
+    notes      what was found out, a sentence each
+    """
+
+    names: list[str]
+    delimiter: str
+    header: bool = False
+    quote: str = '"'
+    n_skipped: int = 0
+    n_bytes: int = 0
+    nominal: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def stream_csv(
     source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
 ) -> RowStream:
-    """The rows of a CSV file in blocks; see `Source` for what its columns can be, `dialect` for header and delimiter.
+    """The rows of a CSV or ARFF file in blocks; see `Source` for what its columns can be.
 
     columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
 
@@ -38,38 +66,89 @@ def stream_csv(
     >>> block.X.tolist(), block.y.tolist()
     ([[30.0, 1.0, 0.0], [40.0, 0.0, 1.0]], [0.0, 2.0])
     """
-    path = Path(source.path)
-    with _opened(path) as reader:
+    how = dialect(source)
+    with _opened(source, how) as reader:
         names, found = list(reader.schema.names), list(reader.schema.types)
-    schema, kinds = _schema(source, names, found)
+    schema, kinds = _schema(source, how, names, found)
     block = column_block(columns, len(schema.features))
     counted = schema.sources((0, 0)) or names[:1]
-    n_rows = sum(map(len, _batches(path, kinds, counted)))
-    batches = _batches(path, kinds, schema.sources(block))
-    return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows)
+    n_rows = sum(map(len, _batches(source, how, kinds, counted)))
+    batches = _batches(source, how, kinds, schema.sources(block))
+    return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows, how.notes)
 
 
-def dialect(path: Path) -> tuple[list[str] | None, str]:
-    """Names c0, c1, … where the first line holds numbers, and so is no header; and what separates fields: , ; tab or |.
+def dialect(source: Source) -> Dialect:
+    """How the file is written: as the source says, or else as its first lines tell.
 
-    A first line 0, 1, 2, … is a header, as data frames without names of columns write it.
+    The first of two lines is a header unless it holds a number, and no number stands below what is none: then columns
+    are named c0, c1, … Names 0, 1, 2, … are a header, as data frames without names of columns write it.
     """
-    with open_bytes(path) as file:
-        line = file.readline(1 << 20).decode("utf-8-sig", "replace")
-    delimiter = "," if "," in line else max(";\t|", key=line.count) if any(c in line for c in ";\t|") else ","
-    fields = next(csv.reader([line], delimiter=delimiter), [])
-    numbers = bool(fields) and all(field not in _GAPS and _is(_NUMBER, field) for field in fields)
-    header = not numbers or fields == [str(j) for j in range(len(fields))]
-    return None if header else [f"c{j}" for j in range(len(fields))], delimiter
+    path, limits, asked = Path(source.path), source.limits, source.delimiter
+    asked = _DELIMITERS.get(asked or "", asked)
+    if asked is not None and (len(asked) != 1 or not asked.isascii() or asked in '"\r\n'):
+        raise InvalidOption(Option("delimiter"), f" must be one character, or tab; got {source.delimiter!r}")
+    if source.header not in (True, False, "auto"):
+        raise InvalidOption(Option("header"), f' must be True, False or "auto"; got {source.header!r}')
+    with open_bytes(path, limits) as file:
+        if format_of(source) == "arff":
+            return _arff(path, file, limits)
+        lines = _lines(path, file, limits)
+        line = next(lines, "")
+        n_bytes = min(LINES * len(line), MOST_BYTES)
+        told = "," if "," in line else max(";\t|", key=line.count) if any(c in line for c in ";\t|") else ","
+        delimiter = asked or told
+        reader = csv.reader(chain([line], lines), delimiter=delimiter)
+        try:
+            first, second = [*islice(filter(None, reader), 2), [], []][:2]
+        except csv.Error as error:
+            raise MalformedFile(path, f"not CSV as expected: {error}", line=reader.line_num) from error
+    if _is_header(first, second) if source.header == "auto" else source.header:
+        return Dialect(first, delimiter, header=True, n_bytes=n_bytes)
+    names = [f"c{j}" for j in range(len(first))]
+    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    note = f"{path}: no header: columns {some}"
+    return Dialect(names, delimiter, n_bytes=n_bytes, notes=(note,) if source.header == "auto" else ())
 
 
-def column_names(path: Path) -> list[str]:
-    """The header line, or names made up."""
-    with _opened(path) as reader:
-        return list(reader.schema.names)
+def _is_header(first: list[str], second: list[str]) -> bool:
+    if first == [str(j) for j in range(len(first))]:
+        return True
+    numbers, below = ([field not in _GAPS and _is(_NUMBER, field) for field in fields] for fields in (first, second))
+    above_number = any(here and not there for there, here in zip(numbers, below, strict=False))
+    return above_number or not any(numbers)
 
 
-def _schema(source: Source, names: list[str], found: list[Any]) -> tuple[arrow.Schema, dict[str, Any]]:
+def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
+    """Lines of text, none longer than the limit."""
+    n = 1
+    while line := file.readline(limits.line_bytes + 1):
+        limits.check("line_bytes", len(line), path, f"line {n} is longer")
+        text = line.decode("utf-8", "replace")
+        yield text.removeprefix("\ufeff") if n == 1 else text
+        n += 1
+
+
+def _arff(path: Path, file: IO[bytes], limits: Limits) -> Dialect:
+    """ARFF with a value for each column: names and categories of columns come before @data."""
+    kinds: dict[str, str] = {}
+    lines = enumerate(_lines(path, file, limits), 1)
+    for n, line in lines:
+        found, word = _ATTRIBUTE.match(line.strip()), line.strip().lower()
+        if word == "@data":
+            break
+        if found:
+            kinds[found[1].strip("'\"")] = found[2].lower()
+        elif word and not word.startswith(("%", "@relation")):
+            raise MalformedFile(path, f"expected @attribute or @data, found {line.strip()[:80]!r}", line=n)
+    else:
+        raise MalformedFile(path, "expected a line @data, found none")
+    if next((line for _, line in lines if line.strip()), "").lstrip().startswith("{"):
+        raise MalformedFile(path, "sparse ARFF is not read; save it as LIBSVM")
+    nominal = frozenset(name for name, kind in kinds.items() if kind.startswith("{"))
+    return Dialect(list(kinds), ",", quote="'", n_skipped=n, nominal=nominal)
+
+
+def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) -> tuple[arrow.Schema, dict[str, Any]]:
     """Parts of the columns, and the Arrow type to read each in; what is no feature, or one by category, is text.
 
     found  types of the columns as far as the first block tells. One that is text only from some line on is a malformed
@@ -77,17 +156,17 @@ def _schema(source: Source, names: list[str], found: list[Any]) -> tuple[arrow.S
     """
     import pyarrow as pa
 
-    path, kinds = Path(source.path), dict(zip(names, found, strict=True))
+    kinds, category = dict(zip(names, found, strict=True)), pa.dictionary(pa.int32(), pa.string())
+    declared = [category if name in how.nominal and name != source.target else kinds[name] for name in names]
+
+    def categories_of(name: str) -> tuple[str, ...]:
+        return arrow.categories(source.path, name, _batches(source, how, {name: pa.string()}, [name]))
+
     try:
-        schema = arrow.make_schema(
-            source,
-            names,
-            found,
-            lambda name: arrow.categories(source.path, name, _batches(path, {name: pa.string()}, [name])),
-        )
+        schema = arrow.make_schema(source, names, declared, categories_of)
     except NotNumeric as error:
-        fault = _find_fault(path, {error.column: _NUMBER})
-        if fault is None or fault.line == (2 if dialect(path)[0] is None else 1):
+        fault = _find_fault(source, how, {error.column: _NUMBER})
+        if fault is None or fault.line == how.n_skipped + 1 + how.header:
             raise
         raise fault from error
     numbers = {*schema.sources((0, len(schema.features)))} - {*schema.categories}
@@ -99,13 +178,15 @@ def _schema(source: Source, names: list[str], found: list[Any]) -> tuple[arrow.S
     return schema, kinds
 
 
-def _batches(path: Path, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
-    with _opened(path, kinds, names) as reader:
+def _batches(source: Source, how: Dialect, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
+    with _opened(source, how, kinds, names) as reader:
         yield from reader
 
 
 @contextmanager
-def _opened(path: Path, kinds: Mapping[str, Any] | None = None, names: list[str] | None = None) -> Iterator[Any]:
+def _opened(
+    source: Source, how: Dialect, kinds: Mapping[str, Any] | None = None, names: list[str] | None = None
+) -> Iterator[Any]:
     """A reader of batches of these columns, by default all. An empty field is a gap in numbers and in text.
 
     Arrow's errors become `MalformedFile` with line and column, for which the file is read once more.
@@ -113,25 +194,29 @@ def _opened(path: Path, kinds: Mapping[str, Any] | None = None, names: list[str]
     arrow_csv = require("pyarrow.csv", for_="reading CSV", extra="files")
     import pyarrow as pa
 
+    path = Path(source.path)
     convert = arrow_csv.ConvertOptions(
-        column_types=kinds,
+        column_types=kinds if names is None or kinds is None else {name: kinds[name] for name in names},
         include_columns=names,
         null_values=list(_GAPS),
         strings_can_be_null=True,
         true_values=list(_TRUE),
         false_values=list(_FALSE),
     )
-    made_up, delimiter = dialect(path)
-    blocks = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=made_up)
-    parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
+    own_names = None if how.header else how.names
+    blocks = arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, how.n_bytes), column_names=own_names)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=how.delimiter, quote_char=how.quote)
     try:
-        with open_bytes(path) as file, _ReadAhead(file) as stream:
-            yield stream.read_by(arrow_csv.open_csv(stream, blocks, parse, convert))
+        with open_bytes(path, source.limits) as file:
+            for _ in range(how.n_skipped):
+                file.readline()
+            with _ReadAhead(file) as stream:
+                yield stream.read_by(arrow_csv.open_csv(stream, blocks, parse, convert))
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
         expected = {name: words[kinds[name]] for name in names or () if kinds is not None and kinds[name] in words}
-        raise _find_fault(path, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
+        raise _find_fault(source, how, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 
 class _ReadAhead:
@@ -165,32 +250,30 @@ class _ReadAhead:
                 pass
 
 
-def _find_fault(path: Path, expected: Mapping[str, str]) -> MalformedFile | None:
+def _find_fault(source: Source, how: Dialect, expected: Mapping[str, str]) -> MalformedFile | None:
     """The first line with too many or too few fields, or with something else than is `expected` of a column."""
-    made_up, delimiter = dialect(path)
-    with open_bytes(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-        lines = csv.reader(text, delimiter=delimiter)
+    path, skipped = Path(source.path), how.n_skipped
+    with open_bytes(path, source.limits) as file:
+        lines = islice(_lines(path, file, source.limits), skipped, None)
+        reader = csv.reader(lines, delimiter=how.delimiter, quotechar=how.quote)
         try:
-            return _first_fault(path, lines, expected, made_up)
+            fault = _first_fault(reader, expected, None if how.header else how.names)
         except csv.Error as error:
-            return MalformedFile(path, f"not CSV as expected: {error}", line=lines.line_num)
+            fault = f"not CSV as expected: {error}", None
+        line = max(1, skipped + reader.line_num)
+    return None if fault is None else MalformedFile(path, fault[0], line=line, column=fault[1])
 
 
-def _first_fault(
-    path: Path, lines: Any, expected: Mapping[str, str], made_up: list[str] | None
-) -> MalformedFile | None:
-    header = made_up or next(lines, None)
+def _first_fault(lines: Any, expected: Mapping[str, str], names: list[str] | None) -> tuple[str, int | None] | None:
+    header = names or next(lines, None)
     if header is None:
-        return MalformedFile(path, "expected a header line, found an empty file", line=1, column=1)
+        return "expected a header line, found an empty file", 1
     for fields in lines:
         if fields and len(fields) != len(header):
-            what = f"expected {len(header)} fields, found {len(fields)}"
-            return MalformedFile(path, what, line=lines.line_num, column=min(len(fields), len(header)) + 1)
+            return f"expected {len(header)} fields, found {len(fields)}", min(len(fields), len(header)) + 1
         for j, (name, field) in enumerate(zip(header, fields, strict=False)):
             if name in expected and not _is(expected[name], field):
-                what = f"expected {expected[name]} in {name!r}, found {field[:80]!r}"
-                return MalformedFile(path, what, line=lines.line_num, column=j + 1)
+                return f"expected {expected[name]} in {name!r}, found {field[:80]!r}", j + 1
     return None
 
 

@@ -9,7 +9,11 @@ from laconic.errors import LaconicError, Option
 Path = str | PathLike[str]
 
 
-class MalformedFile(LaconicError, ValueError):
+class BadTable(LaconicError, ValueError):
+    """Columns that are missing, do not fit together, or cannot be fitted to; a file that asks for too much."""
+
+
+class MalformedFile(BadTable):
     """A file that breaks the rules of its format: where, and what was expected there.
 
     >>> print(MalformedFile("ads.svm", "expected index:value, found 'x'", line=3, column=7))
@@ -20,10 +24,6 @@ class MalformedFile(LaconicError, ValueError):
         self.path, self.line, self.column = str(path), line, column
         where = [self.path, *(f"{name} {n}" for name, n in (("line", line), ("column", column)) if n is not None)]
         super().__init__(f"{', '.join(where)}: {what}")
-
-
-class BadTable(LaconicError, ValueError):
-    """Columns that are missing, do not fit together, or cannot be fitted to."""
 
 
 class NotNumeric(BadTable):

@@ -1,59 +1,117 @@
-"""Files of rows: their formats, the part that each column plays, and their bytes, compressed or not."""
+"""Files of rows: their formats, the part that each column plays, what they may ask for, and their bytes."""
 
 import bz2
 import gzip
+import io
 import lzma
+import os
+import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import IO, Any, cast
 
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.errors import Path as AnyPath
+from laconic.errors import InvalidOption, Option
 from laconic.options import ARGUMENT, option
 
 FORMATS = {
     ".csv": "csv",
+    ".arff": "arff",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".npy": "npy",
     ".npz": "npy",
     ".safetensors": "store",
 }
-"""By suffix; anything else is LIBSVM."""
-NAMED = ("csv", "parquet")
+"""By suffix; what has none of these is ARFF, CSV or LIBSVM, as its first lines tell."""
+NAMED = ("csv", "arff", "parquet")
 """Formats whose columns have names."""
 OneHot = Sequence[str] | Mapping[str, Sequence[str]]
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_PAIR = re.compile(rb"\s*\S+\s+\w+:[^\s,;|]+(\s|$)")
+"""The beginning of a line of LIBSVM: a label and a pair."""
+SNIFFED_BYTES = 1 << 16
+SMALL_BYTES = 1 << 28
+"""What a compressed file may unpack to whatever its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a file may ask for: a small one must not be able to take all memory.
+
+    line_bytes      of a line of text
+    unpacked_ratio  times its own size that a compressed file may unpack to, if that is more than 256 MiB
+    columns         of CSV, ARFF and Parquet
+    features        of LIBSVM: its largest column index
+    memory_bytes    of a dense X of CSV, ARFF or Parquet in memory; a larger one is fitted from a store in a cache
+
+    >>> Limits.of(["columns=5"]).columns
+    5
+    """
+
+    line_bytes: int = 1 << 26
+    unpacked_ratio: int = 1000
+    columns: int = 1 << 18
+    features: int = 1 << 27
+    memory_bytes: int = 1 << 28
+
+    @classmethod
+    def of(cls, given: Sequence[str]) -> "Limits":
+        """The defaults, but for what is given as NAME=NUMBER."""
+        known, asked = [one.name for one in fields(cls)], {}
+        for text in given:
+            name, _, number = text.partition("=")
+            if name not in known or not (number.isdecimal() and len(number) < 20):
+                raise InvalidOption(Option("limit"), f" takes NAME=NUMBER, of {', '.join(known)}; got {text!r}")
+            asked[name] = int(number)
+        return cls(**asked)
+
+    def check(self, name: str, found: int, path: AnyPath, what: str) -> None:
+        """Raise `BadTable` if `found` is more than the limit of this name. `what` begins the message."""
+        most = getattr(self, name)
+        if found > most:
+            allowed = f"{path}: {what} than {name}={most}; if the file is as it should be, give "
+            raise BadTable(allowed, Option("limit", (f"{name}={max(found, 2 * most)}",)))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file, and the part that each of its columns plays: what `read` and `stream` take. All are JSON values.
 
-    target         column of y in a CSV or Parquet file, by name or by number (from 0; negative from the end); for .npy
-                   the file beside it, for .npz the name of the array; False where there is none, or none is needed
+    Estimators take one as X, too: `fit(Source("rows.csv", one_hot=["area"]), y="claims")`.
+
+    target         column of y in a file with named columns, by name or by number (from 0; negative from the end); for
+                   .npy the file beside it, for .npz the name of the array; False where there is none, or none is needed
     sample_weight  the same for the rows' weights, and
     offset         for what is added to the margins; or
     exposure       for that of which the logarithm is the offset
-    one_hot        columns of CSV or Parquet to spread out into one per category (`Area=A`); a mapping from column to
-                   categories fixes these, which new data for an old model needs
-    exclude        columns of CSV or Parquet to leave out
+    one_hot        columns to spread out into one per category (`Area=A`), besides those of a categorical type; a
+                   mapping from column to categories fixes these, which new data for an old model needs
+    exclude        columns to leave out
+    header         whether the first line of a CSV file has the names of columns; "auto" tells by its first two lines
+    delimiter      what separates fields of CSV: one character, or "tab"; None tells by the first line: , ; tab or |
     n_features     columns of the whole matrix, where a LIBSVM file does not use them all
     dense          a LIBSVM file as a dense X
     zero_based     whether a LIBSVM file counts columns from 0; None finds out: it does where any index is 0
+    limit          NAME=NUMBER for each of `Limits` that is not the default
+    cache          folder for stores of files that are larger than `Limits.memory_bytes`; None for
+                   $XDG_CACHE_HOME/laconic, or ~/.cache/laconic
     """
 
     path: str = option(
         MISSING,
-        "LIBSVM or CSV (also .gz, .bz2, .xz), Parquet, .npy, .npz, or a store made by `laconic convert`.",
+        "LIBSVM, CSV or ARFF (also .gz, .bz2, .xz), Parquet, .npy, .npz, or a store made by `laconic convert`.",
         flag=ARGUMENT,
         metavar="DATA",
     )
     target: str | int | bool | None = option(
-        None, "Column of y (CSV, Parquet), or the file or array of it (.npy, .npz).", metavar="NAME", parse=str
+        None, "Column of y (CSV, ARFF, Parquet), or the file or array of it (.npy, .npz).", metavar="NAME", parse=str
     )
     sample_weight: str | int | None = option(
         None, "Column of the rows' weights.", flag="--weight", metavar="NAME", parse=str
@@ -63,39 +121,98 @@ class Source:
         None, "Column of exposures; their logarithm is the offset.", metavar="NAME", parse=str
     )
     one_hot: OneHot = option(  # noqa: RUF009
-        (), "Columns to turn into one column per category (CSV, Parquet).", metavar="NAME,..."
+        (), "Columns to turn into one column per category; those of a categorical type are.", metavar="NAME,..."
     )
-    exclude: Sequence[str] = option((), "Columns to leave out (CSV, Parquet).", flag="--drop", metavar="NAME,...")
+    exclude: Sequence[str] = option((), "Columns to leave out.", flag="--drop", metavar="NAME,...")
+    header: bool | str = option(
+        "auto", "Whether a CSV file begins with names of columns; told by itself.", flag="--header/--no-header"
+    )
+    delimiter: str | None = option(None, "What separates fields of CSV, such as ; or tab; told by itself.")
     n_features: int | None = option(None, "Columns of the matrix, if a LIBSVM file does not use the last ones.")
     dense: bool = option(False, "Take a LIBSVM file as a dense matrix.")
     zero_based: bool | None = option(None, "Whether a LIBSVM file counts columns from 0.", flag=None)
+    limit: Sequence[str] = option(
+        (), "Allow a file to ask for more, such as line_bytes=1000000000.", metavar="NAME=NUMBER"
+    )
+    cache: str | None = option(None, "Folder for stores of files larger than memory_bytes.", metavar="FOLDER")
+
+    @property
+    def limits(self) -> Limits:
+        """What the file may ask for."""
+        return Limits.of(self.limit)
 
 
-def format_of(path: AnyPath) -> str:
-    """The format a file's name promises; a suffix of a compression does not count.
+def as_source(path: AnyPath | Source, parts: Mapping[str, Any]) -> Source:
+    """A source as it is; a path with the parts that its columns play."""
+    return path if isinstance(path, Source) else Source(os.fspath(path), **parts)
+
+
+def format_of(path: AnyPath | Source) -> str:
+    """The format of a file, by its suffix or else by its first lines; a suffix of a compression does not count.
+
+    A file of no known suffix that a header or a delimiter is given for is CSV.
 
     >>> format_of("a9a.xz"), format_of("train.csv.gz"), format_of("epsilon.safetensors"), format_of("X.NPY")
     ('libsvm', 'csv', 'store', 'npy')
     """
-    path = Path(path)
+    lines = isinstance(path, Source) and (path.delimiter is not None or path.header != "auto")
+    path = Path(path.path if isinstance(path, Source) else path)
     packed = path.suffix.lower() in _OPENERS
     suffix = (path.with_suffix("") if packed else path).suffix.lower()
-    kind = FORMATS.get(suffix, "libsvm")
+    kind = FORMATS.get(suffix)
     if packed and kind in ("parquet", "npy", "store"):
         raise BadTable(f"{path}: a compressed {suffix} cannot be read; unpack it first")
-    return kind
+    return kind or ("csv" if lines else _format_of_text(path) if path.is_file() else "libsvm")
+
+
+def _format_of_text(path: Path) -> str:
+    with open_bytes(path) as file:
+        lines = file.read(SNIFFED_BYTES).lstrip(b"\xef\xbb\xbf").splitlines()
+    line = next((line for line in lines if line.strip() and line.lstrip()[:1] not in b"#%"), b"")
+    if line.lstrip().lower().startswith((b"@relation", b"@attribute")):
+        return "arff"
+    return "csv" if any(c in line for c in b",;\t|") and not _PAIR.match(line) else "libsvm"
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked on the way if its suffix is .gz, .bz2 or .xz; a damaged stream is `MalformedFile`."""
-    opener = _OPENERS.get(path.suffix.lower())
-    try:
-        with opener(path, "rb") if opener else path.open("rb", buffering=0) as file:
-            yield cast(IO[bytes], file)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise MalformedFile(path, f"the compressed stream is damaged: {error}") from error
-    except OSError as error:
-        if opener and error.errno is None:
+def open_bytes(path: Path, limits: Limits | None = None) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked on the way if its suffix or its first bytes are of .gz, .bz2 or .xz.
+
+    Raises `MalformedFile` if the compressed stream is damaged, `BadTable` if it holds more than the limits allow.
+    """
+    with path.open("rb") as file:
+        begin = b"" if path.suffix.lower() in _OPENERS else file.peek(8)
+        opener = next((one for magic, one in _MAGIC.items() if begin.startswith(magic)), None)
+        opener = _OPENERS.get(path.suffix.lower(), opener)
+        try:
+            if opener is None:
+                yield file
+            else:
+                with opener(file) as unpacked:
+                    yield cast(IO[bytes], io.BufferedReader(_Unpacked(path, file, unpacked, limits or Limits())))
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             raise MalformedFile(path, f"the compressed stream is damaged: {error}") from error
-        raise
+        except OSError as error:
+            if opener and error.errno is None:
+                raise MalformedFile(path, f"the compressed stream is damaged: {error}") from error
+            raise
+
+
+class _Unpacked(io.RawIOBase):
+    """What comes out of a compressed file, counted."""
+
+    def __init__(self, path: Path, packed: IO[bytes], unpacked: Any, limits: Limits) -> None:
+        self.path, self.unpacked, self.limits, self.n_read = path, unpacked, limits, 0
+        about = os.fstat(packed.fileno())
+        self.n_bytes = about.st_size if stat.S_ISREG(about.st_mode) else None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        n = int(self.unpacked.readinto(buffer))
+        self.n_read += n
+        if self.n_bytes is not None and self.n_read > SMALL_BYTES:
+            ratio = -(-self.n_read // max(1, self.n_bytes))
+            self.limits.check("unpacked_ratio", ratio, self.path, "it unpacks to more times its size")
+        return n

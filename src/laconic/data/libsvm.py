@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -11,17 +11,8 @@ import torch
 
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.errors import Path as AnyPath
-from laconic.data.files import open_bytes
-from laconic.data.table import (
-    RowStream,
-    Table,
-    as_target,
-    column_block,
-    require_memory,
-    rows_at_once,
-    to_dense,
-    to_dtype,
-)
+from laconic.data.files import Source, as_source, open_bytes
+from laconic.data.table import RowStream, Table, as_target, column_block, rows_at_once, to_dense, to_dtype
 from laconic.errors import Option
 from laconic.extras import require
 
@@ -30,8 +21,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 CHUNK_BYTES = 8 << 20
-MAX_LINE_BYTES = 1 << 26
-"""Longest line that is read: without a bound, a small compressed file without newlines could ask for all memory."""
 _TO_THE_END = 2**62
 
 
@@ -53,20 +42,17 @@ class Scan:
 
 
 def read_libsvm(
-    path: AnyPath,
+    path: AnyPath | Source,
     *,
-    n_features: int | None = None,
     columns: tuple[int, int] | None = None,
-    zero_based: bool | None = None,
-    dense: bool = False,
     dtype: "str | torch.dtype" = "fp32",
+    **parts: Any,
 ) -> Table:
     """Read a LIBSVM file, in one pass.
 
-    n_features  columns of the whole matrix; by default as many as the file uses
-    columns     (first, last): keep columns first to last - 1, counted from 0; by default all
-    zero_based  whether the first column is written as 0; None finds out: it is where any index is 0
-    dense       X as a tensor of `dtype` instead of a CSR matrix of float32
+    columns  (first, last): keep columns first to last - 1, counted from 0; by default all
+    dtype    of a dense X
+    parts    n_features, zero_based, dense and limit, as in `Source`
 
     Values are what Python's float() reads, rounded to float32. Comments (`#`), blank lines and `qid:` are passed over;
     lines with several labels, unsorted indices or anything else are `MalformedFile`.
@@ -78,19 +64,19 @@ def read_libsvm(
     >>> table.y.tolist(), table.X.toarray().tolist()
     ([1, -1], [[0.5, 0.0, 2.0], [0.0, 0.10000000149011612, 0.0]])
     """
-    path = Path(path)
+    source = as_source(path, parts)
     low, high = columns or (0, _TO_THE_END)
     pieces, smallest, largest = [], _TO_THE_END, -1
-    for piece in _pieces(path, low, high):
+    for piece in _pieces(source, low, high):
         pieces.append(piece)
         smallest, largest = min(smallest, piece.smallest), max(largest, piece.largest)
-    base = _base(smallest, zero_based, path)
-    n = _width(largest + 1 - base, n_features, path)
+    base = _base(source, smallest)
+    n = _width(source, largest + 1 - base)
     low, high = column_block(columns, n, "; ", Option("n_features", ...), " widens the matrix")
     labels = np.concatenate([np.empty(0), *(piece.labels for piece in pieces)])
     X = _csr(pieces, low, high, base)
     return Table(
-        to_dense(X, to_dtype(dtype)) if dense else X,
+        to_dense(X, to_dtype(dtype)) if source.dense else X,
         as_target(labels, "the label"),
         columns=(low, high),
         n_features=n,
@@ -98,64 +84,63 @@ def read_libsvm(
     )
 
 
-def scan_libsvm(path: AnyPath, *, zero_based: bool | None = None, count_columns: bool = False) -> Scan:
-    """Count rows, columns and values, and check every line, keeping nothing."""
-    path = Path(path)
+def scan_libsvm(path: AnyPath | Source, *, count_columns: bool = False, **parts: Any) -> Scan:
+    """Count rows, columns and values, and check every line, keeping nothing. `parts` are as for `read_libsvm`."""
+    source = as_source(path, parts)
     n_rows, n_nonzero, smallest, largest = 0, 0, _TO_THE_END, -1
     counts = np.zeros(0, np.int64)
-    for piece in _pieces(path, 0, _TO_THE_END):
+    for piece in _pieces(source, 0, _TO_THE_END):
         n_rows, n_nonzero = n_rows + len(piece.labels), n_nonzero + len(piece.values)
         smallest, largest = min(smallest, piece.smallest), max(largest, piece.largest)
         if count_columns:
-            require_memory(8 * (largest + 1), f"counts of {largest + 1} columns")
             found = np.bincount(piece.indices, minlength=len(counts))
             found[: len(counts)] += counts
             counts = found
-    base = _base(smallest, zero_based, path)
+    base = _base(source, smallest)
     n = max(0, largest + 1 - base)
     return Scan(n_rows, n_nonzero, n, base == 0, counts[len(counts) - n :] if count_columns else None)
 
 
-def stream_libsvm(
-    path: AnyPath,
-    *,
-    n_features: int | None = None,
-    zero_based: bool | None = None,
-    dense: bool = False,
-    dtype: "str | torch.dtype" = "fp32",
-) -> RowStream:
+def stream_libsvm(source: Source, dtype: "str | torch.dtype" = "fp32") -> RowStream:
     """The same rows as a stream of blocks, all columns: a first pass counts, a second one brings the rows."""
-    path = Path(path)
-    scan = scan_libsvm(path, zero_based=zero_based)
-    n, kind = _width(scan.n_features, n_features, path), to_dtype(dtype)
-    blocks = _dense_blocks(path, n, scan, kind) if dense else _sparse_blocks(path, n, scan)
-    n_nonzero = None if dense else scan.n_nonzero
-    return RowStream(blocks, scan.n_rows, n, (0, n), n_nonzero, kind, source=path.name, zero_based=scan.zero_based)
+    scan = scan_libsvm(source)
+    n = _width(source, scan.n_features)
+    X = _csr([], 0, n, 0)
+    like = Table(X, torch.empty(0, dtype=torch.float64), zero_based=scan.zero_based)
+    blocks, n_nonzero = _blocks(source, like), None if source.dense else scan.n_nonzero
+    if source.dense:
+        like = replace(like, X=to_dense(X, to_dtype(dtype)))
+        blocks = _dense(blocks, like)
+    return RowStream(blocks, scan.n_rows, like, n_nonzero, source=Path(source.path).name)
 
 
-def _sparse_blocks(path: Path, n: int, scan: Scan) -> Iterator[Table]:
-    for piece in _pieces(path, 0, _TO_THE_END):
-        yield Table(_csr([piece], 0, n, int(not scan.zero_based)), torch.from_numpy(piece.labels))
+def _blocks(source: Source, like: Table) -> Iterator[Table]:
+    for piece in _pieces(source, 0, _TO_THE_END):
+        X = _csr([piece], 0, like.n_features, int(not like.zero_based))
+        yield replace(like, X=X, y=torch.from_numpy(piece.labels))
 
 
-def _dense_blocks(path: Path, n: int, scan: Scan, dtype: torch.dtype) -> Iterator[Table]:
-    step = rows_at_once(n)
-    for block in _sparse_blocks(path, n, scan):
+def _dense(blocks: Iterator[Table], like: Table) -> Iterator[Table]:
+    step = rows_at_once(like.n_features)
+    for block in blocks:
         for first in range(0, block.n_rows, step):
-            yield Table(to_dense(block.X[first : first + step], dtype), block.y[first : first + step])
+            part = block[first : first + step]
+            yield replace(part, X=to_dense(part.X, like.X.dtype))
 
 
-def _base(smallest: int, zero_based: bool | None, path: Path) -> int:
+def _base(source: Source, smallest: int) -> int:
+    path, zero_based = source.path, source.zero_based
     if zero_based is False and smallest == 0:
         what = "has index 0, and columns were to count from 1, as they do for a model that was fitted to such a file"
         raise MalformedFile(path, what)
     return int(smallest > 0) if zero_based is None else int(not zero_based)
 
 
-def _width(used: int, n_features: int | None, path: Path) -> int:
-    used = max(0, used)
+def _width(source: Source, used: int) -> int:
+    used, n_features = max(0, used), source.n_features
     if n_features is not None and n_features < used:
-        raise BadTable(f"{path} uses {used} columns, ", Option("n_features"), f" is {n_features}; give at least {used}")
+        what = f"{source.path} uses {used} columns, "
+        raise BadTable(what, Option("n_features"), f" is {n_features}; give at least {used}")
     return used if n_features is None else n_features
 
 
@@ -178,26 +163,26 @@ def _csr(pieces: "list[Lines]", low: int, high: int, base: int) -> Any:
     return csr_array((values, indices, indptr), shape=(len(indptr) - 1, high - low))
 
 
-def _pieces(path: Path, low: int, high: int) -> "Iterator[Lines]":
+def _pieces(source: Source, low: int, high: int) -> "Iterator[Lines]":
     """Parsed stretches of whole lines, in order, every number in them read exactly."""
     from laconic.kernels.cpu.libsvm import GOOD, parse_lines
 
-    n_lines = 0
-    with open_bytes(path) as file:
-        for buffer, size in _whole_lines(file):
+    n_lines, path, limits = 0, Path(source.path), source.limits
+    with open_bytes(path, limits) as file:
+        for buffer, size in _whole_lines(file, limits.line_bytes):
             if not size:
-                what = f"expected a line of at most {MAX_LINE_BYTES} bytes (laconic.data.libsvm.MAX_LINE_BYTES)"
-                raise MalformedFile(path, what, line=n_lines + 1)
+                limits.check("line_bytes", limits.line_bytes + 1, path, f"line {n_lines + 1} is longer")
             pieces = parse_lines(np.frombuffer(buffer, np.uint8), _cuts(buffer, size), low, high)
             for piece in pieces:
                 _read_again(path, buffer, piece, n_lines)
                 if piece.error != GOOD:
                     raise _malformed(path, buffer, piece.position, n_lines, piece.error)
+                limits.check("features", piece.largest, path, f"it has a column {piece.largest}, more")
                 yield piece
             n_lines += sum(piece.n_lines for piece in pieces)
 
 
-def _whole_lines(file: IO[bytes]) -> Iterator[tuple[bytearray, int]]:
+def _whole_lines(file: IO[bytes], longest: int) -> Iterator[tuple[bytearray, int]]:
     """(buffer, size): buffer[:size] is whole lines. The next step overwrites them. A size of 0: a line is too long."""
     buffer, n_held = bytearray(CHUNK_BYTES), 0
     while True:
@@ -209,7 +194,7 @@ def _whole_lines(file: IO[bytes]) -> Iterator[tuple[bytearray, int]]:
             buffer[n_held : n_held + 1] = b"\n"
             n_held += 1
         size = buffer.rfind(b"\n", 0, n_held) + 1
-        if size or n_held >= MAX_LINE_BYTES:
+        if size or n_held >= longest:
             yield buffer, size
         if not n_read:
             return

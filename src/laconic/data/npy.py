@@ -9,7 +9,7 @@ import torch
 
 from laconic.data.errors import BadTable, MalformedFile, missing
 from laconic.data.errors import Path as AnyPath
-from laconic.data.files import Source
+from laconic.data.files import SMALL_BYTES, Limits, Source
 from laconic.data.table import Table, as_offset, as_target, as_weights, check_finite, column_block, no_target, to_dtype
 from laconic.errors import Option
 
@@ -40,7 +40,7 @@ def read_npy(
             raise BadTable(f"{path}: ", Option(name), f" must be the name of a file or an array, not {value!r}")
     if path.suffix.lower() == ".npz":
         names |= {} if target is False else {"y": str(target or "y")}
-        arrays = _npz(path, {"X": "X", **names})
+        arrays = _npz(path, source.limits, {"X": "X", **names})
     else:
         names |= {} if target is False else {"y": str(target or _beside(path))}
         others = {key: None if name is None else _npy(path.parent / str(name)) for key, name in names.items()}
@@ -51,8 +51,9 @@ def read_npy(
     X = X[:, first:last]
     check_finite(X, first_column=first)
     weight = None if arrays["sample_weight"] is None else as_weights(_numbers(path, arrays["sample_weight"]))
-    name = "offset" if source.exposure is None else str(source.exposure)
-    margins = None if arrays["offset"] is None else as_offset(source, _numbers(path, arrays["offset"]), name)
+    exposure, name = source.exposure is not None, str(source.exposure or "offset")
+    margins = arrays["offset"]
+    margins = None if margins is None else as_offset(_numbers(path, margins), name, exposure=exposure)
     y = as_target(_numbers(path, arrays["y"])) if "y" in arrays else no_target(len(X))
     return Table(X, y, weight, margins, columns=(first, last), n_features=n)
 
@@ -81,11 +82,16 @@ def _npy(path: Path) -> Array:
         raise MalformedFile(path, f"not an .npy file of plain numbers: {error}") from error
 
 
-def _npz(path: Path, names: dict[str, Any]) -> dict[str, Any]:
+def _npz(path: Path, limits: Limits, names: dict[str, Any]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     if path.exists() and not zipfile.is_zipfile(path):
         raise MalformedFile(path, "not an .npz file of plain numbers: it is no zip file")
     try:
+        with zipfile.ZipFile(path) as members:
+            for one in members.infolist():
+                if one.file_size > SMALL_BYTES:
+                    ratio = one.file_size // max(1, one.compress_size)
+                    limits.check("unpacked_ratio", ratio, path, f"{one.filename} unpacks to more times its size")
         with path.open("rb") as bytes_of, np.load(bytes_of, allow_pickle=False) as file:
             for key, name in names.items():
                 wanted = name or (key if key in file.files else None)

@@ -1,4 +1,4 @@
-"""Parquet, of which only the columns a rank needs are read, a row group at a time."""
+"""Parquet, of which only the columns a rank needs are read, some rows at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,9 @@ from laconic.data.files import Source
 from laconic.data.table import RowStream, column_block, rows_at_once, to_dtype
 from laconic.extras import require
 
+BUFFER_BYTES = 1 << 16
+"""Read of a column at a time, so that no column of a large row group is in memory whole."""
+
 
 def stream_parquet(
     source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
@@ -26,7 +29,7 @@ def stream_parquet(
     >>> path = pathlib.Path(tempfile.mkdtemp(), "small.parquet")
     >>> pyarrow.parquet.write_table(pyarrow.table({"a": [1, 2], "b": [0.5, 1.5], "label": [0, 1]}), path)
     >>> rows = stream_parquet(Source(str(path), target="label"), columns=(1, 2))
-    >>> next(iter(rows.blocks)).X.tolist(), rows.columns, rows.n_features
+    >>> next(iter(rows.blocks)).X.tolist(), rows.like.columns, rows.like.n_features
     ([[0.5], [1.5]], (1, 2), 2)
     """
     path = Path(source.path)
@@ -68,7 +71,7 @@ def _opened(path: Path) -> Iterator[Any]:
     import pyarrow as pa
 
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
             yield file
     except FileNotFoundError:
         raise

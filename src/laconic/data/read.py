@@ -1,4 +1,4 @@
-"""Read, stream, convert and describe files of any format, which their suffix tells."""
+"""Read, stream, convert and describe files of any format, which their suffix or their first lines tell."""
 
 import os
 from dataclasses import dataclass, replace
@@ -10,18 +10,21 @@ import torch
 from laconic.data import csv, libsvm, npy, parquet, store, store_writer
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
-from laconic.data.files import NAMED, Source, format_of
+from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
 from laconic.errors import CorruptPayload, Option
 
-_STREAMS = {"csv": csv.stream_csv, "parquet": parquet.stream_parquet}
+_STREAMS = {"csv": csv.stream_csv, "arff": csv.stream_csv, "parquet": parquet.stream_parquet}
+_OF_ONE = {"dense": "LIBSVM", "zero_based": "LIBSVM", "header": "CSV", "delimiter": "CSV"}
+"""Options of one format."""
+_PLAIN = Source("")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """What is known of a file without reading it.
 
-    format      "libsvm", "csv", "parquet", "npy" or "store"
+    format      "libsvm", "csv", "arff", "parquet", "npy" or "store"
     n_bytes     size of the file
     n_rows      None where only reading tells (LIBSVM, CSV, .npz)
     columns     names of the columns in the file, the target among them; None where they have none
@@ -47,13 +50,13 @@ def read(
     dtype: "str | torch.dtype | None" = None,
     **parts: Any,
 ) -> Table:
-    """Read a file of any format, which its suffix tells; any other suffix is LIBSVM (`a9a`, `a9a.xz`, `x.svm.gz`).
+    """Read a file of any format, which its suffix tells, or else its first lines (`a9a`, `iris.data`, `rows.gz`).
 
     columns  (first, last): keep columns first to last - 1 of X, counted from 0; by default all
     dtype    "fp32", "bf16" or "fp64" of a dense X; by default that of the file if it has one, else fp32. A sparse X is
              float32.
-    parts    the parts its columns play, as in `Source`: target, sample_weight, offset, exposure, one_hot, exclude,
-             n_features, dense, zero_based
+    parts    the parts its columns play, and how it is written, as in `Source`: target, sample_weight, offset,
+             exposure, one_hot, exclude, header, delimiter, n_features, dense, zero_based, limit
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny")
@@ -63,14 +66,7 @@ def read(
     """
     source, kind = _checked(path, parts, once=True)
     if kind == "libsvm":
-        table = libsvm.read_libsvm(
-            source.path,
-            n_features=source.n_features,
-            columns=columns,
-            zero_based=source.zero_based,
-            dense=source.dense,
-            dtype=dtype or "fp32",
-        )
+        table = libsvm.read_libsvm(source, columns=columns, dtype=dtype or "fp32")
     elif kind in NAMED:
         table = collect(_STREAMS[kind](source, columns=columns, dtype=dtype or "fp32"))
     elif kind == "npy":
@@ -87,14 +83,13 @@ def stream(path: AnyPath | Source, *, dtype: "str | torch.dtype" = "fp32", **par
     """All columns as a stream of row blocks, which `convert` writes. Arguments as for `read`."""
     source, kind = _checked(path, parts)
     if kind == "libsvm":
-        n, zero_based = source.n_features, source.zero_based
-        return libsvm.stream_libsvm(source.path, n_features=n, zero_based=zero_based, dense=source.dense, dtype=dtype)
+        return libsvm.stream_libsvm(source, dtype)
     if kind in NAMED:
         rows = _STREAMS[kind](source, dtype=dtype)
     else:
         table = npy.read_npy(source) if kind == "npy" else store.open_store(source.path)
         rows = rows_of(table, Path(source.path).name)
-    _check_width(source, rows.n_features)
+    _check_width(source, rows.like.n_features)
     return rows
 
 
@@ -113,12 +108,12 @@ def convert(
     return describe(store_writer.write_store(destination, stream(source, dtype=wide, **options), dtype))
 
 
-def describe(path: AnyPath) -> Description:
+def describe(path: AnyPath | Source) -> Description:
     """Describe a file from its name, size and header; nothing else is read."""
     source, kind = _checked(path, {})
     path, n_bytes = Path(source.path), os.stat(source.path).st_size
-    if kind == "csv":
-        names = csv.column_names(path)
+    if kind in ("csv", "arff"):
+        names = csv.dialect(source).names
         return Description(str(path), kind, n_bytes, None, len(names), tuple(names), is_sparse=False)
     if kind == "parquet":
         n_rows, names = parquet.shape(path)
@@ -151,8 +146,8 @@ def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = Fals
 
     once  whether LIBSVM is read only once, as a pipe can be
     """
-    source = path if isinstance(path, Source) else Source(os.fspath(path), **parts)
-    file, kind = Path(source.path), format_of(source.path)
+    source = as_source(path, parts)
+    file, kind = Path(source.path), format_of(source)
     if not file.exists():
         raise BadTable(f"there is no file {file}")
     if file.is_dir():
@@ -161,11 +156,11 @@ def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = Fals
         raise BadTable(f"{file} is a pipe or a device, and has to be read more than once; save it to a file first")
     if source.offset is not None and source.exposure is not None:
         raise BadTable("give an offset or an exposure, not both: the offset is the logarithm of the exposure")
-    for name, given in (("dense", source.dense), ("zero_based", source.zero_based is not None)):
-        if given and kind != "libsvm":
-            raise BadTable(f"{file}: ", Option(name), f" is for LIBSVM files; this is {kind}")
-    own = () if kind == "npy" else ("target", "sample_weight", "offset", "exposure")
-    for name in () if kind in NAMED else ("one_hot", "exclude", *own):
+    for name, own in _OF_ONE.items():
+        if kind != own.lower() and getattr(source, name) != getattr(_PLAIN, name):
+            raise BadTable(f"{file}: ", Option(name), f" is for {own} files; this is {kind}")
+    named = ("target", "sample_weight", "offset", "exposure")[4 * (kind == "npy") :]
+    for name in () if kind in NAMED else ("one_hot", "exclude", *named):
         if getattr(source, name) not in (None, False, (), [], {}):
             why = f" is for files with named columns; {kind} has its own place for that"
             raise BadTable(f"{file}: ", Option(name), why)

@@ -70,15 +70,28 @@ def n_rows(header: StoreHeader) -> int:
 
 def names(header: StoreHeader, key: str) -> tuple[str, ...] | None:
     """A list of text in the metadata, or None."""
-    if key not in header.metadata:
-        return None
+    found = _json(header, key)
+    return None if found is None else _texts(found, key)
+
+
+def _json(header: StoreHeader, key: str) -> Any:
     try:
-        found = json.loads(header.metadata[key])
+        return json.loads(header.metadata.get(key, "null"))
     except (ValueError, RecursionError) as error:
         raise CorruptPayload(f"its {key} are not JSON") from error
+
+
+def _texts(found: Any, key: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise CorruptPayload(f"its {key} are not a list of names")
     return tuple(found)
+
+
+def _one_hot(header: StoreHeader) -> dict[str, tuple[str, ...]]:
+    found = _json(header, "one_hot") or {}
+    if not isinstance(found, dict):
+        raise CorruptPayload("its one_hot is no table")
+    return {name: _texts(known, "one_hot") for name, known in found.items()}
 
 
 def _check_shapes(header: StoreHeader) -> None:
@@ -116,7 +129,12 @@ def _table(header: StoreHeader, mapped: mmap.mmap, columns: tuple[int, int] | No
         raise CorruptPayload(str(error)) from error
     X = X if columns is None else take_columns(X, first, last)
     zero_based = {"true": True, "false": False}.get(header.metadata.get("zero_based", ""))
-    return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"), zero_based)
+    more: dict[str, Any] = {
+        "one_hot": _one_hot(header),
+        "notes": names(header, "notes") or (),
+        "mapped": mapped if "X" in tensors else None,
+    }
+    return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"), zero_based, **more)
 
 
 def _tensor(mapped: mmap.mmap, section: StoredTensor) -> torch.Tensor:

@@ -8,8 +8,8 @@ then the tensors, one after the other without gaps. Ours starts at a multiple of
               indices I32 (k)  values F32 or BF16 (k)
 
 y is missing where there was no target. `__metadata__` has `laconic_store` (the version of this layout), `n_features`,
-`source` and, as JSON lists, `feature_names` and `classes` where there are any; `zero_based` says whether a LIBSVM file
-has counted columns from 0 ("true" or "false").
+`source` and, as JSON, lists `feature_names`, `classes` and `notes` and a table `one_hot` of columns' categories where
+there are any; `zero_based` says whether a LIBSVM file has counted columns from 0 ("true" or "false").
 """
 
 import json

@@ -37,8 +37,9 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
     """
     path, kind = Path(path), to_dtype(dtype)
     stream = rows if isinstance(rows, RowStream) else rows_of(rows)
-    if stream.columns != (0, stream.n_features):
-        raise BadTable(f"a store holds all {stream.n_features} columns, not columns {stream.columns}")
+    like = stream.like
+    if like.columns != (0, like.n_features):
+        raise BadTable(f"a store holds all {like.n_features} columns, not columns {like.columns}")
     if stream.n_nonzero is not None and kind == torch.float64:
         raise BadTable("a sparse store holds fp32 or bf16, not fp64")
     header, start = StoreHeader.lay_out(_tensors(stream, kind), _metadata(stream))
@@ -50,8 +51,8 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
 
 
 def _tensors(stream: RowStream, dtype: torch.dtype) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    m, n, k = stream.n_rows, stream.n_features, stream.n_nonzero
-    there = {"y": stream.has_target, "sample_weight": stream.has_sample_weight, "offset": stream.has_offset}
+    m, n, k, like = stream.n_rows, stream.like.n_features, stream.n_nonzero, stream.like
+    there = {"y": stream.has_target, "sample_weight": like.sample_weight is not None, "offset": like.offset is not None}
     rows: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         name: (torch.float64, (m,)) for name, is_there in there.items() if is_there
     }
@@ -61,13 +62,11 @@ def _tensors(stream: RowStream, dtype: torch.dtype) -> dict[str, tuple[torch.dty
 
 
 def _metadata(stream: RowStream) -> dict[str, str]:
-    metadata = {"n_features": str(stream.n_features), "source": stream.source}
-    for key, names in (("feature_names", stream.feature_names), ("classes", stream.classes)):
-        if names is not None:
-            metadata[key] = json.dumps(names)
-    if stream.zero_based is not None:
-        metadata["zero_based"] = json.dumps(stream.zero_based)
-    return metadata
+    known = {
+        name: getattr(stream.like, name) for name in ("feature_names", "classes", "zero_based", "one_hot", "notes")
+    }
+    told = {name: json.dumps(value) for name, value in known.items() if value not in (None, {}, ())}
+    return {"n_features": str(stream.like.n_features), "source": stream.source, **told}
 
 
 class _Rows:
@@ -82,7 +81,7 @@ class _Rows:
         if stream.n_nonzero is not None:
             self._append("indptr", torch.zeros(1, dtype=torch.int64))
         for block in stream.blocks:
-            check_finite(block.X, first_row=n_rows, names=stream.feature_names)
+            check_finite(block.X, first_row=n_rows, names=stream.like.feature_names)
             n_rows += block.n_rows
             for name in ("y", "sample_weight", "offset"):
                 if name in self.sections:

@@ -115,8 +115,10 @@ def stream(
         raise InvalidOption(Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {scale}")
     n_rows, kind = max(1, round(shape.n_rows * scale)), to_dtype(dtype)
     block = column_block(columns, n)
+    X, y = torch.empty(0, block[1] - block[0], dtype=kind), torch.empty(0, dtype=torch.float64)
     blocks = _blocks(shape, n, _key(name, n, seed), n_rows, block, kind)
-    return RowStream(blocks, n_rows, n, block, None, kind, source=f"{name}, scale {scale:g}, seed {seed}")
+    like = Table(X, y, columns=block, n_features=n)
+    return RowStream(blocks, n_rows, like, source=f"{name}, scale {scale:g}, seed {seed}")
 
 
 def _shape(name: str, n_features: int | None) -> tuple[ProblemShape, int]:

@@ -5,21 +5,23 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from mmap import mmap
 from typing import Any
 
 import numpy as np
 import torch
 
 from laconic.data.errors import BadTable
-from laconic.data.files import Source
 from laconic.errors import Option
 
 Matrix = Any
 """A torch tensor, or a `scipy.sparse.csr_array`, which has no types of its own."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+ROWS = ("X", "y", "sample_weight", "offset")
+"""The fields of a table that have an entry for each row."""
 _CHECKED_AT_ONCE = 1 << 20
 BLOCK_VALUES = 1 << 21
 """Values of a row block: 8 MiB of float32."""
@@ -39,6 +41,9 @@ class Table:
     n_features     columns of the whole matrix; by default `last`
     classes        labels for the codes 0, 1, ... in y, where the target was text
     zero_based     whether the first column was written as 0 in a LIBSVM file; None for other formats
+    one_hot        categories of each column of the file that became one column per category
+    notes          what was found out about the file that its reader should know, a sentence each
+    mapped         the map of a file that X lies in, if it does
 
     >>> table = Table(torch.eye(3)[:, 1:], torch.tensor([1, 0, 1]), columns=(1, 3), n_features=3)
     >>> table.n_rows, table.columns, table.is_sparse
@@ -54,6 +59,9 @@ class Table:
     n_features: int = -1
     classes: tuple[str, ...] | None = None
     zero_based: bool | None = None
+    one_hot: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    mapped: mmap | None = None
 
     def __post_init__(self) -> None:
         _check_matrix(self.X)
@@ -82,6 +90,12 @@ class Table:
     def is_sparse(self) -> bool:
         """Whether X is a CSR matrix."""
         return not isinstance(self.X, torch.Tensor)
+
+    def __getitem__(self, rows: slice) -> "Table":
+        """Some rows, as views."""
+        whole: list[Any] = [getattr(self, name) for name in ROWS]
+        taken: list[Any] = [None if values is None else values[rows] for values in whole]
+        return replace(self, X=taken[0], y=taken[1], sample_weight=taken[2], offset=taken[3])
 
 
 def to_dtype(name: "str | torch.dtype") -> torch.dtype:
@@ -136,32 +150,27 @@ def as_floats(values: Any, what: str, *, first_row: int = 0) -> torch.Tensor:
     tensor = torch.as_tensor(values, dtype=torch.float64)
     if tensor.ndim != 1:
         raise BadTable(f"{what} must have one dimension, it has shape {tuple(tensor.shape)}")
-    finite = torch.isfinite(tensor)
-    if not finite.all():
-        row = int(finite.int().argmin())
-        raise BadTable(f"{what} is {tensor[row].item()} in row {first_row + row + 1}; drop the row or fill it in")
-    return tensor
+    return _without(~torch.isfinite(tensor), tensor, what, first_row, "drop the row or fill it in")
+
+
+def _without(bad: torch.Tensor, values: torch.Tensor, what: str, first_row: int, why: str) -> torch.Tensor:
+    """The values, if none is bad."""
+    if bool(bad.any()):
+        row = int(bad.int().argmax())
+        raise BadTable(f"{what} is {values[row].item()} in row {first_row + row + 1}; {why}")
+    return values
 
 
 def as_weights(values: Any, what: str = "sample_weight", *, first_row: int = 0) -> torch.Tensor:
     """A finite, non-negative vector as float64."""
     weights = as_floats(values, what, first_row=first_row)
-    if (weights < 0).any():
-        row = int((weights < 0).int().argmax())
-        raise BadTable(f"{what} is {weights[row].item()} in row {first_row + row + 1}; a weight cannot be negative")
-    return weights
+    return _without(weights < 0, weights, what, first_row, "a weight cannot be negative")
 
 
-def as_offset(source: Source, values: Any, name: str = "offset", *, first_row: int = 0) -> torch.Tensor:
-    """What is added to the margins, as float64: the values, or their logarithm if they are the file's exposure."""
+def as_offset(values: Any, name: str = "offset", *, exposure: bool = False, first_row: int = 0) -> torch.Tensor:
+    """What is added to the margins, as float64: the values, or their logarithm if they are exposures."""
     offset = as_floats(values, name, first_row=first_row)
-    if source.exposure is None:
-        return offset
-    if bool((offset <= 0).any()):
-        row = int((offset <= 0).int().argmax())
-        what = f"{name} is {offset[row].item():g} in row {first_row + row + 1}"
-        raise BadTable(f"{source.path}: {what}; an exposure must be positive")
-    return offset.log()
+    return _without(offset <= 0, offset, name, first_row, "an exposure must be positive").log() if exposure else offset
 
 
 def check_finite(X: Matrix, *, first_row: int = 0, first_column: int = 0, names: tuple[str, ...] | None = None) -> None:
@@ -206,34 +215,24 @@ def _check_matrix(X: Matrix) -> None:
         raise BadTable(f"X must be a torch tensor or a scipy.sparse.csr_array of float32, not {kind}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RowStream:
     """A table whose shape is known and whose rows come as tables, in order.
 
-    blocks        tables of successive rows, all with the same columns; y may be float64 in each
-    n_rows        rows of all blocks together
-    n_features    columns of the whole matrix, and `columns` those of the blocks
-    n_nonzero     entries of a sparse X in all blocks together; None where X is dense
-    dtype         of a dense X
-    has_target    False where y is all NaN for want of a target
-    has_sample_weight, has_offset  whether each block brings them
-    source        where the rows come from, for the reader of the store
-    zero_based    as in `Table`
+    blocks      tables of successive rows, all with the same columns; y may be float64 in each
+    n_rows      rows of all blocks together
+    like        the table without its rows: its columns and their names, the type of X, what it has besides
+    n_nonzero   entries of a sparse X in all blocks together; None where X is dense
+    has_target  False where y is all NaN for want of a target
+    source      where the rows come from, for the reader of the store
     """
 
     blocks: Iterable[Table]
     n_rows: int
-    n_features: int
-    columns: tuple[int, int]
+    like: Table
     n_nonzero: int | None = None
-    dtype: torch.dtype = torch.float32
     has_target: bool = True
-    has_sample_weight: bool = False
-    has_offset: bool = False
-    feature_names: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
     source: str = ""
-    zero_based: bool | None = None
 
 
 def rows_of(table: Table, source: str = "") -> RowStream:
@@ -243,21 +242,9 @@ def rows_of(table: Table, source: str = "") -> RowStream:
     >>> [block.n_rows for block in stream.blocks]
     [5]
     """
-    return RowStream(
-        _row_blocks(table),
-        table.n_rows,
-        table.n_features,
-        table.columns,
-        table.X.nnz if table.is_sparse else None,
-        torch.float32 if table.is_sparse else table.X.dtype,
-        table.n_rows == 0 or not bool(table.y[:1].isnan().all()),
-        table.sample_weight is not None,
-        table.offset is not None,
-        table.feature_names,
-        table.classes,
-        source,
-        table.zero_based,
-    )
+    has_target = table.n_rows == 0 or not bool(table.y[:1].isnan().all())
+    n_nonzero = table.X.nnz if table.is_sparse else None
+    return RowStream(_row_blocks(table), table.n_rows, table[:0], n_nonzero, has_target, source)
 
 
 def rows_at_once(n_columns: int) -> int:
@@ -271,15 +258,7 @@ def _row_blocks(table: Table) -> Iterator[Table]:
     if table.is_sparse and table.X.nnz:
         step = max(1, min(65536, table.n_rows * BLOCK_VALUES // table.X.nnz))
     for start in range(0, table.n_rows, step):
-        rows = slice(start, start + step)
-        yield Table(
-            table.X[rows],
-            table.y[rows],
-            None if table.sample_weight is None else table.sample_weight[rows],
-            None if table.offset is None else table.offset[rows],
-            columns=table.columns,
-            n_features=table.n_features,
-        )
+        yield table[start : start + step]
 
 
 def collect(stream: RowStream) -> Table:
@@ -291,23 +270,19 @@ def collect(stream: RowStream) -> Table:
     """
     if stream.n_nonzero is not None:
         raise BadTable("collect() is for dense rows; read a sparse file with read()")
-    first, last = stream.columns
-    X = torch.empty((stream.n_rows, last - first), dtype=stream.dtype)
-    y = torch.empty(stream.n_rows, dtype=torch.float64)
-    weight = torch.empty_like(y) if stream.has_sample_weight else None
-    offset = torch.empty_like(y) if stream.has_offset else None
+    empty = {name: getattr(stream.like, name) for name in ROWS}
+    whole = {k: None if t is None else t.new_empty(stream.n_rows, *t.shape[1:]) for k, t in empty.items()}
     row = 0
     for block in stream.blocks:
         rows = slice(row, row + block.n_rows)
         row += block.n_rows
         if row > stream.n_rows:
             break
-        for whole, part in ((X, block.X), (y, block.y), (weight, block.sample_weight), (offset, block.offset)):
-            if whole is not None and part is not None:
-                whole[rows] = part
+        for name, values in whole.items():
+            if values is not None:
+                values[rows] = getattr(block, name)
     check_count(row, stream.n_rows)
-    target = as_target(y) if stream.has_target else y
-    return Table(X, target, weight, offset, stream.feature_names, stream.columns, stream.n_features, stream.classes)
+    return replace(stream.like, **whole | {"y": as_target(whole["y"]) if stream.has_target else whole["y"]})
 
 
 def check_count(n_rows: int, expected: int, what: str = "rows") -> None:

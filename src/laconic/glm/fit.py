@@ -186,7 +186,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         require("safetensors.torch", for_="saving a model", extra="glm")
         require_gpu(options.device)
         table = load(job.data, comm, text_format(options.recipe))
-        names, inputs = table.feature_names, inputs_of(job.data, table)
+        names, inputs, notes = table.feature_names, inputs_of(job.data, table), table.notes
     scaling = scaling_for(table.X, options, comm, table.columns[0], table.n_features)
     with user_errors(comm):
         problem = problem_of(table, options, comm, scaling)
@@ -213,7 +213,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         features = names or [f"c{j}" for j in range(problem.n_features)]
         robust = job.summary == "robust"
         summary = summarise(problem, fitted.options, coef, intercept, features, robust=robust).to_json()
-    more = {"summary": summary, "test_metrics": tested, "seconds": time.perf_counter() - began}
+    more = {"notes": list(notes), "summary": summary, "test_metrics": tested, "seconds": time.perf_counter() - began}
     return _report(job, fitted, model, scores, comm) | more
 
 
@@ -226,7 +226,7 @@ def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     n_before = 0
     for block in blocks:
         z = model.margins(block.X, block.offset)
-        y = block.y if model.classes is None else codes(block.y, rows.classes, model.classes, n_before)
+        y = block.y if model.classes is None else codes(block.y, rows.like.classes, model.classes, n_before)
         scores.add(z, y, block.sample_weight, block.offset)
         n_before += block.n_rows
     return scores.summary()

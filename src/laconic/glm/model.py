@@ -200,20 +200,11 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[s
 
 def inputs_of(source: Source, table: Table) -> dict[str, Any]:
     """How a model's columns came from the file: what `rows_for` needs to read another one for it. JSON values."""
-    one_hot: dict[str, list[str]] = {}
-    if isinstance(source.one_hot, Mapping):
-        one_hot = {column: list(found) for column, found in source.one_hot.items()}
-    elif source.one_hot:
-        columns = describe(source.path).columns or ()
-        spread = [name for name in table.feature_names or () if name not in columns]  # "a=b" may be a name by itself
-        for column in source.one_hot:
-            start = f"{column}="
-            one_hot[column] = [name.removeprefix(start) for name in spread if name.startswith(start)]
     return {
         "target": source.target,
         "offset": source.offset,
         "exposure": source.exposure,
-        "one_hot": one_hot,
+        "one_hot": {column: list(found) for column, found in table.one_hot.items()},
         "zero_based": table.zero_based,
     }
 
@@ -230,12 +221,12 @@ def rows_for(model: Model, source: Source) -> tuple[RowStream, Iterator[Table]]:
 
 
 def _source_for(model: Model, source: Source) -> Source:
-    kind = format_of(source.path)
+    kind = format_of(source)
     if kind == "libsvm":
         return replace(source, n_features=model.n_features, zero_based=model.inputs.get("zero_based"))
     if kind not in NAMED:
         return source
-    names = describe(source.path).columns or ()
+    names = describe(source).columns or ()
     if source.offset is None and source.exposure is None:
         known = {name: model.inputs.get(name) for name in ("offset", "exposure")}
         source = replace(source, **{name: column for name, column in known.items() if column in names})
@@ -253,14 +244,15 @@ def _source_for(model: Model, source: Source) -> Source:
 
 
 def _ordered(model: Model, source: Source, rows: RowStream) -> Iterator[Table]:
-    if rows.n_features != model.n_features:
-        raise BadTable(f"{source.path} has {rows.n_features} features and the model {model.n_features}")
+    found = rows.like
+    if found.n_features != model.n_features:
+        raise BadTable(f"{source.path} has {found.n_features} features and the model {model.n_features}")
     order = None
-    if rows.feature_names is not None and model.feature_names not in (None, rows.feature_names):
-        place = {name: j for j, name in enumerate(rows.feature_names)}
+    if found.feature_names is not None and model.feature_names not in (None, found.feature_names):
+        place = {name: j for j, name in enumerate(found.feature_names)}
         missing = [name for name in model.feature_names or () if name not in place]
         if missing:
             raise BadTable(f"{source.path} has no feature {missing[0]!r}, which the model needs")
         order = [place[name] for name in model.feature_names or ()]
     for block in rows.blocks:
-        yield block if order is None else replace(block, X=block.X[:, order])
+        yield block if order is None else replace(block, X=block.X[:, order], feature_names=model.feature_names)

@@ -11,11 +11,13 @@ from laconic.data import (
     BadTable,
     Source,
     Table,
+    collect,
     column_cuts,
     column_weights,
     describe,
     read,
     scan_libsvm,
+    stored,
     take_columns,
 )
 from laconic.data.files import NAMED, format_of
@@ -195,13 +197,24 @@ def load(source: Source, comm: Communicator, dtype: str) -> Table:
 
     dtype  "fp32", "fp64" or "bf16", to read text and Parquet in; files with a type of their own keep that
     """
-    kind = format_of(source.path)
+    kind = format_of(source)
+    if kind in NAMED:
+        rows = stored(source, dtype)
+        if isinstance(rows, Source):
+            source, kind = rows, "store"
+        elif comm.size == 1:
+            return _checked(source, collect(rows))
     columns = None if comm.size == 1 else _columns(source, kind, comm)
     table = read(source, columns=columns, dtype=dtype if kind in NAMED or source.dense else None)
     if comm.size > 1 and table.is_sparse and kind != "libsvm":
         cuts = column_cuts(column_weights(table.X), comm.size)
         first, last = cuts[comm.rank], cuts[comm.rank + 1]
         table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
+    return _checked(source, table)
+
+
+def _checked(source: Source, table: Table) -> Table:
+    """The table, if something can be fitted to it."""
     if table.n_rows == 0 or table.n_features == 0:
         raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
     if source.target is not False and bool(table.y[:1].isnan().all()):
@@ -212,7 +225,7 @@ def load(source: Source, comm: Communicator, dtype: str) -> Table:
 def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] | None:
     """The columns of one of several ranks; None where all of them have to be read."""
     if kind == "libsvm":
-        scan = scan_libsvm(source.path, zero_based=source.zero_based, count_columns=True)
+        scan = scan_libsvm(source, count_columns=True)
         n = scan.n_features if source.n_features is None else source.n_features
         counts = scan.column_counts
         if source.dense or counts is None:

@@ -24,6 +24,7 @@ from laconic.glm.columns import type_of
 from laconic.glm.estimators.inputs import (
     Given,
     Inputs,
+    as_margin,
     as_tensor,
     check_matrix,
     check_offset,
@@ -71,20 +72,23 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         sample_weight: Any = None,
         offset: Any = None,
         *,
+        exposure: Any = None,
         rows: str = "replicated",
         comm: Communicator | None = None,
     ) -> Self:
         """Fit to X (m, n) and labels or targets y (m,).
 
         sample_weight  (m,) not negative; only their proportions count
-        offset         (m,), or (m, K) for K > 2 classes, added to the margins; for counts log(exposure)
+        offset         (m,), or (m, K) for K > 2 classes, added to the margins
+        exposure       (m,) positive, in place of an offset: its logarithm is the offset, as counts have it
         rows           "replicated": every rank passes the same rows; "partitioned": each its own
         comm           the ranks; by default all there are
 
-        X may be a path, and then y, sample_weight and offset may name columns of the file.
+        X may be a path or a `laconic.data.Source`, and then y, sample_weight, offset and exposure may name columns of
+        the file; or a data frame, whose columns of categories become one column for each category.
         """
         going_on = bool(self.warm_start) and self._saved is not None
-        self._train((X, y, sample_weight, offset), rows, comm, going_on=going_on, one_epoch=False)
+        self._train((X, y, sample_weight, as_margin(offset, exposure)), rows, comm, going_on=going_on, one_epoch=False)
         return self
 
     @abstractmethod
@@ -224,7 +228,14 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self._model().save(path)
 
     def summary(
-        self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None, *, robust: bool = False
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        *,
+        exposure: Any = None,
+        robust: bool = False,
     ) -> Summary:
         """The coefficients with standard errors, z, p and 95 % intervals, on the rows that were fitted to.
 
@@ -233,9 +244,8 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_is_fitted(self)
         alone, saved = Communicator(), cast(Saved, self._saved)
         options = replace(saved.options, early_stopping=False)
-        local = read_inputs(
-            self, (X, y, sample_weight, offset), "replicated", alone, options, reset=False, numeric=self._numeric
-        )
+        data = X, y, sample_weight, as_margin(offset, exposure)
+        local = read_inputs(self, data, "replicated", alone, options, reset=False, numeric=self._numeric)
         problem = self._problem(local.X, 0, local, options, alone, going_on=True, one_epoch=False)
         names = getattr(self, "feature_names_in_", [f"c{j}" for j in range(self.n_features_in_)])
         model = self._model()
@@ -273,9 +283,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             {name: getattr(self, name, value) for name, value in DEFAULTS.of_family.items()},
         )
 
-    def _margins(self, X: Any, offset: Any = None) -> torch.Tensor:
+    def _margins(self, X: Any, offset: Any = None, exposure: Any = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C), of rows as the user has them or of a file, where X lies."""
-        return self._rows((X, None, None, offset), target=False)[0]
+        return self._rows((X, None, None, as_margin(offset, exposure)), target=False)[0]
 
     def _score(self, data: Given) -> float:
         """The family's score, on which the command line agrees to the last digit."""
@@ -320,7 +330,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         y = file_y if named else y
         sample_weight = weights if is_name(sample_weight) else sample_weight
         offset = shift if offset is None or is_name(offset) else offset
-        return z, (y, sample_weight, offset), rows.classes if named else None
+        return z, (y, sample_weight, offset), rows.like.classes if named else None
 
 
 def like(X: Any, result: torch.Tensor) -> Any:

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator, like
-from laconic.glm.estimators.inputs import as_numpy, check_target
+from laconic.glm.estimators.inputs import as_margin, as_numpy, check_target
 from laconic.glm.families import Bernoulli, Family, Multinomial
 from laconic.glm.options import DEFAULTS
 from laconic.glm.precision import Precision
@@ -98,6 +98,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         sample_weight: Any = None,
         offset: Any = None,
         *,
+        exposure: Any = None,
         rows: str = "replicated",
         comm: Communicator | None = None,
     ) -> "CASGDClassifier":
@@ -116,35 +117,37 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
             self.classes_ = _classes(np.asarray(as_numpy(classes)))
         elif classes is not None and not np.array_equal(self.classes_, np.unique(as_numpy(classes))):
             raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit: {self.classes_!r}")
-        self._train((X, y, sample_weight, offset), rows, comm, going_on=True, one_epoch=True)
+        self._train((X, y, sample_weight, as_margin(offset, exposure)), rows, comm, going_on=True, one_epoch=True)
         return self
 
-    def decision_function(self, X: Any, offset: Any = None) -> Any:
+    def decision_function(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Margins: (m,) for two classes, positive for the second; (m, K) for more."""
-        z = self._margins(X, offset)
+        z = self._margins(X, offset, exposure)
         return like(X, z[:, 0] if z.shape[1] == 1 else z)
 
-    def predict(self, X: Any, offset: Any = None) -> Any:
+    def predict(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Labels (m,): a tensor if X is one and the labels are numbers, otherwise a NumPy array."""
-        index = most_likely(self._margins(X, offset))
+        index = most_likely(self._margins(X, offset, exposure))
         if isinstance(X, torch.Tensor) and self.classes_.dtype.kind in "biuf":
             return torch.from_numpy(self.classes_).to(index.device)[index]
         return self.classes_[index.cpu().numpy()]
 
-    def predict_proba(self, X: Any, offset: Any = None) -> Any:
+    def predict_proba(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Probabilities (m, K), in the order of `classes_`."""
-        z = self._margins(X, offset)
+        z = self._margins(X, offset, exposure)
         return like(X, _log_proba(z.double()).exp().to(z.dtype))
 
-    def predict_log_proba(self, X: Any, offset: Any = None) -> Any:
+    def predict_log_proba(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Their logarithms, which do not underflow; 0 of what rounds to a probability of 1."""
-        z = self._margins(X, offset)
+        z = self._margins(X, offset, exposure)
         p = _log_proba(z.double())
         return like(X, torch.where(p > -torch.finfo(z.dtype).eps / 4, 0.0, p).to(z.dtype))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None, *, exposure: Any = None
+    ) -> float:
         """Share of rows, by weight, whose label is predicted; of a file, names of columns will do as in `fit`."""
-        return self._score((X, y, sample_weight, offset))
+        return self._score((X, y, sample_weight, as_margin(offset, exposure)))
 
     def _targets(
         self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool

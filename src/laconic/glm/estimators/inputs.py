@@ -3,18 +3,20 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
 
 from laconic.data import Source, Table, column_cuts, column_weights, describe, take_columns
-from laconic.data.files import NAMED, format_of
-from laconic.data.table import check_finite
+from laconic.data.arrow import has_categories, is_frame, read_frame
+from laconic.data.files import NAMED, as_source, format_of
+from laconic.data.table import as_offset, check_finite
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import as_columns, type_of
 from laconic.glm.model import inputs_of
@@ -75,6 +77,8 @@ def read_inputs(
     columns, n = None, None
     if is_path(X):
         table = _read_file(estimator, data, comm if rows == "replicated" else Communicator(), options, reset=reset)
+        for note in table.notes:
+            warnings.warn(note, stacklevel=5)
         X, columns, n = table.X, table.columns, table.n_features
         y = labels(table) if y is None or is_name(y) else y
         sample_weight = (
@@ -86,7 +90,6 @@ def read_inputs(
         least = 0 if rows == "partitioned" and comm.size > 1 else 1
         wide = is_auto(options.recipe) or options.recipe == "fp64"
         X = check_matrix(estimator, X, reset=reset, wide=wide, least_rows=least)
-        estimator._inputs = {} if reset else estimator._inputs
     m = X.shape[0]
     y = check_target(estimator, y, m, numeric=numeric)
     weights = check_weights(sample_weight, m)
@@ -95,11 +98,13 @@ def read_inputs(
 
 def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOptions, *, reset: bool) -> Table:
     """This rank's columns of a file; sets or compares what the estimator knows of its columns."""
-    path, y, sample_weight, offset = data
-    source = source_of(path, y, sample_weight, offset)
-    if not reset and format_of(path) == "libsvm":
+    y, source = data[1], source_of(*data)
+    path = source.path
+    if not reset and format_of(source) == "libsvm":
         zero_based = estimator._inputs.get("zero_based")
         source = replace(source, zero_based=zero_based, n_features=estimator.n_features_in_)
+    elif not reset:
+        source = replace(source, one_hot=estimator._inputs.get("one_hot") or source.one_hot)
     source = replace(source, target=False) if y is not None and not is_name(y) else source
     table = load(source, comm, text_format(options.recipe))
     if not reset:
@@ -116,13 +121,15 @@ def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOpti
 
 def source_of(path: Any, y: Any, sample_weight: Any, offset: Any) -> Source:
     """The file, and the names or numbers among what was given for y, weights and offset."""
-    source = Source(os.fspath(path))
-    columns = describe(path).columns or () if format_of(path) in NAMED else ()
-
-    def name(given: Any) -> str | None:
-        return None if not is_name(given) else columns[given] if isinstance(given, int) and columns else str(given)
-
-    return replace(source, target=name(y), sample_weight=name(sample_weight), offset=name(offset))
+    source = as_source(path, {})
+    columns = describe(source).columns or () if format_of(source) in NAMED else ()
+    given = {"target": y, "sample_weight": sample_weight, "offset": offset}
+    if isinstance(offset, Exposure):
+        given |= {"offset": None, "exposure": offset.column}
+    named: dict[str, Any] = {name: value for name, value in given.items() if is_name(value)}
+    for name, value in named.items():
+        named[name] = columns[value] if isinstance(value, int) and columns else str(value)
+    return replace(source, **named)
 
 
 def distribute(
@@ -195,20 +202,38 @@ def _digest(array: np.ndarray | None) -> str | None:
     return hashlib.blake2b(np.ascontiguousarray(plain).tobytes(), digest_size=8).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A column of a file, by name or number, whose logarithm is the offset."""
+
+    column: str | int
+
+
+def as_margin(offset: Any, exposure: Any) -> Any:
+    """The offset, or the logarithm of the exposure: of values, or of a column of a file."""
+    if exposure is None:
+        return offset
+    if offset is not None:
+        raise InvalidOption("give ", Option("offset"), " or ", Option("exposure"), ", not both: one is the other's log")
+    if is_name(exposure):
+        return Exposure(exposure)
+    return as_offset(np.asarray(as_numpy(exposure), dtype=np.float64), "exposure", exposure=True).numpy()
+
+
 def is_name(given: Any) -> bool:
     """Whether something stands for a column of a file: its name or number."""
-    return isinstance(given, (str, int))
+    return isinstance(given, (str, int, Exposure))
 
 
 def is_path(X: Any) -> bool:
     """Whether X names a file."""
-    return isinstance(X, (str, os.PathLike))
+    return isinstance(X, (str, os.PathLike, Source))
 
 
 def refuse_names(**given: Any) -> None:
     """Only files have columns that can be named."""
     for name, value in given.items():
-        if isinstance(value, str):
+        if isinstance(value, (str, Exposure)):
             raise TypeError(f"{name}={value!r} names a column, and X is no file; pass the values, or a path as X")
 
 
@@ -218,6 +243,11 @@ def check_matrix(estimator: Any, X: Any, *, reset: bool, wide: bool = True, leas
     reset  set them
     wide   whether integers become float64; float32 otherwise
     """
+    one_hot = {} if reset else estimator._inputs.get("one_hot", {})
+    if is_frame(X) and (one_hot or has_categories(X)):
+        return _check_frame(estimator, X, one_hot, reset=reset, wide=wide)
+    if reset:
+        estimator._inputs = {}
     if isinstance(X, torch.Tensor):
         return _check_tensor(estimator, X, reset=reset, least_rows=least_rows)
     kinds = [np.float64, np.float32] if wide else [np.float32, np.float64]
@@ -228,6 +258,21 @@ def check_matrix(estimator: Any, X: Any, *, reset: bool, wide: bool = True, leas
         X = X.copy()  # the caller's matrix stays as it is
         X.sum_duplicates()
     return X
+
+
+def _check_frame(
+    estimator: Any, X: Any, one_hot: Mapping[str, Sequence[str]], *, reset: bool, wide: bool
+) -> torch.Tensor:
+    """X of a data frame with columns of categories: one column for each, the same as when the model was fitted."""
+    names = None if reset else getattr(estimator, "feature_names_in_", None)
+    table = read_frame(X, one_hot, names, "fp64" if wide else "fp32")
+    if reset:
+        own = {column: list(known) for column, known in table.one_hot.items()}
+        estimator._inputs, estimator.n_features_in_ = {"one_hot": own}, table.n_features
+        estimator.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
+    elif table.n_features != estimator.n_features_in_:
+        raise ValueError(f"X has {table.n_features} features, the model has {estimator.n_features_in_}")
+    return cast(torch.Tensor, table.X)
 
 
 def _check_tensor(estimator: Any, X: torch.Tensor, *, reset: bool, least_rows: int) -> torch.Tensor:

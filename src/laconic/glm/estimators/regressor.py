@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 
 from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator, like
-from laconic.glm.estimators.inputs import check_target
+from laconic.glm.estimators.inputs import as_margin, check_target
 from laconic.glm.families import ALL, Family
 from laconic.glm.options import DEFAULTS
 from laconic.glm.precision import Precision
@@ -89,24 +89,27 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         sample_weight: Any = None,
         offset: Any = None,
         *,
+        exposure: Any = None,
         rows: str = "replicated",
         comm: Communicator | None = None,
     ) -> "CASGDRegressor":
         """One epoch over these rows, going on from where the last call ended; weights are taken as they are."""
-        self._train((X, y, sample_weight, offset), rows, comm, going_on=True, one_epoch=True)
+        self._train((X, y, sample_weight, as_margin(offset, exposure)), rows, comm, going_on=True, one_epoch=True)
         return self
 
-    def predict(self, X: Any, offset: Any = None) -> Any:
+    def predict(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Expected targets (m,): for counts, the rate times the exposure."""
-        return like(X, self._family().mean(self._margins(X, offset)))
+        return like(X, self._family().mean(self._margins(X, offset, exposure)))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None, *, exposure: Any = None
+    ) -> float:
         """D²: the share of the deviance that the features explain; of squared errors this is R².
 
         It is 1 for a perfect model and 0 for one that knows the intercept and the offset only. Of a file, names of
         columns will do as in `fit`.
         """
-        return self._score((X, y, sample_weight, offset))
+        return self._score((X, y, sample_weight, as_margin(offset, exposure)))
 
     def _targets(
         self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool
