@@ -32,6 +32,7 @@ from laconic.glm import (
 from laconic.glm.solvers import State, begin
 from laconic.glm.solvers.state import segment
 from laconic.glm.solvers.wire import Wire
+from laconic.glm.sweep import path
 
 FAMILIES = {"gaussian": Gaussian(), "bernoulli": Bernoulli(), "poisson": Poisson(), "multinomial": Multinomial(3)}
 
@@ -224,6 +225,20 @@ def in_float64(device, family):
     assert relative(found.state.coef.cpu(), exact.state.coef) < 1e-12
 
 
+def a_path(device, family, n, tolerance=1e-4, **changes):
+    """A sweep by `path`: every model is that of its own fit, whether kernels know it or not."""
+    given, how = (
+        on_device(problem(family, 5003, n, dtype=torch.bfloat16), device),
+        settings("ca_sgd", 16, 32, **changes),
+    )
+    alphas = [0.01 * 2**j for j in range(9)]
+    for alpha, fit in zip(alphas, path(how, given, Communicator(), alphas=alphas), strict=True):
+        alone = solve(given, replace(how, alpha=alpha))
+        assert fit.solution.ran.split(", ")[1] == "9 models at once", fit.solution.ran
+        assert fit.solution.outcome is alone.outcome, (fit.solution.outcome, alone.outcome)
+        assert relative(fit.solution.state.coef, alone.state.coef.double()) < tolerance
+
+
 def momentum_and_average(device):
     """What the fused blocks do not know runs in plain torch."""
     given, how = problem("bernoulli", 203, 31), settings("ca_sgd", 8, 5, momentum=0.5, average=15)
@@ -298,6 +313,7 @@ def compiled():
     cases = interpreted()
     for family in FAMILIES:
         cases[f"in float64, {family}"] = (in_float64, family)
+        cases[f"a path, {family}"] = (a_path, family, 300)
         cases[f"large {family}"] = (agrees, family, (20_011, 500), "ca_sgd", 16, 32)
         cases[f"many columns and models, {family}"] = (in_a_sweep, family, 40, (200, 20_000))
     cases["iterations, large"] = (agrees, "poisson", (20_011, 100), "sgd", 1, 32)
@@ -309,6 +325,8 @@ def compiled():
         cases[f"resume, {solver}"] = (resumes, solver)
         cases[f"pinned, {solver}"] = (pinned_is_resident, solver, n)
     cases["the same each time"] = (the_same_each_time,)
+    cases["a path with momentum"] = (partial(a_path, momentum=0.5), "bernoulli", 40)
+    cases["a path until it converges"] = (partial(a_path, tol=1e-3, max_iter=20, eta0="auto"), "multinomial", 40, 1e-2)
     cases["through NCCL"] = (through_nccl,)
     cases["estimators, few columns"] = (estimators, 20)
     cases["estimators, many columns"] = (estimators, 300)
