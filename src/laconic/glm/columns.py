@@ -46,6 +46,10 @@ class SampledRows(ABC):
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         """p Y for p (C, k): (C, n)."""
 
+    def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
+        """out += p Y, for out (C, n) in the type of Y or a wider one."""
+        out += self.combine(p, precision)
+
     @abstractmethod
     def squared(self) -> "SampledRows":
         """The squares of the values, at their places."""
@@ -223,10 +227,15 @@ class SparseRows(SampledRows):
         return sparse.batch_grams(self.matrix, self.n, n_batches)
 
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+        out = torch.zeros(self.n, len(p), dtype=p.dtype).T
+        self.add_combination(p, precision, out)
+        return out
+
+    def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
         from laconic.kernels.cpu import sparse
 
         update, (values, columns, begins) = precision.format("update"), self.matrix
-        return sparse.combine((update.round(values), columns, begins), update.round(p), self.n)
+        sparse.add_combination((update.round(values), columns, begins), update.round(p), out)
 
     def squared(self) -> "SparseRows":
         return SparseRows((self.matrix[0].square(), *self.matrix[1:]), self.n)

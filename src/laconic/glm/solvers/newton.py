@@ -121,7 +121,7 @@ class Objective:
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""
-        return torch.cat([state.coef, state.intercept[:, None]], 1).to(self.dtype)
+        return torch.cat([state.coef.T, state.intercept[None]]).T.to(self.dtype)
 
     def put(self, theta: torch.Tensor, state: State) -> None:
         """Write weights to a state."""
@@ -181,20 +181,19 @@ class Objective:
 
     def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
         """Several passes in one, squared or not: rows are widened once, and margins are one product, one message."""
-        v = torch.cat([one.v for one in asked])
-        sizes, total = [len(one.v) for one in asked], torch.zeros_like(v, dtype=torch.float64)
+        v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
+        sizes, total = [len(one.v) for one in asked], v.new_zeros(v.shape[1], len(v), dtype=torch.float64).T
         for rows, Y in self.blocks():
             if asked[0].squared:  # the factors do not depend on margins
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
                 u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
             bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, sizes, 1), strict=True)]
-            total += self._combine(Y, torch.cat(bent, 1))
-        return list(torch.split((self._over_teams(total) / self.m).to(self.dtype), sizes))
-
-    def _combine(self, Y: SampledRows, p: torch.Tensor) -> torch.Tensor:
-        last = p.sum(0) if self.fit_intercept else torch.zeros_like(p[0])
-        return torch.cat([Y.combine(p.T.contiguous(), self.precision), last[:, None]], 1)
+            p = torch.cat(bent, 1)
+            Y.add_combination(p.T, self.precision, total[:, :-1])
+            if self.fit_intercept:
+                total[:, -1] += p.sum(0)
+        return list(torch.split(self._over_teams(total).div_(self.m).to(self.dtype), sizes))
 
     def _over_teams(self, t: torch.Tensor) -> torch.Tensor:
         """A tensor of this rank's columns summed over teams, which have other rows."""
@@ -207,7 +206,9 @@ class Objective:
 
     def dot(self, a: torch.Tensor, b: torch.Tensor) -> float:
         """Σ a b over the weights of all ranks; the intercept, which all of them have, counts once."""
-        return self._sum((a[:, :-1] * b[:, :-1]).sum(dtype=torch.float64)) + float(a[:, -1] @ b[:, -1])
+        x, y = a[:, :-1].T.reshape(-1), b[:, :-1].T.reshape(-1)
+        own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
+        return self._sum(own) + float(a[:, -1] @ b[:, -1])
 
     def product(self, point: Point, v: torch.Tensor) -> torch.Tensor:
         """H v at a point, in one pass."""
@@ -216,7 +217,7 @@ class Objective:
             return self.w[rows, None] * self.family.hessian_product(point.z[rows], self.y[rows], u)
 
         total = self.over_rows(Pass(v, bend))
-        total[:, :-1] += self.l2 * v[:, :-1]
+        total[:, :-1].addcmul_(self.l2, v[:, :-1])
         return total
 
     def diagonal(self, point: Point) -> torch.Tensor:
@@ -237,24 +238,25 @@ class Objective:
 
         enough  decrement at which to stop, since more makes no difference
         """
-        free = (point.theta != 0) | (point.slope != 0) if self.l1 else torch.ones_like(point.slope, dtype=torch.bool)
-        free[:, -1] = self.fit_intercept
-        scale, r = 1 / self.diagonal(point), -point.slope * free
+        free = (point.theta != 0) | (point.slope != 0) if self.l1 else None
+        scale, r = 1 / self.diagonal(point), -point.slope
         p = scale * r
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
-            Hp = self.product(point, p) * free
+            Hp = self.product(point, p)
+            if free is not None:
+                Hp *= free
             bend = self.dot(p, Hp)
             if not bend > 0:
                 break
-            x += rs / bend * p
-            r -= rs / bend * Hp
+            x.add_(p, alpha=rs / bend)
+            r.sub_(Hp, alpha=rs / bend)
             terms.append(rs * rs / bend)
             if len(terms) > CG_DELAY and sum(terms[-CG_DELAY:]) <= CG_REST * sum(terms):
                 break
             s = scale * r
             before, rs = rs, self.dot(r, s)
-            p = s + rs / before * p
+            p = s.add_(p, alpha=rs / before)
         return x, sum(terms) / 2
 
 

@@ -13,6 +13,7 @@ import torch
 
 from laconic.errors import Option
 from laconic.exchange import Communicator
+from laconic.glm.columns import SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
@@ -54,9 +55,12 @@ Advance = Callable[[Segment], float]
 def begin(problem: Problem, options: FitOptions) -> State:
     """The state before the first iteration: no weights, and the intercept of a model without features."""
     n_outputs, n, device = problem.family.n_outputs, problem.columns.n, problem.columns.device
-    x = torch.zeros(n_outputs, n, dtype=options.precision.carrier, device=device)
-    momentum = x.new_zeros(n_outputs if options.momentum > 0 else 0, n)
-    average = x.new_zeros(n_outputs if options.average_after is not None else 0, n)
+    used = (True, options.momentum > 0, options.average_after is not None)
+    x, momentum, average = (
+        torch.zeros(n, n_outputs if one else 0, dtype=options.precision.carrier, device=device).T for one in used
+    )
+    if not isinstance(problem.columns, SparseColumns):  # whose kernels want the outputs of a column side by side
+        x, momentum, average = x.contiguous(), momentum.contiguous(), average.contiguous()
     b = x.new_zeros(n_outputs)
     if options.fit_intercept:
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)

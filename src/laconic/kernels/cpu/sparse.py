@@ -1,9 +1,12 @@
 """Products of sparse rows (CSR: values, columns, where each row begins), compiled."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from numba import njit
 
+from laconic.kernels.cpu import threads
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.links import residuals
 from laconic.kernels.cpu.sgd import finish_margins, run_arguments, step_intercept
@@ -26,21 +29,25 @@ def _take(values, columns, begins, rows, values_out, columns_out, begins_out):
 
 
 @njit(nogil=True, cache=True)
-def _margins(values, columns, begins, x, out):
-    for k in range(begins.size - 1):
-        for c in range(x.shape[0]):
-            total = x[c, 0] * 0 if x.shape[1] else out[k, c] * 0
-            for i in range(begins[k], begins[k + 1]):
-                total += widen(values[i]) * x[c, columns[i]]
-            out[k, c] = total
+def _margins(values, columns, begins, x, out, first, last):
+    """Rows first to last of Y x for x (n, C); each value of Y meets the C numbers of its column at once."""
+    for k in range(first, last):
+        own = out[k]
+        for i in range(begins[k], begins[k + 1]):
+            value, weights = widen(values[i]), x[columns[i]]
+            for c in range(own.size):
+                own[c] += value * weights[c]
 
 
 @njit(nogil=True, cache=True)
-def _combine(values, columns, begins, p, out):
+def _combine(values, columns, begins, p, out, first, last):
+    """Add Yᵀ p for p (k, C) to out (n, C), in the outputs first to last."""
     for k in range(begins.size - 1):
+        factors = p[k, first:last]
         for i in range(begins[k], begins[k + 1]):
-            for c in range(p.shape[0]):
-                out[c, columns[i]] += values[i] * p[c, k]
+            own = out[columns[i], first:last]
+            for c in range(factors.size):
+                own[c] += values[i] * factors[c]
 
 
 @njit(nogil=True, cache=True)
@@ -84,8 +91,8 @@ def _batch_grams(values, columns, begins, row, out):
 @njit(nogil=True, cache=True)
 def _dense_step(x, u, average, eta, l1, mix):
     """Everything of a step that touches all weights; the gradient is in u (with momentum) or already taken off x."""
-    for c in range(x.shape[0]):
-        for f in range(x.shape[1]):
+    for f in range(x.shape[1]):
+        for c in range(x.shape[0]):
             if u.shape[0]:
                 x[c, f] -= eta * u[c, f]
             if l1 != 0:
@@ -111,38 +118,41 @@ def _sgd(
         n_rows = batch.size
         for k in range(n_rows):
             targets[k], weights[k] = y[batch[k]], w[batch[k] if w.size > 1 else 0]
-            for c in range(n_outputs):
-                total = x.dtype.type(0)
-                for i in range(begins[batch[k]], begins[batch[k] + 1]):
-                    total += widen(values[i]) * x[c, columns[i]]
-                z[k, c] = of(scale_x) * total
+            z[k] = 0
+            for i in range(begins[batch[k]], begins[batch[k] + 1]):
+                value, f = widen(values[i]), columns[i]
+                for c in range(n_outputs):
+                    z[k, c] += value * x[c, f]
+            z[k] *= of(scale_x)
         finish_margins(z[:n_rows], batch, offset, b, narrow)
         loss += residuals(code, z[:n_rows], targets[:n_rows], weights[:n_rows], r[:n_rows])
         g, eta, part = of(1.0 / n_rows if mean else 1.0), of(rates[j]), of(mix[j] if averages else 0.0)
         if u.shape[0]:
-            for c in range(n_outputs):
-                for f in range(x.shape[1]):
+            for f in range(x.shape[1]):
+                for c in range(n_outputs):
                     u[c, f] = of(mu) * u[c, f] + of(l2) * x[c, f]
             factor, into = g, u
         else:
             shrink = 1.0 - rates[j] * l2
             if dense or abs(scale_x * shrink) < SMALLEST_SCALE:
-                for c in range(n_outputs):
-                    for f in range(x.shape[1]):
+                for f in range(x.shape[1]):
+                    for c in range(n_outputs):
                         x[c, f] *= of(scale_x * shrink)
                 scale_x = 1.0
             else:
                 scale_x *= shrink
             factor, into = of(-rates[j] * g / scale_x), x
         for k in range(n_rows):
+            r_k = factor * r[k]
             for i in range(begins[batch[k]], begins[batch[k] + 1]):
+                value, f = widen(values[i]), columns[i]
                 for c in range(n_outputs):
-                    into[c, columns[i]] += factor * r[k, c] * widen(values[i])
+                    into[c, f] += r_k[c] * value
         if dense:
             _dense_step(x, u, average, eta, of(l1), part)
         step_intercept(r[:n_rows], g, b, ub, ab, eta, of(mu), part, fitted, averages)
-    for c in range(n_outputs):
-        for f in range(x.shape[1]):
+    for f in range(x.shape[1] if scale_x != 1 else 0):
+        for c in range(n_outputs):
             x[c, f] *= of(scale_x)
     return loss
 
@@ -150,21 +160,34 @@ def _sgd(
 def sgd(
     matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], batches: Batches, code: int | None, weights: Weights
 ) -> float:
-    """As `cpu.sgd.sgd`, for a sparse matrix (values, columns, begins)."""
-    own = weights.intercept
+    """As `cpu.sgd.sgd`, for a sparse matrix (values, columns, begins).
+
+    Of weights (C, n), the C numbers of a column lie side by side (`by_column`), so that a value of X meets all of them
+    at once; others are copied.
+    """
+    own, given = weights.intercept, (weights.x, weights.momentum, weights.average)
+    x, momentum, average = (by_column(t) for t in given)
     loss: float = _sgd(
         *(_array(t) for t in matrix),
         *run_arguments(batches),
         check_link_code(code, len(weights.x)),
-        weights.x.numpy(),
-        weights.momentum.numpy(),
-        weights.average.numpy(),
+        x.numpy(),
+        momentum.numpy(),
+        average.numpy(),
         own.value.numpy(),
         own.momentum.numpy(),
         own.average.numpy(),
         own.fitted,
     )
+    for t, used in zip(given, (x, momentum, average), strict=True):
+        if t is not used:
+            t.copy_(used)
     return loss
+
+
+def by_column(t: torch.Tensor) -> torch.Tensor:
+    """A tensor (C, n) whose columns lie one after another in memory: itself, or a copy."""
+    return t.T.contiguous().T if len(t) > 1 else t
 
 
 def take(
@@ -183,16 +206,21 @@ def take(
 
 
 def margins(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """Y xᵀ for x (C, n): (k, C)."""
-    out = torch.zeros(len(matrix[2]) - 1, x.shape[0], dtype=x.dtype)  # zeros are read where there is no column
-    _margins(*(_array(t) for t in matrix), x.numpy(), out.numpy())
+    """Y xᵀ for x (C, n): (k, C); fastest where the columns of x lie one after another (`by_column`)."""
+    k = len(matrix[2]) - 1
+    out = torch.zeros(k, x.shape[0], dtype=x.dtype)
+    arrays = (*(_array(t) for t in matrix), x.T.contiguous().numpy(), out.numpy())
+    threads.run(partial(_margins, *arrays), k, len(matrix[0]) * x.shape[0])
     return out
 
 
-def combine(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], p: torch.Tensor, n: int) -> torch.Tensor:
-    """p Y for p (C, k): (C, n)."""
-    out = torch.zeros(p.shape[0], n, dtype=p.dtype)
-    _combine(*(_array(t) for t in matrix), p.contiguous().numpy(), out.numpy())
+def add_combination(
+    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], p: torch.Tensor, out: torch.Tensor
+) -> torch.Tensor:
+    """out += p Y for p (C, k), in place, for out (C, n) as `by_column` has it; returns it."""
+    n_outputs = len(p)
+    arrays = (*(_array(t) for t in matrix), p.T.contiguous().numpy(), out.T.numpy())
+    threads.run(partial(_combine, *arrays), n_outputs, len(matrix[0]) * n_outputs if n_outputs >= 32 else 0)
     return out
 
 
