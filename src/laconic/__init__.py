@@ -41,7 +41,7 @@ from laconic.training import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
+    from laconic.glm.estimators import CASGDClassifier, CASGDClassifierCV, CASGDRegressor, CASGDRegressorCV
     from laconic.glm.model import Model
 
 __all__ = [
@@ -51,7 +51,9 @@ __all__ = [
     "RANS",
     "BackendUnavailable",
     "CASGDClassifier",
+    "CASGDClassifierCV",
     "CASGDRegressor",
+    "CASGDRegressorCV",
     "Clock",
     "Codec",
     "Coder",
@@ -90,7 +92,7 @@ __all__ = [
 ]
 __all__ += _quantizers.__all__
 
-ESTIMATORS = ("CASGDClassifier", "CASGDRegressor")
+ESTIMATORS = ("CASGDClassifier", "CASGDClassifierCV", "CASGDRegressor", "CASGDRegressorCV")
 
 
 def load(path: "str | Path") -> "Model":

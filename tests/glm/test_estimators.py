@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from laconic import CASGDClassifier, CASGDRegressor
+from laconic import CASGDClassifier, CASGDClassifierCV, CASGDRegressor, CASGDRegressorCV
 from laconic.glm import Precision
 
 from .estimator_problems import KNOWN, features
@@ -30,6 +30,8 @@ CHECKED = [
     CASGDRegressor("gamma", max_iter=20),
     CASGDRegressor("tweedie", max_iter=20),
     CASGDClassifier(solver="ca_sgd", s=4),
+    CASGDClassifierCV(alphas=(1e-3, 1.0), cv=3),
+    CASGDRegressorCV(alphas=(1e-3, 1.0), cv=3),
 ]
 
 

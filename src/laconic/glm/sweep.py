@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import DenseColumns
 from laconic.glm.fit import Chosen, Fit, choose
@@ -26,6 +27,7 @@ from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
 from laconic.glm.resolve import resolve, steepness
+from laconic.glm.scores import Scores, by_output
 from laconic.glm.solvers import Callback, Solution, ca_sgd, sgd
 from laconic.glm.solvers.device.choice import device_solver, is_supported
 from laconic.glm.solvers.newton import Objective, Pass
@@ -73,6 +75,56 @@ def path(
         Fit(own.problem, own.options, own.recipe, own.measured, solution)
         for own, solution in zip(chosen, solutions, strict=True)
     ]
+
+
+def held_out(
+    asked: FitOptions, problem: Problem, comm: Communicator, alphas: Sequence[float], tests: Sequence[np.ndarray]
+) -> list[list[tuple[Fit, Scores]]]:
+    """For each set of rows held out, a fit to the others for each alpha, and its scores on these; all ranks call this.
+
+    tests  numbers of rows of the problem, each time among those that it trains on
+    """
+    if comm.peers.size > 1:
+        raise InvalidOption(
+            Option("teams", comm.peers.size), " cannot be cross-validated; leave ", Option("teams"), " out"
+        )
+    every = np.arange(problem.columns.m) if problem.rows is None else problem.rows
+    return [_held_out(asked, problem, comm, alphas, np.setdiff1d(every, test), test) for test in tests]
+
+
+def _held_out(
+    asked: FitOptions,
+    problem: Problem,
+    comm: Communicator,
+    alphas: Sequence[float],
+    train: np.ndarray,
+    test: np.ndarray,
+) -> list[tuple[Fit, Scores]]:
+    weights, rows = problem.weights, torch.from_numpy(test)
+    mean = 1.0 if weights is None else float(weights[torch.from_numpy(train)].mean())
+    fits = path(asked, replace(problem, rows=train, validation=None, mean_weight=mean or 1.0), comm, alphas=alphas)
+    states = [fit.solution.state for fit in fits]
+    stored = fits[0].problem.columns  # as the recipe has it
+    z = Wire(comm).all_reduce(stored.margins(torch.cat([state.coef for state in states]), test))
+    z = z + torch.cat([state.intercept for state in states])
+    offset = None if problem.offset is None else problem.offset[rows]
+    found = []
+    for fit, own in zip(fits, torch.chunk(z, len(fits), 1), strict=True):
+        scores = Scores(problem.family)
+        own = own if offset is None else own + by_output(offset.to(own.dtype))
+        scores.add(own, problem.y[rows], None if weights is None else weights[rows], offset)
+        found.append((fit, scores))
+    return found
+
+
+def folds(y: np.ndarray, n: int, seed: int) -> list[np.ndarray]:
+    """The rows of n folds, in random order; each fold has its share of every class, or of small and large targets.
+
+    >>> [fold.tolist() for fold in folds(np.array([0, 1, 0, 1]), 2, 0)]
+    [[0, 1], [2, 3]]
+    """
+    order = np.lexsort((np.random.default_rng(seed).permutation(len(y)), y))
+    return [np.sort(order[j::n]) for j in range(n)]
 
 
 def _alike(first: Chosen, others: Sequence[FitOptions], comm: Communicator) -> list[Chosen]:

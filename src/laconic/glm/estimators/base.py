@@ -158,6 +158,8 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         data_format = precision_for(options.recipe, type_of(local.X)).data
         X, first, whole = distribute(local, [one["n_rows"] for one in facts], rows, data_format, comm)
         problem = self._problem(X, first, whole, options, comm, going_on=going_on, one_epoch=one_epoch)
+        if not one_epoch:
+            options = self._searched(options, problem, data, comm)
         chosen = choose(options, problem, comm, self._earlier(saved, options), one_epoch=one_epoch)
         del problem  # where a recipe was found, X is stored anew
         self.recipe_, self.recipe_explained_ = chosen.recipe.precision, chosen.recipe.explained
@@ -175,6 +177,10 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         coef, intercept = fitted.coefficients(comm)
         self._publish(coef.numpy(), intercept.numpy())
         self._report(fitted, before)
+
+    def _searched(self, options: FitOptions, problem: Problem, data: Given, comm: Communicator) -> FitOptions:
+        """The options to fit with; `cv` looks for a penalty here."""
+        return options
 
     def _facts(self, local: Inputs, rows: str) -> dict[str, Any]:
         params = self.get_params(deep=False)

@@ -25,7 +25,7 @@ GROUP = 16
 """Programs whose parts the last of them to end adds up."""
 WIDE = 16
 """Outputs from which on they share the reading of rows."""
-WIDE_OUTPUTS, WIDE_COLUMNS, WIDE_ROWS, WIDE_PROGRAMS = 32, 32, 128, 256
+WIDE_OUTPUTS, WIDE_COLUMNS, WIDE_ROWS, WIDE_PROGRAMS = 32, 64, 128, 256
 """Of a program's tiles, and programs in all."""
 ADDED = 1024
 """Margins that one program adds up."""

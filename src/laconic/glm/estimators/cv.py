@@ -1,0 +1,132 @@
+"""The estimators with a penalty found by cross-validation: each fold fits all penalties on one stream of rows."""
+
+import inspect
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
+
+from laconic.errors import InvalidOption, Option
+from laconic.exchange import Communicator
+from laconic.glm.estimators.base import CASGDEstimator
+from laconic.glm.estimators.classifier import CASGDClassifier
+from laconic.glm.estimators.inputs import Given, is_path
+from laconic.glm.estimators.regressor import CASGDRegressor
+from laconic.glm.fit import Fit
+from laconic.glm.options import FitOptions
+from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather_array
+from laconic.glm.scores import Scores
+from laconic.glm.sweep import held_out
+
+ALPHAS = tuple(10.0**k for k in range(-7, 1))
+
+
+class CrossValidated(CASGDEstimator):
+    """What both have in common: `alphas`, `cv` and `scoring` instead of `alpha`."""
+
+    alphas: Sequence[float]
+    cv: Any
+    scoring: Any
+
+    def _searched(self, options: FitOptions, problem: Problem, data: Given, comm: Communicator) -> FitOptions:
+        """Set alpha_, alphas_, scores_ and best_score_."""
+        self.alphas_ = np.asarray(self.alphas, dtype=np.float64)
+        if self.alphas_.ndim != 1 or not len(self.alphas_):
+            raise InvalidOption(Option("alphas"), f" must be a list of penalties; got {self.alphas!r}")
+        if self.scoring is not None and (is_path(data[0]) or comm.whole.size > 1):
+            what = " needs X in memory and one process; leave it out to judge by accuracy or D²"
+            raise InvalidOption(Option("scoring"), what)
+        target = problem.y.cpu().numpy()
+        splits = check_cv(self.cv, target, classifier=problem.family.classifies).split(
+            np.zeros((len(target), 1)), target
+        )
+        tests = [gather_array(np.asarray(test), comm.whole)[0] for _, test in splits]  # those of rank 0
+        found = held_out(options, problem, comm, self.alphas_.tolist(), tests)
+        self.scores_ = np.array(
+            [
+                [self._judged(fit, scores, data, test, comm) for fit, scores in fold]
+                for fold, test in zip(found, tests, strict=True)
+            ]
+        )
+        mean = self.scores_.mean(0)
+        best = int(np.argmax(np.where(np.isnan(mean), -np.inf, mean)))
+        self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
+        return replace(options, alpha=self.alpha_)
+
+    def _judged(self, fit: Fit, scores: Scores, data: Given, test: np.ndarray, comm: Communicator) -> float:
+        """The family's score, or that of `scoring` on the rows as they were given."""
+        if self.scoring is None:
+            return scores.score
+        own = copy(self)
+        coef, intercept = fit.coefficients(comm)
+        own._publish(coef.numpy(), intercept.numpy())
+        X, y, weights, offset = (None if part is None else _safe_indexing(part, test) for part in data)
+        if offset is not None:
+            raise InvalidOption(Option("scoring"), " knows no offset; leave it out to judge by accuracy or D²")
+        weighted = {} if weights is None else {"sample_weight": weights}
+        return float(check_scoring(own, self.scoring)(own, X, y, **weighted))
+
+
+def _init(base: type) -> Any:
+    """`__init__` of an estimator, with what a search needs instead of its penalty; its signature says so."""
+    usual, kind = inspect.signature(base.__init__).parameters, inspect.Parameter.KEYWORD_ONLY  # type: ignore[misc]
+    given = {"alphas": ALPHAS, "cv": None, "scoring": None}
+    own = [inspect.Parameter(name, kind, default=value) for name, value in given.items()]
+    first = [usual["self"], usual["loss"]]
+    signature = inspect.Signature(
+        [*first, *own, *(usual[name] for name in usual if name not in ("self", "loss", "alpha"))]
+    )
+
+    def __init__(self: Any, *args: Any, **params: Any) -> None:
+        bound = signature.bind(self, *args, **params)
+        bound.apply_defaults()
+        self._keep(bound.arguments)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    return __init__
+
+
+class CASGDClassifierCV(CrossValidated, CASGDClassifier):
+    """Logistic regression whose penalty is found by cross-validation, then fitted to all rows with it.
+
+    alphas   penalties to try
+    cv       folds: a number, a splitter of scikit-learn, or an iterable of splits; None for 5, stratified
+    scoring  a name or function of scikit-learn; None for accuracy, which also works for files and on ranks
+    All other parameters are those of `CASGDClassifier`, which see.
+
+    All penalties of a fold are fitted at once (`laconic.glm.path`). Columns are scaled by all rows, once.
+
+    Fitted: alpha_, alphas_, scores_ (n_folds, n_alphas), best_score_ (the mean over folds), and what `CASGDClassifier`
+    has.
+
+    >>> X = np.arange(40.0).reshape(-1, 1) % 10
+    >>> CASGDClassifierCV(alphas=[1e-3, 10.0], random_state=0).fit(X, X[:, 0] > 4).alpha_
+    0.001
+    """
+
+    __init__ = _init(CASGDClassifier)
+    partial_fit = available_if(lambda self: False)(CASGDClassifier.partial_fit)
+
+
+class CASGDRegressorCV(CrossValidated, CASGDRegressor):
+    """Regression whose penalty is found by cross-validation, then fitted to all rows with it.
+
+    alphas, cv, scoring are those of `CASGDClassifierCV`, with D² (R² of squared errors) for accuracy; all others those
+    of `CASGDRegressor`, which see.
+
+    Fitted: alpha_, alphas_, scores_ (n_folds, n_alphas), best_score_, and what `CASGDRegressor` has.
+
+    >>> X = np.arange(40.0).reshape(-1, 1) % 10
+    >>> CASGDRegressorCV(alphas=[1e-6, 10.0]).fit(X, 2 * X[:, 0]).alpha_
+    1e-06
+    """
+
+    __init__ = _init(CASGDRegressor)
+    partial_fit = available_if(lambda self: False)(CASGDRegressor.partial_fit)
