@@ -1,6 +1,7 @@
 """Exchanges: averages over a process group, with a codec on the wire.
 
 what averages        `base` (the interface), `all_gather`, `scatter_reduce`, `all_reduce`, `choice` among them
+what they send       `codes`
 what carries bytes   `communicator` (the ranks), `channel`, `messages`, `outboxes`, `neighbours` on a `topology`
 what overlaps them   `scheduler`: `Pipeline` (threads) and `Lockstep` (none)
 what starts ranks    `launch`, `rank`

@@ -1,6 +1,6 @@
 """The interface of an exchange, which averages a tensor over ranks, and its null member `Nothing`.
 
-`encode`, `received` and `measure_error` are what the members share.
+`codes` makes the messages of its members, and values of them.
 """
 
 from abc import ABC, abstractmethod
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from laconic.codec import Codec, Payload
+from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import NEW, Buffers
@@ -22,7 +22,7 @@ from laconic.quantizers.base import flat
 class Exchanged:
     """The result of an exchange: the average, the same on every rank to the last bit, and what it cost this rank.
 
-    settle  where a result may yet turn out not to hold (`slots`): waits until that is known, and returns one that does
+    settle  where a result may not hold yet (`codes.Slots`): waits until that is known, and returns one that does
     """
 
     value: torch.Tensor
@@ -167,30 +167,6 @@ def run_in_turn(running: Sequence[Phases]) -> list[Exchanged]:
             except StopIteration as end:
                 found[i] = end.value.settled()
     return [found[i] for i in range(len(running))]
-
-
-def encode(
-    task: Task, first: int, last: int, stream: Stream, accounting: Accounting, out: torch.Tensor | None = None
-) -> Payload:
-    """Values [first, last) of the task as a payload, in `out` if given; the memory's part is updated in place."""
-    v = task.part(first, last)
-    memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
-    payload = task.codec.encode(v, stream, memory, out=out, scale=task.scale.cut(first, last))
-    if task.codec.quantizer.core.symbol_bits < 32:
-        accounting.n_coded += last - first
-        accounting.code_bytes += payload.n_bytes
-    if task.measure_error:
-        sent = task.codec.decode(Payload(payload.data, trusted=True), last - first)
-        measure_error(v, sent, accounting)
-    return payload
-
-
-def received(code: torch.Tensor) -> Payload:
-    """A message as a payload. On a GPU its header is not read, for the host would wait for it.
-
-    This rank fixed the message's length, and `laconic.compress` compares the ranks' codecs before the first exchange.
-    """
-    return Payload(code, trusted=code.is_cuda)
 
 
 def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -> None:

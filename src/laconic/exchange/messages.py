@@ -22,7 +22,7 @@ class Buffers:
     """
 
     capacities: Mapping[int, int] = MappingProxyType({})
-    """Bytes of a message of each phase, where codes have no fixed size and earlier ones are known (`slots`)."""
+    """Bytes of a message of each phase, where codes have no fixed size and earlier ones are known (`codes.Slots`)."""
 
     def learn(self, phase: int, n_bytes: int) -> None:
         """Take note of the longest code of a phase."""

@@ -1,7 +1,7 @@
 """scatter_reduce: each rank averages one chunk and sends the average to all. reduce_scatter: it keeps the average.
 gather_chunks: each rank sends the chunk that it has."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
@@ -9,12 +9,11 @@ from typing import ClassVar
 import torch
 
 from laconic.codec import Codec
-from laconic.exchange.accounting import Accounting
-from laconic.exchange.base import Exchange, Exchanged, Phases, Task, encode, received
+from laconic.exchange.base import Exchange, Exchanged, Phases, Task
+from laconic.exchange.codes import Codes
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Inbox
-from laconic.exchange.slots import Slots
-from laconic.kernels import ONES, Scale, Stream
+from laconic.kernels import ONES, Scale
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import Identity, QSGDInf
 
@@ -58,26 +57,16 @@ class ScatterReduce(Exchange):
             )
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
-        cuts = chunk_cuts(task.v.numel(), task.codec.quantizer.cut_size, comm.size)
-        under_way = _UnderWay(task, comm, self.second_codec(task.codec), cuts)
-        slots = Slots(task, comm, [task.codec, under_way.second], under_way.accounting)
-        if slots.ready:
-            under_way = _InSlots(task, comm, under_way.second, cuts, accounting=slots.accounting, slots=slots)
-        codes = under_way.send_chunks()
-        yield
-        averages = under_way.send_to_all(under_way.average(codes))
-        yield
-        average = under_way.collect(averages, task.target())
-        if isinstance(under_way, _InSlots):
-            return slots.result(average, lambda: self._whole(slots, cuts, average))
-        slots.learn_whole(*under_way.longest)
-        return Exchanged(average, under_way.accounting)
+        return self._phases(Codes.of(task, comm, [task.codec, self.second_codec(task.codec)]))
 
-    def _whole(self, slots: Slots, cuts: list[int], average: torch.Tensor) -> Exchanged:
-        """Once more, with whole payloads."""
-        again = _UnderWay(slots.task, slots.comm, slots.codecs[1], cuts, slots.accounting, slots.whole())
-        again.collect(again.send_to_all(again.average(again.send_chunks())), average)
-        return Exchanged(average, slots.accounting)
+    def _phases(self, codes: Codes) -> Phases:
+        task, comm = codes.task, codes.comm
+        under_way = _UnderWay(codes, chunk_cuts(task.v.numel(), task.codec.quantizer.cut_size, comm.size))
+        chunks = under_way.send_chunks()
+        yield
+        averages = under_way.send_to_all(under_way.average(chunks))
+        yield
+        return codes.result(under_way.collect(averages, task.target()), self._phases)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         cuts = chunk_cuts(n, codec.quantizer.cut_size, size)
@@ -109,11 +98,11 @@ class ReduceScatter(Exchange):
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
         width = task.n_values // comm.size
-        under_way = _UnderWay(task, comm, task.codec, [r * width for r in range(comm.size + 1)])
-        codes = under_way.send_chunks()
+        under_way = _UnderWay(Codes(task, comm, [task.codec]), [r * width for r in range(comm.size + 1)])
+        chunks = under_way.send_chunks()
         yield
         scale = task.scale.cut(comm.rank * width, (comm.rank + 1) * width)
-        return Exchanged(under_way.average(codes, task.out, self.weight, scale), under_way.accounting)
+        return Exchanged(under_way.average(chunks, task.out, self.weight, scale), under_way.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         return (size - 1) * codec.max_bytes(n // size)
@@ -141,13 +130,14 @@ class GatherChunks(Exchange):
     name: ClassVar[str] = "gather_chunks"
 
     def phases(self, task: Task, comm: Communicator) -> Phases:
-        under_way = _UnderWay(task, comm, task.codec, [r * task.n_values for r in range(comm.size + 1)])
-        codes = under_way.send_to_all(task.v)
+        cuts = [r * task.n_values for r in range(comm.size + 1)]
+        under_way = _UnderWay(Codes(task, comm, [task.codec] * 2), cuts)
+        chunks = under_way.send_to_all(task.v)
         yield
         out = task.out
         if out is None:
             out = torch.empty(under_way.cuts[-1], dtype=torch.float32, device=task.v.device)
-        return Exchanged(under_way.collect(codes, out, add=self.add), under_way.accounting)
+        return Exchanged(under_way.collect(chunks, out, add=self.add), under_way.accounting)
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
         return (size - 1) * codec.max_bytes(n)
@@ -157,53 +147,37 @@ class GatherChunks(Exchange):
         return codec.quantizer.variance_bound(n)
 
 
-@dataclass(slots=True)
 class _UnderWay:
-    """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`.
+    """One exchange on this rank, one method per step; `cuts` are those of `chunk_cuts`."""
 
-    payloads  of the chunks, where they are there already
-    longest   bytes of the longest code that came, of chunks and of averages
-    """
-
-    task: Task
-    comm: Communicator
-    second: Codec
-    cuts: list[int]
-    accounting: Accounting = field(default_factory=lambda: Accounting(n_exchanges=1))
-    payloads: dict[int, torch.Tensor] = field(default_factory=dict)
-    longest: list[int] = field(default_factory=lambda: [0, 0])
-    sizes: list[int] = field(init=False)
-    stream: Stream = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sizes = [last - first for first, last in pairwise(self.cuts)]
+    def __init__(self, codes: Codes, cuts: list[int]) -> None:
+        self.codes, self.cuts, self.sizes = codes, cuts, [last - first for first, last in pairwise(cuts)]
+        self.task, self.comm, self.accounting = codes.task, codes.comm, codes.accounting
         self.stream = replace(self.task.stream, rank=self.comm.rank)
         self.accounting.n_values = self.task.n_values
 
     def send_chunks(self) -> Inbox:
         """Step 1."""
-        task, comm, cuts, codec = self.task, self.comm, self.cuts, self.task.codec
+        task, comm, codes = self.task, self.comm, self.codes
         with self.accounting.timed("encode"):
-            sending = [codec.max_bytes(m) for m in self.sizes] if codec.fixed_size else None
+            sending = codes.lengths(0, self.sizes)
             expected = [sending[comm.rank]] * comm.size if sending else None
             outbox = comm.outbox(expected, task.v.device, phase=0, sending=sending, buffers=task.buffers)
             for r in comm.sending_order:
                 at = self.stream.at(tensor=f"{self.stream.tensor}/{r}")
-                code = self.payloads.get(r)
-                if code is None:
-                    code = encode(task, cuts[r], cuts[r + 1], at, self.accounting, outbox.buffer_for(r)).data
+                code = codes.encode_part(self.cuts[r], self.cuts[r + 1], at, r, outbox.buffer_for(r))
                 self.accounting.bytes_sent += len(code) if r != comm.rank else 0
                 outbox.send(r, code)
             return outbox.close()
 
     def send_to_all(self, own: torch.Tensor) -> Inbox:
         """The rest of step 2, with own average."""
-        task, comm, second = self.task, self.comm, self.second
+        task, comm, codes = self.task, self.comm, self.codes
         with self.accounting.timed("encode"):
-            expected = [second.max_bytes(m) for m in self.sizes] if second.fixed_size else None
-            outbox = comm.shared_outbox(expected, task.v.device, phase=1, buffers=task.buffers)
+            lengths = codes.lengths(1, self.sizes)
+            outbox = comm.shared_outbox(lengths, task.v.device, phase=1, buffers=task.buffers)
             at = self.stream.at(tensor=f"{self.stream.tensor}/average")
-            code = second.encode(own, at, out=outbox.buffer_for(comm.rank)).data
+            code = codes.encode(1, own, at, outbox.buffer_for(comm.rank))
             self.accounting.bytes_sent += len(code) * (comm.size - 1)
             for r in comm.sending_order:
                 outbox.send(r, code)
@@ -213,70 +187,28 @@ class _UnderWay:
         self, inbox: Inbox, out: torch.Tensor | None = None, weight: float | None = None, scale: Scale = ONES
     ) -> torch.Tensor:
         """The mean of the P codes of this rank's chunk, or `weight` times their sum, times m."""
-        task, rank = self.task, self.comm.rank
+        task, comm = self.task, self.comm
         with self.accounting.timed("wire"):
-            codes = inbox.wait()
-        self.accounting.bytes_received += sum(len(code) for code in codes) - len(codes[rank])
-        self.longest[0] = max(len(code) for code in codes)
+            messages = inbox.wait()
+        self.codes.note(0, messages)
         with self.accounting.timed("decode"):
             if out is None:
-                out = task.buffers.empty("average", self.sizes[rank], torch.float32, task.v.device)
-            return self._add_up(codes, out, 1.0 / self.comm.size if weight is None else weight, scale)
-
-    def _add_up(self, codes: list[torch.Tensor], out: torch.Tensor, weight: float, scale: Scale) -> torch.Tensor:
-        return self.task.codec.decode_sum([received(code) for code in codes], out, weight=weight, scale=scale)
+                out = task.buffers.empty("average", self.sizes[comm.rank], torch.float32, task.v.device)
+            return self.codes.decode_sum(0, messages, out, 1.0 / comm.size if weight is None else weight, scale)
 
     def collect(self, inbox: Inbox, out: torch.Tensor, *, add: bool = False) -> torch.Tensor:
         """Step 3."""
+        messages = [out] * self.comm.size
         for r in reversed(self.comm.sending_order):  # own first, then those that sent to this rank first
             with self.accounting.timed("wire"):
-                code = inbox.receive(r)
-            self.accounting.bytes_received += len(code) if r != self.comm.rank else 0
-            self.longest[1] = max(self.longest[1], len(code))
+                messages[r] = inbox.receive(r)
             with self.accounting.timed("decode"):
-                chunk, scale = out[self.cuts[r] : self.cuts[r + 1]], self.task.scale.cut(self.cuts[r], self.cuts[r + 1])
-                if add:
-                    self.second.decode_add(received(code), chunk)
-                else:
-                    self._put(code, chunk, scale)
+                first, last = self.cuts[r : r + 2]
+                self.codes.decode(1, messages[r], out[first:last], self.task.scale.cut(first, last), add=add)
         with self.accounting.timed("wire"):
             inbox.sent()
+        self.codes.note(1, messages)
         return out
-
-    def _put(self, code: torch.Tensor, chunk: torch.Tensor, scale: Scale) -> None:
-        self.second.decode(received(code), out=chunk, scale=scale)
-
-
-@dataclass(slots=True)
-class _InSlots(_UnderWay):
-    """The same with codes of variable size in messages of a known one."""
-
-    slots: Slots = field(kw_only=True)
-
-    def send_chunks(self) -> Inbox:
-        comm, slots, lengths = self.comm, self.slots, [self.slots.capacity(0)] * self.comm.size
-        with self.accounting.timed("encode"):
-            buffers = self.task.buffers
-            outbox = comm.outbox(lengths, self.task.v.device, phase=0, sending=lengths, buffers=buffers)
-            for r in comm.sending_order:
-                at = self.stream.at(tensor=f"{self.stream.tensor}/{r}")
-                slots.send(outbox, r, slots.encode_part(self.cuts[r], self.cuts[r + 1], at, r), 0)
-            return outbox.close()
-
-    def send_to_all(self, own: torch.Tensor) -> Inbox:
-        comm, slots, lengths = self.comm, self.slots, [self.slots.capacity(1)] * self.comm.size
-        with self.accounting.timed("encode"):
-            outbox = comm.shared_outbox(lengths, self.task.v.device, phase=1, buffers=self.task.buffers)
-            row = slots.encode(1, own, self.stream.at(tensor=f"{self.stream.tensor}/average"))
-            for r in comm.sending_order:
-                slots.send(outbox, r, row, 1)
-            return outbox.close()
-
-    def _add_up(self, codes: list[torch.Tensor], out: torch.Tensor, weight: float, scale: Scale) -> torch.Tensor:
-        return self.slots.decode(0, codes, out, weight, scale)
-
-    def _put(self, code: torch.Tensor, chunk: torch.Tensor, scale: Scale) -> None:
-        self.slots.decode(1, [code], chunk, 1.0, scale)
 
 
 @lru_cache(maxsize=64)
