@@ -108,6 +108,7 @@ def codec(document: Row) -> Outcomes:
 
 SR, SR_RANS, AG = "nuqsgd-4 scatter_reduce", "nuqsgd-4-rans scatter_reduce", "nuqsgd-4 all_gather"
 DITHERED = "dithered-1 scatter_reduce"
+SHARDED = ["nuqsgd-4/512", "nuqsgd-4/512+bf16", "nuqsgd-4/512+differences-8"]
 FP32, BF16, LOSS = "speedup_over_fp32", "speedup_over_bf16", "loss_over_fp32"
 NETWORK: dict[str, Sequence[tuple[str, int | None, Sequence[str], str, float, float]]] = {
     "exchange": (
@@ -129,8 +130,42 @@ NETWORK: dict[str, Sequence[tuple[str, int | None, Sequence[str], str, float, fl
             ("1 Gbit/s: loss of {} ÷ fp32", LOSS, 1.02, 1.005),
         )
     ),
+    "exchange, 4 threads per rank": (
+        ("1 Gbit/s, 4 threads per rank: nuqsgd-4 scatter_reduce over fp32", 10**9, [SR], FP32, 5.5, 6.5),
+        ("1 Gbit/s, 4 threads per rank: nuqsgd-4 scatter_reduce over bf16", 10**9, [SR], BF16, 2.9, 3.4),
+    ),
+    "ddp, 4 threads per rank": (
+        ("1 Gbit/s, 4 threads per rank: step of nuqsgd-4 over fp32", 10**9, ["nuqsgd-4"], FP32, 3.5, 5.0),
+        ("1 Gbit/s, 4 threads per rank: step of nuqsgd-4 over the bf16 hook", 10**9, ["nuqsgd-4"], BF16, 2.0, 2.8),
+    ),
+    "exchange, NCCL": (
+        ("10 Gbit/s, NCCL: nuqsgd-4 scatter_reduce over fp32", 10**10, [SR], FP32, 6.0, 8.0),
+        ("10 Gbit/s, NCCL: nuqsgd-4 scatter_reduce over bf16", 10**10, [SR], BF16, 2.7, 4.0),
+    ),
+    "ddp, NCCL": (),
+    "fsdp, NCCL": (
+        ("1 Gbit/s: step of a compressed contender over FSDP2 fp32, the best", 10**9, SHARDED, FP32, 2.5, 4.0),
+        ("1 Gbit/s: step of a compressed contender over FSDP2 bf16, the best", 10**9, SHARDED, BF16, 1.5, 2.2),
+        ("1 Gbit/s: with 8-bit differences over FSDP2 bf16", 10**9, SHARDED[-1:], BF16, 2.0, 3.5),
+    ),
 }
-"""By suite: name, bits per second of the links, contenders of which the best counts, key, floor, aim."""
+"""By suite and setting: name, bits per second of the links, contenders of which the best counts, key, floor, aim."""
+
+
+def _with_setting(document: Row) -> str:
+    """A key of `NETWORK`."""
+    suite, first = text_in(document, "suite"), next(iter(rows_in(document)), {})
+    if first.get("device") == "cuda":
+        return f"{suite}, NCCL"
+    return f"{suite}, 4 threads per rank" if number_in(first, "threads") == 4 else suite
+
+
+def sharded_loss(document: Row) -> Outcomes:
+    """The loss of sharded training over that of FSDP2 in float32; of a document with several seeds."""
+    for row in rows_in(document):
+        over = number_in(row, "loss_over_fp32")
+        if text_in(row, "contender") in SHARDED and (number_in(row, "n_seeds") or 0) >= 3 and over is not None:
+            yield outcome(f"loss of {row['contender']} ÷ FSDP2 fp32", over, 1.01, 1.002)
 
 
 def network(document: Row) -> Outcomes:
@@ -138,7 +173,7 @@ def network(document: Row) -> Outcomes:
     rows = rows_in(document)
     links = {row.get("rate") for row in rows}
     rate = next((bits_per_second(link) for link in links if link), None)
-    for name, goal_rate, contenders, key, floor, aim in NETWORK[text_in(document, "suite")] if rows else ():
+    for name, goal_rate, contenders, key, floor, aim in NETWORK.get(_with_setting(document), ()):
         found = [spread(row, key) for row in rows if row.get("contender") in contenders]
         values = [value for value in found if value is not None]
         if goal_rate == rate and values:
@@ -305,7 +340,8 @@ def _ring_setting(document: Row) -> str:
 
 
 NETWORK_SETTING = (
-    "4 ranks, on hosts of their own where a rate is emulated, 2**22 values, 2 CPU cores of an idle machine"
+    "4 ranks, on hosts of their own where a rate is emulated, 2**22 values, 2 CPU cores of an idle machine; or 16 "
+    "cores, where it says 4 threads; or one H200, where it says NCCL"
 )
 GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | str]] = {
     "codec": ("2 CPU cores, 2**26 float32 values, buckets of 8192, an idle machine; ÷ copy is speed over a torch copy_",
@@ -314,6 +350,8 @@ GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | s
                     "benchmarks.codec_error:outcomes"),
     "exchange": (NETWORK_SETTING, network),
     "ddp": (NETWORK_SETTING, network),
+    "fsdp-loss": ("a transformer of 24 million parameters, 4 ranks, 500 steps, 3 seeds", sharded_loss),
+    "fsdp": ("a transformer of 24 million parameters, 4 NCCL ranks that share one H200", network),
     "glm": ("4 ranks of one thread over loopback, batches of 8, 2 CPU cores of an idle machine", glm),
     "glm-time-to": ("581,012 rows of 54 columns, one process, 2 CPU cores of an idle machine", time_to),
     "glm-device": ("one H200, batches of 32, shapes in full; ours: the fastest of recipe C, whichever s and kernel",

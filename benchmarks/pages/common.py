@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.goals import goals_of
 from laconic.report import markdown, sections
 from laconic.report.blocks import Cells
 
@@ -96,6 +97,6 @@ def goals(*names: str) -> str:
     rows = [
         [goal["name"], spread(goal["value"]), number(goal["floor"]), number(goal["aim"]), verdicts[goal["verdict"]]]
         for name in names
-        for goal in load(name)["goals"]
+        for goal in goals_of(load(name))["goals"]
     ]
     return table(["what", "measured (20–80 %)", "needed", "aim", "reached"], rows)

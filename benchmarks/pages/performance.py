@@ -80,6 +80,18 @@ def gpu_floors() -> str:
     return table(["problem", "fastest", read, computed, "measured"], rows)
 
 
+def existing(*names: str) -> list[str]:
+    """Those of which there is a result file."""
+    return [name for name in names if (common.RESULTS / f"{name}.json").exists()]
+
+
+def found_goals(*names: str) -> str:
+    """Goals of the result files that there are."""
+    return goals(*existing(*names))
+
+
+CORES = ("exchange-16-cores", "ddp-16-cores")
+NCCL = ("exchange-nccl-10gbit", "exchange-nccl-1gbit", "ddp-nccl-fixed", "ddp-nccl-coded")
 RATES = ("1gbit", "100mbit", "20mbit", "unlimited")
 WRITERS: dict[str, Callable[[], str]] = {
     **{name: partial(summary.measured, lines) for name, lines in summary.SECTIONS.items()},
@@ -89,7 +101,13 @@ WRITERS: dict[str, Callable[[], str]] = {
     "network goals": partial(goals, *(f"exchange-{rate}" for rate in RATES), "ddp-1gbit"),
     **{f"exchange {rate}": partial(result, f"exchange-{rate}") for rate in RATES},
     "ddp": partial(result, "ddp-1gbit"),
+    "cores goals": partial(found_goals, *CORES, "exchange-nccl-10gbit"),
+    "cores": lambda: "\n\n".join(map(result, existing(*CORES))),
+    "nccl": lambda: "\n\n".join(map(result, existing(*NCCL))),
+    "fsdp goals": partial(found_goals, "fsdp-1gbit", "fsdp-loss"),
     "fsdp": partial(result, "fsdp-1gbit"),
+    "fsdp loss": partial(result, "fsdp-loss"),
+    "fsdp memory": partial(result, "fsdp-memory"),
     "glm": glm,
     "scaling": scaling,
     "gpu goals": partial(goals, "glm-h200", "kernels-h200", "kernels-coders-h200"),

@@ -167,12 +167,14 @@ class RankRow:
     bytes_sent         by the rank that sends most; None where laconic did not send
     wire_seconds       waiting for other ranks: the rank that waits most
     rate, device       of the links, and of ranks with GPUs; None for loopback and for the CPU
+    threads            of each rank
     """
 
     contender: str
     ranks: int
     rate: str | None = None
     device: str | None = None
+    threads: int = 1
     seconds: Spread
     speedup_over_fp32: Spread
     speedup_over_bf16: Spread
@@ -190,12 +192,12 @@ def rank_fields(
     """By contender, what each rank says of it, and the fields of its `RankRow`.
 
     results    of each rank: by contender, the seconds of its rounds and whatever else
-    options    of the suite, with ranks, rate and device
+    options    of the suite, with ranks, rate, device and threads
     baselines  the contenders in float32 and in bfloat16
     """
     said = {label: [result[label] for result in results] for label in results[0]}
     rounds = {label: slowest(ranks) for label, ranks in said.items()}
-    where = {"ranks": len(results), "rate": options.rate, "device": options.device}
+    where = {"ranks": len(results), "rate": options.rate, "device": options.device, "threads": options.threads}
     fp32, bf16 = (rounds[label] for label in baselines)
     return {
         label: (
@@ -224,9 +226,10 @@ def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
 def crowd(document: Row) -> list[str]:
     """A sentence if ranks share cores, and one if they share GPUs."""
     first = next(iter(rows_in(document)), {})
-    ranks, here = number_in(first, "ranks") or 1, first.get("environment")
-    cores, gpus = (number_in(here, key) or ranks for key in ("n_cores", "n_gpus"))
-    found = [f"{ranks:.0f} ranks on {cores:.0f} cores: they wait for each other's turns"] if ranks > cores else []
+    ranks, threads, here = number_in(first, "ranks") or 1, number_in(first, "threads") or 1, first.get("environment")
+    cores, gpus = number_in(here, "n_cores") or ranks * threads, number_in(here, "n_gpus") or ranks
+    what = f"{ranks:.0f} ranks" + (f" of {threads:.0f} threads" if threads > 1 else "")
+    found = [f"{what} on {cores:.0f} cores: they wait for each other's turns"] if ranks * threads > cores else []
     return found + ([f"{ranks:.0f} ranks share {gpus:.0f} GPU{'s' * (gpus > 1)}"] if ranks > gpus else [])
 
 
