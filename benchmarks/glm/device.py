@@ -21,8 +21,8 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, FitOptions, Problem, auto_eta0, begin, recipe
 from laconic.glm.families import FAMILIES
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import segment
-from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
 from laconic.options import check_counts, check_names, option
 from laconic.report import Column, Presentation, RowTable, Text, speedups, text

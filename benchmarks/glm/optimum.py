@@ -269,9 +269,8 @@ def _file(path: Path) -> Rows:
     if target is not None:
         import pyarrow.parquet as pq
 
-        kinds = pq.read_schema(path)
-        words = ("int", "float", "double")
-        drop += tuple(one.name for one in kinds if not any(word in str(one.type) for word in words))
+        numbers = ("int", "uint", "float", "double", "halffloat")
+        drop += tuple(one.name for one in pq.read_schema(path) if not str(one.type).startswith(numbers))
     table = read(Source(str(path), target=target, exclude=drop), dtype="fp64" if target else None)
     X = table.X.numpy() if target else table.X.astype(float)
     y = table.y.numpy()

@@ -24,9 +24,9 @@ from laconic.glm import (
     checkpoint,
     solve,
 )
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers import solve as solve_module_function
 from laconic.glm.solvers.newton import Objective
-from laconic.glm.solvers.wire import Wire
 
 SOLVERS = ["sgd", "ca_sgd"]
 

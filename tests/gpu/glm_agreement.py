@@ -29,9 +29,9 @@ from laconic.glm import (
     Problem,
     solve,
 )
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers import State, begin
 from laconic.glm.solvers.state import segment
-from laconic.glm.solvers.wire import Wire
 from laconic.glm.sweep import path
 
 FAMILIES = {"gaussian": Gaussian(), "bernoulli": Bernoulli(), "poisson": Poisson(), "multinomial": Multinomial(3)}

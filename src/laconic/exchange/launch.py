@@ -122,19 +122,21 @@ def _leave() -> None:
 
 
 def device_of_ranks(device: str | None, size: int, *, share_gpu: bool) -> str:
-    """What ranks of a job for `device` need to send: "cuda" for tensors of GPUs, which then are there; else "cpu".
+    """What ranks of a job for `device` need to send: "cuda" for tensors of GPUs; else "cpu". GPUs must be there.
 
     share_gpu  whether ranks may share GPUs, where this machine has fewer GPUs than ranks
 
     >>> device_of_ranks("cpu", 4, share_gpu=False), device_of_ranks("auto", 4, share_gpu=False)
     ('cpu', 'cpu')
     """
-    if size == 1 or device is None or not device.startswith("cuda"):
+    if device is None or not device.startswith("cuda"):
         return "cpu"
-    if device != "cuda":
+    if size > 1 and device != "cuda":
         why = f" is one GPU, and there are {size} ranks; with "
         raise InvalidOption(Option("device", device), why, Option("device", "cuda"), " each takes its own")
     require_gpu(device)
+    if size == 1:
+        return "cpu"
     here = int(os.environ["LOCAL_WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in os.environ else size
     if share_gpus(here) and not share_gpu:
         few = f"{here} ranks have {torch.cuda.device_count()} GPU here; give "

@@ -85,14 +85,16 @@ class Columns(ABC):
 
     def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
-        step = max(1, CHUNK_VALUES // max(1, self.n))
         z = torch.empty(self.m if rows is None else len(rows), x.shape[0], dtype=x.dtype, device=x.device)
-        for part, Y in self.blocks(rows, step, x.dtype):
+        for part, Y in self.blocks(rows, x.dtype):
             z[part] = Y.margins(x)
         return z
 
-    def blocks(self, rows: np.ndarray | None, step: int, dtype: torch.dtype) -> Iterator[tuple[slice, SampledRows]]:
+    def blocks(
+        self, rows: np.ndarray | None, dtype: torch.dtype, step: int | None = None
+    ) -> Iterator[tuple[slice, SampledRows]]:
         """All rows, or those asked for, `step` at a time and widened to `dtype`, with their places among them."""
+        step = step or max(1, CHUNK_VALUES // max(1, self.n))
         m = self.m if rows is None else len(rows)
         for first in range(0, m, step):
             part = slice(first, min(first + step, m))

@@ -19,13 +19,12 @@ from laconic.glm.model import Model, inputs_of, rows_for
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
 from laconic.glm.problem import Problem, codes, load, problem_of
+from laconic.glm.ranks import gather_columns
 from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
 from laconic.glm.scaling import scaling_for
 from laconic.glm.scores import Scores, training_scores
 from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve
-from laconic.glm.solvers.wire import gather_columns
 from laconic.glm.summary import summarise
-from laconic.kernels import require_gpu
 
 OnProgress = Callable[[str], None]
 PROGRESS_SECONDS = 0.1
@@ -184,7 +183,6 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     with user_errors(comm.whole):
         check_writable(Path(job.output))
         require("safetensors.torch", for_="saving a model", extra="glm")
-        require_gpu(options.device)
         table = load(job.data, comm, text_format(options.recipe))
         names, inputs, notes = table.feature_names, inputs_of(job.data, table), table.notes
     scaling = scaling_for(table.X, options, comm, table.columns[0], table.n_features)

@@ -103,10 +103,11 @@ class FitOptions:
             check_int("s", self.s, 1, hint=', or "auto"')
         if self.average_every != AUTO:
             check_int("average_every", self.average_every, 1, hint=', or "auto"')
-        try:
-            make_codec(self.average_codec)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise InvalidOption(Option("average_codec", self.average_codec), f": {error}") from error
+        if self.average_codec != "fp32":
+            try:
+                make_codec(self.average_codec)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise InvalidOption(Option("average_codec", self.average_codec), f": {error}") from error
         if not isinstance(self.average, bool):
             check_int("average", self.average, 0, hint=", True or False")
         if not self.shuffle and self.sampling == "replacement":

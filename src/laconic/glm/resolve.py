@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -29,8 +30,8 @@ from laconic.planner.glm import cost
 from laconic.planner.terms import total
 
 SAMPLED_BATCHES = 16
-OUTLIER, ROW_VALUES = 10.0, 2**20
-"""A row so many times as large as others sets no step size; values of rows that are looked at at a time."""
+OUTLIER = 10.0
+"""A row so many times as large as others sets no step size."""
 LARGEST_SAMPLE = 128
 """Rows looked at of a larger batch; fewer rows make the estimate larger, so the step smaller."""
 TYPICAL_FEATURES, TYPICAL_ROWS = 1000, 2**30
@@ -42,6 +43,7 @@ LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
 AVERAGING_SHARE = 0.1
 """Of a fit's time that averages between teams may take."""
+_way = attrgetter(*OF_SGD)
 WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
 
@@ -67,7 +69,7 @@ def resolve(
     columns, on_gpu = problem.columns, problem.columns.device.type == "cuda"
     solver, s, size = options.solver, options.s, options.batch_size
     tol = None if options.tol is None or options.tol < 0 else options.tol
-    own_way = any(getattr(options, name) != getattr(DEFAULTS, name) for name in OF_SGD) or tol is None
+    own_way = _way(options) != _way(DEFAULTS) or tol is None
     plain = not (own_way or options.l1 or problem.validation is not None)
     polish = options.polish if options.polish != AUTO else plain and solver == AUTO
     if solver == AUTO:
@@ -194,7 +196,7 @@ def _row_sizes(problem: Problem, options: FitOptions, comm: Communicator) -> tup
     columns, rows, dtype = problem.columns, problem.rows, options.precision.carrier
     sizes = torch.empty(problem.n_train, dtype=torch.float64, device=columns.device)
     ones = torch.ones(1, columns.n, dtype=dtype, device=columns.device)
-    for part, Y in columns.blocks(rows, max(1, ROW_VALUES // max(1, columns.n)), dtype):
+    for part, Y in columns.blocks(rows, dtype):
         sizes[part] = Y.squared().margins(ones)[:, 0]
     if comm.size > 1:
         comm.all_reduce(sizes)()

@@ -11,6 +11,7 @@ from laconic.exchange import Communicator
 from laconic.glm.columns import Columns, as_matrix
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
+from laconic.glm.ranks import gather_columns
 from laconic.kernels.formats import format_named
 
 CHUNK_VALUES = 1 << 20
@@ -85,9 +86,7 @@ def scaling_for(X: Any, options: FitOptions, comm: Communicator, first: int, n_f
         return None  # each team has rows of its own, and would scale by those
     X, spread = as_matrix(X), None
     if options.standardize == AUTO:
-        sizes = torch.zeros(n_features, dtype=torch.float64)
-        sizes[first : first + X.shape[1]] = column_sizes(X)
-        comm.all_reduce(sizes)()
+        sizes = gather_columns(column_sizes(X)[None], first, n_features, comm)
         if not bool(sizes.isfinite().all()):
             raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
         sizes = sizes[sizes > 0]

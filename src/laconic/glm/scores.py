@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
 from laconic.exchange import Communicator
 from laconic.glm.families import Family
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import gather_array
+from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.solvers.state import State
-from laconic.glm.solvers.wire import Wire
 
 Column = list[torch.Tensor]
 ROWS_AT_ONCE = 1 << 14
@@ -122,11 +120,9 @@ def most_likely(z: torch.Tensor) -> torch.Tensor:
 def training_scores(problem: Problem, state: State, comm: Communicator) -> Scores:
     """Scores of the training rows, by their weights as given; margins are summed over ranks a block at a time."""
     scores, wire, weights = Scores(problem.family), Wire(comm), problem.weights
-    step = problem.columns.m if comm.size == 1 else ROWS_AT_ONCE
-    for first in range(0, problem.columns.m, step):
-        rows = slice(first, min(first + step, problem.columns.m))
-        z = problem.columns.margins(state.coef, np.arange(rows.start, rows.stop))
-        z = wire.all_reduce(z) + state.intercept
+    coef, intercept, step = state.coef, state.intercept, None if comm.size == 1 else ROWS_AT_ONCE
+    for rows, Y in problem.columns.blocks(None, coef.dtype, step):
+        z = wire.all_reduce(Y.margins(coef)) + intercept
         offset = None if problem.offset is None else problem.offset[rows]
         z = z if offset is None else z + by_output(offset.to(z.dtype))
         scores.add(z, problem.y[rows], None if weights is None else weights[rows], offset)

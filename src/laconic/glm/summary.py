@@ -11,8 +11,8 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.newton import Factor, Objective, add_gram
-from laconic.glm.solvers.wire import Wire
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""

@@ -26,6 +26,7 @@ from laconic.glm.fit import Chosen, Fit, choose
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire
 from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import Scores, by_output
 from laconic.glm.solvers import Callback, Solution, ca_sgd, sgd
@@ -33,7 +34,6 @@ from laconic.glm.solvers.device.choice import device_solver, is_supported
 from laconic.glm.solvers.newton import Objective, Pass
 from laconic.glm.solvers.solve import Advance, RowPasses, begin, solve
 from laconic.glm.solvers.state import Segment, State, stacked
-from laconic.glm.solvers.wire import Wire
 
 LEAST_VALUES = 2**18
 """Values of a batch times columns of the models from which on products of matrices beat compiled loops, one by one."""

@@ -13,11 +13,11 @@ from laconic.exchange import Communicator
 from laconic.exchange.messages import Wait
 from laconic.glm import Bernoulli, DenseColumns, FitOptions, Precision, Problem, State, begin
 from laconic.glm import recipe as recipe_named
+from laconic.glm.ranks import Wire
 from laconic.glm.resolve import auto_average_every
 from laconic.glm.solvers.solve import Advance, advance_for
 from laconic.glm.solvers.state import Segment
 from laconic.glm.solvers.teams import Averaged
-from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
 from laconic.planner.calibrate import Measurements, Progress, announced

@@ -19,9 +19,9 @@ from laconic.glm import Bernoulli, FitOptions, Problem, State, auto_eta0, recipe
 from laconic.glm.families import FAMILIES
 from laconic.glm.problem import load as load_table
 from laconic.glm.problem import make_problem, problem_of
+from laconic.glm.ranks import Wire
 from laconic.glm.scaling import scaling_for
 from laconic.glm.solvers.state import segment
-from laconic.glm.solvers.wire import Wire
 from laconic.measure.solvers import Contender, Copies, SolverRun
 from laconic.options import check_names
 

@@ -13,9 +13,9 @@ from laconic.glm.columns import as_matrix
 from laconic.glm.fit import Fit
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import gather_columns
 from laconic.glm.scaling import column_sizes
 from laconic.glm.solvers import State, begin
-from laconic.glm.solvers.wire import gather_columns
 
 LARGER = 10.0
 """Times that a column must grow for its weight to shrink."""

@@ -7,8 +7,8 @@ import torch
 
 from laconic.glm.options import FitOptions, shrink
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State, each_output
-from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Block, Combination, Intercept, Weights, triangle_size
 from laconic.kernels.reference.recurrence import recurrence as reference_recurrence
 

@@ -15,9 +15,8 @@ from laconic.glm.columns import DenseColumns, SampledRows
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import gather_array
+from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.solvers.state import State
-from laconic.glm.solvers.wire import Wire
 
 DENSE_VALUES = 2**22
 """A sparse X of no more values, zeros included, is taken as dense where the Hessian is formed."""
@@ -173,7 +172,7 @@ class Objective:
 
     def blocks(self) -> Iterator[tuple[slice, SampledRows]]:
         """The rows to train on, in blocks, with their places among them."""
-        return self.columns.blocks(self.problem.rows, self.step, self.dtype)
+        return self.columns.blocks(self.problem.rows, self.dtype, self.step)
 
     def over_rows(self, asked: Pass) -> torch.Tensor:
         """The mean of a pass over the rows of all teams."""

@@ -8,8 +8,8 @@ import torch
 from laconic.glm.options import FitOptions, shrink
 from laconic.glm.precision import Precision
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State, each_output
-from laconic.glm.solvers.wire import Wire
 from laconic.kernels.glm import Batches, Weights
 from laconic.kernels.reference.recurrence import residuals, step_intercept
 

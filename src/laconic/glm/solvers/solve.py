@@ -17,15 +17,13 @@ from laconic.glm.columns import SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import gather_array
+from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.newton import Objective, Point, newton_epoch, relative, sampled
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
-from laconic.glm.solvers.wire import Wire
-from laconic.kernels import Stream
 from laconic.kernels.glm import Intercept, Weights
 
 SEGMENTS = 16
@@ -134,7 +132,7 @@ def solve(
     ours = options.eta0 == AUTO if ours is None else ours
     options = resolve(options, problem, comm)
     state = begin(problem, options) if state is None else state
-    wire = Wire(comm, options.precision.gram_wire, Stream(options.seed, tensor=comm.peers.rank))
+    wire = Wire(comm, options.precision.gram_wire, options.seed)
     least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
     before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
     run = _Run(problem.cast(options.precision.carrier, least), options, state, wire, callbacks, ours, *before)

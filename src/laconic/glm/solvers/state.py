@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import partial
 
 import numpy as np
 import torch
@@ -57,11 +58,11 @@ class State:
     bytes_sent: int = 0
     messages: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    memory: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    memory: torch.Tensor = field(default_factory=partial(torch.zeros, 0))
 
     def __post_init__(self) -> None:
         self.best = self.best or (self.weights.x.clone(), self.weights.intercept.value.clone())
-        self.entry = self.entry or tuple(part.clone() for part in self.best)
+        self.entry = self.entry or (self.best[0].clone(), self.best[1].clone())
 
     def keep(self, judged: float, *, held_back: bool) -> None:
         """At an epoch's end, keep its loss and weights if it is the best so far; and where the next one begins."""

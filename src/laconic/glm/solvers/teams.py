@@ -22,8 +22,9 @@ import torch
 from laconic.codec import Codec
 from laconic.exchange import AllGather, Exchange, by_name
 from laconic.glm.options import FitOptions
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State
-from laconic.glm.solvers.wire import Wire
+from laconic.kernels import Stream
 from laconic.planner.rates import make_codec
 from laconic.quantizers import ErrorFeedback
 
@@ -87,7 +88,7 @@ class Averaged:
         if not t.numel():
             return
         comm = self.wire.comm
-        stream = self.wire.stream.at(step=self.state.iteration, tensor=f"{name} of rank {comm.rank}")
+        stream = Stream(self.wire.seed, step=self.state.iteration, tensor=f"{name} of rank {comm.rank}")
         moved = how.average((t - before).float(), codec, stream, memory=memory, comm=comm.peers)
         t.copy_(before + moved.value.view_as(t).to(t.dtype))
         self.wire.accounting += replace(moved.accounting, n_exchanges=1)

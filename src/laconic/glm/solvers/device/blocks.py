@@ -9,10 +9,10 @@ import torch
 from laconic.exchange import Accounting
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Reduction, Wire, reduction_for
 from laconic.glm.solvers.device.buffers import BlockWorkspace, SegmentBuffers, StepSizes
 from laconic.glm.solvers.device.rows import BlockRows, row_source
 from laconic.glm.solvers.state import Segment, State
-from laconic.glm.solvers.wire import Reduction, Wire, reduction_for
 from laconic.kernels.gpu.glm import gram, margins, recurrence, recurrence_fits, update
 from laconic.kernels.side_stream import SideStream
 

@@ -7,8 +7,8 @@ import torch
 from laconic.glm.columns import DenseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State
-from laconic.glm.solvers.wire import Wire
 
 
 class DeviceSolver(Protocol):

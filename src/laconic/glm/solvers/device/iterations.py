@@ -4,9 +4,9 @@ import torch
 
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.device.buffers import SegmentBuffers, matrix
 from laconic.glm.solvers.state import Segment, State
-from laconic.glm.solvers.wire import Wire
 from laconic.kernels.gpu.glm import gather_rows, row_buffer, sgd, sgd_fits
 from laconic.kernels.side_stream import SideStream
 
