@@ -1,6 +1,6 @@
 """Options: declared once, as fields of a dataclass that commands are derived from, and checked alike everywhere."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import field, fields
 from numbers import Integral
 from typing import Any
@@ -83,7 +83,7 @@ def check_counts(options: Any) -> None:
             check_int(one.name, value, one.metadata.get("least", 1))
 
 
-def check_names(asked: Sequence[str], known: Sequence[str], what: str) -> None:
+def check_names(asked: Collection[str], known: Collection[str], what: str) -> None:
     """Raise `InvalidOption` if nothing is asked for, or something that is not among the known names."""
     for name in asked:
         if name not in known:

@@ -63,7 +63,7 @@ def test_a_mean_that_is_off_is_found(monkeypatch):
     found = {"digest": "a", "seconds": [1.0], "nmse": 0.0, "bytes_sent": 1}
     found |= {"encode_seconds": 0.0, "wire_seconds": 0.0, "decode_seconds": 0.0}
     ranks = [{label: found | {"nmse": 100.0 if label == labels[2] else 0.0} for label in labels}] * 2
-    monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments, device: ranks)
+    monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments, **where: ranks)
     with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
         exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from laconic import coders as coders_by
-from laconic.bench.protocol import Spread, check_error, check_symbols, compare, measure, one_thread, relative_error
-from laconic.bench.schemes import NAMES, Scheme, empirical_entropy, schemes
+from laconic.bench.protocol import Spread, check_codec, check_symbols, compare, measure, one_thread, relative_error
+from laconic.bench.schemes import NAMES, empirical_entropy, schemes
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import digits_gradient
 from laconic.codec import Codec
@@ -20,7 +20,7 @@ from laconic.data import read_gradient
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
-from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Rotated
+from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Quantizer, Rotated
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
 from laconic.report.values import number_in, rows_in, shown, text_in
@@ -150,9 +150,9 @@ def rows_of(v: torch.Tensor, options: CodecOptions, progress: Progress) -> list[
     scratch = torch.zeros_like(v)
     progress("baselines")
     rows = baselines(options, v, scratch)
-    for scheme in schemes(options.bucket_size, options.schemes):
-        progress(scheme.label)
-        rows += scheme_rows(scheme, options, v, scratch)
+    for label, scheme in schemes(options.bucket_size, options.schemes).items():
+        progress(label)
+        rows += scheme_rows(label, scheme, options, v, scratch)
     for quantizer, coder in coder_cases(options.bucket_size, options.coders):
         progress(f"{coder} on {quantizer.name}-{quantizer.bits}")
         rows += coder_rows(quantizer, coders_by.by_name(coder), options, v[:MAX_SYMBOLS])
@@ -188,54 +188,31 @@ def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> 
     return rows
 
 
-def scheme_rows(scheme: Scheme, options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
+def scheme_rows(label: str, q: Quantizer, options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
     """Values v (n,) to bytes and back, through `Codec` and by the bare kernels; overwrites `scratch`."""
-    bits, error = checked(scheme, v, scratch)
-    calls = {**through_codec(scheme, v, scratch), **bare(scheme, v, scratch)}
+    check_codec(label, q, v, STREAM)
+    codec = Codec(q)
+    memory = codec.new_memory(v)
+    payload = codec.encode(v, STREAM, memory)
+    codec.decode_add(payload, scratch.zero_())
+    about = {"contender": label, "config": repr(q), "bits_per_coordinate": payload.bits_per_coordinate}
+    about |= {"error": relative_error(scratch, v), "bound": q.variance_bound(v.numel())}
+    calls: dict[tuple[str, str], Call] = {
+        ("codec", "encode"): lambda: codec.encode(v, STREAM, memory),
+        ("codec", "decode + add"): lambda: codec.decode_add(payload, scratch),
+        **bare(q, v, scratch),
+    }
     return [
-        Row.timed(
-            options,
-            call,
-            v,
-            scratch,
-            contender=scheme.label,
-            config=repr(scheme.quantizer),
-            via=via,
-            operation=operation,
-            bits_per_coordinate=bits,
-            error=error,
-            bound=scheme.quantizer.variance_bound(v.numel()),
-        )
+        Row.timed(options, call, v, scratch, via=via, operation=operation, **about)
         for (via, operation), call in calls.items()
     ]
 
 
-def checked(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> tuple[float, float]:
-    """Bits per coordinate and relative error of one round trip, after a check that the error is what it must be."""
-    codec = Codec(scheme.quantizer)
-    payload = codec.encode(v, STREAM, codec.new_memory(v))
-    codec.decode_add(payload, out.zero_())
-    check_error(scheme.label, scheme.quantizer, v, out)
-    return payload.bits_per_coordinate, relative_error(out, v)
-
-
-def through_codec(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
-    """`Codec.encode`, which allocates its payload each time, and `Codec.decode_add`."""
-    codec = Codec(scheme.quantizer)
-    memory = codec.new_memory(v)
-    payload = codec.encode(v, STREAM, memory)
-    return {
-        ("codec", "encode"): lambda: codec.encode(v, STREAM, memory),
-        ("codec", "decode + add"): lambda: codec.decode_add(payload, out),
-    }
-
-
-def bare(scheme: Scheme, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
+def bare(q: Quantizer, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
     """The two fused kernels, into memory that is already there; none for a scheme that has no kernels or wraps one."""
-    q, key = scheme.quantizer, STREAM.key
     if not isinstance(q, Bucketed | Rotated):
         return {}
-    norms = torch.zeros(q.n_norms(v.numel()))
+    key, norms = STREAM.key, torch.zeros(q.n_norms(v.numel()))
     data = torch.zeros(FixedWidth().max_bytes(Shape(v.numel(), q.bits, q.bucket_size)), dtype=torch.uint8)
     pack, unpack = ("kernel", "quantize + pack"), ("kernel", "unpack + dequantize + add")
     kernels = select("auto", v.device)
@@ -269,26 +246,15 @@ def coder_rows(quantizer: Bucketed, coder: SymbolCoder, options: CodecOptions, v
     shape, kernels = Shape(v.numel(), quantizer.bits, quantizer.bucket_size), select("auto", v.device)
     data, target = coder.encode(symbols, shape, kernels), torch.zeros_like(symbols)
     check_symbols(label, coder.decode(data, shape, kernels), symbols)
+    about: dict[str, Any] = {"contender": label, "config": f"{coder!r} on {quantizer!r}", "via": "coder"}
+    about["bits_per_coordinate"] = 8 * data.numel() / v.numel()
+    about["entropy"] = empirical_entropy(symbols, quantizer.bits)
     calls: dict[str, Call] = {
         "encode": lambda: coder.encode(symbols, shape, kernels),
         "decode": lambda: coder.decode(data, shape, kernels),
     }
     with one_thread():
-        return [
-            Row.timed(
-                options,
-                call,
-                symbols,
-                target,
-                contender=label,
-                config=f"{coder!r} on {quantizer!r}",
-                via="coder",
-                operation=operation,
-                bits_per_coordinate=8 * data.numel() / v.numel(),
-                entropy=empirical_entropy(symbols, quantizer.bits),
-            )
-            for operation, call in calls.items()
-        ]
+        return [Row.timed(options, call, symbols, target, operation=name, **about) for name, call in calls.items()]
 
 
 def _by_contender(rows: list[JsonRow]) -> list[JsonRow]:

@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from laconic.bench import codec
 from laconic.bench.ddp import PARTS as DDP
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.glm import suite as glm
 from laconic.bench.protocol import one_thread
-from laconic.bench.schemes import Scheme, schemes
+from laconic.bench.schemes import schemes
 from laconic.bench.suite import Progress, Suite, row_fields
-from laconic.bench.training import GRADIENT_STEPS, digits_gradient
+from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
+from laconic.kernels import Stream
 from laconic.options import check_counts, option
+from laconic.quantizers import Quantizer
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, text
 from laconic.report.values import Row, finite, number_in, rows_in
 from laconic.training import SimulatedWorkers
@@ -27,8 +28,7 @@ from laconic.training import SimulatedWorkers
 LABELS = ("fp32", "qsgd-4", "nuqsgd-4", "qsgdinf-4", "ef-sign", "dithered-1")
 """Of the schemes that a network is trained with."""
 PROBLEM = "digits"
-N_WORKERS, BATCH_SIZE, WIDTH = 4, 32, 128
-LEARNING_RATE = 0.5
+N_WORKERS, BATCH_SIZE = 4, 32
 EVERY = 2
 """Steps between two points of a curve."""
 
@@ -53,9 +53,9 @@ class DemoOptions:
         return codec.CodecOptions(2**20, self.bucket_size, self.repeats, PROBLEM)
 
     @property
-    def trained(self) -> list[Scheme]:
-        """The schemes that a network is trained with."""
-        return [scheme for scheme in schemes(self.bucket_size) if scheme.label in LABELS]
+    def trained(self) -> dict[str, Quantizer]:
+        """The schemes that a network is trained with, by label."""
+        return {label: scheme for label, scheme in schemes(self.bucket_size).items() if label in LABELS}
 
     @property
     def on_ranks(self) -> tuple[DDPOptions, glm.GLMOptions] | None:
@@ -96,36 +96,34 @@ def curve_rows(options: DemoOptions, progress: Progress) -> list[dict[str, Any]]
            all images) and, of unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
     """
     rows = []
-    for scheme in options.trained:
-        progress(f"train with {scheme.label}")
+    for label, scheme in options.trained.items():
+        progress(f"train with {label}")
         curve = list(_curve(scheme, options.steps, options.seed))
-        rows.append({"problem": PROBLEM, "contender": scheme.label, "n_workers": N_WORKERS, "curve": curve})
+        rows.append({"problem": PROBLEM, "contender": label, "n_workers": N_WORKERS, "curve": curve})
     return rows
 
 
-def _curve(scheme: Scheme, steps: int, seed: int) -> Iterator[dict[str, Any]]:
+def _curve(scheme: Quantizer, steps: int, seed: int) -> Iterator[dict[str, Any]]:
     x, y = load_digits()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = nn.Sequential(nn.Linear(x.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
-        batches = torch.randint(len(x), (steps, N_WORKERS, BATCH_SIZE))
-    workers = SimulatedWorkers(net, scheme.quantizer, N_WORKERS, seed=seed)
-    optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
+    problem = NetworkProblem(x, y, lambda: nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)), 0.05)
+    net = problem.new_network(seed)
+    workers, optimizer = SimulatedWorkers(net, scheme, N_WORKERS, seed=seed), problem.new_optimizer(net.parameters())
 
-    def loss(rows: Any = slice(None)) -> torch.Tensor:
-        return cross_entropy(net(x[rows]), y[rows])
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(net(x[rows]), y[rows])
 
     seconds = sent = 0.0
-    yield {"iteration": 0, "seconds": 0.0, "bytes": 0.0, "loss": finite(loss().item()), "variance": None}
-    for step, parts in enumerate(batches, 1):
+    yield {"iteration": 0, "seconds": 0.0, "bytes": 0.0, "loss": finite(problem.loss(net)), "variance": None}
+    for step in range(1, steps + 1):
+        batches = [batch_rows(len(x), BATCH_SIZE, Stream(seed, rank, step)) for rank in range(N_WORKERS)]
         start = time.perf_counter()
-        workers.backward([partial(loss, part) for part in parts])
+        workers.backward([partial(loss, rows) for rows in batches])
         optimizer.step()
         seconds += time.perf_counter() - start
         sent += workers.last.bytes_sent / N_WORKERS
         if step % EVERY == 0 or step == steps:
-            variance = finite(workers.last.nmse) or None if scheme.quantizer.unbiased else None
-            point = {"iteration": step, "seconds": seconds, "bytes": sent, "loss": finite(loss().item())}
+            variance = finite(workers.last.nmse) or None if scheme.unbiased else None
+            point = {"iteration": step, "seconds": seconds, "bytes": sent, "loss": finite(problem.loss(net))}
             yield {**point, "variance": variance}
 
 

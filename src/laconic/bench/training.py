@@ -19,7 +19,6 @@ from laconic.training.compressor import Compressor
 
 N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
 SEPARATION = 0.1
-PROBLEMS = ("clusters", "digits", "text")
 N_SYMBOLS, N_TOKENS, N_BLOCKS = 256, 64, 6
 MOMENTUM = 0.9
 WARMUP_STEPS = 3
@@ -54,18 +53,6 @@ class NetworkProblem:
             return float(torch.nn.functional.cross_entropy(net(self.x[share]), self.y[share]))
 
 
-def network_problem(name: str, width: int) -> NetworkProblem:
-    """A problem by name; `width` is that of the hidden layers of "clusters" and "text"."""
-    if name == "clusters":
-        return NetworkProblem(*clusters(), lambda: perceptron(width), learning_rate=0.1)
-    if name == "digits":
-        images, labels = load_digits()
-        return NetworkProblem(images.view(-1, 1, 8, 8), labels, convolutional, learning_rate=0.05)
-    if name == "text":
-        return NetworkProblem(*markov_chains(), lambda: Transformer(width), learning_rate=0.05)
-    raise ValueError(f"unknown problem {name!r}; choose one of {', '.join(PROBLEMS)}")
-
-
 def clusters() -> tuple[torch.Tensor, torch.Tensor]:
     """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which centre it was."""
     generator = torch.Generator().manual_seed(0)
@@ -93,11 +80,6 @@ def perceptron_width(size: int) -> int:
     """
     fixed = N_FEATURES + N_CLASSES
     return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
-
-
-def network_width(problem: str, size: int) -> int:
-    """Of the hidden layers of a problem's network, so that it has at least `size` weights where that can be chosen."""
-    return transformer_width(size) if problem == "text" else perceptron_width(size)
 
 
 def markov_chains() -> tuple[torch.Tensor, torch.Tensor]:
@@ -155,6 +137,32 @@ def convolutional() -> torch.nn.Module:
         torch.nn.ReLU(),
         torch.nn.Linear(272, 10),
     )
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Handwritten digits (1797, 1, 8, 8), and which they are."""
+    images, labels = load_digits()
+    return images.view(-1, 1, 8, 8), labels
+
+
+Samples = Callable[[], tuple[torch.Tensor, torch.Tensor]]
+PROBLEMS: dict[str, tuple[Samples, Callable[[int], torch.nn.Module], Callable[[int], int], float]] = {
+    "clusters": (clusters, perceptron, perceptron_width, 0.1),
+    "digits": (digits, lambda width: convolutional(), lambda size: 0, 0.05),
+    "text": (markov_chains, Transformer, transformer_width, 0.05),
+}
+"""By name: samples, the network of a width, the width for at least so many weights, and the step size."""
+
+
+def network_problem(name: str, width: int) -> NetworkProblem:
+    """A problem by name; `width` is that of the hidden layers, where it can be chosen."""
+    samples, network, _, learning_rate = PROBLEMS[name]
+    return NetworkProblem(*samples(), lambda: network(width), learning_rate)
+
+
+def network_width(problem: str, size: int) -> int:
+    """Of the hidden layers of a problem's network, so that it has at least `size` weights where that can be chosen."""
+    return PROBLEMS[problem][2](size)
 
 
 def batch_rows(n: int, batch_size: int, stream: Stream) -> torch.Tensor:
