@@ -83,9 +83,8 @@ def _store_field(words_ptr, rows, mask, WIDTH: tl.constexpr, S: tl.constexpr, BI
     for q in tl.static_range(n_rows):
         word = rows[0] * 0
         for k in tl.static_range(8 // WIDTH):
-            at: tl.constexpr = k * WIDTH - wider
-            row = rows[k * n_rows + q]
-            word |= (row << at if at >= 0 else row >> -at) & (_repeat(8) * (((1 << WIDTH) - 1) << (k * WIDTH)))
+            part = (rows[k * n_rows + q] >> wider) & (_repeat(8) * ((1 << WIDTH) - 1))
+            word |= part << (k * WIDTH)
         tl.store(words_ptr + (wider // narrow + q) * (S // 4), word, mask=mask)
 
 
