@@ -15,7 +15,8 @@ import laconic
 from laconic import NUQSGD, Codec, Dithered, ErrorFeedback, Policy, Rotated, Sign, Stream
 from laconic.exchange import AllGather, AllReduce, Communicator, KeptBuffers, Lockstep, Nothing, ScatterReduce, Task
 from laconic.exchange.channel import Channel
-from laconic.training import ddp, hook
+from laconic.training import ddp
+from laconic.training.hook import average_gradients
 
 CUDA = torch.device("cuda", 0)
 SCHEMES = {
@@ -88,11 +89,11 @@ class Watched:
 
     def average(self, state, bucket):
         if not self.strict:
-            return hook.average_gradients(state, bucket)
+            return average_gradients(state, bucket)
         before = torch.cuda.memory_stats()["allocation.all.allocated"]
         torch.cuda.set_sync_debug_mode(2)
         try:
-            future = hook.average_gradients(state, bucket)
+            future = average_gradients(state, bucket)
         finally:
             torch.cuda.set_sync_debug_mode(0)
         self.n_calls += 1
