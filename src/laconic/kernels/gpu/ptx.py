@@ -4,12 +4,32 @@ The definition is what runs under the interpreter and on other machines; the tes
 """
 
 import os
+from functools import lru_cache
 
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") != "1")
+
+
+@lru_cache(maxsize=8)
+def has_dependent_launch(device: torch.device) -> bool:
+    """Whether a kernel may be launched before the one it depends on has ended (`follow`): from Hopper on."""
+    return bool(PTX.value) and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@triton.jit
+def follow(DEPENDENT: tl.constexpr):
+    """Wait for the kernel launched before, then let the next one begin: so one kernel at most waits on the machine.
+
+    What comes before this call may read only what older kernels wrote. DEPENDENT: `has_dependent_launch`; without, the
+    kernel began after the end of the one before.
+    """
+    if DEPENDENT:
+        cuda.gdc_wait()
+        cuda.gdc_launch_dependents()
 
 
 @triton.jit

@@ -165,7 +165,7 @@ class Blocks:
                 G, parts, segment.y, segment.w, segment.offset, self.steps.each, self.base, ahead,
                 weights.intercept.value, workspace.p, self.losses, code=self.problem.family.kernel_code,
                 batch_size=self.size, s=self.s, fitted=weights.intercept.fitted,
-                narrow=options.precision.margin == "bf16",
+                narrow=options.precision.margin == "bf16", follows=i % at_once > 0 and self.wire.comm.size == 1,
             )  # fmt: skip
             update(
                 rows.X, rows.rows, rows.next_rows, self.base, ahead, workspace.p, self.steps.ends, weights.x,

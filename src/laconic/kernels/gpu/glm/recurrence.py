@@ -14,9 +14,12 @@ import triton.language as tl
 from laconic.kernels.glm import check_link_code
 from laconic.kernels.gpu.glm.links import slope_and_loss, softmax_slope_and_loss
 from laconic.kernels.gpu.launch import next_power_of_two, on
+from laconic.kernels.gpu.ptx import follow, has_dependent_launch
 
 LARGEST_PANEL = 2**15
 """Numbers of G that a step holds in registers."""
+LARGEST_TWICE = 2**13
+"""Numbers of G for a step where those of the next step are held as well."""
 LARGEST_MARGINS = 2**14
 PARTS_AT_ONCE = 16
 
@@ -63,15 +66,66 @@ def _step(steps, j):
     return tl.load(steps + 3 * j), tl.load(steps + 3 * j + 1), tl.load(steps + 3 * j + 2)
 
 
+@triton.jit
+def _step_data(y, w, offset, steps, first, j, k, t, SIZE: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr):
+    """All that step j needs beside margins and G, as one tuple; no rows beyond the last step."""
+    c, keep, d = _step(steps, tl.minimum(j, tl.cdiv(k, SIZE) - 1))
+    size = tl.minimum(SIZE, k - j * SIZE)
+    target, weight, added = _row_data(y, w, offset, first + j * SIZE, t, size, WEIGHTED, OFFSET)
+    return c, keep, d, target, weight, added
+
+
+@triton.jit
+def _advance(
+    z, b, lost, even, odd, now, G, y, w, offset, steps, first, p, j, k, i, t, half,
+    CODE: tl.constexpr, FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr,
+    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, DEEP: tl.constexpr,
+):  # fmt: skip
+    """Step j: margins, intercept and loss after it, two halves of G's rows for step j + DEEP, and step j + 1's data.
+
+    A step beyond the last has no rows, and changes no margin that is used.
+    """
+    c, keep, d, target, weight, added = now
+    begin, last = j * SIZE, tl.cdiv(k, SIZE) - 1
+    following = _step_data(y, w, offset, steps, first, j + 1, k, t, SIZE, WEIGHTED, OFFSET)  # long before it is needed
+    slope, loss = slope_and_loss(tl.gather(z, tl.minimum(begin + t, K - 1), 0) + added + b, target, CODE)
+    r = tl.where(weight != 0, weight * slope, 0.0)
+    lost += tl.where(weight != 0, weight * loss, 0.0)
+    tl.store(p + begin + t, -d * r, mask=(t < SIZE) & (begin + t < k))
+    r_even, r_odd = tl.split(tl.reshape(r, (B // 2, 2)))
+    coming = tl.minimum(j + DEEP, last)
+    change = tl.sum(even * r_even[:, None], 0)
+    even = _panel(G, coming, half, i, K, SIZE)
+    change += tl.sum(odd * r_odd[:, None], 0)
+    odd = _panel(G, coming, half + 1, i, K, SIZE)
+    z = keep * z - c * change
+    if FITTED:
+        b -= c * tl.sum(r, 0)
+    return z, b, lost, even, odd, following
+
+
 @triton.jit(do_not_specialize=["ahead"])
 def _recurrence_kernel(
     G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_batches, n_blocks,
     CODE: tl.constexpr, FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
-    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, Q: tl.constexpr,
+    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, Q: tl.constexpr, DEEP: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     batch, model, n_models = tl.load(base) + ahead, tl.program_id(0), tl.num_programs(0)
     i, t, half = tl.arange(0, K), tl.arange(0, B), 2 * tl.arange(0, B // 2)
+    if DEEP == 2:
+        i = tl.max_contiguous(i, 2)  # a thread has two neighbours, and all their rows: sums stay within it
+    n_steps = tl.cdiv(k, SIZE)
     even, odd = _panel(G, 0, half, i, K, SIZE), _panel(G, 0, half + 1, i, K, SIZE)
+    if DEEP == 2:
+        second = tl.minimum(1, n_steps - 1)
+        next_even, next_odd = _panel(G, second, half, i, K, SIZE), _panel(G, second, half + 1, i, K, SIZE)
+    steps += 3 * (model * n_batches + batch)
+    p += model * k
+    first = batch * SIZE
+    now = _step_data(y, w, offset, steps, first, 0, k, t, SIZE, WEIGHTED, OFFSET)
+    c, keep, d, target, weight, added = now
+    follow(DEPENDENT)
     z = tl.zeros((K,), tl.float32)
     for part in range(0, n_parts, Q):
         q = part + tl.arange(0, Q)
@@ -79,32 +133,19 @@ def _recurrence_kernel(
         z += tl.sum(tl.load(parts + (q * n_models + model)[:, None] * k + i[None, :], mask=wanted, other=0.0), 0)
     if NARROW:
         z = z.to(tl.bfloat16).to(tl.float32)
-    steps += 3 * (model * n_batches + batch)
-    first = batch * SIZE
-    c, keep, d = _step(steps, 0)
-    target, weight, added = _row_data(y, w, offset, first, t, min(SIZE, k), WEIGHTED, OFFSET)
     b = tl.load(intercept + model)
     lost = tl.zeros((B,), tl.float32)
-    n_steps = tl.cdiv(k, SIZE)
-    for j in range(n_steps):
-        begin, following = j * SIZE, tl.minimum(j + 1, n_steps - 1)
-        next_c, next_keep, next_d = _step(steps, following)  # loaded long before they are needed
-        size = min(SIZE, k - following * SIZE)
-        following_rows = _row_data(y, w, offset, first + following * SIZE, t, size, WEIGHTED, OFFSET)
-        slope, loss = slope_and_loss(tl.gather(z, tl.minimum(begin + t, K - 1), 0) + added + b, target, CODE)
-        r = tl.where(weight != 0, weight * slope, 0.0)
-        lost += tl.where(weight != 0, weight * loss, 0.0)
-        tl.store(p + model * k + begin + t, -d * r, mask=(t < SIZE) & (begin + t < k))
-        r_even, r_odd = tl.split(tl.reshape(r, (B // 2, 2)))
-        change = tl.sum(even * r_even[:, None], 0)
-        even = _panel(G, following, half, i, K, SIZE)
-        change += tl.sum(odd * r_odd[:, None], 0)
-        odd = _panel(G, following, half + 1, i, K, SIZE)
-        z = keep * z - c * change
-        if FITTED:
-            b -= c * tl.sum(r, 0)
-        c, keep, d = next_c, next_keep, next_d
-        target, weight, added = following_rows
+    for j in range(0, n_steps, DEEP):
+        z, b, lost, even, odd, now = _advance(
+            z, b, lost, even, odd, (c, keep, d, target, weight, added), G, y, w, offset, steps, first, p, j, k, i, t,
+            half, CODE, FITTED, WEIGHTED, OFFSET, SIZE, K, B, DEEP,
+        )  # fmt: skip
+        if DEEP == 2:
+            z, b, lost, next_even, next_odd, now = _advance(
+                z, b, lost, next_even, next_odd, now, G, y, w, offset, steps, first, p, j + 1, k, i, t,
+                half, CODE, FITTED, WEIGHTED, OFFSET, SIZE, K, B, DEEP,
+            )  # fmt: skip
+        c, keep, d, target, weight, added = now
     tl.store(losses + model * n_blocks + batch // s, tl.sum(lost, 0))
     if FITTED:
         tl.store(intercept + model, b)
@@ -114,12 +155,13 @@ def _recurrence_kernel(
 def _classes_kernel(
     G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_batches, n_blocks, n_outputs,
     FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
-    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr,
+    SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The same for several outputs: margins (C, K), and a small matrix product per step."""
     batch, model, n_models = tl.load(base) + ahead, tl.program_id(0), tl.num_programs(0)
     i, t, c = tl.arange(0, K), tl.arange(0, B), tl.arange(0, C)[:, None]
     panel = _panel(G, 0, t, i, K, SIZE)
+    follow(DEPENDENT)
     z = tl.zeros((C, K), tl.float32)
     for part in range(n_parts):
         cell = ((part * n_models + model) * n_outputs + c) * k + i[None, :]
@@ -174,6 +216,7 @@ def recurrence(
     s: int,
     fitted: bool,
     narrow: bool,
+    follows: bool = False,
 ) -> None:
     """Step through the k rows of the block that begins at batch `base` + `ahead`.
 
@@ -185,6 +228,7 @@ def recurrence(
     p          (M C, k) float32 out: coefficients of the rows in the new x
     losses     (M, n_blocks) float32 out: Σ w φ of the block at batch / s
     code       a `LinkCode`
+    follows    whether `update` was launched just before, and all but `parts` and `intercept` is older than that
     """
     (n_models, n_batches), k = steps.shape[:2], parts.shape[2]
     n_outputs = parts.shape[1] // n_models
@@ -193,10 +237,14 @@ def recurrence(
     arrays = (G, parts, len(parts), y, y if w is None else w, y if offset is None else offset, steps, base, ahead)
     rest = (intercept, p, losses, k, s, n_batches, losses.shape[1])
     flags = {"FITTED": fitted, "WEIGHTED": w is not None, "OFFSET": offset is not None, "NARROW": narrow}
-    warps = max(1, min(16, width * depth // 4096))  # 64 numbers of each half per thread
+    deep = 2 if width * depth <= LARGEST_TWICE else 1
+    warps = max(1, min(16, width * depth * deep // 4096))  # 128 numbers of G per thread
+    dependent = has_dependent_launch(G.device)
+    flags["DEPENDENT"] = dependent
+    flags |= {"launch_pdl": True} if dependent and follows else {}
     with on(G.device):
         if n_outputs == 1:
-            sizes = {"SIZE": batch_size, "K": width, "B": depth, "Q": PARTS_AT_ONCE}
+            sizes = {"SIZE": batch_size, "K": width, "B": depth, "Q": PARTS_AT_ONCE, "DEEP": deep}
             _recurrence_kernel[(n_models,)](*arrays, *rest, CODE=code, **sizes, **flags, num_warps=warps)
         else:
             sizes = {"SIZE": batch_size, "K": width, "B": depth, "C": _outputs(n_outputs)}

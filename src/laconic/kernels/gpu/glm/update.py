@@ -14,6 +14,7 @@ import triton.language as tl
 
 from laconic.kernels.gpu.glm.gather import alignment
 from laconic.kernels.gpu.launch import next_power_of_two, on
+from laconic.kernels.gpu.ptx import follow, has_dependent_launch
 
 PROGRAMS = 128
 """Enough to fill a GPU."""
@@ -62,43 +63,72 @@ class MarginPlan:
         return cls(columns, parts, sums, torch.zeros(n_groups, n_outputs, dtype=torch.int32, device=device), wide)
 
 
+@triton.jit
+def _tile(X, stride, rows, column, inside, begin, i, k):
+    """Rows begin + i of a block of k, in the columns of this program; any row beyond k."""
+    taken = tl.load(rows + begin + i, mask=begin + i < k, other=0).to(tl.int64)
+    return tl.load(X + taken[:, None] * stride + column[None, :], mask=inside[None, :], other=0.0)
+
+
+@triton.jit
+def _share(Y, p, begin, i, k, NARROW: tl.constexpr):
+    """What rows begin + i add to the weights, not yet summed over rows."""
+    q = tl.load(p + begin + i, mask=begin + i < k, other=0.0)
+    if NARROW:
+        Y, q = Y.to(tl.bfloat16), q.to(tl.bfloat16).to(tl.float32)
+    return Y.to(tl.float32) * q[:, None]
+
+
 @triton.jit(do_not_specialize=["ahead"])
 def _update_kernel(
     X, stride, rows, next_rows, base, ahead, p, ends, x, x_stride, parts, sums, counts, k, next_k, batch_size, s,
     n, n_outputs, n_programs, per_model, n_blocks, ALIGNED: tl.constexpr,
     UPDATE: tl.constexpr, MARGINS: tl.constexpr, NARROW: tl.constexpr, SHRINK: tl.constexpr,
     R: tl.constexpr, K: tl.constexpr, N: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Columns of program 0, output of program 1. NARROW: operands of the update in bfloat16."""
+    """Columns of program 0, output of program 1. NARROW: operands of the update in bfloat16.
+
+    Where a program reads a block at once (R = K), it does so while the recurrence still runs.
+    """
     part, c = tl.program_id(0), tl.program_id(1)
     batch = tl.load(base) + ahead
     first = batch * batch_size
     column, i = part * N + tl.arange(0, N), tl.arange(0, R)
     inside = column < n * ALIGNED
+    stride = stride * ALIGNED
     weights = x + c.to(tl.int64) * x_stride + column
+    rows += first
+    next_rows += first + k
+    if R == K:
+        if UPDATE:
+            Y = _tile(X, stride, rows, column, inside, 0, i, k)
+        if MARGINS:
+            Y_next = _tile(X, stride, next_rows, column, inside, 0, i, next_k)
+    follow(DEPENDENT)
     value = tl.load(weights, mask=inside, other=0.0)
     if UPDATE:
-        step = tl.zeros((R, N), tl.float32)
-        for begin in tl.range(0, k, R, num_stages=STAGES):
-            taken = tl.load(rows + first + begin + i, mask=begin + i < k, other=0).to(tl.int64)
-            Y = tl.load(X + taken[:, None] * (stride * ALIGNED) + column[None, :], mask=inside[None, :], other=0.0)
-            q = tl.load(p + c * k + begin + i, mask=begin + i < k, other=0.0)
-            if NARROW:
-                Y, q = Y.to(tl.bfloat16), q.to(tl.bfloat16).to(tl.float32)
-            step += Y.to(tl.float32) * q[:, None]
+        if R == K:
+            step = _share(Y, p + c * k, 0, i, k, NARROW)
+        else:
+            step = tl.zeros((R, N), tl.float32)
+            for begin in tl.range(0, k, R, num_stages=STAGES):
+                Y = _tile(X, stride, rows, column, inside, begin, i, k)
+                step += _share(Y, p + c * k, begin, i, k, NARROW)
         ends += 2 * (c // per_model * n_blocks + batch // s)
         value = tl.load(ends) * value + tl.sum(step, 0)
         if SHRINK:
             size = tl.maximum(tl.abs(value) - tl.load(ends + 1), 0.0)
             value = tl.where(value > 0, size, -size)
         tl.store(weights, value, mask=inside)
-        first += k
     if MARGINS:
         own = parts + (part * n_outputs + c) * next_k
-        for begin in tl.range(0, next_k, R, num_stages=STAGES):
-            taken = tl.load(next_rows + first + begin + i, mask=begin + i < next_k, other=0).to(tl.int64)
-            Y = tl.load(X + taken[:, None] * (stride * ALIGNED) + column[None, :], mask=inside[None, :], other=0.0)
-            tl.store(own + begin + i, tl.sum(Y.to(tl.float32) * value[None, :], 1), mask=begin + i < next_k)
+        if R == K:
+            tl.store(own + i, tl.sum(Y_next.to(tl.float32) * value[None, :], 1), mask=i < next_k)
+        else:
+            for begin in tl.range(0, next_k, R, num_stages=STAGES):
+                Y = _tile(X, stride, next_rows, column, inside, begin, i, next_k)
+                tl.store(own + begin + i, tl.sum(Y.to(tl.float32) * value[None, :], 1), mask=begin + i < next_k)
         tl.debug_barrier()  # all of the program's threads have written before it is counted as done
         group = part // GROUP
         members = min(GROUP, n_programs - group * GROUP)
@@ -210,6 +240,8 @@ def _launch(X, rows, next_rows, base, ahead, p, ends, x, plan, k, batch_size, s,
     arrays = (X, X.stride(0) // aligned, rows, next_rows, base, ahead, p, ends, x, x.stride(0), plan.parts)
     columns, models = X.shape[1] // aligned, (n_outputs // len(ends), ends.shape[1])
     flags = {"ALIGNED": aligned, "UPDATE": updates, "MARGINS": following, "NARROW": narrow, "SHRINK": shrinks}
+    dependent = has_dependent_launch(x.device)
+    waiting = dependent and updates and n_programs * n_outputs <= PROGRAMS  # more would keep Gram matrices waiting
     with on(x.device):
         if plan.wide:
             n_tiles = triton.cdiv(X.shape[1], plan.columns * n_programs)
@@ -226,5 +258,5 @@ def _launch(X, rows, next_rows, base, ahead, p, ends, x, plan, k, batch_size, s,
         _update_kernel[n_programs, n_outputs](
             *arrays, plan.sums, plan.counts, k, next_k, batch_size, s, columns, n_outputs, n_programs, *models, **flags,
             R=at_once, K=whole, N=plan.columns, GROUP=GROUP, STAGES=2,
-            num_warps=max(1, min(4 if plan.columns == MOST_COLUMNS else 8, whole // 32)),
+            num_warps=max(1, min(4, whole // 32)), DEPENDENT=dependent, **({"launch_pdl": True} if waiting else {}),
         )  # fmt: skip
