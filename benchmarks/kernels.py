@@ -139,19 +139,17 @@ class KernelRow:
         )
 
 
-def kernel_rows(options: KernelOptions, progress: Progress = no_progress) -> list[KernelRow]:
+def kernel_rows(options: KernelOptions, progress: Progress = no_progress) -> Iterator[KernelRow]:
     """Run the suite: every contender is checked, then timed."""
     with arrays(options) as (v, out):
         yardstick = fastest_copy(v, out, options.repeats)
-        rows = []
         for contender in contenders(options.bucket_size, options.schemes, v, out):
             progress(f"{contender.label} {contender.operation}")
             contender.call()
             contender.check()
             timed = TimedCall(contender.call) if contender.waits else TimedGraph(contender.call)
             times = compare_graphs(timed, yardstick, options.repeats)
-            rows.append(KernelRow.of(contender, times, v.numel()))
-    return rows
+            yield KernelRow.of(contender, times, v.numel())
 
 
 def fastest_copy(v: torch.Tensor, out: torch.Tensor, repeats: int) -> TimedGraph:

@@ -165,9 +165,10 @@ def loss_of(rival: Rival, problem: Problem) -> float:
     return objective(problem, settings, state, Communicator())
 
 
-def device_rows(options: DeviceOptions, progress: Progress = no_progress) -> list[DeviceRow]:
-    """Run the suite and check every result."""
-    return [row for name in options.problems for row in _Bench(name, options, progress).rows()]
+def device_rows(options: DeviceOptions, progress: Progress = no_progress) -> Iterator[DeviceRow]:
+    """Run the suite and check every result, problem by problem."""
+    for name in options.problems:
+        yield from _Bench(name, options, progress).rows()
 
 
 @dataclass(frozen=True, slots=True)

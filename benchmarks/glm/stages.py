@@ -176,7 +176,7 @@ def _spread(call: Callable[[], object], repeats: int) -> Spread:
     return Spread(*(value / BLOCKS for value in (times.median, times.p20, times.p80)))
 
 
-def stage_rows(options: StageOptions, progress: Progress = no_progress) -> list[StageRow]:
+def stage_rows(options: StageOptions, progress: Progress = no_progress) -> Iterator[StageRow]:
     """Run the suite."""
     device = torch.device(options.device)
     with torch.cuda.device(device):
@@ -185,11 +185,9 @@ def stage_rows(options: StageOptions, progress: Progress = no_progress) -> list[
         bandwidth = 8 * COPIED / compare_graphs(copy, copy, options.repeats).seconds.median
         two = [_spread(_Block(16, 2, s, device).recurrence, options.repeats).median for s in (8, 16)]
         nothing = _spread(lambda: [v[:1].add_(1.0) for _ in range(BLOCKS)], options.repeats).median
-        found = []
         for name in options.problem:
             progress(name)
-            found += list(_rows(name, options, device, bandwidth, (two[1] - two[0]) / 8, nothing))
-        return found
+            yield from _rows(name, options, device, bandwidth, (two[1] - two[0]) / 8, nothing)
 
 
 def _rows(

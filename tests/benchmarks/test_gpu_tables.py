@@ -8,7 +8,7 @@ from benchmarks.goals import GOALS, goals_of_rows
 from benchmarks.kernels import KernelRow
 from benchmarks.kernels_contenders import PACK
 from laconic.bench.protocol import Spread
-from laconic.bench.suite import document
+from laconic.bench.suite import Suite, document, run_document
 from laconic.measure.environment import Environment
 from laconic.report import show, terminal
 
@@ -41,3 +41,13 @@ def test_tables(suite, row, words, capsys, monkeypatch):
     assert "gpu: NVIDIA H200; n gpus: 1; cuda: 13.0; python: 3.12.3" in " ".join(out.split())
     for word in words:
         assert word in out
+
+
+def test_an_interrupted_run_keeps_its_rows():
+    def rows(options, progress):
+        yield KERNEL
+        raise KeyboardInterrupt
+
+    found = run_document(Suite("kernels", KernelRow, rows, ""), KERNEL, print)
+    assert found["interrupted"]
+    assert [row["contender"] for row in found["rows"]] == ["nuqsgd-4"]

@@ -4,7 +4,7 @@ The command line is derived from the options' dataclass: a field made by `option
 See "Adding a benchmark suite" in docs/extending.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from importlib import import_module
 from typing import Any
@@ -26,7 +26,7 @@ class Suite:
     options  a frozen dataclass; its fields are made by `option`, `__post_init__` raises `InvalidOption`, and `n_parts`
              is how often `run` reports progress
     run      gives the rows (dataclasses), or a mapping of "rows" and what else the document says; None on the ranks of
-             torchrun other than the first
+             torchrun other than the first. Rows that are yielded are kept if the run is interrupted
     help     of the command; the first line stands in the list of suites
     more     what else the document says, from options and rows, such as goals
     document the name of the suite in its documents, where it depends on the options
@@ -35,7 +35,7 @@ class Suite:
 
     name: str
     options: type[Any]
-    run: Callable[[Any, Progress], Sequence[Any] | Mapping[str, Any] | None]
+    run: Callable[[Any, Progress], Iterable[Any] | Mapping[str, Any] | None]
     help: str
     more: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = lambda options, rows: {}
     document: Callable[[Any], str] | None = None
@@ -59,7 +59,13 @@ def run_document(suite: Suite, options: Any, progress: Progress, commit: str | N
     if found is None:
         return None
     said = dict(found) if isinstance(found, Mapping) else {"rows": found}
-    rows = said.pop("rows")
+    rows: list[Any] = []
+    try:
+        rows.extend(said.pop("rows"))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        said["interrupted"] = True
     said = {"options": published(options), **said, **suite.more(options, rows)}
     return document(suite.document_name(options), rows, here, **said)
 
