@@ -16,6 +16,7 @@ OWN = {
     "kernels": "benchmarks.kernels",
     "glm-time-to": "benchmarks.glm.time_to",
     "glm-optimum": "benchmarks.glm.optimum",
+    "glm-sweep": "benchmarks.glm.sweep",
     "glm-device": "benchmarks.glm.device",
     "glm-stages": "benchmarks.glm.stages",
     "scaling": "benchmarks.scaling",

@@ -233,7 +233,7 @@ def test_no_rows_at_all():
 
 
 REFUSED = [
-    ("gaussian", 4, "no kernel knows the link code 4; known are GAUSSIAN = 0, BERNOULLI = 1"),
+    ("gaussian", 5, "no kernel knows the link code 5; known are GAUSSIAN = 0, BERNOULLI = 1"),
     ("gaussian", -1, "no kernel knows the link code -1"),
     ("gaussian", LinkCode.MULTINOMIAL, "MULTINOMIAL takes margins of several outputs, got 1"),
     ("multinomial3", LinkCode.POISSON, "POISSON takes margins of one output, got 3"),

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -147,3 +147,36 @@ def test_verbose_prints_a_line_an_epoch(capsys):
     assert len(lines) == 5
     assert lines[0].startswith("epoch 1 of 5: loss ")
     assert "validation" in lines[4]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("solver", ["newton", "sgd", "ca_sgd"])
+def test_one_vs_rest_is_a_binary_model_of_each_class(solver, sparse):
+    X, y = features(), KNOWN["multinomial"].y
+    X = scipy.sparse.csr_matrix(X) if sparse else X
+    steps = {"random_state": 0, "alpha": 0.01}
+    steps |= {} if solver == "newton" else {"eta0": 0.1, "max_iter": 3, "tol": None, "learning_rate": "constant"}
+    model = CASGDClassifier(solver=solver, multi_class="ovr", **steps).fit(X, y)
+    alone = [CASGDClassifier(solver=solver, **steps).fit(X, y == label) for label in model.classes_]
+    np.testing.assert_allclose(model.coef_, np.concatenate([one.coef_ for one in alone]), atol=1e-6)
+    p = np.stack([one.predict_proba(X)[:, 1] for one in alone], 1)
+    np.testing.assert_allclose(model.predict_proba(X), p / p.sum(1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), atol=1e-12)
+    with pytest.raises(ValueError, match="unknown multi_class='both'"):
+        CASGDClassifier(multi_class="both").fit(X, y)
+
+
+def test_a_search_finds_the_penalty_of_single_fits():
+    X, y = features(), KNOWN["binary"].y
+    folds, alphas = StratifiedKFold(3), [1e-3, 0.3, 0.01]
+    for scoring in (None, "neg_log_loss"):
+        found = CASGDClassifierCV(alphas=alphas, cv=folds, scoring=scoring, random_state=0).fit(X, y)
+        one_by_one = [cross_val_score(CASGDClassifier(alpha=a), X, y, cv=folds, scoring=scoring) for a in alphas]
+        np.testing.assert_allclose(found.scores_.T, one_by_one, atol=1e-6)
+        assert found.alpha_ == alphas[np.mean(one_by_one, 1).argmax()]
+        assert found.best_score_ == found.scores_.mean(0).max()
+        best = CASGDClassifier(alpha=found.alpha_).fit(X, y)
+        np.testing.assert_allclose(found.coef_, best.coef_, atol=1e-7)
+    assert not hasattr(found, "partial_fit")
+    with pytest.raises(ValueError, match="alphas must be a list of penalties"):
+        CASGDRegressorCV(alphas=[]).fit(X, y)

@@ -24,6 +24,7 @@ from laconic.glm import (
     FitOptions,
     Gaussian,
     Multinomial,
+    OneVsRest,
     PinnedColumns,
     Poisson,
     Problem,
@@ -35,6 +36,7 @@ from laconic.glm.solvers.state import segment
 from laconic.glm.sweep import path
 
 FAMILIES = {"gaussian": Gaussian(), "bernoulli": Bernoulli(), "poisson": Poisson(), "multinomial": Multinomial(3)}
+FAMILIES["one-vs-rest"] = OneVsRest(3)
 
 
 def problem(family, m, n, *, weights=False, offset=False, dtype=torch.float32, seed=0):
@@ -47,7 +49,7 @@ def problem(family, m, n, *, weights=False, offset=False, dtype=torch.float32, s
         "bernoulli": (torch.rand(m, generator=generator) < torch.sigmoid(z)).float(),
         "poisson": torch.poisson(z.div(3).exp(), generator=generator),
         "multinomial": torch.randint(0, 3, (m,), generator=generator).float(),
-    }[family]
+    }["multinomial" if FAMILIES[family].n_outputs > 1 else family]
     w = torch.randint(0, 4, (m,), generator=generator).float() if weights else None
     o = 0.3 * torch.randn(m, generator=generator) if offset else None
     return Problem(DenseColumns(X), FAMILIES[family], y, w, o)
@@ -187,7 +189,7 @@ def interpreted():
     for family in FAMILIES:
         add(f"blocks {family}", family, (53, 7), "ca_sgd", 3, 4)
         add(f"blocks {family} weights offset", family, (53, 70), "ca_sgd", 4, 5, weights=True, offset=True)
-        if family != "multinomial":
+        if FAMILIES[family].n_outputs == 1:
             add(f"iterations {family}", family, (53, 7), "sgd", 1, 4)
             add(f"iterations {family} weights offset", family, (53, 9), "sgd", 1, 5, weights=True, offset=True)
     add("blocks, many parts", "bernoulli", (70, 600), "ca_sgd", 2, 16)

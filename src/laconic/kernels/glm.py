@@ -21,13 +21,15 @@ import torch
 class LinkCode(IntEnum):
     """The number by which a kernel knows a family's loss φ(z, y) and its derivative.
 
-    Part of the compiled kernels' interface: a member's number never changes. MULTINOMIAL has C outputs, all others one.
+    Part of the compiled kernels' interface: a number never changes. MULTINOMIAL and ONE_VS_REST have C outputs,
+    all others one.
     """
 
     GAUSSIAN = 0
     BERNOULLI = 1
     MULTINOMIAL = 2
     POISSON = 3
+    ONE_VS_REST = 4
 
 
 def check_link_code(code: int | None, n_outputs: int) -> int:
@@ -41,8 +43,9 @@ def check_link_code(code: int | None, n_outputs: int) -> int:
     if code is None or code not in LinkCode.__members__.values():
         known = ", ".join(f"{member.name} = {member.value}" for member in LinkCode)
         raise ValueError(f"no kernel knows the link code {code!r}; known are {known}")
-    if (code == LinkCode.MULTINOMIAL) != (n_outputs > 1):
-        outputs = "several outputs" if code == LinkCode.MULTINOMIAL else "one output"
+    several = code in (LinkCode.MULTINOMIAL, LinkCode.ONE_VS_REST)
+    if several != (n_outputs > 1):
+        outputs = "several outputs" if several else "one output"
         raise ValueError(f"the link code {LinkCode(code).name} takes margins of {outputs}, got {n_outputs}")
     return int(code)
 

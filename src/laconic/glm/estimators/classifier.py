@@ -12,8 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator, like
 from laconic.glm.estimators.inputs import as_margin, as_numpy, check_target
-from laconic.glm.families import Bernoulli, Family, Multinomial
-from laconic.glm.options import DEFAULTS
+from laconic.glm.families import Bernoulli, Family, Multinomial, OneVsRest
+from laconic.glm.options import DEFAULTS, check_choice
 from laconic.glm.precision import Precision
 from laconic.glm.problem import codes
 from laconic.glm.scores import most_likely
@@ -28,6 +28,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
 
     loss           "log_loss"
     alpha, l1_ratio, fit_intercept, class_weight              the model
+    multi_class    "multinomial", or "ovr": each of several classes by a model of its own against the rest
     standardize    whether to fit to scaled columns; "auto" where their sizes differ more than tenfold. `coef_` is of
                    columns as given
     solver, polish, s, batch_size, sampling, shuffle, gradient
@@ -73,6 +74,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         validation_fraction: float = DEFAULTS.validation_fraction,
         n_iter_no_change: int = DEFAULTS.n_iter_no_change,
         class_weight: "dict[Any, float] | str | None" = None,
+        multi_class: str = "multinomial",
         warm_start: bool = False,
         verbose: int = 0,
         solver: str = DEFAULTS.solver,
@@ -135,12 +137,12 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     def predict_proba(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Probabilities (m, K), in the order of `classes_`."""
         z = self._margins(X, offset, exposure)
-        return like(X, _log_proba(z.double()).exp().to(z.dtype))
+        return like(X, self._log_proba(z).exp().to(z.dtype))
 
     def predict_log_proba(self, X: Any, offset: Any = None, *, exposure: Any = None) -> Any:
         """Their logarithms, which do not underflow; 0 of what rounds to a probability of 1."""
         z = self._margins(X, offset, exposure)
-        p = _log_proba(z.double())
+        p = self._log_proba(z)
         return like(X, torch.where(p > -torch.finfo(z.dtype).eps / 4, 0.0, p).to(z.dtype))
 
     def score(
@@ -152,6 +154,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     def _targets(
         self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
+        check_choice("multi_class", self.multi_class, ("multinomial", "ovr"))
         check_classification_targets(y)
         if not going_on:
             self.classes_ = _classes(y)
@@ -175,8 +178,15 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
             return codes(y, labels, tuple(self.classes_.tolist()), strict=False)
         return torch.from_numpy(self._index(check_target(self, y, n_rows, numeric=False)))
 
+    def _log_proba(self, z: torch.Tensor) -> torch.Tensor:
+        z = z.double()
+        if z.shape[1] == 1:
+            return torch.nn.functional.logsigmoid(torch.cat([-z, z], dim=1))
+        return torch.log_softmax(z if self._family().redundant else torch.nn.functional.logsigmoid(z), 1)
+
     def _family(self) -> Family:
-        return Bernoulli() if len(self.classes_) == 2 else Multinomial(len(self.classes_))
+        n = len(self.classes_)
+        return Bernoulli() if n == 2 else OneVsRest(n) if self.multi_class == "ovr" else Multinomial(n)
 
     def _publish(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef.copy(), intercept.copy()
@@ -187,9 +197,3 @@ def _classes(labels: np.ndarray) -> np.ndarray:
     if len(classes) < 2:
         raise ValueError(f"a classifier needs at least two classes, y has only one class: {classes}")
     return classes
-
-
-def _log_proba(z: torch.Tensor) -> torch.Tensor:
-    if z.shape[1] == 1:
-        return torch.nn.functional.logsigmoid(torch.cat([-z, z], dim=1))
-    return torch.log_softmax(z, 1)

@@ -26,6 +26,7 @@ class Family(ABC):
     kernel_code  by which the compiled kernels know it; None for plain torch, on the CPU and on a GPU
     metrics      names of its score and of what is lost, per unit of weight
     dispersed    whether the variance has a factor of its own, which standard errors need
+    redundant    whether a constant added to all outputs of a row changes nothing
     quadratic    whether ∂²φ/∂z² is the same for all margins
     """
 
@@ -37,6 +38,7 @@ class Family(ABC):
     kernel_code: ClassVar[LinkCode | None] = None
     metrics: ClassVar[tuple[str, str]] = ("d2", "deviance")
     dispersed: ClassVar[bool] = False
+    redundant: ClassVar[bool] = False
     quadratic: ClassVar[bool] = False
 
     @classmethod

@@ -25,6 +25,7 @@ class Multinomial(Family):
     classifies = True
     kernel_code = LinkCode.MULTINOMIAL
     metrics = ("accuracy", "log_loss")
+    redundant = True
 
     def __init__(self, n_classes: int) -> None:
         if n_classes < 2:

@@ -5,10 +5,11 @@ from laconic.glm.families.bernoulli import Bernoulli
 from laconic.glm.families.gaussian import Gaussian
 from laconic.glm.families.multinomial import Multinomial
 from laconic.glm.families.negative_binomial import NegativeBinomial
+from laconic.glm.families.one_vs_rest import OneVsRest
 from laconic.glm.families.power import Gamma, Poisson, Tweedie
 
-__all__ = ["Bernoulli", "Gamma", "Gaussian", "Multinomial", "NegativeBinomial", "Poisson", "Tweedie"]
+__all__ = ["Bernoulli", "Gamma", "Gaussian", "Multinomial", "NegativeBinomial", "OneVsRest", "Poisson", "Tweedie"]
 
-ALL: tuple[type[Family], ...] = (Bernoulli, Multinomial, Gaussian, Poisson, Gamma, Tweedie, NegativeBinomial)
+ALL: tuple[type[Family], ...] = (Bernoulli, Multinomial, OneVsRest, Gaussian, Poisson, Gamma, Tweedie, NegativeBinomial)
 FAMILIES: dict[str, type[Family]] = {family.option: family for family in ALL}
 """By the word of `laconic fit --family` and of model files."""

@@ -320,7 +320,7 @@ def _step(objective: Objective, point: Point, factor: Factor | None) -> tuple[to
     if factor is None:
         return objective.newton_step(point)
     step = -factor.solve(point.slope.reshape(-1)).view(point.slope.shape)
-    if len(step) > 1:  # a constant added to all classes changes nothing, and only rounding errors add one
+    if objective.family.redundant:  # only rounding errors add a constant to all classes
         idle = torch.cat([objective.l2 == 0, objective.l2.new_ones(1, dtype=torch.bool)])
         step[:, idle] -= step[:, idle].mean(0)
     return step, -objective.dot(step, point.slope) / 2

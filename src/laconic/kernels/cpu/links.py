@@ -8,7 +8,7 @@ from numba import njit
 from laconic.kernels.glm import LinkCode
 
 GAUSSIAN, BERNOULLI = int(LinkCode.GAUSSIAN), int(LinkCode.BERNOULLI)
-MULTINOMIAL, POISSON = int(LinkCode.MULTINOMIAL), int(LinkCode.POISSON)
+MULTINOMIAL, POISSON, ONE_VS_REST = int(LinkCode.MULTINOMIAL), int(LinkCode.POISSON), int(LinkCode.ONE_VS_REST)
 
 
 @njit(nogil=True, cache=True)
@@ -63,6 +63,12 @@ def residuals(code, z, y, w, r):
             loss = _softmax(z[k], y[k], r[k])
             for c in range(z.shape[1]):
                 r[k, c] *= w[k]
+        elif code == ONE_VS_REST:
+            loss = z[k, 0] * 0
+            for c in range(z.shape[1]):
+                part, slope = _bernoulli(z[k, c], z[k, 0] * 0 + (c == int(y[k])))
+                loss += part
+                r[k, c] = w[k] * slope
         else:
             if code == GAUSSIAN:
                 loss, slope = _gaussian(z[k, 0], y[k])

@@ -5,8 +5,8 @@ import triton.language as tl
 
 from laconic.kernels.glm import LinkCode
 
-GAUSSIAN, BERNOULLI, POISSON = (
-    tl.constexpr(int(code)) for code in (LinkCode.GAUSSIAN, LinkCode.BERNOULLI, LinkCode.POISSON)
+GAUSSIAN, BERNOULLI, POISSON, MULTINOMIAL = (
+    tl.constexpr(int(code)) for code in (LinkCode.GAUSSIAN, LinkCode.BERNOULLI, LinkCode.POISSON, LinkCode.MULTINOMIAL)
 )
 
 
@@ -28,13 +28,19 @@ def slope_and_loss(z, y, CODE: tl.constexpr):
 
 
 @triton.jit
-def softmax_slope_and_loss(z, y, c, n_outputs):
-    """The same for z (C, k), y (k,) class numbers: ∂φ/∂z (C, k) and φ (k,). c (C, 1) numbers the rows of z."""
-    real = c < n_outputs
-    top = tl.max(tl.where(real, z, float("-inf")), 0)
-    e = tl.where(real, tl.exp(z - top[None, :]), 0.0)
-    total = tl.sum(e, 0)
-    hit = c == y.to(tl.int32)[None, :]
-    slope = e / total[None, :] - hit.to(tl.float32)
-    loss = tl.log(total) + top - tl.sum(tl.where(hit, z, 0.0), 0)
+def classes_slope_and_loss(z, y, c, n_outputs, CODE: tl.constexpr):
+    """The same for z (C, k), y (k,) class numbers: ∂φ/∂z (C, k) and φ (k,). c (C, 1) numbers the rows of z.
+
+    All of a row's outputs together (MULTINOMIAL), or each on its own (ONE_VS_REST).
+    """
+    real, hit = c < n_outputs, (c == y.to(tl.int32)[None, :]).to(tl.float32)
+    if CODE == MULTINOMIAL:
+        top = tl.max(tl.where(real, z, float("-inf")), 0)
+        e = tl.where(real, tl.exp(z - top[None, :]), 0.0)
+        total = tl.sum(e, 0)
+        slope = e / total[None, :] - hit
+        loss = tl.log(total) + top - tl.sum(hit * z, 0)
+    else:
+        slopes, losses = slope_and_loss(z, hit, BERNOULLI)
+        slope, loss = tl.where(real, slopes, 0.0), tl.sum(tl.where(real, losses, 0.0), 0)
     return slope, loss

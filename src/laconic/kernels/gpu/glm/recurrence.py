@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from laconic.kernels.glm import check_link_code
-from laconic.kernels.gpu.glm.links import slope_and_loss, softmax_slope_and_loss
+from laconic.kernels.gpu.glm.links import classes_slope_and_loss, slope_and_loss
 from laconic.kernels.gpu.launch import next_power_of_two, on
 from laconic.kernels.gpu.ptx import follow, has_dependent_launch
 
@@ -154,7 +154,7 @@ def _recurrence_kernel(
 @triton.jit(do_not_specialize=["ahead"])
 def _classes_kernel(
     G, parts, n_parts, y, w, offset, steps, base, ahead, intercept, p, losses, k, s, n_batches, n_blocks, n_outputs,
-    FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
+    CODE: tl.constexpr, FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
     SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The same for several outputs: margins (C, K), and a small matrix product per step."""
@@ -184,7 +184,7 @@ def _classes_kernel(
         if OFFSET:
             added = (first + begin + t)[None, :] * n_outputs + c
             margin += tl.load(offset + added, mask=(c < n_outputs) & here[None, :], other=0.0)
-        slope, loss = softmax_slope_and_loss(margin, target, c, n_outputs)
+        slope, loss = classes_slope_and_loss(margin, target, c, n_outputs, CODE)
         r = tl.where((weight != 0)[None, :], weight[None, :] * slope, 0.0)
         lost += tl.where(weight != 0, weight * loss, 0.0)
         rate, keep, d = _step(steps, j)
@@ -248,4 +248,6 @@ def recurrence(
             _recurrence_kernel[(n_models,)](*arrays, *rest, CODE=code, **sizes, **flags, num_warps=warps)
         else:
             sizes = {"SIZE": batch_size, "K": width, "B": depth, "C": _outputs(n_outputs)}
-            _classes_kernel[(n_models,)](*arrays, *rest, n_outputs, **sizes, **flags, num_warps=max(4, warps))
+            _classes_kernel[(n_models,)](
+                *arrays, *rest, n_outputs, CODE=code, **sizes, **flags, num_warps=max(4, warps)
+            )
