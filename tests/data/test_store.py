@@ -6,6 +6,7 @@ import os
 import random
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -13,7 +14,7 @@ import torch
 
 from laconic import CorruptPayload
 from laconic.atomic_write import NotWritten
-from laconic.data import BadTable, Table, describe, open_store, rows_of, write_store
+from laconic.data import BadTable, Source, Table, describe, open_store, read, rows_of, stored, write_store
 
 from .files import as_dense, assert_same, small_table, sparse
 
@@ -257,3 +258,33 @@ def test_mutated_bytes(kind, tmp_path):
         except CorruptPayload:
             continue
         assert as_dense(table.X).shape == (table.n_rows, table.n_features)
+
+
+def test_a_store_in_the_cache_is_made_once(tmp_path):
+    """Until the file, what its columns are or the type of X changes; and again where the store is damaged."""
+    path, folder = tmp_path / "rows.csv", tmp_path / "cache" / "laconic"
+    path.write_text("a,y\n1,0\n2,1\n")
+    source = Source(str(path), target="y", limit=("memory_bytes=1",), cache=str(folder))
+    assert stored(replace(source, limit=()), "fp32").n_rows == 2  # small enough: a stream of rows
+    assert not folder.exists()
+    kept = stored(source, "fp32")
+    store = Path(kept.path)
+
+    def made():
+        assert stored(source, "fp32") == kept
+        assert (read(kept).X.tolist(), read(kept).y.tolist()) == ([[1], [2]], [0, 1])
+        return store.stat().st_ino, store.stat().st_mtime_ns
+
+    first = made()
+    assert made() == first
+    os.utime(path, ns=(5, 5))
+    second = made()
+    assert second != first
+    store.write_bytes(store.read_bytes()[:-1])
+    assert made() != second
+    for other, dtype in ((source, "fp64"), (replace(source, target="a"), "fp32")):
+        assert stored(other, dtype) != kept
+    assert len(list(folder.glob("*.safetensors"))) == 3
+    assert not list(folder.glob(".*.tmp"))
+    with pytest.raises(BadTable, match=r"there can be no folder .*; give cache=\.\.\., or more memory with limit="):
+        stored(replace(source, cache=str(path / "x")), "fp32")

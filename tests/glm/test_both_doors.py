@@ -241,3 +241,35 @@ def test_a_file_without_a_header_is_told_of(tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CASGDRegressor("poisson").fit(Source(str(path), header=False, exclude=("c4",)), "c5")
+
+
+LARGER_THAN_MEMORY = {
+    "--solver newton --standardize": ("parquet", {"solver": "newton", "standardize": True}),
+    "--solver newton --no-standardize": ("csv", {"solver": "newton", "standardize": False}),
+    "--solver sgd --standardize": ("csv", {"solver": "sgd", "standardize": True}),
+    "--solver sgd --no-standardize --momentum 0.5": (
+        "parquet",
+        {"solver": "sgd", "standardize": False, "momentum": 0.5},
+    ),
+    "--solver ca_sgd --s 4 --standardize": ("parquet", {"solver": "ca_sgd", "s": 4, "standardize": True}),
+}
+
+
+@pytest.mark.parametrize("typed", LARGER_THAN_MEMORY)
+def test_a_file_larger_than_memory_gives_the_same_bits(typed, tmp_path, capsys, monkeypatch):
+    """Rows from a mapped store, a few at a time, scaled as they are taken."""
+    monkeypatch.setattr("laconic.glm.columns.RESIDENT_BYTES", 2000)
+    kind, options = LARGER_THAN_MEMORY[typed]
+    path = write(tmp_path / f"rows.{kind}", "poisson", kind)
+    given = [*typed.split(), "--max-iter", "3", "--exposure", "w", "--drop", "o"]
+    in_memory, _ = fitted_by_command(capsys, path, *given)
+    folder, told = str(tmp_path / "cache"), "X takes 12,000 bytes, more than memory_bytes allows: it is mapped from"
+    mapped, out = fitted_by_command(capsys, path, *given, "--limit", "memory_bytes=1000", "--cache", folder)
+    assert f"{path}: {told} {folder}" in out
+    assert torch.equal(mapped.coef, in_memory.coef)
+    assert torch.equal(mapped.intercept, in_memory.intercept)
+    assert mapped.inputs == in_memory.inputs
+    ours = CASGDRegressor("poisson", max_iter=3, random_state=0, **options)
+    with pytest.warns(UserWarning, match=told):
+        ours.fit(Source(str(path), exclude=("o",), limit=("memory_bytes=1000",), cache=folder), "y", exposure="w")
+    np.testing.assert_array_equal(ours.coef_, in_memory.coef[0].numpy())

@@ -59,6 +59,7 @@ def _batches(path: Path, names: list[str], n_rows: int) -> Iterator[Any]:
     with _opened(path) as file:
         if names:
             yield from file.iter_batches(batch_size=n_rows, columns=names, use_threads=False)
+            pa.default_memory_pool().release_unused()
             return
         for first in range(0, file.metadata.num_rows, n_rows):
             size = min(n_rows, file.metadata.num_rows - first)

@@ -1,8 +1,9 @@
 """A rank's columns of the input matrix, and rows taken from them: dense, pinned beside a GPU, or sparse."""
 
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,8 @@ ACCUMULATOR_COLUMNS = 32
 carrier's type, then added to the accumulator, which is rounded."""
 SHARE = 0.7
 """Of the GPU's free memory that a matrix may take; a larger one stays in the host's memory, page-locked."""
+RESIDENT_BYTES, FAULT_BYTES = 1 << 25, 1 << 16
+"""Of a mapped file that are in memory at a time, and that one access to it may bring in."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""
@@ -202,6 +205,78 @@ class PinnedColumns(DenseColumns):
         return DenseRows(Y.to(dtype), self.X.dtype)
 
 
+class MappedColumns(DenseColumns):
+    """X (m, n) in a mapped file that may be larger than memory: what was read of it is given back to the system.
+
+    Rows are gathered in the order in which they lie, and for SGD many batches at a time; they are scaled as they are
+    taken, since a scaled copy would have to be in memory. Nobody may write to X.
+
+    mapped   the map that X lies in
+    scaling  mean and factor (n,) each, where columns are (X − mean) · factor
+    dtype    in which rows are kept
+    """
+
+    def __init__(
+        self,
+        X: torch.Tensor,
+        mapped: mmap.mmap,
+        scaling: tuple[torch.Tensor, torch.Tensor] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(X)
+        self.mapped, self.scaling, self.dtype = mapped, scaling, X.dtype if dtype is None else dtype
+        self.compiled = self.dtype in COMPILED and self.n > 0
+        self.row_bytes, self.shape, self.n_read = X.stride(0) * X.element_size(), (self.m, self.n), 0
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+        order, Y = np.argsort(rows, kind="stable"), torch.empty(len(rows), self.n, dtype=self.dtype)
+        place = rows[order] * self.row_bytes // RESIDENT_BYTES
+        for part in np.split(order, np.flatnonzero(np.diff(place)) + 1):
+            Y[torch.from_numpy(part)] = self._kept(self.X.index_select(0, torch.from_numpy(rows[part])))
+            self._release(min(RESIDENT_BYTES, len(part) * (self.row_bytes + FAULT_BYTES)))
+        return DenseRows(Y.to(dtype), self.dtype)
+
+    def between(self, part: slice, dtype: torch.dtype) -> DenseRows:
+        Y = self._kept(self.X[part])
+        self._release(len(Y) * self.row_bytes)
+        return DenseRows(Y.to(dtype, copy=Y.data_ptr() == self.X[part].data_ptr()), self.dtype)
+
+    def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
+        from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
+
+        step = max(1, RESIDENT_BYTES // (batches.size * self.n * self.dtype.itemsize))
+        loss = 0.0
+        for first in range(0, len(batches.rates), step):
+            part = slice(first, first + step)
+            rows = batches.rows[first * batches.size : (first + step) * batches.size]
+            index = torch.from_numpy(rows)
+            own = replace(
+                batches,
+                rows=np.arange(len(rows)),
+                y=batches.y[index],
+                w=batches.w[index],
+                offset=batches.offset[index] if len(batches.offset) else batches.offset,
+                rates=batches.rates[part],
+                mix=batches.mix[part],
+            )
+            loss += sgd.sgd(self.take(rows, self.dtype).Y, own, code, weights)
+        return loss
+
+    def _kept(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.scaling is None:
+            return rows.to(self.dtype)
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        mean, factor = (t.to(wide) for t in self.scaling)
+        return ((rows.to(wide) - mean) * factor).to(self.dtype)
+
+    def _release(self, n_bytes: int) -> None:
+        """Count what was read; drop pages from this process, not from the system's cache, where they are too many."""
+        self.n_read += n_bytes
+        if self.n_read >= RESIDENT_BYTES:
+            self.mapped.madvise(mmap.MADV_DONTNEED)
+            self.n_read = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SparseRows(SampledRows):
     """Some rows of n sparse columns; nothing but the Gram matrix becomes dense."""
@@ -300,14 +375,14 @@ def as_columns(X: Any, data_format: str) -> Columns:
 
 
 def as_matrix(X: Any) -> Any:
-    """`Columns` as the tensor or CSR matrix that they hold; anything else as it is."""
+    """`Columns` as the tensor or CSR matrix that they hold; anything else, and what is mapped, as it is."""
     if isinstance(X, SparseColumns):
         from scipy.sparse import csr_matrix
 
         values, index, begins = X.matrix
         wide = values.numpy() if values.dtype == torch.float64 else values.float().numpy()
         return csr_matrix((wide, index.numpy(), begins.numpy()), (X.m, X.n))
-    return X.X if isinstance(X, DenseColumns) else X
+    return X.X if isinstance(X, DenseColumns) and not isinstance(X, MappedColumns) else X
 
 
 def type_of(X: Any) -> torch.dtype:

@@ -18,7 +18,7 @@ from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, res
 from laconic.glm.model import Model, inputs_of, rows_for
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
-from laconic.glm.problem import Problem, codes, load, problem_of
+from laconic.glm.problem import Problem, codes, load, matrix_of, problem_of
 from laconic.glm.ranks import gather_columns
 from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
 from laconic.glm.scaling import scaling_for
@@ -185,10 +185,11 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         require("safetensors.torch", for_="saving a model", extra="glm")
         table = load(job.data, comm, text_format(options.recipe))
         names, inputs, notes = table.feature_names, inputs_of(job.data, table), table.notes
-    scaling = scaling_for(table.X, options, comm, table.columns[0], table.n_features)
+    X = matrix_of(table, options, comm)
+    scaling = scaling_for(X, options, comm, table.columns[0], table.n_features)
     with user_errors(comm):
-        problem = problem_of(table, options, comm, scaling)
-        del table  # from here on X is kept once, as it was prepared
+        problem = problem_of(table, options, comm, scaling, X)
+        del table, X  # from here on X is kept once, as it was prepared
     if on_progress is not None:
         on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
         callbacks = [_Reporter(on_progress, options.max_iter), *callbacks]

@@ -23,7 +23,16 @@ from laconic.data import (
 from laconic.data.files import NAMED, format_of
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.columns import Columns, DenseColumns, SparseColumns, as_columns, as_matrix, placed, type_of
+from laconic.glm.columns import (
+    Columns,
+    DenseColumns,
+    MappedColumns,
+    SparseColumns,
+    as_columns,
+    as_matrix,
+    placed,
+    type_of,
+)
 from laconic.glm.families import FAMILIES, Family
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import Precision, precision_for
@@ -128,7 +137,9 @@ class Problem:
     def stored_as(self, precision: Precision) -> "Problem":
         """The problem with X stored as a recipe says."""
         columns, dtype = self.columns, precision.format("data").storage
-        if isinstance(columns, DenseColumns) and columns.dtype != dtype:
+        if isinstance(columns, MappedColumns):
+            columns = MappedColumns(columns.X, columns.mapped, columns.scaling, dtype)
+        elif isinstance(columns, DenseColumns) and columns.dtype != dtype:
             columns = DenseColumns(columns.X.to(dtype))
         elif isinstance(columns, SparseColumns) and columns.dtype != dtype:
             values, index, begins = columns.matrix
@@ -210,7 +221,20 @@ def load(source: Source, comm: Communicator, dtype: str) -> Table:
         cuts = column_cuts(column_weights(table.X), comm.size)
         first, last = cuts[comm.rank], cuts[comm.rank + 1]
         table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
+    if table.mapped is not None and table.X.numel() * table.X.element_size() <= source.limits.memory_bytes:
+        table = replace(table, mapped=None)
     return _checked(source, table)
+
+
+def matrix_of(table: Table, options: FitOptions, comm: Communicator) -> Any:
+    """X of a table as `make_problem` takes it; `MappedColumns` where `load` says that memory may not hold it.
+
+    A GPU, and several teams of ranks, have copies of their rows: for these X is a tensor.
+    """
+    on_gpu = options.device not in (None, "cpu") and torch.cuda.is_available()
+    if table.mapped is None or on_gpu or comm.peers.size > 1:
+        return table.X
+    return MappedColumns(table.X, table.mapped)
 
 
 def _checked(source: Source, table: Table) -> Table:
@@ -240,9 +264,12 @@ def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] |
 
 
 def problem_of(
-    table: Table, options: FitOptions, comm: Communicator = ALONE, scaling: Scaling | None = None
+    table: Table, options: FitOptions, comm: Communicator = ALONE, scaling: Scaling | None = None, X: Any = None
 ) -> Problem:
-    """The problem of a file's table; the family is the one asked for, or found from the targets."""
+    """The problem of a file's table; the family is the one asked for, or found from the targets.
+
+    X  what `matrix_of` made of it; by default its X
+    """
     asked = options.family
     classifies = asked is None or FAMILIES[asked].classifies
     values = distinct(table.y, table.classes) if classifies or table.classes else None
@@ -252,7 +279,8 @@ def problem_of(
     y = table.y if classes is None else codes(table.y, table.classes, classes)
     more: dict[str, Any] = {"first": table.columns[0], "n_features": table.n_features}
     more |= {"offset": table.offset, "classes": classes}
-    return make_problem(options, table.X, family, y, table.sample_weight, comm=comm, scaling=scaling, **more)
+    X = table.X if X is None else X
+    return make_problem(options, X, family, y, table.sample_weight, comm=comm, scaling=scaling, **more)
 
 
 def choose_family(asked: str | None, values: "tuple[Label, ...] | None") -> str:

@@ -8,7 +8,7 @@ import torch
 
 from laconic.data.errors import BadTable
 from laconic.exchange import Communicator
-from laconic.glm.columns import Columns, as_matrix
+from laconic.glm.columns import Columns, MappedColumns, as_matrix
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.ranks import gather_columns
@@ -40,14 +40,16 @@ class Scaling:
         >>> scaling.mean.tolist(), scaling.deviation.tolist()
         ([2.0, 5.0], [1.0, 1.0])
         """
-        mean, variance = _moments(X) if isinstance(X, torch.Tensor) else _sparse_moments(X)
+        dense = isinstance(X, torch.Tensor | MappedColumns)
+        mean, variance = _moments(X) if dense else _sparse_moments(X)
         deviation = variance.sqrt()
         flat = deviation <= 1e-12 * mean.abs()
-        centred = centre and isinstance(X, torch.Tensor)
-        return cls(mean if centred else torch.zeros_like(mean), torch.where(flat, 1.0, deviation))
+        return cls(mean if centre and dense else torch.zeros_like(mean), torch.where(flat, 1.0, deviation))
 
     def apply(self, X: Any, data_format: str) -> Any:
-        """X scaled: one new matrix, made a block of rows at a time."""
+        """X scaled: one new matrix, made a block of rows at a time; of mapped columns, rows as they are taken."""
+        if isinstance(X, MappedColumns):
+            return MappedColumns(X.X, X.mapped, (self.mean, 1 / self.deviation), format_named(data_format).storage)
         if not isinstance(X, torch.Tensor):
             kind = "float64" if X.dtype == "float64" else "float32"
             return X.multiply((1 / self.deviation).numpy()[None, :]).tocsr().astype(kind)
@@ -101,29 +103,31 @@ def column_sizes(X: Any) -> torch.Tensor:
     """Root mean squares of the columns."""
     m, n = X.shape
     squares = torch.zeros(n, dtype=torch.float64)
-    if isinstance(X, torch.Tensor):
-        for rows in _blocks(X):
-            squares += X[rows].double().square().sum(0).cpu()
+    if isinstance(X, torch.Tensor | MappedColumns):
+        for part in _parts(X):
+            squares += part.square().sum(0).cpu()
     else:
         for j, x in _stored(X):
             squares.index_add_(0, j, x.square())
     return torch.sqrt(squares / max(1, m))
 
 
-def _blocks(X: torch.Tensor) -> list[slice]:
-    step = max(1, CHUNK_VALUES // max(1, X.shape[1]))
-    return [slice(first, first + step) for first in range(0, len(X), step)]
+def _blocks(X: Any) -> list[slice]:
+    m, n = X.shape
+    step = max(1, CHUNK_VALUES // max(1, n))
+    return [slice(first, min(first + step, m)) for first in range(0, m, step)]
 
 
-def _moments(X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    mean = torch.zeros(X.shape[1], dtype=torch.float64, device=X.device)
+def _parts(X: Any) -> Iterator[torch.Tensor]:
+    """Rows of a dense X in float64, some at a time."""
     for rows in _blocks(X):
-        mean += X[rows].double().sum(0)
-    mean /= len(X)
-    variance = torch.zeros_like(mean)
-    for rows in _blocks(X):
-        variance += (X[rows].double() - mean).square().sum(0)
-    return mean.cpu(), (variance / len(X)).cpu()
+        yield X[rows].double() if isinstance(X, torch.Tensor) else X.between(rows, torch.float64).Y
+
+
+def _moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    mean = sum(part.sum(0) for part in _parts(X)) / X.shape[0]
+    variance = sum((part - mean).square().sum(0) for part in _parts(X)) / X.shape[0]
+    return mean.cpu(), variance.cpu()
 
 
 def _sparse_moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:

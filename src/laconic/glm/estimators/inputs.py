@@ -18,11 +18,11 @@ from laconic.data.files import NAMED, as_source, format_of
 from laconic.data.table import as_offset, check_finite
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.columns import as_columns, type_of
+from laconic.glm.columns import DenseColumns, as_columns, type_of
 from laconic.glm.model import inputs_of
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import is_auto, text_format
-from laconic.glm.problem import load
+from laconic.glm.problem import load, matrix_of
 from laconic.glm.ranks import gather_array, repartition
 
 Matrix = Any
@@ -55,7 +55,7 @@ class Inputs:
 
     def facts(self) -> dict[str, Any]:
         """What ranks compare, as JSON values."""
-        kind = "dense" if isinstance(self.X, torch.Tensor) else "sparse"
+        kind = "dense" if isinstance(self.X, torch.Tensor | DenseColumns) else "sparse"
         facts: dict[str, Any] = {"n_features_in_": self.n_features, "n_rows": len(self.y)}
         facts["X"] = f"{kind} {type_of(self.X)}"
         for name, values in (("y", self.y), ("sample_weight", self.sample_weight), ("offset", self.offset)):
@@ -80,6 +80,8 @@ def read_inputs(
         for note in table.notes:
             warnings.warn(note, stacklevel=5)
         X, columns, n = table.X, table.columns, table.n_features
+        if rows == "replicated" or comm.whole.size == 1:
+            X = matrix_of(table, options, comm)
         y = labels(table) if y is None or is_name(y) else y
         sample_weight = (
             _floats(table.sample_weight) if sample_weight is None or is_name(sample_weight) else sample_weight
@@ -90,10 +92,10 @@ def read_inputs(
         least = 0 if rows == "partitioned" and comm.size > 1 else 1
         wide = is_auto(options.recipe) or options.recipe == "fp64"
         X = check_matrix(estimator, X, reset=reset, wide=wide, least_rows=least)
-    m = X.shape[0]
+    m, width = X.shape
     y = check_target(estimator, y, m, numeric=numeric)
     weights = check_weights(sample_weight, m)
-    return Inputs(X, y, weights, check_offset(offset, m), columns, X.shape[1] if n is None else n)
+    return Inputs(X, y, weights, check_offset(offset, m), columns, width if n is None else n)
 
 
 def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOptions, *, reset: bool) -> Table:
