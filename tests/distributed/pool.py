@@ -9,9 +9,12 @@ With `device="cuda"` the ranks share one GPU, the default process group is NCCL,
 """
 
 import os
+import shutil
+import subprocess
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,7 +26,25 @@ SECONDS = 120
 """For which ranks wait for each other: kernels may have to be compiled, on a machine that has other work."""
 
 
-def _serve(rank: int, store: str, device: str, pipe: Connection) -> None:
+@contextmanager
+def shared_gpu() -> Iterator[dict[str, str]]:
+    """Variables for processes that share a GPU: with an MPS server of their own, where this machine has one.
+
+    By time slices the ranks of a collective would wait for each other's, some milliseconds for every step of it.
+    """
+    control = shutil.which("nvidia-cuda-mps-control")
+    with tempfile.TemporaryDirectory(prefix="mps-") as folder:
+        found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder} if control else {}
+        if control:
+            subprocess.run([control, "-d"], env=os.environ | found, check=False)
+        try:
+            yield found
+        finally:
+            if control:
+                subprocess.run([control], input="quit", text=True, env=os.environ | found, check=False, timeout=30)
+
+
+def _serve(rank: int, store: str, device: str, environment: dict[str, str], pipe: Connection) -> None:
     import models
     import torch
     import torch.distributed as dist
@@ -32,7 +53,7 @@ def _serve(rank: int, store: str, device: str, pipe: Connection) -> None:
     from laconic.exchange.rank import use_gpu
 
     begin()
-    os.environ.update(Host().environment(rank, shared=device == "cuda"))
+    os.environ.update(Host().environment(rank, shared=device == "cuda") | environment)
     use_gpu(device, rank)
     models.device = torch.device(device)
     backend = "nccl" if device == "cuda" else "gloo"
@@ -60,11 +81,13 @@ class RankPool:
     """The processes, and a pipe to each."""
 
     def __init__(self, device: str = "cpu") -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.open = ExitStack()
+        folder = self.open.enter_context(tempfile.TemporaryDirectory())
+        environment = self.open.enter_context(shared_gpu()) if device == "cuda" else {}
         self.pipes, self.processes = [], []
         for rank in range(N_RANKS):
             ours, theirs = CONTEXT.Pipe()
-            args = (rank, f"{self.folder.name}/store", device, theirs)
+            args = (rank, f"{folder}/store", device, environment, theirs)
             process = CONTEXT.Process(target=_serve, args=args, daemon=True)
             process.start()
             theirs.close()
@@ -97,4 +120,4 @@ class RankPool:
             pipe.send(None)
         for process in self.processes:
             process.join(10)
-        self.folder.cleanup()
+        self.open.close()
