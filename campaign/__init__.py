@@ -8,7 +8,7 @@ from importlib import import_module
 
 from campaign.case import Case
 
-MODULES = ("payloads", "files")
+MODULES = ("payloads", "files", "kills", "surroundings", "soak", "counters")
 """Those that have CASES."""
 
 

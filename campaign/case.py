@@ -52,9 +52,9 @@ class Case:
     full: int
     prepare: Callable[[], Trial]
     batch: int
-    seconds: float = 60.0
+    seconds: float = 400.0
     device: str = "cpu"
-    memory: int | None = 2**30
+    memory: int | None = None
     needs: Callable[[], None] = lambda: None
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ def run_batch(case: Case, row: Row, n: int, until: float = math.inf) -> None:
         place = Path(folder) / "place"
         place.write_bytes(PLACE.pack(first - 1))
         command = [sys.executable, "-m", "campaign.worker", case.name, *map(str, (row.seed, first, last, place))]
-        env = {**os.environ, **case.env, "TMPDIR": folder}
+        env = {**os.environ, **case.env, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with (Path(folder) / "out").open("w+") as out, (Path(folder) / "err").open("w+") as err:
             worker = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True)
             try:

@@ -290,6 +290,6 @@ COUNTS = {
 }
 """Thousands of mutants in the full campaign."""
 CASES = [
-    Case(f"files, {name}", 10 * count, 1000 * count, partial(prepare, name), 50 * count, memory=2**31)
+    Case(f"files, {name}", 10 * count, 1000 * count, partial(prepare, name), 50 * count, 60.0, memory=2**31)
     for name, count in COUNTS.items()
 ]

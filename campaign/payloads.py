@@ -11,6 +11,7 @@ import struct
 import tempfile
 import zlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -171,17 +172,9 @@ def needs_cuda() -> None:
 
 
 CHECKED = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(Path(tempfile.gettempdir()) / "laconic-campaign-kernels")}
+CPU = partial(prepare, "cpu", "cpu")
 CASES = [
-    Case("payloads, CPU with bounds checks", 50_000, 2_500_000, lambda: prepare("cpu", "cpu"), 250_000, env=CHECKED),
-    Case("payloads, CPU", 50_000, 2_500_000, lambda: prepare("cpu", "cpu"), 250_000),
-    Case(
-        "payloads, GPU",
-        20_000,
-        500_000,
-        lambda: prepare("cuda", "gpu"),
-        50_000,
-        device="cuda",
-        memory=None,
-        needs=needs_cuda,
-    ),
+    Case("payloads, CPU with bounds checks", 50_000, 2_500_000, CPU, 250_000, 60.0, memory=2**30, env=CHECKED),
+    Case("payloads, CPU", 50_000, 2_500_000, CPU, 250_000, 60.0, memory=2**30),
+    Case("payloads, GPU", 20_000, 500_000, partial(prepare, "cuda", "auto"), 50_000, device="cuda", needs=needs_cuda),
 ]

@@ -2,6 +2,7 @@
 
 import os
 import signal as signals
+import socket
 import subprocess
 import sys
 import time
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from forking import run_script
-from laconic.errors import LaconicError, Option
+from laconic.errors import ExchangeFailed, LaconicError, Option
 from laconic.exchange import launch
-from laconic.exchange.launch import Host, RankFailed, start_ranks
+from laconic.exchange.launch import Host, RankFailed, join_ranks, start_ranks
 
 HERE = Path(__file__).parent
 
@@ -132,3 +133,16 @@ def test_ranks_of_torchrun_are_joined(tmp_path, function, arguments, said):
     run = run_script(tmp_path / "joined.py", tmp_path, 2)
     assert run.returncode == 0, run.stderr
     assert run.stdout.replace("not a result\n", "") == said
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(
+            ExchangeFailed, match=f"cannot join the other ranks at 127.0.0.1:{port}: .* is that port free"
+        ):
+            join_ranks("rank_functions:add", {"number": 1})

@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 import torch
 import torch.distributed as dist
 
-from laconic.errors import InvalidOption, LaconicError, Option, from_json
+from laconic.errors import ExchangeFailed, InvalidOption, LaconicError, Option, from_json
 from laconic.exchange.agreement import gather_json
 from laconic.exchange.channel import backend_of, yielding_threads
 from laconic.exchange.communicator import Communicator
@@ -156,13 +156,21 @@ def join_ranks(
 
     device  "cuda" for ranks that also send tensors of their GPU, over NCCL
 
-    If the function raises a `LaconicError`, rank 0 raises it.
+    If the function raises a `LaconicError`, rank 0 raises it. Raises `ExchangeFailed` if the ranks do not find each
+    other.
     """
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cuda" and share_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
         os.environ.update(Host().environment(int(os.environ["RANK"]), shared=True))
     use_gpu(device, local)
-    dist.init_process_group(BACKENDS[device], timeout=timedelta(seconds=timeout_seconds))
+    try:
+        dist.init_process_group(BACKENDS[device], timeout=timedelta(seconds=timeout_seconds))
+    except (dist.DistNetworkError, dist.DistStoreError) as error:
+        master = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        why = str(error).splitlines()[0]
+        raise ExchangeFailed(
+            f"cannot join the other ranks at {master}: {why}; is that port free for rank 0?"
+        ) from error
     try:
         comm = Communicator.over()
         outcomes = gather_json(comm, outcome(function, arguments, lambda text: None))

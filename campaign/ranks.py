@@ -1,0 +1,294 @@
+"""Ranks as processes, and what they do: train a small model, or fit a GLM, with checkpoints that a kill may interrupt.
+
+A checkpoint is one file per rank, written whole or not at all, and after all of them the file `latest` that names it.
+"""
+
+import gc
+import os
+import signal
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import laconic
+from laconic import Codec, Differences, Policy
+from laconic.atomic_write import atomic_write
+from laconic.glm.fit import fit_file
+from tests.distributed.models import adamw, batch, network, sgd
+from tests.glm.fits import changed, small_job
+
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.warm", "campaign.ranks"])
+SMALL = Policy(min_values=100, group_values=1000, alone=True)
+LIMIT = timedelta(seconds=120)
+"""For which ranks wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Where a rank kills itself: its number, the step, and the moment in it, one of MOMENTS."""
+
+    rank: int
+    step: int
+    moment: str
+
+
+MOMENTS = ("before", "backward", "writing", "written", "agreed", "named")
+
+
+class Training:
+    """A model that is trained by steps, whose state can be saved and loaded."""
+
+    def __init__(self, kind: str, scheme: str, rank: int) -> None:
+        make, codec, options = SCHEMES[kind][scheme]
+        net = network()
+        self.rank, self.node = rank, None
+        if kind == "decentralised":
+            self.net, self.optimizer = net, sgd(net)
+            self.node = codec(net, self.optimizer, laconic.Ring(), policy=SMALL, **options)
+            return
+        if kind == "FSDP":
+            for layer in net:
+                if isinstance(layer, torch.nn.Linear):
+                    fully_shard(layer)
+        self.net = fully_shard(net) if kind == "FSDP" else DistributedDataParallel(net)
+        self.optimizer = make(self.net)
+        laconic.compress(self.net, codec, policy=SMALL, seed=5, optimizer=self.optimizer, **options)
+
+    def step(self, number: int, inside: Callable[[], object] = lambda: None) -> None:
+        """One step; `inside` is called in the backward pass."""
+        x, y = batch(self.rank, number)
+        self.optimizer.zero_grad()
+        out = self.net(x)
+        out.register_hook(lambda _: inside())
+        torch.nn.functional.cross_entropy(out, y).backward()  # type: ignore[no-untyped-call]
+        (self.node or self.optimizer).step()
+
+    def state(self) -> dict[str, Any]:
+        """All that a restart needs, on this rank."""
+        own = self.node.state_dict() if self.node else laconic.state_dict(self.net)
+        return {"net": _local(self.net.state_dict()), "optimizer": _local(self.optimizer.state_dict()), "own": own}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`."""
+        with torch.no_grad():
+            for name, value in self.net.state_dict().items():
+                getattr(value, "_local_tensor", value).copy_(state["net"][name])
+        self.optimizer.load_state_dict(_like(state["optimizer"], list(self.net.parameters())))
+        if self.node:
+            self.node.load_state_dict(state["own"])
+        else:
+            laconic.load_state_dict(self.net, state["own"])
+
+    def result(self) -> torch.Tensor:
+        """This rank's parameters."""
+        return torch.cat([_local(p.detach()).reshape(-1) for p in self.net.parameters()])
+
+
+def _local(value: Any) -> Any:
+    """With this rank's part for every sharded tensor."""
+    if isinstance(value, dict):
+        return {name: _local(one) for name, one in value.items()}
+    return getattr(value, "_local_tensor", value)
+
+
+def _like(state: dict[str, Any], parameters: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """An optimizer's state, with parts of parameters that are sharded made such parts again."""
+    from torch.distributed.tensor import DTensor
+
+    def part(value: Any, p: torch.Tensor) -> Any:
+        if isinstance(p, DTensor) and isinstance(value, torch.Tensor) and value.shape == p._local_tensor.shape:
+            return DTensor.from_local(
+                value, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
+            )
+        return value
+
+    found = {i: {name: part(value, parameters[i]) for name, value in own.items()} for i, own in state["state"].items()}
+    return {**state, "state": found}
+
+
+FINE = laconic.NUQSGD(bits=4, bucket_size=256)
+SCHEMES: dict[str, dict[str, tuple[Any, Any, dict[str, Any]]]] = {
+    "DDP": {
+        "fp32": (sgd, "fp32", {}),
+        "bf16": (sgd, "bf16", {}),
+        "nuqsgd": (sgd, FINE, {}),
+        "nuqsgd rans": (sgd, Codec(FINE, laconic.RANS()), {"exchange": "all_gather"}),
+        "qsgd elias": (sgd, Codec(laconic.QSGD(bits=4, bucket_size=256), laconic.Elias()), {}),
+        "ef-sign": (sgd, laconic.ErrorFeedback(laconic.Sign(bucket_size=256)), {}),
+        "dithered, adamw": (adamw, laconic.Dithered(error=0.1), {}),
+        "rotated": (sgd, laconic.Rotated(bits=4, bucket_size=256), {"exchange": "scatter_reduce"}),
+    },
+    "FSDP": {
+        "nuqsgd": (sgd, FINE, {}),
+        "ef-sign": (sgd, laconic.ErrorFeedback(laconic.Sign(bucket_size=256)), {}),
+        "dithered, bf16 weights": (sgd, laconic.Dithered(error=0.1), {"weight_codec": "bf16"}),
+        "nuqsgd, differences": (sgd, FINE, {"weight_codec": Differences()}),
+    },
+    "decentralised": {
+        "dpsgd": (sgd, laconic.DPSGD, {}),
+        "dcd": (sgd, laconic.DCDPSGD, {"codec": FINE}),
+        "ecd": (sgd, laconic.ECDPSGD, {"codec": FINE}),
+        "ecd elias": (sgd, laconic.ECDPSGD, {"codec": Codec(FINE, laconic.Elias())}),
+    },
+    "GLM": {
+        "ca_sgd": (None, None, {}),
+        "sgd": (None, None, {"solver": "sgd", "s": 1}),
+        "recipe C": (None, None, {"recipe": "C"}),
+        "momentum": (None, None, {"momentum": 0.5}),
+        "teams": (None, None, {"teams": 2, "average_every": 1, "average_codec": "ef-sign"}),
+    },
+}
+"""What is trained by which scheme: optimizer, codec, options."""
+
+
+def train(rank: int, job: dict[str, Any], begun: Callable[[], None]) -> torch.Tensor:
+    """Train from the latest checkpoint on, and write one every few steps; the parameters at the end."""
+    folder, steps, every, death = Path(job["folder"]), job["steps"], job["every"], job.get("death")
+
+    def may_die(step: int, moment: str) -> None:
+        if death == Death(rank, step, moment):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    training, latest = Training(job["kind"], job["scheme"], rank), folder / "latest"
+    first = int(latest.read_text()) if latest.exists() else 0
+    if first:
+        training.load(torch.load(folder / f"{first}-{rank}", weights_only=True))
+    for step in range(first, steps):
+        may_die(step, "before")
+        training.step(step, partial(may_die, step, "backward"))
+        if step == first:
+            begun()
+        if (step + 1) % every == 0:
+            with atomic_write(folder / f"{step + 1}-{rank}", "wb") as file:
+                torch.save(training.state(), file)
+                may_die(step, "writing")
+            may_die(step, "written")
+            dist.barrier()
+            may_die(step, "agreed")
+            if rank == 0:
+                with atomic_write(latest) as file:
+                    file.write(str(step + 1))
+            may_die(step, "named")
+    return training.result()
+
+
+def fit(rank: int, job: dict[str, Any]) -> torch.Tensor:
+    """Fit a GLM, on from its checkpoint if there is one; a rank may die after a segment."""
+    folder, death = Path(job["folder"]), job.get("death")
+    left = -1 if death is None or death.rank != rank else 1 + death.step
+
+    def may_die(_: object) -> bool:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+    kept, own = folder / "kept", SCHEMES["GLM"][job["scheme"]][2]
+    small = small_job(folder.parent / "rows.safetensors", folder / "model.safetensors")
+    fit_file(
+        changed(small, checkpoint=str(kept), checkpoint_every=0.0, resume=kept.exists(), **own), callbacks=[may_die]
+    )
+    model = laconic.glm.model.Model.load(folder / "model.safetensors")
+    return torch.cat([model.coef.reshape(-1), model.intercept])
+
+
+def soak(rank: int, job: dict[str, Any], begun: Callable[[], None]) -> torch.Tensor:
+    """Train for long. Every 100 steps, ranks compare their parameters; and what the process holds, from step `warm` to
+    the end: the growth of memory in KiB, of descriptors and of threads, and how often parameters differed."""
+    training = Training(job["kind"], job["scheme"], rank)
+    held, differed = torch.zeros(3), 0
+    for step in range(job["steps"]):
+        training.step(step)
+        if step == job["warm"]:
+            held = _held()
+        if step % 100 == 99 and job["kind"] == "DDP":
+            sums = torch.tensor([zlib.crc32(training.result().numpy().tobytes())])
+            found = [torch.zeros_like(sums) for _ in range(dist.get_world_size())]
+            dist.all_gather(found, sums)
+            differed += any(int(one) != int(sums) for one in found)
+    good = bool(training.result().isfinite().all())
+    return torch.tensor([*(_held() - held).tolist(), differed + (not good)])
+
+
+def _held() -> torch.Tensor:
+    """KiB of memory, descriptors and threads of this process."""
+    gc.collect()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return torch.tensor(
+        [int(status["VmRSS"].split()[0]), len(os.listdir("/proc/self/fd")), int(status["Threads"])]
+    ).float()
+
+
+WORK = {"train": train, "soak": soak}
+
+
+def be_a_rank(rank: int, size: int, job: dict[str, Any], attempt: int, pipe: Any) -> None:
+    """A rank's process: join the others, work, and tell what came of it."""
+    torch.set_num_threads(1)
+    folder = Path(job["folder"])
+    try:
+        if job.get("late") == rank:
+            time.sleep(job["seconds"])
+        dist.init_process_group("gloo", f"file://{folder}/store-{attempt}", job.get("limit", LIMIT), size, rank)
+        begun = partial(pipe.send, "begun")
+        found = fit(rank, job) if job["kind"] == "GLM" else WORK[job.get("work", "train")](rank, job, begun)
+        pipe.send(found.numpy().tobytes())
+    except Exception as error:  # noqa: BLE001 (told to whoever asked)
+        pipe.send((type(error).__name__, str(error)))
+    os._exit(0)  # connections of ranks that were killed need not be taken down in order
+
+
+@contextmanager
+def ranks(size: int, job: dict[str, Any], attempt: int = 0) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Processes of a job, and our ends of their pipes; what is left of them at the end is killed."""
+    Path(job["folder"]).mkdir(parents=True, exist_ok=True)
+    pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
+    started = [
+        CONTEXT.Process(target=be_a_rank, args=(rank, size, job, attempt, theirs), daemon=True)
+        for rank, (_, theirs) in enumerate(pipes)
+    ]
+    try:
+        for one, (_, theirs) in zip(started, pipes, strict=True):
+            one.start()
+            theirs.close()
+        yield started, [ours for ours, _ in pipes]
+    finally:
+        for one in started:
+            one.kill()
+            one.join()
+        for ours, _ in pipes:
+            ours.close()
+
+
+def results(started: list[Any], pipes: list[Any], seconds: float) -> list[Any]:
+    """What each rank told last: bytes, or an error; None of a rank that died. After a death the others are not waited
+    for, as torchrun does not."""
+    end, told = time.monotonic() + seconds, dict.fromkeys(range(len(pipes)))
+    waiting = dict(enumerate(pipes))
+    while waiting:
+        ready = wait(list(waiting.values()), max(0.0, end - time.monotonic()))
+        if not ready:
+            raise TimeoutError(f"ranks {sorted(waiting)} told nothing for {seconds} s")
+        for rank in [rank for rank, pipe in waiting.items() if pipe in ready]:
+            try:
+                told[rank] = waiting[rank].recv()
+            except EOFError:
+                del waiting[rank]
+                if told[rank] in (None, "begun"):
+                    return [found if found != "begun" else None for found in told.values()]
+    return list(told.values())

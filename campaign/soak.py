@@ -1,0 +1,51 @@
+"""Long runs: replicas stay the same, and memory, descriptors and threads do not grow.
+
+A trial is 1,000 steps of one scheme on two ranks. What a process holds is compared from step 300 on.
+"""
+
+import random
+import tempfile
+from functools import partial
+
+import torch
+
+from campaign.case import Broken, Case, Trial
+from campaign.ranks import SCHEMES, ranks, results
+
+STEPS, WARM, MOST_KIB = 1000, 300, 2048.0
+
+
+def prepare(kind: str) -> Trial:
+    """Nothing is shared by trials."""
+
+    def trial(rng: random.Random) -> str:
+        scheme = rng.choice(list(SCHEMES[kind]))
+        job = {
+            "kind": kind,
+            "scheme": scheme,
+            "folder": tempfile.mkdtemp(),
+            "work": "soak",
+            "steps": STEPS,
+            "warm": WARM,
+        }
+        with ranks(2, job) as (started, pipes):
+            found = results(started, pipes, 900)
+        for rank, one in enumerate(found):
+            if not isinstance(one, bytes):
+                raise Broken(f"{kind}, {scheme}, rank {rank}: {one}")
+            kib, descriptors, threads, differed = torch.frombuffer(bytearray(one), dtype=torch.float32).tolist()
+            if kib > MOST_KIB or descriptors > 0 or threads > 0 or differed:
+                raise Broken(
+                    f"{kind}, {scheme}, rank {rank}: {kib} KiB, {descriptors} descriptors and {threads} threads more; "
+                    f"parameters differed {differed} times"
+                )
+        return scheme
+
+    return trial
+
+
+CASES = [
+    Case("soak, DDP", 6, 600, partial(prepare, "DDP"), 25, 900.0),
+    Case("soak, FSDP", 2, 200, partial(prepare, "FSDP"), 10, 900.0),
+    Case("soak, decentralised", 2, 200, partial(prepare, "decentralised"), 10, 900.0),
+]
