@@ -117,6 +117,27 @@ def _held_out(
     return found
 
 
+def best_alpha(
+    asked: FitOptions, problem: Problem, comm: Communicator, alphas: Sequence[float], n_folds: int
+) -> tuple[FitOptions, list[dict[str, float]]]:
+    """The options with the penalty of the best score, on average over folds held out; and loss and score of all."""
+    if n_folds > problem.columns.m:
+        raise InvalidOption(Option("cv", n_folds), f" is more than the {problem.columns.m} rows there are")
+    tests = folds(problem.y.cpu().numpy(), n_folds, asked.seed)
+    found = held_out(asked, problem, comm, alphas, tests)
+    name = problem.family.metrics[0]
+    rows = [
+        {
+            "alpha": alpha,
+            "loss": float(np.mean([s.loss for _, s in own])),
+            name: float(np.mean([s.score for _, s in own])),
+        }
+        for alpha, own in zip(alphas, zip(*found, strict=True), strict=True)
+    ]
+    best = max(rows, key=lambda row: (row[name], -row["loss"]))
+    return replace(asked, alpha=best["alpha"]), rows
+
+
 def folds(y: np.ndarray, n: int, seed: int) -> list[np.ndarray]:
     """The rows of n folds, in random order; each fold has its share of every class, or of small and large targets.
 
