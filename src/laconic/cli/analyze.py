@@ -1,12 +1,12 @@
 """`laconic analyze DATA`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -19,9 +19,6 @@ from laconic.errors import InvalidOption, Option
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.options import option
-
-if TYPE_CHECKING:
-    from laconic.glm.analysis import Term
 
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """For which recipes are chosen, unless the user asks for one."""
@@ -59,9 +56,9 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
         with bad_input():
             file = stack.enter_context(atomic_write(output)) if output and _checked(output) else None
         on_progress = stack.enter_context(progress(1 + 9 * asked.blocks, quiet=printed.quiet))
-        terms, report = analysed(Source(**data), options, asked, on_progress)
+        report = analysed(Source(**data), options, asked, on_progress)
         if file and output:
-            file.write(_file_text(terms, report, output.suffix))
+            file.write(_file_text(report, output.suffix))
     if printed.as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
@@ -75,8 +72,8 @@ analyze = options_command(run, "analyze", Source, (FitOptions, OF_FIT), AnalyzeO
 
 def analysed(
     source: Source, options: dict[str, Any], asked: AnalyzeOptions, on_progress: Callable[[str], None]
-) -> "tuple[Sequence[Term], dict[str, Any]]":
-    """Read the file, analyse it, and choose recipes: the terms, and all of it as JSON values."""
+) -> dict[str, Any]:
+    """Read the file, analyse it, and choose recipes: all of it as JSON values."""
     from laconic.bench.suite import document
     from laconic.exchange import Communicator
     from laconic.exchange.agreement import user_errors
@@ -117,7 +114,7 @@ def analysed(
         **analysis.to_json(),
         choices=[choice.to_json() for choice in choices],
     )
-    return analysis.terms, {name: finite(value) for name, value in report.items()}
+    return {name: finite(value) for name, value in report.items()}
 
 
 def _tolerance(text: str | None) -> float | None:
@@ -154,16 +151,14 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _file_text(terms: "Sequence[Term]", report: dict[str, Any], suffix: str) -> str:
+def _file_text(report: dict[str, Any], suffix: str) -> str:
     if suffix == ".json":
         return json.dumps(report, indent=2, allow_nan=False) + "\n"
-    from laconic.report import Bar, Run, bars
+    from laconic.report import Run, bars, sections
     from laconic.report import report as page
+    from laconic.report.blocks import Bars
 
     if suffix == ".html":
         return page("laconic analyze", [Run("analyze", "analyze", report)])[0]
-    formats = [term.format for term in terms]
-    ordered = sorted(terms, key=lambda term: formats.index(term.format))
-    rows = [Bar(f"{term.format}  {term.knob}", term.measured, limit=term.bound) for term in ordered]
-    title = f"{report['options']['data']}, {report['family']}: local error of an outer iteration ÷ its step"
-    return bars(title, rows, ("measured", "bound"))
+    (section,) = sections("analyze", report)
+    return bars(next(block for block in section.blocks if isinstance(block, Bars)))

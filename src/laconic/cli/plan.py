@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from laconic.measure.calibrate import Calibration
     from laconic.planner import Cluster, Plan
     from laconic.planner.plan import Job
-    from laconic.report.svg import Chart
 
 T = TypeVar("T")
 TYPICAL = "typical"
@@ -128,7 +127,7 @@ def run(asked: dict[str, Any]) -> None:
         made = make(job, cluster.what_if(ranks, o.link, o.latency, o.algorithm), s)
         document = made.to_json() | ({} if calibrated is None else {"calibration": calibrated.to_json()})
         written = json.dumps(document, indent=2, allow_nan=False)
-        _write(made, written, calibrated, o)
+        _write(document, written, calibrated, o)
     if o.as_json or o.explain:
         typer.echo(written if o.as_json else made.explain())
         return
@@ -228,8 +227,8 @@ def _measured(ranks: int | None, device: str, gradient: str | None, *, quiet: bo
         return calibrate_here(size, device, begin, gradient=gradient)
 
 
-def _write(made: "Plan", written: str, calibrated: "Calibration | None", o: PlanOptions) -> None:
-    picture = _draw(made, o.chart) if o.chart is not None else ""
+def _write(document: dict[str, Any], written: str, calibrated: "Calibration | None", o: PlanOptions) -> None:
+    picture = _draw(document, o.chart) if o.chart is not None else ""
     if o.save is not None:
         if calibrated is None:
             raise BadInput(
@@ -242,30 +241,14 @@ def _write(made: "Plan", written: str, calibrated: "Calibration | None", o: Plan
                 file.write(text)
 
 
-def _draw(made: "Plan", path: Path) -> str:
-    """The charts as one HTML page with the explanation, or the first as SVG."""
-    from laconic.report.svg import lines, page
+def _draw(document: dict[str, Any], path: Path) -> str:
+    """The plan as a page with charts of time against s and against the links' rate, or the first chart as SVG."""
+    from laconic.report import Run, report, sections
+    from laconic.report.blocks import Curves
+    from laconic.report.runs import PLAN
+    from laconic.report.svg import lines
 
-    found = _charts(made)
-    if not found:
+    charts = [one for section in sections(PLAN, document) for one in section.blocks if isinstance(one, Curves)]
+    if not charts:
         raise BadInput("one rank sends nothing, so that there is nothing to draw")
-    return page("A plan by laconic", made.explain(), found) if path.suffix == ".html" else lines(found[0])
-
-
-def _charts(made: "Plan") -> "list[Chart]":
-    """Time against s, if the job has one, and against the rate of the links."""
-    from laconic.planner.plan import against_rate, against_s
-    from laconic.planner.terms import duration as seconds
-    from laconic.planner.terms import rate
-    from laconic.report.svg import Chart
-
-    unit, charts, by_s, n_ranks = made.job.unit, [], against_s(made), made.cluster.n_ranks
-    if by_s:
-        blocks = next(iter(by_s.values()))[0]
-        mark = (float(getattr(made.recommended.option, "s", 1)), made.recommended.seconds)
-        title, axis = f"Time of {unit} against s, {n_ranks} ranks", "s, iterations that share a message"
-        charts.append(Chart(title, axis, "time", by_s, y_text=seconds, mark=mark, x_ticks=blocks))
-    if n_ranks > 1:
-        title, axis = f"Time of {unit} against the link, {n_ranks} ranks", "rate of the links"
-        charts.append(Chart(title, axis, "time", against_rate(made), x_text=rate, y_text=seconds))
-    return charts
+    return report("A plan by laconic", [Run("plan", PLAN, document)])[0] if path.suffix == ".html" else lines(charts[0])

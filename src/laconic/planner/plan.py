@@ -137,6 +137,7 @@ class Plan:
             "verdict": self.verdict(),
             "crossing": self.crossing(),
             "options": [self._option_json(one) for one in self.predictions],
+            "curves": curves(self),
         }
 
     def _option_json(self, one: Prediction) -> dict[str, Any]:
@@ -244,34 +245,24 @@ def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = MOST
     return next(option.s for option in options if seconds[option] <= SAME * min(seconds.values()))
 
 
-Series = dict[str, tuple[list[float], list[float]]]
-"""By name, x and seconds."""
-
 RATES = tuple(10 ** (7 + i / 4) for i in range(17))
 """From 10 Mbit/s to 100 Gbit/s."""
 
 
-def against_s(made: Plan) -> Series:
-    """Of CA-SGD in each recipe the job allows, and of SGD, which does not depend on s."""
-    job, found = made.job, Series()
+def curves(made: Plan) -> list[dict[str, Any]]:
+    """By option, seconds against s (of models, in each recipe) and against the links' rate (of models, the best s)."""
+    job, cluster = made.job, made.cluster
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
     if isinstance(job, GlmJob):
         options = [one.option for one in made.predictions if isinstance(one.option, GlmOption)]
-        for one in {option.series: option for option in options}.values():
-            some = [replace(one, s=s if one.solver == "ca_sgd" else 1) for s in job.blocks()]
-            seconds = [glm.cost(job, option, made.cluster).seconds for option in some]
-            found[one.series] = [float(s) for s in job.blocks()], seconds
-    return found
-
-
-def against_rate(made: Plan) -> Series:
-    """Of every codec and exchange; of models, the best s in each recipe. Latency and the machine's rates stay."""
-    found = Series()
-    for bits in RATES:
+        for name, one in {option.series: option for option in options}.items():
+            some = [(s, replace(one, s=s if one.solver == "ca_sgd" else 1)) for s in job.blocks()]
+            found["s", name] = [{"s": s, "seconds": glm.cost(job, option, cluster).seconds} for s, option in some]
+    for bits in RATES if cluster.n_ranks > 1 else ():
         best: dict[str, float] = {}
-        for one in made.job.predictions(made.cluster.what_if(bits_per_second=bits), made.s):
-            best[one.option.series] = min(one.seconds, best.get(one.option.series, inf))
+        for prediction in job.predictions(cluster.what_if(bits_per_second=bits), made.s):
+            name, seconds = prediction.option.series, prediction.seconds
+            best[name] = min(seconds, best.get(name, inf))
         for name, seconds in best.items():
-            xs, ys = found.setdefault(name, ([], []))
-            xs.append(bits)
-            ys.append(seconds)
-    return found
+            found.setdefault(("rate", name), []).append({"rate": bits, "seconds": seconds})
+    return [{"against": axis, "option": name, "curve": curve} for (axis, name), curve in found.items()]

@@ -16,7 +16,7 @@ from laconic.report.presentation import (
 )
 from laconic.report.runs import FIT, PLAN, register
 from laconic.report.svg import text_bar
-from laconic.report.values import Row, names_in, number_in, rows_in, shown, text_in
+from laconic.report.values import Row, Unit, names_in, number_in, rows_in, shown, text_in
 
 
 def shape(row: Row, times: str = " × ", end: str = "") -> str:
@@ -109,6 +109,20 @@ def _is_baseline(row: Row) -> bool:
     return 1.0 in (row.get("speedup_over_fp32"), row.get("speedup_over_bf16"))
 
 
+def _against(key: str, name: str, unit: Unit) -> LineChart:
+    """Predicted time against s, or against the rate of the links."""
+    return LineChart(
+        Axis("seconds", "time", "s"),
+        title=f"Time against {key if key == 's' else name}",
+        name="option",
+        rows=lambda rows: [row for row in rows if row.get("against") == key],
+        of="curves",
+        axes=[Axis(key, name, unit)],
+        log=True,
+        log_x=True,
+    )
+
+
 SHOWN = 12
 OPTION_COLUMNS = [
     text("", lambda row: "→" if row.get("recommended") else " "),
@@ -128,6 +142,8 @@ PLANS = Presentation(
     [
         Text(lambda document: [text_in(document, key) for key in ("verdict", "crossing")]),
         BarChart("Predicted time", "seconds", "s", "label", of="options"),
+        _against("s", "s, iterations that share a message", "n"),
+        _against("rate", "rate of the links", "bit/s"),
         RowTable(
             lambda rows: f"Predicted time of {'an iteration' if 'solver' in rows[0] else 'a step'}",
             OPTION_COLUMNS,

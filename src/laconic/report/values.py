@@ -99,12 +99,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-Unit = Literal["", "n", "s", "ms", "µs", "B", "kB", "MB", "M", "×", "%", "bits", "GB/s"]
-"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes per second. Of
-seconds and bytes a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for headings that name them."""
+Unit = Literal["", "n", "s", "ms", "µs", "B", "kB", "MB", "M", "×", "%", "bits", "GB/s", "bit/s"]
+"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes or bits per second.
+Of seconds, bytes and rates of links a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for headings that
+name them."""
 
 PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+    "bit/s": ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s")),
     "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
 }
 FIXED = {"ms": 1e3, "µs": 1e6, "kB": 1e-3, "MB": 1e-6, "M": 1e-6}
