@@ -69,17 +69,20 @@ def only(part: str, without: str = " is_host") -> str:
 
 @needs_hosts
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("teams", ["", pytest.param(" --teams 2", marks=pytest.mark.exhaustive)])
-def test_fit_runs_on_two_hosts(tmp_path, teams):
+@pytest.mark.parametrize(
+    ("ranks", "teams"), [(1, ""), *(pytest.param(2, x, marks=pytest.mark.exhaustive) for x in ("", " --teams 2"))]
+)
+def test_fit_runs_on_two_hosts(tmp_path, ranks, teams):
+    """As on the page, and with one rank per host."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 8))
     rows = np.c_[X, X @ rng.standard_normal(8) > 0]
     header = ",".join([f"x{j}" for j in range(8)] + ["y"])
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header=header, comments="")
-    command = words(only("laconic fit") + " --max-iter 3" + teams)
+    command = words(only("laconic fit").replace("node 2", f"node {ranks}") + " --max-iter 3" + teams)
     (said, first), (_, second) = run_on_both([command] * 2, tmp_path, named=True)
     assert (first, second) == (0, 0), said
-    assert ("2 teams of 2 ranks" if teams else "on 4 ranks") in said
+    assert ("2 teams of 2 ranks" if teams else f"on {2 * ranks} ranks") in said
     assert Model.load(tmp_path / "model.safetensors").metrics["accuracy"] > 0.9
 
 

@@ -60,7 +60,12 @@ TEAMS = {"teams": 3, "average_every": 1}
 
 @pytest.mark.parametrize(
     ("n_segments", "changes"),
-    [(3, {}), (7, {}), (2, TEAMS | {"average_codec": "ef-sign"}), (5, TEAMS | {"average_codec": "nuqsgd-4"})],
+    [
+        (3, {}),
+        pytest.param(7, {}, marks=pytest.mark.exhaustive),
+        (2, TEAMS | {"average_codec": "ef-sign"}),
+        (5, TEAMS | {"average_codec": "nuqsgd-4"}),
+    ],
     ids=str,
 )
 def test_resume_on_ranks_is_bit_exact(problem, tmp_path, n_segments, changes, monkeypatch):

@@ -26,6 +26,9 @@ SLOW = [
     r"(fused|sums) QSGD(Inf)?\(bits=[3567].* \(75, 32\)",  # NUQSGD has every width
     r"(blocks|iterations) (gaussian|poisson) weights offset",
     r"dithered (511|600) ",  # 1, 520 and 1100 values have every kind of cell
+    r"(11|17) models at once",  # 2 and 3 models have a part of a tile, too
+    r"slots with feedback in buckets",  # `slots` and `feedback` have each
+    r"blocks, many parts",
 ]
 
 
