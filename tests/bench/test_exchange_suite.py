@@ -5,8 +5,7 @@ import math
 import pytest
 
 from laconic.bench.ddp import DDPOptions, ddp_rows
-from laconic.bench.ddp import contenders as ddp_contenders
-from laconic.bench.exchange import CONTENDERS, ExchangeOptions, contenders, error_bound, exchange_rows
+from laconic.bench.exchange import CONTENDERS, ExchangeOptions, error_bound, exchange_rows
 from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.ranks import check_replicas
@@ -46,9 +45,9 @@ def test_bytes_are_those_of_the_codec(rows):
 
 
 def test_only_what_was_asked_for():
-    assert contenders(["nothing", "ef-sign"])[2:] == ["ef-sign all_gather", "nothing"]
-    assert contenders(["fp32"]) == ["fp32 all_reduce", "bf16 all_reduce"]
-    assert list(ddp_contenders(["powersgd"])) == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
+    assert ExchangeOptions(codecs=["nothing", "ef-sign"]).labels[2:] == ["ef-sign all_gather", "nothing"]
+    assert ExchangeOptions(codecs=["fp32"]).labels == ["fp32 all_reduce", "bf16 all_reduce"]
+    assert DDPOptions(codecs=["powersgd"]).labels == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
 
 
 def test_ranks_that_differ_are_found():
@@ -59,11 +58,11 @@ def test_ranks_that_differ_are_found():
 
 
 def test_a_mean_that_is_off_is_found(monkeypatch):
-    labels = contenders(["nuqsgd-4"])
+    labels = ExchangeOptions(codecs=["nuqsgd-4"]).labels
     found = {"digest": "a", "seconds": [1.0], "nmse": 0.0, "bytes_sent": 1}
     found |= {"encode_seconds": 0.0, "wire_seconds": 0.0, "decode_seconds": 0.0}
     ranks = [{label: found | {"nmse": 100.0 if label == labels[2] else 0.0} for label in labels}] * 2
-    monkeypatch.setattr("laconic.bench.exchange.on_ranks", lambda *arguments, **where: ranks)
+    monkeypatch.setattr("laconic.bench.ranks.on_ranks", lambda *arguments, **where: ranks)
     with pytest.raises(WrongResult, match=r"nuqsgd-4 scatter_reduce: the error is 100 of ‖v‖², above"):
         exchange_rows(ExchangeOptions(codecs=["nuqsgd-4"], **TINY))
 

@@ -127,7 +127,7 @@ def test_bars():
 MISTAKES = [
     (["--tolerance", "1e-16"], "tolerance 1e-16 cannot be met: fp64 itself may err by"),
     (["--tolerance", "2"], "--tolerance must be a number between 0 and 1 (at 1 the error is as large as the step)"),
-    (["--tolerance", "low"], "got 'low'"),
+    (["--tolerance", "low"], "Invalid value for '--tolerance'"),
     (["--device", "tpu"], "unknown --device tpu; choose one of cpu, cuda-ampere, cuda-hopper"),
     (["--eta0", "-1"], '--eta0 must be a number from 0 (excluded) to inf, or "auto"; got -1'),
     (["--eta0", "1e9"], "lower --eta0"),

@@ -12,29 +12,15 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.ranks import (
-    EVERY,
-    RankOptions,
-    RankRow,
-    check_replicas,
-    choose,
-    digest,
-    noise,
-    on_ranks,
-    rank_fields,
-    ranks_of,
-    resolve_network,
-    scheme_of,
-)
+from laconic.bench.ranks import EVERY, CodecOptions, RankRow, digest, measured, noise, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, network_width
 from laconic.exchange import Communicator
-from laconic.options import check_counts, check_names, option
+from laconic.options import check_names, option
 from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Part, Presentation, RowTable, Text, speedups, text, where
 from laconic.training import compress
 
-RANK_FUNCTION = "laconic.bench.ddp:ddp_on_rank"
 BASELINES = ("DDP fp32", "DDP bf16 hook")
 ONE_BUCKET_MB = 2**14
 """For PyTorch's PowerSGD hook, which over Gloo crashes or hangs where DDP has several buckets (torch 2.13); it seems to
@@ -52,21 +38,15 @@ ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.
 ASKED_BY |= {name: (scheme_of(name), name, EVERY) for name in CODECS} | {name: (EVERY, name) for name in MORE}
 
 
-def contenders(only: Sequence[str] | None) -> list[str]:
-    """The labels of the baselines, and of all that `only` asks for.
-
-    >>> contenders(["nuqsgd-4"])
-    ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
-    """
-    return choose(only, ASKED_BY, BASELINES)
-
-
 @dataclass(frozen=True, slots=True)
-class DDPOptions(RankOptions):
+class DDPOptions(CodecOptions):
     """What to run; ranks are processes.
 
     problem  "clusters" (synthetic, a perceptron), "digits" (handwritten digits, a small convolutional network), or
              "text" (synthetic, a transformer)
+
+    >>> DDPOptions(codecs=["nuqsgd-4"]).labels
+    ['DDP fp32', 'DDP bf16 hook', 'nuqsgd-4']
     """
 
     problem: str = option("clusters", "clusters (a perceptron), digits (a small network) or text (a transformer).")
@@ -74,20 +54,15 @@ class DDPOptions(RankOptions):
     batch_size: int = option(16, "Samples per rank and step.")
     repeats: int = option(30, "Timed steps.")
     seeds: int = option(1, "Do it all so many times over: one loss is mostly luck.")
-    codecs: Sequence[str] | None = option(
-        None, "Only these besides the baselines: powersgd, nuqsgd, ef-sign, ...", flag="--codec", metavar="NAME,..."
-    )
 
-    function: ClassVar[str] = RANK_FUNCTION
+    function: ClassVar[str] = "laconic.bench.ddp:ddp_on_rank"
     baselines: ClassVar[tuple[str, str]] = BASELINES
     native: ClassVar[Mapping[str, str]] = HOOKS
     asked_by: ClassVar[Mapping[str, Sequence[str]]] = ASKED_BY
 
     def __post_init__(self) -> None:
-        check_counts(self)
+        CodecOptions.__post_init__(self)
         check_names([self.problem], PROBLEMS, "problem")
-        resolve_network(self)
-        choose(self.codecs, self.asked_by, self.baselines)
 
     @property
     def n_parts(self) -> int:
@@ -126,13 +101,9 @@ class DDPRow(RankRow):
 
 def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    chosen = choose(options.codecs, options.asked_by, options.baselines)
-    arguments = {"labels": chosen, "trial": asdict(options.trial), "seeds": options.seeds}
-    results = on_ranks(options.function, arguments, **ranks_of(options), progress=progress)
-    if results is None:
+    found = measured(options, {"trial": asdict(options.trial), "seeds": options.seeds}, progress)
+    if found is None:
         return None
-    check_replicas(results)
-    found = rank_fields(results, options, options.baselines)
     losses = {label: fmean(rank["loss"] for rank in ranks) for label, (ranks, _) in found.items()}
     plain = losses[options.baselines[0]]
     return [

@@ -5,26 +5,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from laconic.bench.protocol import ROUNDOFF, WrongResult
-from laconic.bench.ranks import (
-    RankOptions,
-    RankRow,
-    barrier,
-    check_replicas,
-    choose,
-    digest,
-    finish,
-    noise,
-    on_ranks,
-    rank_fields,
-    ranks_of,
-    resolve_network,
-    scheme_of,
-)
+from laconic.bench.ranks import CodecOptions, RankRow, barrier, digest, finish, measured, noise, scheme_of
 from laconic.bench.schemes import BITS
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec
@@ -38,15 +24,13 @@ from laconic.exchange import (
     by_name,
     pipeline_for,
 )
-from laconic.options import check_counts, option
+from laconic.options import option
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.rates import make_codec
 from laconic.quantizers import QSGD, QSGDInf
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text, where
 from laconic.report.values import Row, text_in
-
-RANK_FUNCTION = "laconic.bench.exchange:exchange_on_rank"
 
 BASELINES, NOTHING = ("fp32 all_reduce", "bf16 all_reduce"), "nothing"
 
@@ -68,34 +52,22 @@ CONTENDERS = {one.label: one for one in _EXCHANGES} | {NOTHING: NetworkOption("f
 ASKED_BY = {label: (scheme_of(one.codec), one.codec) for label, one in CONTENDERS.items()} | {NOTHING: (NOTHING,)}
 
 
-def contenders(only: Sequence[str] | None) -> list[str]:
-    """The labels of the baselines, and of all whose scheme or codec is in `only`.
+@dataclass(frozen=True, slots=True)
+class ExchangeOptions(CodecOptions):
+    """What to run; ranks are processes.
 
-    >>> contenders(["nuqsgd-4-rans"])
+    >>> ExchangeOptions(codecs=["nuqsgd-4-rans"]).labels
     ['fp32 all_reduce', 'bf16 all_reduce', 'nuqsgd-4-rans scatter_reduce']
     """
-    return choose(only, ASKED_BY, BASELINES)
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeOptions(RankOptions):
-    """What to run; ranks are processes."""
 
     size: int = option(2**22, "Number of float32 values per rank.")
     bucket_size: int = option(8192, "Values that share one norm.")
     piece_values: int = option(PIECE_VALUES, "Values that go through the pipeline together.", flag="--piece")
     repeats: int = option(11, "Timed rounds.")
-    codecs: Sequence[str] | None = option(
-        None,
-        "Only these besides the baselines: nuqsgd, nuqsgd-4-rans, dithered, ...",
-        flag="--codec",
-        metavar="NAME,...",
-    )
 
-    def __post_init__(self) -> None:
-        check_counts(self)
-        resolve_network(self)
-        contenders(self.codecs)
+    function: ClassVar = "laconic.bench.exchange:exchange_on_rank"
+    baselines: ClassVar = BASELINES
+    asked_by: ClassVar = ASKED_BY
 
     @property
     def n_parts(self) -> int:
@@ -129,16 +101,9 @@ class ExchangeRow(RankRow):
 
 def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) -> list[ExchangeRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    chosen = contenders(options.codecs)
-    arguments = {
-        "labels": chosen,
-        **{name: getattr(options, name) for name in ("size", "bucket_size", "piece_values", "repeats", "device")},
-    }
-    results = on_ranks(RANK_FUNCTION, arguments, **ranks_of(options), progress=progress)
-    if results is None:
-        return None
-    check_replicas(results)
-    return [_row(options, ranks, common) for ranks, common in rank_fields(results, options, BASELINES).values()]
+    names = ("size", "bucket_size", "piece_values", "repeats", "device")
+    found = measured(options, {name: getattr(options, name) for name in names}, progress)
+    return None if found is None else [_row(options, ranks, common) for ranks, common in found.values()]
 
 
 def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,7 +14,7 @@ from laconic.exchange import Communicator, launch
 from laconic.exchange.emulated_network import MAX_HOSTS, bits_per_second, emulated_network
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.kernels import require_gpu
-from laconic.options import check_names, option
+from laconic.options import check_counts, check_names, option
 from laconic.report.values import Row, number_in, rows_in, spread_in
 
 TIMEOUT_SECONDS = 3600.0
@@ -127,6 +127,49 @@ def scheme_of(codec: str) -> str:
     ('nuqsgd', 'ef-sign')
     """
     return codec if codec == "ef-sign" else codec.partition("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class CodecOptions(RankOptions):
+    """Options of a suite that compares codecs on ranks; see `measured`.
+
+    function   what each rank calls, with the labels of contenders
+    baselines  the contenders in float32 and in bfloat16
+    asked_by   the names that each contender is asked for by
+    """
+
+    codecs: Sequence[str] | None = option(
+        None, "Only these besides the baselines: nuqsgd, nuqsgd-4-rans, ...", flag="--codec", metavar="NAME,..."
+    )
+
+    function: ClassVar[str]
+    baselines: ClassVar[tuple[str, str]]
+    asked_by: ClassVar[Mapping[str, Sequence[str]]]
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        resolve_network(self)
+        self.labels  # noqa: B018 (raises if there is no such codec)
+
+    @property
+    def labels(self) -> list[str]:
+        """Of the baselines, and of all contenders that are asked for."""
+        return choose(self.codecs, self.asked_by, self.baselines)
+
+
+def measured(
+    options: CodecOptions, arguments: Mapping[str, Any], progress: Progress
+) -> "dict[str, tuple[list[Any], dict[str, Any]]] | None":
+    """Run the contenders and check that ranks agree: by label, what each rank says, and the fields of its `RankRow`.
+
+    None on the ranks of torchrun other than the first.
+    """
+    asked = {"labels": options.labels, **arguments}
+    results = on_ranks(options.function, asked, **ranks_of(options), progress=progress)
+    if results is None:
+        return None
+    check_replicas(results)
+    return rank_fields(results, options, options.baselines)
 
 
 def finish(device: torch.device) -> None:

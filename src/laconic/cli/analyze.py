@@ -33,7 +33,7 @@ OF_FIT = ("family", "tweedie_power", "standardize", "s", "batch_size", "alpha", 
 class AnalyzeOptions:
     """What `laconic analyze` takes besides the file and some options of a fit."""
 
-    tolerance: str | None = option(
+    tolerance: float | None = option(
         None, "Largest error of an outer iteration, as a share of its step.", metavar="NUMBER"
     )
     device: str = option("cpu", "Whose formats: cpu, cuda-ampere or cuda-hopper.")
@@ -42,6 +42,11 @@ class AnalyzeOptions:
     output: Path | None = option(  # noqa: RUF009
         None, "Bar plot (.svg), page (.html) or report (.json).", flag="--output -o", metavar="FILE"
     )
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
+            why = " must be a number between 0 and 1 (at 1 the error is as large as the step), "
+            raise InvalidOption(Option("tolerance"), why, f"got {self.tolerance:g}")
 
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
@@ -85,7 +90,7 @@ def analysed(
 
     comm = Communicator.over()
     with bad_input():
-        machine, tolerance = device_named(asked.device), _tolerance(asked.tolerance)
+        machine = device_named(asked.device)
         fit = FitOptions(**options, solver="ca_sgd", learning_rate="constant", recipe="fp64")
         if fit.s == AUTO:
             fit = replace(fit, s=auto_s(fit.batch_size, asked.ranks))
@@ -97,7 +102,7 @@ def analysed(
     taken, used = samples(problem, fit, n_ranks=asked.ranks, n_blocks=asked.blocks, smaller=fit.eta0 == AUTO)
     with bad_input():
         analysis = analyse(taken, machine, on_progress)
-        tolerances = [t for t in TOLERANCES if t >= analysis.exact] if tolerance is None else [tolerance]
+        tolerances = [asked.tolerance] if asked.tolerance else [t for t in TOLERANCES if t >= analysis.exact]
         choices = [choose(analysis, machine, tolerance) for tolerance in tolerances]
     shown = {"data": Path(source.path).name} | asdict(source) | options | asdict(asked)
     shown = {name: value for name, value in shown.items() if name not in ("path", "output") and value not in (None, ())}
@@ -115,19 +120,6 @@ def analysed(
         choices=[choice.to_json() for choice in choices],
     )
     return {name: finite(value) for name, value in report.items()}
-
-
-def _tolerance(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        why = " must be a number between 0 and 1 (at 1 the error is as large as the step), "
-        raise InvalidOption(Option("tolerance"), why, f"got {text!r}")
-    return value
 
 
 def _checked(output: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from laconic.errors import LaconicError
 from laconic.report.blocks import Bars, Cell, Cells, Curves, Section
 from laconic.report.html import web_page
-from laconic.report.presentation import ENVIRONMENT, AllRows, Presentation, Settings, machine
+from laconic.report.presentation import ENVIRONMENT, AllRows, Column, Presentation, RowTable, Settings, machine
 from laconic.report.values import Row, names_in, rows_in, text_in
 
 EXPECTED = "a JSON document that `laconic bench`, `analyze`, `demo --json`, `plan -o` or `fit --json` wrote"
@@ -170,29 +170,21 @@ def with_fits_merged(runs: Sequence[Run]) -> list[Run]:
 def _summary(runs: Sequence[Run]) -> Section:
     rows = []
     for run in runs:
-        inside = rows_in(run.document)
+        inside, goals = rows_in(run.document), rows_in(run.document, "goals")
         here = [row[ENVIRONMENT] for row in inside if isinstance(row.get(ENVIRONMENT), Mapping)]
-        verdicts = [text_in(goal, "verdict") for goal in rows_in(run.document, "goals")]
-        held = sum(verdict in ("aim", "floor") for verdict in verdicts)
-        goals = Cell(f"{held} of {len(verdicts)}", held / len(verdicts)) if verdicts else Cell("–")
-        device = ", ".join(filter(None, names_in(here, "gpu") + names_in(here, "cpu")))
-        cells = [run.name, run.suite], [device or "–", _short(here, "commit", 12), _short(here, "date", 10)]
-        rows.append(
-            [
-                *map(Cell, cells[0]),
-                Cell(str(len(inside)), float(len(inside))) if inside else Cell("–"),
-                goals,
-                *map(Cell, cells[1]),
-            ]
-        )
-    headings = ["run", "suite", "rows", "goals met", "machine", "commit", "date"]
-    return Section("Runs", [Cells("What is on this page", headings, rows)])
+        held = sum(text_in(goal, "verdict") in ("aim", "floor") for goal in goals)
+        device, commit, date = _all(here, "gpu", "cpu"), _all(here, "commit", most=12), _all(here, "date", most=10)
+        met = Cell(f"{held} of {len(goals)}", held / len(goals)) if goals else None
+        about = {"run": run.name, "suite": run.suite, "rows": len(inside) or None, "goals met": met}
+        rows.append(about | {"machine": device, "commit": commit, "date": date})
+    columns = [Column(name, name, "n" if name == "rows" else None) for name in rows[0]]
+    return Section("Runs", [RowTable("What is on this page", columns).grid(rows)])
 
 
-def _short(environments: Sequence[Any], key: str, length: int) -> str:
-    names = names_in(environments, key)
-    found = dict.fromkeys(name[:length] for name in names if name)
-    return ", ".join(found) or "–"
+def _all(environments: Sequence[Any], *keys: str, most: int | None = None) -> str | None:
+    """What the environments have under the keys."""
+    found = [name[:most] for key in keys for name in names_in(environments, key) if name]
+    return ", ".join(dict.fromkeys(found)) or None
 
 
 def _titles(run: Run) -> list[str]:

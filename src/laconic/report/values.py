@@ -100,9 +100,9 @@ def _cut(text: str) -> str:
 
 
 Unit = Literal["", "n", "s", "ms", "µs", "B", "kB", "MB", "M", "×", "%", "bits", "GB/s", "bit/s"]
-"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes or bits per second.
-Of seconds, bytes and rates of links a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for headings that
-name them."""
+"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes or bits a second.
+Of seconds, bytes and bit/s a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for headings that name
+them."""
 
 PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
