@@ -1,4 +1,4 @@
-"""Law 3: measured E‖Q(v) − v‖² / ‖v‖² stays under the proved bound."""
+"""Law 3: measured E‖Q(v) − v‖² / ‖v‖² stays under the proved bound, and so does the length of its Elias code."""
 
 import itertools
 import math
@@ -7,7 +7,10 @@ import pytest
 import torch
 from members import BUCKETED, STATELESS, inputs, named, with_bucket
 
-from laconic import NUQSGD, QSGD, QSGDInf, Stream
+from laconic import NUQSGD, QSGD, Codec, QSGDInf, Stream
+from laconic.coders import Elias
+from laconic.kernels.reference.elias import omega_encode
+from laconic.quantizers.base import OMEGA_SLOPE
 
 SHAPES = ["normal", "heavy tail", "spike", "constant", "tiny", "large"]
 T = 30
@@ -62,6 +65,37 @@ def test_worst_case_of_the_nuqsgd_bound_is_nearly_reached():
     v[-1] = math.sqrt(1 - d * l1 * l1 / 4)
     mean, error = measured_variance(scheme, v)
     assert mean == pytest.approx(d * l1 * l1 / 4, abs=0.02 + 6 * error)
+
+
+def code_lengths(quantizer, v: torch.Tensor) -> tuple[float, float]:
+    """Mean over T streams of the bits under Elias, norms included and the header not, and its standard error."""
+    codec = Codec(quantizer, Elias())
+    header = codec.encode(v[:0]).n_bytes
+    bits = torch.tensor([8.0 * (codec.encode(v, Stream(step=t)).n_bytes - header) for t in range(T)])
+    return float(bits.mean()), float(bits.std() / math.sqrt(T))
+
+
+@pytest.mark.parametrize("quantizer", **named(BUCKETED))
+def test_codes_are_shorter_than_their_bound(quantizer):
+    for shape, bucket_size in itertools.product(SHAPES, (64, 1000, 4096)):
+        scheme, v = with_bucket(quantizer, bucket_size), inputs(2500)[shape]
+        bound = scheme.code_length_bound(v.numel())
+        if isinstance(scheme, NUQSGD | QSGD) and not isinstance(scheme, QSGDInf):
+            mean, error = code_lengths(scheme, v)
+            assert mean <= bound * (1 + 1e-5) + 6 * error, (shape, bucket_size)
+        else:
+            assert bound == math.inf
+    assert quantizer.code_length_bound(0) == 0
+
+
+@pytest.mark.parametrize(("scheme", "share"), [(QSGD(4, 8192), 0.7), (NUQSGD(4, 8192), 0.75), (NUQSGD(5, 8192), 0.95)])
+def test_flat_values_come_near_the_bound_of_the_code(scheme, share):
+    assert code_lengths(scheme, torch.ones(8192))[0] > share * scheme.code_length_bound(8192)
+
+
+def test_omega_codes_grow_like_the_logarithm():
+    """Up to one block; beyond it a length grows by less than 2 bits where k doubles."""
+    assert all(len(omega_encode(k)) <= 1 + OMEGA_SLOPE * math.log2(k) + 1e-9 for k in range(1, 2**16 + 2))
 
 
 @pytest.mark.parametrize("bits", [3, 4])

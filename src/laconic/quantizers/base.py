@@ -1,20 +1,27 @@
 """The interface of a lossy quantizer, and what the bucketed schemes share."""
 
+import math
 import struct
 import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import ClassVar
 
 import torch
 
 from laconic.errors import LaconicError
-from laconic.kernels import Backend, Grid, Norm, Scale, Stream, select
-from laconic.kernels.layout import n_buckets
+from laconic.kernels import Grid, Norm, Stream, select
+from laconic.kernels.layout import BLOCK_SIZE, n_blocks, n_buckets
+from laconic.kernels.reference.elias import omega_encode
 from laconic.options import check_int
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 MAX_BUCKET_SIZE = 2**31 - 1
+OMEGA_SLOPE = 2.5
+"""The omega code of k has at most 1 + 2.5 log₂ k bits."""
+LARGEST_SHARE = 2 ** (1 / OMEGA_SLOPE - 1 / math.log(2))
+"""Where x (1 + 2.5 log₂ (1/x)) is largest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +73,10 @@ class Quantizer(ABC):
     @abstractmethod
     def variance_bound(self, n: int) -> float:
         """Proved bound on E‖Q(v) − v‖² / ‖v‖² for n values."""
+
+    def code_length_bound(self, n: int) -> float:
+        """Proved bound on the expected bits of n finite values under `Elias`, norms included; ∞ where none is known."""
+        return math.inf
 
     @abstractmethod
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
@@ -120,20 +131,6 @@ class Quantizer(ABC):
             )
         return memory
 
-    def require_own(self, quantized: Quantized, dtype: torch.dtype = torch.uint8) -> None:
-        """Raise `ValueError` if symbols and norms are not this quantizer's: kernels go through the norms, and with too
-        few of them some values would never be written."""
-        n, norms = quantized.symbols.numel(), quantized.norms.numel()
-        if quantized.symbols.dtype != dtype or norms != self.n_norms(n):
-            raise ValueError(
-                f"{self} makes {n} symbols of {dtype} with {self.n_norms(n)} norms, "
-                f"got {quantized.symbols.dtype} with {norms}; dequantize with the quantizer that made them"
-            )
-
-    def backend_for(self, backend: str, device: torch.device) -> str:
-        """The name of the backend that quantizes tensors on `device`, given the one asked for."""
-        return backend
-
 
 @dataclass(frozen=True, slots=True)
 class Bucketed(Quantizer):
@@ -180,23 +177,49 @@ class Bucketed(Quantizer):
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """(+ or −) level · (norm · weight), in float32."""
-        self.require_own(quantized)
+        self._require_own(quantized)
         device, key = quantized.symbols.device, (quantized.key,) if self.draws_again else ()
         kernels = select(self.backend_for(backend, device), device)
         return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size, *key)
 
-    def pack(
-        self, kernels: Backend, v: torch.Tensor, key: int, norms: torch.Tensor, coded: torch.Tensor, *scale: Scale
-    ) -> None:
-        """Norms and symbols at fixed width, of v divided by a scale, if any, in one pass over memory."""
-        kernels.quantize_pack(v, self.norm, self.grid, self.bucket_size, key, norms, coded, *scale)
+    def backend_for(self, backend: str, device: torch.device) -> str:
+        """The name of the backend that quantizes tensors on `device`, given the one asked for."""
+        return backend
 
-    def unpack(
-        self, kernels: Backend, coded: torch.Tensor, norms: torch.Tensor, keys: torch.Tensor | None, *rest: Any
-    ) -> None:
-        """Add up the values of P payloads with these keys in one pass; `rest` as `Backend.unpack_dequantize` has it."""
-        drawn: dict[str, Any] = {} if keys is None else {"keys": keys}
-        kernels.unpack_dequantize(coded, norms, self.grid, self.bucket_size, *rest, **drawn)
+    def _require_own(self, quantized: Quantized) -> None:
+        """Kernels go through the norms: with fewer than there are buckets, some values would never be written."""
+        n, norms = quantized.symbols.numel(), quantized.norms.numel()
+        if quantized.symbols.dtype != torch.uint8 or norms != self.n_norms(n):
+            raise ValueError(
+                f"{self} makes {n} symbols of torch.uint8 with {self.n_norms(n)} norms, "
+                f"got {quantized.symbols.dtype} with {norms}; dequantize with the quantizer that made them"
+            )
+
+    def code_length_bound(self, n: int) -> float:
+        """Σ_j (L(j+1) − L(j)) K_j + …, or the same with gaps, whichever is less; derived in docs/quantizers.md.
+
+        L(j) is the length of j's omega code, and K_j = Σ over buckets of min(d, √d / ℓ_j, 1 / ℓ_j² if ℓ_j ≤ 2 ℓ_{j−1})
+        bounds the expected number of values at level ℓ_j or above. For the L2 norm only: with another, Σ r² may be d.
+
+        >>> from laconic.quantizers import QSGD
+        >>> round(QSGD(bits=4, bucket_size=8192).code_length_bound(8192) / 8192, 2)
+        0.97
+        """
+        if self.norm != Norm.L2 or n == 0:
+            return 0.0 if n == 0 else math.inf
+        whole, rest = divmod(n, self.bucket_size)
+        buckets = [(self.bucket_size, whole), (rest, int(rest > 0))]
+        levels, lengths = self.grid.levels, [len(omega_encode(j)) for j in range(1, len(self.grid.levels) + 1)]
+        above = [
+            sum(count * min(d, math.sqrt(d) / hi, hi**-2.0 if hi <= 2 * lo else d) for d, count in buckets)
+            for lo, hi in pairwise(levels)
+        ]
+        dense = n + above[0] + sum((b - a) * K for (a, b), K in zip(pairwise(lengths), above, strict=True))
+        coded = min(above[0], LARGEST_SHARE * n)  # of so many non-zeros the gaps take the most
+        gaps = coded * (1 + OMEGA_SLOPE * math.log2(n / coded))
+        sparse = 2 * above[0] + gaps + sum((b - a) * K for (a, b), K in zip(pairwise(lengths), above[1:], strict=False))
+        per_block = 32 + 31, len(omega_encode(BLOCK_SIZE + 1))
+        return 32 + 32 * self.n_norms(n) + n_blocks(n) * per_block[0] + min(dense, sparse + n_blocks(n) * per_block[1])
 
     def bucket_dimension(self, n: int) -> int:
         """Values in the largest bucket of n; bounds per bucket hold for the whole, since ‖v‖² adds up over buckets."""
