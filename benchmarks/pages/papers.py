@@ -1,210 +1,188 @@
 """The tables and figures of docs/papers.md, from the files benchmarks/results/papers-*.json.
 
-Runs that differ in nothing but their seed, `papers-nuqsgd-NAME.json` and `papers-nuqsgd-NAME-seed1.json`, share a
-section.
+The claims table comes first: one line for each claim of a document, its problems together. Documents that were written
+before verdicts had two sides are judged anew.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
 from benchmarks.pages import common
 from benchmarks.pages.common import Document, number, origin, presented, table
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, bars, curves
+from benchmarks.papers import ca_sgd_claims, nuqsgd_claims
+from benchmarks.papers.claims import BEYOND, HOLDS, NO
+from benchmarks.training.run import PAPER
 
 SUITES = ("papers-ca-sgd", "papers-nuqsgd")
+CLAIMS = {"papers-ca-sgd": ca_sgd_claims.claims, "papers-nuqsgd": nuqsgd_claims.claims}
 PUBLISHED_TITLES = ("Published and measured", "Where in the papers, and what differs")
-METHODS = {"fp32": GREY, "nuqsgd": BLUE, "qsgd": ORANGE, "qsgdinf": GREEN, "ef-sign": PURPLE}
+METHODS = dict(
+    zip(("fp32", *PAPER), (GREY, BLUE, "#c2255c", GREEN, PURPLE, "#8d6e4b", ORANGE, "#5c940d", "#f06595"), strict=True)
+)
 RECIPES = {"fp32": ORANGE, "C": BLUE, "D": GREEN}
 PUBLISHED_SPEED = (5.1, 6.8, "published: 5.1 to 6.8")
 Drawn = dict[str, tuple[str, str]]
 """By the name of the file: a title, and the drawing."""
 NOTHING = "No results of this suite are committed yet."
-SEED = re.compile(r"-seed\d+$")
+WORST_FIRST = (NO, HOLDS, BEYOND)
 
 
-def percent(x: float | None, digits: int = 3) -> str:
-    return "–" if x is None else f"{100 * x:z.{digits}f}"
+def names(suite: str) -> list[str]:
+    """Names of a suite's result files."""
+    return sorted(path.stem for path in common.RESULTS.glob(f"{suite}*.json"))
 
 
-def over_seeds(xs: Sequence[float | None], write: Callable[[float], str] = number) -> str:
-    """The mean, and from where to where they go; one that has diverged leaves none."""
-    found = [x for x in xs if x is not None]
-    if len(found) < len(xs):
-        return "–"
-    low, high, middle = write(min(found)), write(max(found)), write(mean(found))
-    return middle if low == high else f"{middle} ({low} to {high})"
+def claims_table(only: Sequence[tuple[str, str]] = ()) -> str:
+    """Claim, published, ours, verdict, run: a line for each claim of a document; `only` (document, claim) if given."""
+    rows = [(name, line) for suite in SUITES for name in names(suite) for line in _lines(suite, name)]
+    chosen = [line for name, line in rows if not only or any(name == n and what in line[0] for n, what in only)]
+    return table(["claim", "published", "ours", "verdict", "run"], chosen) if chosen else NOTHING
 
 
-def with_unit(x: str, unit: str) -> str:
-    return x if x == "–" else f"{x} {unit.strip()}".strip()
+def _lines(suite: str, name: str) -> Iterator[list[str]]:
+    document = common.load(name)
+    groups: dict[str, list[Document]] = {}
+    for claim in CLAIMS[suite](document):
+        problem, colon, what = claim.what.partition(": ")
+        key = what if colon and problem == claim.problem else claim.what
+        groups.setdefault(key, []).append({**_fields(claim), "of": problem if colon else ""})
+    run = f"{_length(document['rows'][0])} (`{name}`)"
+    for what, same in groups.items():
+        verdicts = [claim["verdict"] for claim in same if claim["verdict"]]
+        worst = next((verdict for verdict in WORST_FIRST if verdict in verdicts), "–")
+        width = f" ({same[0]['holds_for']})" if same[0]["holds_for"] and same[0]["verdict"] else ""
+        shown = f"{len(same)} problems: {what}" if len(same) > 1 else what
+        yield [shown, _with_unit(same[0]["published"], same[0]["unit"]), _range(same), f"{worst}{width}", run]
 
 
-def sentence(words: str) -> str:
-    return words[0].upper() + words[1:]
+def _fields(claim: object) -> Document:
+    keys = ("published", "measured", "unit", "verdict", "holds_for")
+    return {key: getattr(claim, key) for key in keys}
 
 
-def published(runs: Sequence[Document]) -> str:
-    """The paper's figures beside ours."""
-    claims = list(zip(*(made["published"] for made in runs), strict=True))
+def _with_unit(x: float | str | None, unit: str) -> str:
+    said = number(x) if isinstance(x, int | float) or x is None else x
+    return said if said == "–" or said.startswith("not ") else f"{said} {unit.strip()}".strip()
+
+
+def _range(same: Sequence[Document]) -> str:
+    found = sorted(claim["measured"] for claim in same if claim["measured"] is not None)
+    if not found:
+        return "diverged"
+    low, high = number(found[0]), number(found[-1])
+    return _with_unit(low if low == high else f"{low} to {high}", same[0]["unit"])
+
+
+def _length(row: Document) -> str:
+    """How long a run was, and where."""
+    where = "one GPU" if row.get("device") == "cuda" and row["ranks"] == 1 else f"{row.get('ranks')} ranks"
+    if "workers" in row:
+        return f"{row['problem'].split()[-1]}, {row['n_epochs']} epochs, {len(row['seeds'])} seeds"
+    return (
+        f"{where}, {row['n_epochs']:.2g} epochs"
+        if row.get("n_epochs")
+        else f"{where}, {row['n_iterations']} iterations"
+    )
+
+
+def published(suite: str, document: Document) -> str:
+    """Every claim of one document: the paper's figure beside ours, problem by problem."""
     rows = [
-        [
-            same[0]["what"],
-            with_unit(same[0]["published"] if isinstance(same[0]["published"], str) else number(same[0]["published"]),
-                      same[0]["unit"]),
-            with_unit(over_seeds([claim["measured"] for claim in same]), same[0]["unit"]),
-            holds([claim["holds"] for claim in same]),
-        ]
-        for same in claims
+        [claim.what, _with_unit(claim.published, claim.unit), _with_unit(claim.measured, claim.unit),
+         claim.verdict or "–", claim.holds_for]
+        for claim in CLAIMS[suite](document)
     ]  # fmt: skip
-    return table(["what", "published", "here", "holds"], rows)
-
-
-def holds(found: Sequence[bool | None]) -> str:
-    """Yes or no; with several seeds, in how many."""
-    if None in found:
-        return "–"
-    if len(set(found)) == 1:
-        return "yes" if found[0] else "no"
-    return f"in {sum(map(bool, found))} of {len(found)}"
-
-
-def nuqsgd(runs: Sequence[Document]) -> list[str]:
-    by_method = list(zip(*(made["rows"] for made in runs), strict=True))
-    cells = [
-        [
-            same[0]["contender"],
-            *(over_seeds([row[key] for row in same]) for key in ("variance_at_fp32", "variance")),
-            number(same[0]["bound"]),
-            over_seeds([row["loss"] for row in same]),
-            over_seeds([row["accuracy"] for row in same], lambda x: percent(x, 1)),
-            number(mean(row["seconds_per_epoch"] for row in same)),
-            number(same[0]["bytes_sent"] / 1e3),
-        ]
-        for same in by_method
-    ]
-    headings = [
-        *["method", "variance at fp32's gradients", "in its own run", "bound", "training loss", "test accuracy, %"],
-        *["s per epoch", "kB per message"],
-    ]
-    coded = [same for same in by_method if same[0]["bits_by_coder"]]
-    names = list(coded[0][0]["bits_by_coder"]) if coded else []
-    bits = [
-        [
-            same[0]["contender"],
-            *(number(mean(row["bits_by_coder"][name] for row in same)) for name in names),
-            number(mean(row["entropy"] for row in same)),
-        ]
-        for same in coded
-    ]
-    return [
-        table(headings, cells),
-        "Bits per coordinate by coder, norms and headers included, on the gradients of the full-precision run:",
-        table(["method", *names, "entropy"], bits),
-    ]
-
-
-def heading(suite: str, runs: Sequence[Document]) -> str:
-    first = runs[0]["rows"][0]
-    if suite == "papers-ca-sgd":
-        kind = "a CPU" if first["device"] == "cpu" else "GPUs"
-        return "One GPU" if first["ranks"] == 1 else f"{first['ranks']} ranks on {kind}"
-    network = first["problem"].split()[-1].replace("resnet", "ResNet")
-    seeds = [str(made["options"]["seed"]) for made in runs]
-    shown = f"{network}, {first['ranks']} workers with batches of {first['batch_size']}"
-    return shown + (f", seeds {', '.join(seeds)}" if len(seeds) > 1 else "")
-
-
-def groups(suite: str) -> dict[str, list[str]]:
-    """Names of result files, those of other seeds beside the first."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(common.RESULTS.glob(f"{suite}*.json"), key=lambda path: path.stem):
-        found.setdefault(SEED.sub("", path.stem), []).append(path.stem)
-    return found
+    return table(["what", "published", "here", "verdict", "holds for"], rows)
 
 
 def section(suite: str) -> str:
     """Every result of a suite, one after another."""
     parts: list[str] = []
-    for group, names in groups(suite).items():
-        runs = [common.load(name) for name in names]
-        images = [f"![{title}](figures/{name})" for name, (title, _) in drawn(group, runs).items()]
-        parts += [f"### {heading(suite, runs)}", sentence(runs[0]["about"]), published(runs)]
-        parts += ['<div class="figures" markdown>\n\n' + "\n".join(images) + "\n\n</div>"]
-        shown = nuqsgd(runs) if suite == "papers-nuqsgd" else [presented(runs[0], 4, PUBLISHED_TITLES)]
-        parts += [*shown, origin(*names)]
+    for name in names(suite):
+        document = common.load(name)
+        images = [f"![{title}](figures/{file})" for file, (title, _) in drawn(name, document).items()]
+        parts += [
+            f"### {_length(document['rows'][0])}",
+            document["about"][:1].upper() + document["about"][1:],
+        ]
+        parts += [published(suite, document), '<div class="figures" markdown>\n\n' + "\n".join(images) + "\n\n</div>"]
+        parts += [presented(document, 4, PUBLISHED_TITLES), origin(name)]
     return "\n\n".join(parts) or NOTHING
 
 
 def figures() -> dict[str, str]:
     """Every figure's file, and the drawing."""
     return {
-        name: drawing
+        file: drawing
         for suite in SUITES
-        for group, names in groups(suite).items()
-        for name, (_, drawing) in drawn(group, [common.load(name) for name in names]).items()
+        for name in names(suite)
+        for file, (_, drawing) in drawn(name, common.load(name)).items()
     }
 
 
-def drawn(group: str, runs: Sequence[Document]) -> Drawn:
-    """All figures of a group of runs that differ in their seed alone."""
-    return _ca_sgd_figures(group, runs[0]) if group.startswith("papers-ca-sgd") else _nuqsgd_figures(group, runs)
+def drawn(name: str, document: Document) -> Drawn:
+    """All figures of a document."""
+    return (_ca_sgd_figures if name.startswith(SUITES[0]) else _nuqsgd_figures)(name, document)
 
 
-def _ca_sgd_figures(group: str, made: Document) -> Drawn:
+def _ca_sgd_figures(name: str, made: Document) -> Drawn:
     """Speed beside the published one, then each problem's loss against seconds."""
     problems = list(dict.fromkeys(row["problem"] for row in made["rows"]))
     baseline = made["rows"][0]["contender"]
-    recipes = [name for name in RECIPES if any(_is_ours(row, name) for row in made["rows"])]
+    recipes = [recipe for recipe in RECIPES if any(_is_ours(row, recipe) for row in made["rows"])]
     speeds = [
-        (problem, [_fastest(made, problem, name)["speedup_over_fp32"]["median"] for name in recipes])
+        (problem, [_fastest(made, problem, recipe)["speedup_over_fp32"]["median"] for recipe in recipes])
         for problem in problems
     ]
     title = "Speed of CA-SGD at its best s"
-    names = [(f"CA-SGD, {name}", RECIPES[name]) for name in recipes]
-    found = {f"{group}-speed.svg": (title, bars(title, f"× {baseline}", speeds, names, PUBLISHED_SPEED))}
+    colours = [(f"CA-SGD, {recipe}", RECIPES[recipe]) for recipe in recipes]
+    found = {f"{name}-speed.svg": (title, bars(title, f"× {baseline}", speeds, colours, PUBLISHED_SPEED))}
     for problem in problems:
         base = next(row for row in made["rows"] if row["problem"] == problem and row["baseline"])
         shown = [Curve(baseline, GREY, _points(base["curve"][1:], "seconds", "loss"))]
-        for name in recipes:
-            row = _fastest(made, problem, name)
-            shown.append(Curve(f"{name}, s = {row['s']}", RECIPES[name], _points(row["curve"][1:], "seconds", "loss")))
+        for recipe in recipes:
+            row = _fastest(made, problem, recipe)
+            points = _points(row["curve"][1:], "seconds", "loss")
+            shown.append(Curve(f"{recipe}, s = {row['s']}", RECIPES[recipe], points))
         title = f"{problem}: loss over time"
-        found[f"{group}-{problem}.svg"] = title, curves(title, "seconds", "loss", shown, x_log=True)
+        found[f"{name}-{problem}.svg"] = title, curves(title, "seconds", "loss", shown, x_log=True)
     return found
 
 
-def _nuqsgd_figures(group: str, runs: Sequence[Document]) -> Drawn:
-    """Variance, loss and accuracy of the first run over its iterations; accuracy at the end over all seeds, if many."""
-    rows = runs[0]["rows"]
-    lossy = [row for row in rows if not row["baseline"]]
+def _nuqsgd_figures(name: str, made: Document) -> Drawn:
+    """Variance, loss and accuracy over the iterations, means over seeds; sizes under each coder."""
+    rows = made["rows"]
     network = rows[0]["problem"].split()[-1].replace("resnet", "ResNet")
-    titles = [f"{network}: variance at fp32's gradients", f"{network}: training loss", f"{network}: test accuracy"]
-    kinds = ["variance", "loss", "accuracy"]
-    drawings = [
-        curves(titles[0], "iterations", "E‖Q(g) − g‖² ÷ ‖g‖²", _curves(lossy, "variance_at_fp32"), y_log=True),
-        curves(titles[1], "iterations", "cross entropy", _curves(rows, "loss", after_start=True)),
-        curves(titles[2], "iterations", "%", _curves(rows, "accuracy", 100.0)),
-    ]
-    coded = [row for row in lossy if row["bits_by_coder"]]
+    lossy = [row for row in rows if not row["baseline"]]
+    coded = [row for row in lossy if row["bits_by_coder"] and "fixed" in row["bits_by_coder"]]
+    shown = {
+        "variance": (f"{network}: variance at fp32's gradients", "E‖Q(g) − g‖² ÷ ‖g‖²", lossy, "variance_at_fp32", 1.0),
+        "loss": (f"{network}: training loss", "cross entropy", rows, "loss", 1.0),
+        "accuracy": (f"{network}: test accuracy", "%", rows, "accuracy", 100.0),
+    }
+    found = {
+        f"{name}-{kind}.svg": (
+            title,
+            curves(title, "iterations", unit, _curves(own, key, factor), y_log=kind == "variance"),
+        )
+        for kind, (title, unit, own, key, factor) in shown.items()
+        if any(point.get(key) is not None for row in own for point in row["curve"])
+    }
     if coded:
-        names = list(zip(coded[0]["bits_by_coder"], (GREY, ORANGE, GREEN, BLUE), strict=False))
-        sizes = [
-            (same[0]["contender"], [mean(row["bits_by_coder"][name] for row in same) for name, _ in names])
-            for same in zip(*(made["rows"] for made in runs), strict=True)
-            if same[0]["bits_by_coder"]
-        ]
-        titles.append(f"{network}: size by coder")
-        kinds.append("bits")
-        drawings.append(bars(titles[-1], "bits per coordinate", sizes, names))
-    made = zip(kinds, titles, drawings, strict=True)
-    return {f"{group}-{kind}.svg": (title, drawing) for kind, title, drawing in made}
+        colours = list(zip(coded[0]["bits_by_coder"], (GREY, ORANGE, GREEN, BLUE), strict=False))
+        sizes = [(row["contender"], [mean([row["bits_by_coder"][coder]]) for coder, _ in colours]) for row in coded]
+        title = f"{network}: size by coder"
+        found[f"{name}-bits.svg"] = title, bars(title, "bits per coordinate", sizes, colours)
+    return found
 
 
-def _curves(rows: Sequence[Document], key: str, factor: float = 1.0, after_start: bool = False) -> list[Curve]:
+def _curves(rows: Sequence[Document], key: str, factor: float) -> list[Curve]:
     return [
-        Curve(row["contender"], METHODS[row["method"]], _points(row["curve"][after_start:], "iteration", key, factor))
+        Curve(
+            row["contender"], METHODS.get(row["contender"], GREY), _points(row["curve"][1:], "iteration", key, factor)
+        )
         for row in rows
     ]
 
@@ -222,4 +200,7 @@ def _fastest(made: Document, problem: str, recipe: str) -> Document:
     return max(own, key=lambda row: row["speedup_over_fp32"]["median"])
 
 
-WRITERS: dict[str, Callable[[], str]] = {suite: partial(section, suite) for suite in SUITES}
+WRITERS: dict[str, Callable[[], str]] = {
+    "papers-claims": claims_table,
+    **{suite: partial(section, suite) for suite in SUITES},
+}

@@ -1,6 +1,7 @@
 """The suite `papers-ca-sgd`: loss curves and speed of SGD and of CA-SGD in each precision, on the paper's problems.
 
-Rows are the LIBSVM originals where they are given, and synthetic ones of the same shape otherwise.
+Rows are the LIBSVM originals where they are given, and synthetic ones of the same shape otherwise. Other files of rows
+(`FILES`), among them samples of the originals, are problems by names of their own.
 """
 
 import math
@@ -13,6 +14,7 @@ from benchmarks.papers.ca_sgd_claims import SYNTHETIC, losses
 from benchmarks.papers.checks import check_at_least, check_device
 from benchmarks.papers.claims import PUBLISHED
 from laconic.bench.glm.runs import (
+    CHECKED,
     FP32,
     Given,
     GLMRun,
@@ -29,13 +31,15 @@ from laconic.bench.ranks import check_network, noise, on_ranks, slowest
 from laconic.bench.suite import Progress, no_progress
 from laconic.data import SHAPES, BadTable, Source
 from laconic.data.files import format_of
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm import Problem
+from laconic.measure.environment import n_cores
 from laconic.measure.solvers import Contender
 from laconic.options import check_names
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, speedups, text
 from laconic.report.documents import shape
-from laconic.report.values import Row, text_in
+from laconic.report.values import Row, number_in, text_in
 
 RANK_FUNCTION = "benchmarks.papers.ca_sgd:ca_sgd_on_rank"
 PROBLEMS = tuple(SHAPES)
@@ -43,6 +47,20 @@ ORIGINALS = {"epsilon": ("epsilon_normalized", "epsilon"), "susy": ("susy",), "h
 """Names of the files, in small letters, without suffixes. synth and Poisson-synth were made up in the paper, too."""
 SCALED = ("susy", "higgs")
 """Whose columns are brought to mean 0 and variance 1: the originals are not, and epsilon's are."""
+SAMPLE = "-sample"
+FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    f"epsilon{SAMPLE}": ("epsilon_sample", {"n_features": 2000, "dense": True}, {"family": "logistic"}),
+    f"higgs{SAMPLE}": ("higgs_sample", {"target": "label"}, {"family": "logistic", "standardize": True}),
+    "covtype": ("covtype", {"target": "Cover_Type"}, {"family": "logistic", "positive": "2", "standardize": True}),
+    "a9a": ("a9a", {"n_features": 123}, {"family": "logistic"}),
+    "w8a": ("w8a", {"n_features": 300}, {"family": "logistic"}),
+    "bike": ("bike_sharing_hour", {"target": "cnt", "exclude": ("instant", "dteday", "casual", "registered")},
+             {"family": "linear", "standardize": True}),
+    "fremtpl2": ("fremtpl2freq", {"target": "ClaimNb", "exposure": "Exposure", "exclude": ("IDpol",),
+                                  "one_hot": ("Area", "VehBrand", "VehGas", "Region")},
+                 {"family": "poisson", "standardize": True}),
+}  # fmt: skip
+"""By problem: the file in small letters without suffixes, what it is read with, and what is fitted to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +71,8 @@ class CASGDOptions:
     recipes     precision of CA-SGD
     s           iterations that share a message
     batch_size  rows of a batch
-    iterations  between two points of a curve, a multiple of every s
+    epochs      passes over the rows of each problem; iterations are rounded up to a multiple of every s
+    iterations  between two points of a curve, a multiple of every s; None for what `epochs` needs
     points      of a curve, the start included
     ranks       processes of one thread, or with a GPU each; 1 for one process on a GPU
     rate        of every rank's link, such as "1gbit"; None for loopback
@@ -64,7 +83,8 @@ class CASGDOptions:
     recipes: Sequence[str] = ("fp32", "C", "D")
     s: Sequence[int] = (32, 128)
     batch_size: int = 8
-    iterations: int = 256
+    epochs: float = 3.0
+    iterations: int | None = None
     points: int = 9
     ranks: int = 4
     rate: str | None = None
@@ -73,7 +93,9 @@ class CASGDOptions:
     def __post_init__(self) -> None:
         check_at_least(1, self, "batch_size", "iterations")
         check_at_least(3, self, "points")
-        check_contenders(self.recipes, self.s, self.iterations)
+        check_contenders(self.recipes, self.s, self.iterations or 0)
+        if not self.epochs > 0:
+            raise InvalidOption(Option("epochs"), f" must be above 0, got {self.epochs:g}")
         check_device(self.device, instead="run on ranks of the CPU")
         if not self.alone:
             check_network(self.ranks, self.rate)
@@ -94,6 +116,16 @@ class CASGDOptions:
         a_problem = 2 + len(self.contenders) if self.alone else self.points
         return len(self.problems) * (1 + a_problem)
 
+    def between_points(self, n_rows: int) -> int:
+        """Iterations from one point of a curve to the next.
+
+        >>> CASGDOptions([], s=(4,), batch_size=8, epochs=2, points=3).between_points(100)
+        16
+        """
+        block = math.lcm(*self.s)
+        needed = self.epochs * n_rows / (self.batch_size * (self.points - 1))
+        return self.iterations or block * math.ceil(needed / block)
+
     def published(self) -> dict[str, Any]:
         """The options as JSON values, files by their names without the folder."""
         values = asdict(self)
@@ -108,6 +140,8 @@ class CASGDRow:
     """One contender on one problem.
 
     source             the file, or "synthetic"
+    ranks_per_core     processes over the cores of this machine: above 1 they take turns, and speed is of fewer messages
+    n_epochs           passes over the rows
     seconds            of an iteration: the slowest rank's
     speedup_over_fp32  of the baseline's seconds over its own, point by point
     speedup_over_eager on a GPU, over SGD with one torch operation after another; None elsewhere
@@ -132,9 +166,11 @@ class CASGDRow:
     s: int
     batch_size: int
     ranks: int
+    ranks_per_core: float
     rate: str | None
     device: str
     n_iterations: int
+    n_epochs: float
     seconds: Spread
     speedup_over_fp32: Spread
     speedup_over_eager: float | None
@@ -153,7 +189,8 @@ def ca_sgd_rows(options: CASGDOptions, progress: Progress = no_progress) -> list
         from benchmarks.papers.ca_sgd_device import device_rows
 
         return device_rows(options, progress)
-    arguments = rank_arguments(options, points=options.points, device=options.device)
+    settings = {name: getattr(options, name) for name in ("s", "epochs", "points", "device")}
+    arguments = rank_arguments(options, **settings)
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, options.device)
     if results is None:
         return None
@@ -164,7 +201,7 @@ def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, An
     about = results[0][given.name]
     runs = {c.label: [result[given.name]["runs"][c.label] for result in results] for c in options.contenders}
     rounds = {label: slowest(ranks) for label, ranks in runs.items()}
-    base = runs[FP32][0]["losses"]
+    base, iterations = runs[FP32][0]["losses"], options.between_points(about["n_rows"])
 
     def row(contender: Contender) -> CASGDRow:
         ranks, seconds = runs[contender.label], rounds[contender.label]
@@ -182,16 +219,18 @@ def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, An
             s=contender.s,
             batch_size=options.batch_size,
             ranks=len(results),
+            ranks_per_core=len(results) / n_cores(),
             rate=options.rate,
             device=options.device,
-            n_iterations=options.iterations * (options.points - 1),
+            n_iterations=iterations * (options.points - 1),
+            n_epochs=iterations * (options.points - 1) * options.batch_size / about["n_rows"],
             seconds=Spread.of(seconds[1:]),
             speedup_over_fp32=speedup(rounds[FP32][1:], seconds[1:]),
             speedup_over_eager=None,
             messages=ranks[0]["messages"],
             bytes_sent=sent,
             difference=check_iterates(contender, ranks),
-            curve=curve(options.iterations, ranks[0]["losses"], seconds, sent),
+            curve=curve(iterations, ranks[0]["losses"], seconds, sent),
             **gaps(ranks[0]["losses"], base),
         )
 
@@ -235,46 +274,57 @@ def ca_sgd_on_rank(
     problems: Sequence[Mapping[str, Any]],
     contenders: Sequence[Mapping[str, Any]],
     batch_size: int,
-    iterations: int,
-    points: int,
-    device: str,
+    iterations: int | None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """All contenders on each problem, the same batches, round by round in turn; their losses at every point."""
+    options = CASGDOptions([], batch_size=batch_size, iterations=iterations, **settings)
+    points = options.points
 
     def train(runs: dict[str, GLMRun], problem: Problem, comm: Communicator, progress: Progress) -> None:
         progress("the start")
+        iterations = options.between_points(problem.n_rows)
         add_losses(runs, problem, comm)
         for turn, rows in enumerate(rounds_of(problem.n_rows, points - 1, iterations * batch_size), start=1):
             progress(f"point {turn} of {points - 1}")
-            run_round(runs, rows, comm)
+            checked = CHECKED * batch_size if turn == 1 and iterations > CHECKED else 0
+            run_round(runs, rows[:checked] if checked else rows, comm)
             if turn == 1:
                 compare_with_sgd(runs, comm.rank)
+            if checked:  # time the rest: kernels were compiled in the first
+                run_round(runs, rows[checked:], comm)
+                for run in runs.values():
+                    run.seconds = run.seconds[1:]
             add_losses(runs, problem, comm)
 
-    return on_problems(progress, problems, contenders, batch_size, train, device)
+    return on_problems(progress, problems, contenders, batch_size, train, options.device)
 
 
 def given_problems(names: Sequence[str], scale: float, folder: Path | None) -> list[Given]:
-    """Problems by name, or all of them; from files where the folder has them.
+    """Problems by name; "all" are the paper's, from files where the folder has them, "real" those of `FILES` there.
 
     >>> [given.name for given in given_problems(["all"], 0.1, None)]
     ['epsilon', 'susy', 'higgs', 'synth', 'poisson-synth']
     """
-    chosen = PROBLEMS if list(names) == ["all"] else tuple(dict.fromkeys(names))
-    check_names(chosen, PROBLEMS, "problem")
     if folder is not None and not folder.is_dir():
         raise BadTable(f"there is no folder {folder}; --data is for one with {_wanted()}")
-    found = {name: None if folder is None else original(name, folder) for name in chosen}
-    if folder is not None and not any(found.values()):
-        raise BadTable(f"{folder} has none of {_wanted()}; leave --data out to run on synthetic rows")
-    return [_given(name, path, scale) for name, path in found.items()]
+    files = {} if folder is None else {name: file for name in (*PROBLEMS, *FILES) if (file := file_of(name, folder))}
+    real = [name for name in FILES if name in files]
+    chosen = [own for name in names for own in {"all": PROBLEMS, "real": real}.get(name, (name,))]
+    check_names(chosen, (*PROBLEMS, *FILES), "problem")
+    missing = [name for name in chosen if name in FILES and name not in files]
+    if missing or (folder is not None and not files):
+        what = f"no {FILES[missing[0]][0]}.*" if missing else f"none of {_wanted()}"
+        raise BadTable(f"{folder or 'this run'} has {what}; give a folder that has it with --data")
+    return [_given(name, files.get(name), scale) for name in dict.fromkeys(chosen)]
 
 
-def original(name: str, folder: Path) -> Path | None:
+def file_of(name: str, folder: Path) -> Path | None:
     """The file of a problem: a store before LIBSVM, if there are both."""
-    stems = ORIGINALS.get(name, ())
+    stems = (FILES[name][0],) if name in FILES else ORIGINALS.get(name, ())
+    formats = ("store", "libsvm", "parquet") if name in FILES else ("store", "libsvm")
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name.lower().split(".")[0] in stems]
-    usable = [path for path in files if format_of(path) in ("store", "libsvm")]
+    usable = [path for path in files if ".t." not in path.name and format_of(path) in formats]
     return min(usable, key=lambda path: format_of(path) != "store", default=None)
 
 
@@ -286,13 +336,17 @@ def source_of(given: Given) -> str:
 def _given(name: str, path: Path | None, scale: float) -> Given:
     if path is None:
         return Given(name, scale)
+    if name in FILES:
+        _, read, fitted = FILES[name]
+        return Given(name, source=Source(str(path), **read), **fitted)
     text = format_of(path) == "libsvm"
     source = Source(str(path), n_features=SHAPES[name].n_features if text else None, dense=text)
     return Given(name, source=source, family="logistic", standardize=name in SCALED)
 
 
 def _wanted() -> str:
-    return ", ".join(f"{stems[0]}[.bz2|.xz|.safetensors]" for stems in ORIGINALS.values())
+    originals = [f"{stems[0]}[.bz2|.xz|.safetensors]" for stems in ORIGINALS.values()]
+    return ", ".join([*originals, *(file for file, _, _ in FILES.values())])
 
 
 def about(rows: Sequence[CASGDRow]) -> str:
@@ -302,7 +356,11 @@ def about(rows: Sequence[CASGDRow]) -> str:
     where = f"{first.ranks} ranks of one thread" if first.device == "cpu" else f"{first.ranks} ranks on GPUs, over NCCL"
     where = "one GPU, one process" if first.ranks == 1 else where
     link = f" over links of {first.rate}" if first.rate else ""
-    said = [f"{where}{link}; batches of {first.batch_size}, {first.n_iterations} iterations on the same batches."]
+    passes = sorted({round(row.n_epochs, 2) for row in rows})
+    seen = f"{passes[0]:g}" if len(passes) == 1 else f"{passes[0]:g} to {passes[-1]:g}"
+    said = [f"{where}{link}; batches of {first.batch_size}, {seen} epochs, the same batches for all."]
+    if first.device == "cpu":
+        said.append(f"{first.ranks_per_core:g} ranks per core.")
     if files:
         said.append(f"Rows of {', '.join(files)}.")
     if made:
@@ -313,7 +371,12 @@ def about(rows: Sequence[CASGDRow]) -> str:
 def _problem(rows: list[Row]) -> str:
     """The title of a problem's table."""
     first = rows[0]
-    return f"{text_in(first, 'problem')}: {shape(first)}, {text_in(first, 'family')}; rows: {text_in(first, 'source')}"
+    seen = (
+        f"{number_in(first, 'n_epochs') or 0:.2g} epochs of {number_in(first, 'n_iterations'):,.0f} iterations in all"
+    )
+    return (
+        f"{text_in(first, 'problem')}: {shape(first)}, {text_in(first, 'family')}; {text_in(first, 'source')}; {seen}"
+    )
 
 
 PRESENTATION = Presentation(

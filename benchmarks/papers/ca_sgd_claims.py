@@ -7,8 +7,10 @@ from benchmarks.papers.claims import CA_SGD, Claim, where_we_lose
 from laconic.report.values import Row, names_in, number_in, rows_in, text_in
 
 SYNTHETIC = "synthetic"
-PUBLISHED_SPEED, PUBLISHED_GAP, PUBLISHED_D = "5.1 to 6.8", "within 0.5", "up to 6.8"
-LEAST_SPEED = 5.1
+PUBLISHED_SPEED, PUBLISHED_GAP, PUBLISHED_D = "5.1 to 6.8 (takeaway: 5.2 to 6.2)", "within 0.5", "up to 6.8"
+LEAST_SPEED, MOST_SPEED = 5.1, 6.8
+WIDTH = 0.1
+"""Part of a published speed by which ours may be off."""
 SPEED = "speedup_over_fp32"
 READING = "what D lowers beyond C is our reading: the Gram matrix's wire and the update's operands"
 
@@ -19,29 +21,41 @@ def outcomes(document: Row) -> Iterator[Outcome]:
         best, worst = fastest(ours), _worst_gap(ours)
         if value := spread(best, SPEED):
             name = f"{problem}: {base['contender']} ÷ {best['contender']}"
-            yield outcome(name, value, SPEED_FLOORS[problem], SPEED_AIM)
+            yield outcome(name, value, SPEED_FLOORS.get(problem, LEAST_SPEED), SPEED_AIM)
         if worst is not None:
             yield outcome(f"{problem}: loss of recipe C above SGD's in fp32, worst s, %", worst, *GAP)
 
 
 def claims(document: Row) -> list[Claim]:
-    """The summary's figures, problem by problem, and those of recipe D."""
+    """The summary's figures, problem by problem, what of the speed is s's and what precision's, and recipe D's."""
     found = []
     for problem, base, ours in _problems(document):
         note, best, worst = _note(base), fastest(ours), _worst_gap(ours)
-        speed = round(_speed([best]), 2)
+        speed, from_s = _speed([best]), _speed(_of(_ca_sgd(document, problem), "fp32"))
+        paper = base["source"] == SYNTHETIC or problem in SPEED_FLOORS
+        low, high = (LEAST_SPEED * (1 - WIDTH), MOST_SPEED * (1 + WIDTH)) if paper else (None, None)
         found += [
-            Claim(
-                f"{problem}: speed of recipe C over FP32 SGD", PUBLISHED_SPEED, speed, CA_SGD, "×",
-                speed >= LEAST_SPEED, problem, f"{note}; {best['contender']}",
-            ),
-            Claim(
-                f"{problem}: loss of recipe C from FP32 SGD's", PUBLISHED_GAP,
-                None if worst is None else round(worst, 4), CA_SGD, "%",
-                worst is not None and worst <= GAP[0], problem, f"{note}; the worst s",
-            ),
+            Claim(f"{problem}: speed of recipe C over FP32 SGD", PUBLISHED_SPEED if paper else "not in the paper",
+                  round(speed, 2), CA_SGD, "×", low, high, "more", problem, f"{note}; {best['contender']}"),
         ]  # fmt: skip
+        if from_s:
+            found += [
+                Claim(f"{problem}: of that, from s: CA-SGD FP32 ÷ SGD FP32", "not split", round(from_s, 2), CA_SGD, "×",
+                      problem=problem, note="each at its best s"),
+                Claim(f"{problem}: of that, from precision: C ÷ CA-SGD FP32", "not split", round(speed / from_s, 2),
+                      CA_SGD, "×", problem=problem, note="each at its best s"),
+            ]  # fmt: skip
+        seen = f"after {number_in(base, 'n_epochs') or 0:.2g} epochs"
+        found.append(
+            Claim(f"{problem}: loss of recipe C from FP32 SGD's", PUBLISHED_GAP if paper else "not in the paper",
+                  None if worst is None else round(worst, 4), CA_SGD, "%", None, GAP[0], problem=problem,
+                  note=f"{note}; either way, the worst s, {seen}")
+        )  # fmt: skip
     return found + _about_d(rows_in(document))
+
+
+def _ca_sgd(document: Row, problem: str) -> list[Row]:
+    return [row for row in rows_in(document) if (row.get("problem"), row.get("solver")) == (problem, "ca_sgd")]
 
 
 def losses(document: Row) -> list[str]:
@@ -83,24 +97,22 @@ def _about_d(rows: Sequence[Row]) -> list[Claim]:
     lower, at_c = _of(ours, "D"), _of(ours, OURS)
     if not lower or not at_c:
         return []
-    best = fastest(lower)
-    gap, gap_c = _worst_gap(lower), _worst_gap(at_c)
-    ratio = None if gap is None or not gap_c else round(gap / gap_c, 2)
-    return [
-        Claim(
-            "speed of recipe D over FP32 SGD, the best problem", PUBLISHED_D, round(_speed(lower), 2), CA_SGD, "×",
-            None, None, f"{best['problem']}; {READING}",
-        ),
-        Claim(
-            "loss gap of recipe D ÷ that of C, worst problems", "above 1", ratio, CA_SGD, "×",
-            None if ratio is None else ratio > 1, None, READING,
-        ),
-    ]  # fmt: skip
+    best, gap, gap_c = fastest(lower), _worst_gap(lower), _worst_gap(at_c)
+    speed = Claim(
+        "speed of recipe D over FP32 SGD, the best problem", PUBLISHED_D, round(_speed(lower), 2), CA_SGD, "×",
+        MOST_SPEED * (1 - WIDTH), MOST_SPEED * (1 + WIDTH), "more", note=f"{best['problem']}; {READING}",
+    )  # fmt: skip
+    if gap is None or not gap_c:
+        return [speed]
+    what = "loss gap of recipe D ÷ that of C, worst problems"
+    return [speed, Claim(what, "above 1", round(gap / gap_c, 2), CA_SGD, "×", 1.0, None, "less", note=READING)]
 
 
 def _note(row: Row) -> str:
     alone, kind = row["ranks"] == 1, str(row["device"]).upper().replace("CUDA", "GPU")
-    where = "one GPU, where nothing is sent" if alone else f"{row['ranks']} ranks of the {kind}"
+    per_core = number_in(row, "ranks_per_core")
+    crowd = f", {per_core:g} per core" if per_core else ""
+    where = "one GPU, where nothing is sent" if alone else f"{row['ranks']} ranks of the {kind}{crowd}"
     n, source = row["n_rows"], row["source"]
     rows = f"{n:,} synthetic rows" if source == SYNTHETIC else f"{n:,} rows of {source}"
     return f"{rows}, {where}; there A100s of Perlmutter"
@@ -111,7 +123,7 @@ def _of(rows: Sequence[Row], recipe: str) -> list[Row]:
 
 
 def _speed(rows: Sequence[Row]) -> float:
-    return number_in(fastest(rows), SPEED) or 0.0
+    return (number_in(fastest(rows), SPEED) if rows else None) or 0.0
 
 
 def _worst_gap(rows: Sequence[Row]) -> float | None:

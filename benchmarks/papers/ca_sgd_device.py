@@ -18,8 +18,8 @@ from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, Problem, auto_eta0, begin
 from laconic.measure.solvers import Contender, Copies
 
-EAGER_PART = 32
-"""Eager SGD runs this part of the iterations, for its time alone."""
+EAGER_MOST = 256
+"""Iterations of a round that eager SGD runs, for its time alone."""
 LARGEST_GAP = 1e-3
 """Of the loss of CA-SGD in float32 from that of SGD in float32."""
 Made = tuple[Contender, Callable[[], Rival]]
@@ -42,7 +42,8 @@ class _Runs:
         settings = Contender("sgd", "fp32").options(1.0, options.batch_size, SEED)
         self.eta = auto_eta0(self.problem, settings, Communicator())
         self.start = float(begin(self.problem, settings).intercept)
-        rounds = rounds_of(self.problem.n_rows, options.points - 1, options.iterations * options.batch_size)
+        self.iterations = options.between_points(self.problem.n_rows)
+        rounds = rounds_of(self.problem.n_rows, options.points - 1, self.iterations * options.batch_size)
         self.rounds = torch.from_numpy(rounds).long().to(device)
 
     def rows(self) -> list[CASGDRow]:
@@ -74,7 +75,7 @@ class _Runs:
     def _eager_seconds(self) -> float:
         self.progress(f"{self.given.name}: eager")
         rival, size = self._torch(EagerSGD), self.options.batch_size
-        n = max(1, self.options.iterations // EAGER_PART)
+        n = min(EAGER_MOST, self.iterations)
         return Spread.of([_seconds(rival, rows[: n * size]) / n for rows in self.rounds][1:]).median
 
     def _run(self, contender: Contender, make: Callable[[], Rival]) -> tuple[list[float], list[float], str]:
@@ -84,7 +85,7 @@ class _Runs:
         rival = make()
         losses, seconds = [loss_of(rival, self.problem)], []
         for rows in self.rounds:
-            seconds.append(_seconds(rival, rows) / self.options.iterations)
+            seconds.append(_seconds(rival, rows) / self.iterations)
             losses.append(loss_of(rival, self.problem))
         return losses, seconds, rival.label
 
@@ -117,16 +118,18 @@ class _Runs:
             s=contender.s,
             batch_size=o.batch_size,
             ranks=1,
+            ranks_per_core=0.0,
             rate=None,
             device=o.device,
-            n_iterations=o.iterations * (o.points - 1),
+            n_iterations=self.iterations * (o.points - 1),
+            n_epochs=self.iterations * (o.points - 1) * o.batch_size / columns.m,
             seconds=spread,
             speedup_over_fp32=speedup(base_seconds, seconds),
             speedup_over_eager=eager / spread.median,
             messages=0.0,
             bytes_sent=0.0,
             difference=None,
-            curve=curve(o.iterations, losses, seconds, 0.0),
+            curve=curve(self.iterations, losses, seconds, 0.0),
             **found,
         )
 

@@ -1,4 +1,4 @@
-"""A paper's figure beside ours, and the table that shows them."""
+"""A paper's figure beside ours, a verdict that can go either way, and the table that shows them."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,7 @@ from laconic.report.values import Row, finite, plain, shown, text_in
 
 CA_SGD = 'summary of "Mixed-Precision Communication-Avoiding SGD for Generalized Linear Models on GPUs"'
 NUQSGD = "Ramezani-Kebrya et al. 2021, NUQSGD, JMLR 22(114)"
+HOLDS, BEYOND, NO = "holds", "beyond", "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,28 +15,60 @@ class Claim:
     """One figure.
 
     what       it is of
-    published  the paper's: a number, or words where it gives none
-    measured   ours; None where this run has none
+    published  the paper's: a number, or words
+    measured   ours; None where training has diverged
     source     where in the paper
     unit       of both numbers
-    holds      whether ours bears it out; None where the two cannot be compared
+    low, high  from where to where ours bears it out; None for no limit. The width beyond the published figure is ours
+    better     "more" or "less": on that side ours is beyond the paper's; "" where it is not better for being off
     problem    that it is about, if it is about one
     note       what differs
     """
 
     what: str
-    published: float | str | None
-    measured: float | str | None
+    published: float | str
+    measured: float | None
     source: str
     unit: str = ""
-    holds: bool | None = None
+    low: float | None = None
+    high: float | None = None
+    better: str = ""
     problem: str | None = None
     note: str = ""
 
+    @property
+    def verdict(self) -> str | None:
+        """ "holds", "beyond" or "no"; None where the two cannot be compared.
+
+        >>> [Claim("speed", "5 to 7", x, "", low=4.5, high=7.7, better="more").verdict for x in (4, 5, 50)]
+        ['no', 'holds', 'beyond']
+        >>> [Claim("points", "about 0", x, "", low=-0.5, high=0.5).verdict for x in (-30, 0.4, 0.6, None)]
+        ['no', 'holds', 'no', 'no']
+        """
+        if self.low is None and self.high is None:
+            return None
+        if self.measured is None:
+            return NO
+        if self.low is not None and self.measured < self.low:
+            return BEYOND if self.better == "less" else NO
+        if self.high is not None and self.measured > self.high:
+            return BEYOND if self.better == "more" else NO
+        return HOLDS
+
+    @property
+    def holds_for(self) -> str:
+        """The width, in words: "−0.5 to 0.5"."""
+        if self.low is None and self.high is None:
+            return ""
+        if self.low is None or self.high is None:
+            return f"{'up to' if self.low is None else 'from'} {self.high if self.low is None else self.low:.3g}"
+        return f"{self.low:.3g} to {self.high:.3g}"
+
 
 VERDICTS = {
-    "yes": Cell("holds", mark="good"),
-    "no": Cell("does not hold", mark="bad"),
+    HOLDS: Cell("holds", mark="good"),
+    BEYOND: Cell("beyond", mark="good"),
+    NO: Cell("no", mark="bad"),
     "–": Cell("not comparable"),
 }
 
@@ -58,9 +91,11 @@ PUBLISHED = (
         [
             CLAIM,
             _figure("published", "published"),
-            _figure("measured", "measured here"),
-            Column("verdict", lambda row: row.get("holds"), None, words=VERDICTS),
+            _figure("measured", "measured"),
+            Column("verdict", lambda row: row.get("verdict"), None, words=VERDICTS),
+            text("holds for", "holds_for"),
         ],
+        "beyond: better than published. holds for: the width within which ours counts as the paper's.",
         of="published",
     ),
     RowTable("Where in the papers, and what differs", [CLAIM, text("source", "source"), text("note", "note")],

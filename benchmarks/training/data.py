@@ -1,17 +1,25 @@
-"""What is trained on: text as bytes, by default Python's own standard library; images, by default digits."""
+"""What is trained on: text as bytes, by default Python's own standard library; images, by default digits.
+
+Data lie on the device. The examples of a round of training are drawn on the host, from its seed and number alone: a run
+that goes on sees what it would have seen. One int64 says which example, and how it is cropped.
+"""
 
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 import torch
 
-from benchmarks.papers.nuqsgd.images import read_images
+from benchmarks.papers.nuqsgd.image_folder import SHORT_SIDE, SIZE, ImageFolder, require_pillow
+from benchmarks.papers.nuqsgd.images import Images, ImageSet, read_images
+from laconic.bench.training import generator_of
 from laconic.data import load_digits
 from laconic.errors import InvalidOption, Option
+from laconic.kernels import Stream
 
 MOST_BYTES = 8_000_000
 PIECE, EVERY = 4096, 20
@@ -21,11 +29,59 @@ VALIDATED = 1024
 """Windows of text that a validation loss is the mean of."""
 HELD_OUT = 5
 """Every fifth of the digits is kept for validation."""
+ROUND = 50
+"""Steps of a round, where a pass over the data is not one."""
+PADDING = 4
+"""Pixels of the mean colour around an image before a part of its size is cut out."""
+TRAIN_IMAGES, N_FOR_SCALE = 5000, 10_000
+"""Images of the training set that a loss is computed over, and that the colours' mean and deviation are."""
+IMAGENET_SCALE = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation of ImageNet's colours, as is usual."""
 Batch = tuple[torch.Tensor, torch.Tensor]
+Evaluation = Mapping[str, Iterator[Batch]]
+"""Batches of what is held out, and of the training set, each with one element in the first dimension."""
+
+
+class Data(Protocol):
+    """Examples to train on and to evaluate with.
+
+    resident  whether all lie on the device, so that a CUDA graph may fetch them
+    """
+
+    resident: ClassVar[bool] = True
+
+    @property
+    def source(self) -> str:
+        """What they are, with their number and the beginning of their SHA-256."""
+
+    def round_steps(self, size: int) -> int:
+        """Steps of a round, with so many examples in each step."""
+
+    def draw(self, steps: int, size: int, stream: Stream) -> torch.Tensor:
+        """Examples (steps, size) int64 of a round, the stream's step."""
+
+    def batch(self, i: torch.Tensor) -> Batch:
+        """Inputs and outputs of the examples i (…)."""
+
+    def evaluation(self, size: int) -> Evaluation:
+        """The same for everyone, `size` examples at a time."""
+
+
+class WithReplacement:
+    """Every example is drawn from all of them."""
+
+    resident: ClassVar[bool] = True
+    n_examples: int
+
+    def round_steps(self, size: int) -> int:
+        return ROUND
+
+    def draw(self, steps: int, size: int, stream: Stream) -> torch.Tensor:
+        return torch.randint(self.n_examples, (steps, size), generator=generator_of(stream))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class Text(WithReplacement):
     """Bytes to train on and to validate with, on a device; an example is a window of context + 1 bytes.
 
     source  what the text is, with its size and the beginning of its SHA-256
@@ -37,7 +93,7 @@ class Text:
     source: str
 
     @property
-    def n_examples(self) -> int:
+    def n_examples(self) -> int:  # type: ignore[override]
         """Windows to train on."""
         return len(self.train) - self.context
 
@@ -45,11 +101,10 @@ class Text:
         """Bytes and the bytes that follow them (…, context) of the windows that begin at i."""
         return self._windows(self.train, i)
 
-    def validation(self, size: int) -> Iterator[Batch]:
-        """The same windows for everyone, `size` at a time; the first dimension has one element."""
+    def evaluation(self, size: int) -> Evaluation:
         starts = torch.linspace(0, len(self.held_out) - self.context - 1, VALIDATED, dtype=torch.float64).long()
-        for part in torch.split(starts.to(self.train.device), size):
-            yield self._windows(self.held_out, part[None])
+        parts = torch.split(starts.to(self.train.device), size)
+        return {"held out": (self._windows(self.held_out, part[None]) for part in parts)}
 
     def _windows(self, of: torch.Tensor, i: torch.Tensor) -> Batch:
         w = of[i[..., None] + torch.arange(self.context + 1, device=of.device)].long()
@@ -83,7 +138,7 @@ def standard_library() -> bytes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
+class Pictures(WithReplacement):
     """Images (n, channels, height, width) uint8 and labels (n,) to train on and to validate with, on a device."""
 
     x: torch.Tensor
@@ -93,7 +148,7 @@ class Pictures:
     source: str
 
     @property
-    def n_examples(self) -> int:
+    def n_examples(self) -> int:  # type: ignore[override]
         """Images to train on."""
         return len(self.y)
 
@@ -112,10 +167,9 @@ class Pictures:
         """Images (…, channels, height, width) between −1 and 1, and labels."""
         return self.x[i].float() / 127.5 - 1, self.y[i]
 
-    def validation(self, size: int) -> Iterator[Batch]:
-        """All that are held out, `size` at a time; the first dimension has one element."""
-        for x, y in zip(*(torch.split(part, size) for part in (self.x_held_out, self.y_held_out)), strict=True):
-            yield x[None].float() / 127.5 - 1, y[None]
+    def evaluation(self, size: int) -> Evaluation:
+        parts = zip(*(torch.split(part, size) for part in (self.x_held_out, self.y_held_out)), strict=True)
+        return {"held out": ((x[None].float() / 127.5 - 1, y[None]) for x, y in parts)}
 
 
 def open_pictures(folder: Path | None, device: torch.device) -> Pictures:
@@ -126,10 +180,133 @@ def open_pictures(folder: Path | None, device: torch.device) -> Pictures:
         held = torch.arange(len(y)) % HELD_OUT == 0
         parts, name = (x[~held], y[~held], x[held], y[held]), "digits"
     else:
-        has_cifar = any((folder / name).exists() for name in ("cifar10.npz", "cifar-10-batches-bin"))
-        images = read_images("cifar10" if has_cifar else "fashion-mnist", folder)
+        images = images_in(folder)
         parts, name = (images.train.x, images.train.y, images.test.x, images.test.y), images.name
-    digest = hashlib.sha256(parts[0].numpy().tobytes()).hexdigest()[:12]
-    said = f"{name}, {len(parts[1]):,} images to train on, {len(parts[3]):,} held out, SHA-256 {digest}"
     x, y, x_held_out, y_held_out = (part.to(device) for part in parts)
-    return Pictures(x, y, x_held_out, y_held_out, said)
+    return Pictures(x, y, x_held_out, y_held_out, _said(name, parts[0], len(parts[3])))
+
+
+def images_in(folder: Path | None) -> ImageSet:
+    """CIFAR-10 or Fashion-MNIST, whichever is there; without a folder, synthetic images."""
+    if folder is None:
+        return read_images("synthetic", None)
+    is_fashion = (folder / "fashion_mnist.npz").exists() or any(folder.glob("*-ubyte*"))
+    return read_images("fashion-mnist" if is_fashion else "cifar10", folder)
+
+
+def _said(name: str, x: torch.Tensor, n_held_out: int) -> str:
+    digest = hashlib.sha256(x.numpy().tobytes()).hexdigest()[:12]
+    return f"{name}, {len(x):,} images to train on, {n_held_out:,} held out, SHA-256 {digest}"
+
+
+class Crops:
+    """Images padded, cut out at random and mirrored half of the time; a round is a pass over all, in a new order.
+
+    An example is 2 · (its first pixel among those of all padded images) + (1 if it is mirrored).
+    """
+
+    resident: ClassVar[bool] = True
+
+    def __init__(self, images: ImageSet, device: torch.device) -> None:
+        self.name, self.n_classes, self.shape = images.name, images.n_classes, images.shape
+        self.source = _said(images.name, images.train.x, len(images.test))
+        some = images.train.x[:N_FOR_SCALE].float()
+        self.mean, self.scale = (f.to(device) for f in (some.mean((0, 2, 3)), some.std((0, 2, 3)).clamp(min=1.0)))
+        self.test, self.some_train = (
+            _with_colours_last(part, device) for part in (images.test, images.train.head(TRAIN_IMAGES))
+        )
+        _, height, width = images.shape
+        self.height, self.width = height + 2 * PADDING, width + 2 * PADDING
+        padded = some.mean((0, 2, 3)).round().byte().expand(len(images.train), self.height, self.width, -1).clone()
+        padded[:, PADDING : PADDING + height, PADDING : PADDING + width] = images.train.x.permute(0, 2, 3, 1)
+        self.pixels, self.y = padded.view(-1, images.shape[0]).to(device), images.train.y.to(device)
+        rows, columns = (torch.arange(side, device=device) for side in (height, width))
+        self.down, self.along = rows[:, None] * self.width, columns
+
+    def round_steps(self, size: int) -> int:
+        """Of a pass; what is left over is skipped."""
+        return len(self.y) // size
+
+    def draw(self, steps: int, size: int, stream: Stream) -> torch.Tensor:
+        generator = generator_of(stream)
+        rows = torch.randperm(len(self.y), generator=generator)[: steps * size].view(steps, size)
+        top, left = (torch.randint(2 * PADDING + 1, rows.shape, generator=generator) for _ in range(2))
+        mirrored = torch.randint(2, rows.shape, generator=generator)
+        return 2 * ((rows * self.height + top) * self.width + left) + mirrored
+
+    def batch(self, i: torch.Tensor) -> Batch:
+        """Images (…, channels, height, width) of mean 0 and variance 1, colours last in memory; and labels."""
+        first, mirrored = (i // 2)[..., None, None], (i % 2)[..., None, None]
+        along = torch.where(mirrored > 0, self.along.flip(0), self.along)
+        x = self._scaled(self.pixels[first + self.down + along])
+        return x, self.y[i // (2 * self.height * self.width)]
+
+    def evaluation(self, size: int) -> Evaluation:
+        """The test set, and the first training images, as they are."""
+        return {"held out": self._plain(self.test, size), "train": self._plain(self.some_train, size)}
+
+    def _plain(self, images: Images, size: int) -> Iterator[Batch]:
+        for x, y in zip(*(torch.split(part, size) for part in (images.x, images.y)), strict=True):
+            yield self._scaled(x)[None], y[None]
+
+    def _scaled(self, x: torch.Tensor) -> torch.Tensor:
+        """(…, height, width, channels) bytes to (…, channels, height, width)."""
+        return ((x.float() - self.mean) / self.scale).movedim(-1, -3)
+
+
+def _with_colours_last(images: Images, device: torch.device) -> Images:
+    return Images(images.x.permute(0, 2, 3, 1).contiguous().to(device), images.y.to(device))
+
+
+class Folders:
+    """ImageNet as it is kept: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, decoded for every batch; a round is a pass.
+
+    An example is 2 · row + (1 if it is mirrored); a square of 224 pixels is cut out of one of 256, anywhere by the
+    example's number.
+    """
+
+    resident: ClassVar[bool] = False
+
+    def __init__(self, folder: Path, device: torch.device, most: int | None = None) -> None:
+        require_pillow()
+        train = ImageFolder.open(folder / "train")
+        test = ImageFolder.open(folder / "val", train.classes)
+        self.train, self.test = (part if most is None else part.thinned(most) for part in (train, test))
+        self.n_classes, self.shape, self.device = len(train.classes), (3, SIZE, SIZE), device
+        self.source = f"imagenet, {len(self.train):,} images to train on, {len(self.test):,} held out"
+        self.mean, self.scale = (torch.tensor(v, device=device).view(3, 1, 1) * 255 for v in IMAGENET_SCALE)
+
+    def round_steps(self, size: int) -> int:
+        return len(self.train) // size
+
+    def draw(self, steps: int, size: int, stream: Stream) -> torch.Tensor:
+        generator = generator_of(stream)
+        rows = torch.randperm(len(self.train), generator=generator)[: steps * size].view(steps, size)
+        spare = (SHORT_SIDE - SIZE + 1) ** 2
+        return 2 * (rows * spare + torch.randint(spare, rows.shape, generator=generator)) + torch.randint(
+            2, rows.shape, generator=generator
+        )
+
+    def batch(self, i: torch.Tensor) -> Batch:
+        """Images (…, 3, 224, 224) and labels."""
+        one = SHORT_SIDE - SIZE + 1
+        codes = i.flatten().tolist()
+        x, y = self.train.load([code // (2 * one * one) for code in codes], SHORT_SIDE, SHORT_SIDE)
+        cut = []
+        for image, code in zip(x, codes, strict=True):
+            top, left = divmod(code // 2 % (one * one), one)
+            part = image[:, top : top + SIZE, left : left + SIZE]
+            cut.append(part.flip(2) if code % 2 else part)
+        return self._scaled(torch.stack(cut)).view(*i.shape, *self.shape), y.view(i.shape).to(self.device)
+
+    def evaluation(self, size: int) -> Evaluation:
+        some = self.train.thinned(TRAIN_IMAGES)
+        return {"held out": self._plain(self.test, size), "train": self._plain(some, size)}
+
+    def _plain(self, images: ImageFolder, size: int) -> Iterator[Batch]:
+        for first in range(0, len(images), size):
+            x, y = images.load(range(len(images))[first : first + size], SIZE, SHORT_SIDE)
+            yield self._scaled(x)[None], y[None].to(self.device)
+
+    def _scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(self.device).float() - self.mean) / self.scale

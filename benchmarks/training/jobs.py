@@ -1,13 +1,15 @@
 """Which runs there are, the most telling first, and processes that run them side by side until time is up.
 
-A finished run is a file of its own, written beside its name and renamed; it is never run again.
+A finished run is a file of its own, NAME.json, and is never run again. One that was stopped, or killed, has left
+NAME.safetensors (tensors, and in its metadata the job and the log), and goes on from there. Both are written beside
+their names and renamed.
 """
 
 import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from multiprocessing import get_context
@@ -15,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 
-from benchmarks.training.run import TASKS, Job, train
+from benchmarks.training.run import TASKS, Job, Training
 from laconic.atomic_write import atomic_write
 from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
@@ -38,6 +42,8 @@ OTHERS = {
     "lm-sgd": ["fp32", "dithered-1", "nuqsgd-4/8192", "dithered-10", "dithered-3", "ef-sign", "rotated-2"],
 }  # fmt: skip
 """With the first number of workers only."""
+SAVE_EVERY = 60.0
+"""Seconds between two checkpoints of a run."""
 
 
 def planned(tasks: Sequence[str], workers: Sequence[int], members: Sequence[str] | None) -> list[tuple[str, str, int]]:
@@ -63,26 +69,59 @@ def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     found: dict[str, Any] = json.loads(path.read_text())
-    for name, value in job.settings().items():
-        if (was := found["job"].get(name)) != value:
-            why = f" has {path.name} with {name} = {was}, not {value}; give another folder"
-            raise InvalidOption(Option("out"), why)
+    check_same(path, found["job"], job)
     return found
 
 
+def check_same(path: Path, was: Mapping[str, Any], job: Job) -> None:
+    """Raise `InvalidOption` if a file is of another job of the same name."""
+    for name, value in job.settings().items():
+        if was.get(name) != value:
+            why = f" has {path.name} with {name} = {was.get(name)}, not {value}; give another folder"
+            raise InvalidOption(Option("out"), why)
+
+
 def run_job(job: Job, folder: Path, until: float) -> None:
-    """Run a job and write its result, if there is time."""
+    """Run a job until it is finished or time is up, from where it was stopped; write its result, or where it is."""
     if time.time() >= until:
         return
-    found = train(job)
-    with atomic_write(file_of(job, folder)) as file:
-        json.dump({"job": job.settings(), "result": found}, file, indent=2, allow_nan=False)
+    run, path = Training(job), file_of(job, folder)
+    checkpoint = path.with_suffix(".safetensors")
+    if checkpoint.is_file():
+        run.restore(*_read(checkpoint, job))
+    saved = time.time()
+    while run.done < run.rounds and time.time() < until:
+        run.advance()
+        if time.time() > saved + SAVE_EVERY:
+            _write(checkpoint, job, run)
+            saved = time.time()
+    if run.done < run.rounds:
+        _write(checkpoint, job, run)
+        return
+    with atomic_write(path) as file:
+        json.dump({"job": job.settings(), "result": run.result()}, file, indent=2, allow_nan=False)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _write(path: Path, job: Job, run: Training) -> None:
+    tensors, log = run.state()
+    there = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    with atomic_write(path, "wb", encoding=None) as file:
+        file.write(save(there, {"job": json.dumps(job.settings()), "log": json.dumps(log)}))
+
+
+def _read(path: Path, job: Job) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    with safe_open(path, "pt") as file:
+        said = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    check_same(path, json.loads(said["job"]), job)
+    return tensors, json.loads(said["log"])
 
 
 def run_jobs(
     jobs: Sequence[Job], folder: Path, processes: int, seconds: float, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Run what has not been run, start nothing after `seconds`; returns all results there are, in the jobs' order."""
+    """Run what has not been run, stop after `seconds`; returns all results there are, in the jobs' order."""
     folder.mkdir(parents=True, exist_ok=True)
     until = time.time() + seconds
     missing = [job for job in jobs if result_of(job, folder) is None]

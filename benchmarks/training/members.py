@@ -16,7 +16,7 @@ from laconic.codec import Codec
 from laconic.coders import RANS
 from laconic.kernels import Stream
 from laconic.kernels.reference.rotation import LEVELS, hadamard, thresholds
-from laconic.quantizers import NUQSGD, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Rotated, Sign
+from laconic.quantizers import NUQSGD, QSGD, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Rotated, Sign
 
 TENSOR, OPTIMIZER = "tensor", "optimizer"
 FLOOR = 0.1
@@ -52,7 +52,9 @@ def _table() -> dict[str, Member]:
     for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512)):
         found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
     found["nuqsgd-4/512@metric"] = Member(NUQSGD(4, 512), "NUQSGD in the metric", OPTIMIZER)
-    found["qsgdinf-4/512"] = Member(QSGDInf(4, 512), "QSGDInf")
+    for bucket_size in (512, 8192):
+        found[f"qsgdinf-4/{bucket_size}"] = Member(QSGDInf(4, bucket_size), "QSGDInf")
+    found["qsgd-4/8192"] = Member(QSGD(4, 8192), "QSGD")
     for error in (0.05, 0.1, 0.2, 0.277, 0.3, 0.5, 1.0, 3.0, 10.0):
         found[f"dithered-{error:g}"] = Member(Dithered(error), "Dithered, one Δ")
         found[f"dithered-{error:g}/512"] = Member(Dithered(error, bucket_size=512), "Dithered, Δ per bucket")
@@ -60,7 +62,8 @@ def _table() -> dict[str, Member]:
         found[f"dithered-{error:g}@metric"] = Member(Dithered(error), "Dithered in the metric", OPTIMIZER)
     for bits in (2, 3, 4):
         found[f"rotated-{bits}"] = Member(Rotated(bits), "Rotated")
-    found["ef-sign"] = Member(ErrorFeedback(Sign()), "Sign with error feedback")
+    for name, sign in (("ef-sign", Sign(bucket_size=8192)), ("ef-sign/64", Sign(bucket_size=64))):
+        found[name] = Member(ErrorFeedback(sign), "Sign with error feedback")
     return found
 
 
@@ -97,10 +100,11 @@ class Sender:
     """Sends the gradients of all replicas under one member; keeps their error memory.
 
     cuts  where each tensor begins among the C values, and where the last ends
+    seed  of the roundings
     """
 
-    def __init__(self, member: Member, cuts: Sequence[int], device: torch.device) -> None:
-        self.member, self.cuts = member, list(cuts)
+    def __init__(self, member: Member, cuts: Sequence[int], device: torch.device, seed: int = 0) -> None:
+        self.member, self.cuts, self.seed = member, list(cuts), seed
         self.sizes = torch.tensor([b - a for a, b in pairwise(cuts)], device=device)
         self.memory: torch.Tensor | None = None
 
@@ -137,7 +141,7 @@ class Sender:
             return dithered(v, quantizer)
         if isinstance(quantizer, Rotated):
             return rotated(v, quantizer)
-        n, stream = v.shape[1], Stream(step=step)
+        n, stream = v.shape[1], Stream(self.seed, step=step)
         rows = padded(v, quantizer.bucket_size)
         flat = rows.view(-1)
         if isinstance(quantizer, ErrorFeedback):

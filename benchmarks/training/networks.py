@@ -6,11 +6,13 @@ one, and so a single backward pass gives the gradients of all workers of all see
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 N_BYTES, CONTEXT = 256, 128
@@ -30,8 +32,16 @@ class Network(ABC):
         """By name."""
 
     @abstractmethod
-    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Mean cross-entropy (M,) of each replica; p (M, …), x and y (M, batch, …)."""
+    def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
+        """(M, n, classes) of each replica; p and buffers (M, …), x (M, batch, …)."""
+
+    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor, buffers: Parameters = {}) -> torch.Tensor:  # noqa: B006
+        """Mean cross-entropy (M,) of each replica; y (M, batch, …)."""
+        return cross_entropy(self.scores(p, x, buffers), y)
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """What one replica keeps beside its parameters, such as running means."""
+        return {}
 
     def initial(self, seed: int) -> dict[str, torch.Tensor]:
         """The parameters of one replica: uniform on ±1/√inputs, normalisations 1 and 0, embeddings normal."""
@@ -96,7 +106,7 @@ class ByteTransformer(Network):
             found |= norm(f"{i}.norm2", d) | dense(f"{i}.up", d, 4 * d) | dense(f"{i}.down", 4 * d, d)
         return found | norm("norm", d) | dense("head", d, N_BYTES)
 
-    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
         M, B, T = x.shape
         own = torch.arange(M, device=x.device)[:, None, None] * N_BYTES
         h = functional.embedding(x + own, p["embedding"].flatten(0, 1)) + p["position"][:, None, :T]
@@ -104,7 +114,7 @@ class ByteTransformer(Network):
         for i in range(self.depth):
             h = h + linear(p, f"{i}.out", self._attention(linear(p, f"{i}.qkv", normed(p, f"{i}.norm1", h)), M, B, T))
             h = h + linear(p, f"{i}.down", functional.gelu(linear(p, f"{i}.up", normed(p, f"{i}.norm2", h))))
-        return cross_entropy(linear(p, "head", normed(p, "norm", h)), y)
+        return linear(p, "head", normed(p, "norm", h))
 
     def _attention(self, qkv: torch.Tensor, M: int, B: int, T: int) -> torch.Tensor:
         """(M, B T, 3 d) to (M, B T, d)."""
@@ -140,7 +150,7 @@ class ConvNet(Network):
         n_pixels = math.prod(-(-side // 8) for side in self.image[1:])
         return found | dense("head", n_pixels * self.widths[-1], self.n_classes)
 
-    def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
         M, B = x.shape[:2]
         h = x.permute(0, 1, 3, 4, 2)
         for i, width in enumerate(self.widths[1:]):
@@ -149,7 +159,7 @@ class ConvNet(Network):
             z = linear(p, f"{i}.conv", columns.reshape(M, -1, columns.shape[-1]))
             z = normed(p, f"{i}.norm", z, height * breadth)
             h = functional.relu(z).view(M, B, height, breadth, width)
-        return cross_entropy(linear(p, "head", h.flatten(2)), y)
+        return linear(p, "head", h.flatten(2))
 
 
 def shifted(x: torch.Tensor, stride: int) -> torch.Tensor:
@@ -157,3 +167,58 @@ def shifted(x: torch.Tensor, stride: int) -> torch.Tensor:
     h, w = x.shape[2:4]
     padded = functional.pad(x, (0, 0, 1, 1, 1, 1))
     return torch.cat([padded[:, :, i : i + h : stride, j : j + w : stride] for i in range(3) for j in range(3)], -1)
+
+
+class OfModule(Network):
+    """A torch module, whose replicas run one after another; on a GPU beside each other, each on its own stream.
+
+    make  makes the module, with weights drawn from torch's generator
+    """
+
+    def __init__(self, make: Callable[[], nn.Module]) -> None:
+        self.make, self.module = make, make()
+
+    @property
+    def shapes(self) -> Shapes:
+        return {name: tuple(p.shape) for name, p in self.module.named_parameters()}
+
+    def initial(self, seed: int) -> dict[str, torch.Tensor]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return {name: p.detach() for name, p in self.make().named_parameters()}
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+
+    def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
+        """Where gradients are recorded, the module is in training, and buffers are changed."""
+        self.module.train(torch.is_grad_enabled())
+        every = [{name: value[i] for name, value in buffers.items()} for i in range(len(x))]
+        for name, values in p.items():
+            for own, value in zip(every, values.unbind(0), strict=True):
+                own[name] = value
+        call = torch.func.functional_call
+        tasks = [partial(call, self.module, own, images) for own, images in zip(every, x, strict=True)]
+        return torch.stack(side_by_side(tasks, x.is_cuda)())
+
+
+STREAMS: list[torch.cuda.Stream] = []
+
+
+def side_by_side(tasks: Sequence[Callable[[], torch.Tensor]], on_gpu: bool) -> Callable[[], list[torch.Tensor]]:
+    """Start each task, on a GPU on a stream of its own: small kernels leave room. What is returned waits for them."""
+    if not on_gpu:
+        return lambda: [task() for task in tasks]
+    main, found = torch.cuda.current_stream(), []
+    STREAMS.extend(torch.cuda.Stream() for _ in range(len(tasks) - len(STREAMS)))  # type: ignore[no-untyped-call]
+    for stream, task in zip(STREAMS, tasks, strict=False):
+        stream.wait_stream(main)
+        with torch.cuda.stream(stream):
+            found.append(task())
+
+    def wait() -> list[torch.Tensor]:
+        for stream in STREAMS[: len(tasks)]:
+            main.wait_stream(stream)
+        return found
+
+    return wait

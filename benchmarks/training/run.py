@@ -1,10 +1,10 @@
-"""One run: a task under one member, all seeds and workers at once."""
+"""One run: a task under one member, all its seeds and workers at once, in rounds between which it may stop."""
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
@@ -12,25 +12,33 @@ from typing import Any
 
 import torch
 
-from benchmarks.training.data import Pictures, Text, open_pictures, open_text
-from benchmarks.training.members import MEMBERS, OPTIMIZER, Sender
-from benchmarks.training.networks import CONTEXT, ByteTransformer, ConvNet, Network
+from benchmarks.papers.nuqsgd import gradients
+from benchmarks.papers.nuqsgd.networks import BLOCKS, DEPTHS, LARGE, network
+from benchmarks.training.data import Crops, Data, Folders, Pictures, Text, images_in, open_pictures, open_text
+from benchmarks.training.members import MEMBERS, OPTIMIZER, TENSOR, Sender
+from benchmarks.training.networks import CONTEXT, ByteTransformer, ConvNet, Network, OfModule
+from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream
 from laconic.measure.environment import cpu_model
 from laconic.training.groups import Policy
 
-WARMUP = 0.05
-"""Part of the steps over which the learning rate rises; then it falls along a cosine to 0."""
-SAMPLE_EVERY = 50
-"""Steps between two measurements of error and bits."""
-VALIDATION_SIZE = 128
-"""Examples of each seed in one forward pass of the validation."""
+COSINE, DROPS, CONSTANT = (0.05, None), (0.01, (0.5, 0.75)), (0.05, ())
+"""Schedules: the part of the steps over which the rate rises; then a cosine to 0, or a tenth from each of these on."""
+EVALUATION_SIZE = {"lm": 128, "cnn": 128, "resnet": 1000, "imagenet": 250}
+"""Examples of each seed in one forward pass of an evaluation."""
+POINTS = 20
+"""Rounds of a run, evenly spaced, after which losses, errors and bits are measured."""
+GRAPH_WARMUP = 3
 WIDTH = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A network with its data and optimizer; batch_size is of one worker."""
+    """A network with its data and optimizer; batch_size is of one worker.
+
+    at_fp32  members of which fp32's run says what they make of its gradients
+    depth    blocks of a transformer
+    """
 
     network: str
     optimizer: str
@@ -38,73 +46,113 @@ class Task:
     batch_size: int
     weight_decay: float
     about: str
+    schedule: tuple[float, tuple[float, ...] | None] = COSINE
+    at_fp32: tuple[str, ...] = ()
+    depth: int = 4
+
+    @property
+    def kind(self) -> str:
+        """lm, cnn, resnet or imagenet."""
+        return "imagenet" if self.network in LARGE else self.network.partition("-")[0]
 
 
+PAPER = (
+    "nuqsgd-4/8192",
+    "dithered-0.5",
+    "qsgdinf-4/8192",
+    "ef-sign/64",
+    "ef-sign",
+    "qsgd-4/8192",
+    "rotated-2",
+    "dithered-3",
+)
 TASKS = {
     "cnn-sgd": Task("cnn", "sgd", 0.02, 32, 5e-4, "convolutional network, SGD with momentum 0.9"),
     "lm-adamw": Task("lm", "adamw", 1e-3, 16, 0.01, "byte-level transformer, AdamW"),
     "lm-sgd": Task("lm", "sgd", 0.1, 16, 0.0, "byte-level transformer, SGD with momentum 0.9"),
+    "lm-large": Task("lm", "adamw", 5e-4, 16, 0.01, "byte-level transformer, AdamW", CONSTANT, depth=8),
+} | {
+    f"resnet-{n}": Task(f"resnet-{n}", "sgd", 0.1, 128, 1e-4, f"ResNet-{n}, SGD with momentum 0.9", DROPS, PAPER)
+    for n in (*DEPTHS, *BLOCKS)
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is run: a task under one member with so many workers, for all seeds.
+    """What is run: a task under one member with so many workers, for some seeds.
 
+    seeds      seed, seed + 1, … train together
+    steps      in all; or `epochs`, passes over the data
     width      of the transformer; the convolutional network's is a quarter of it
     precision  of matrix products: fp32, tf32, or bf16 (autocast)
+    data       a file of text or a folder of images; None for what is at hand
+    images     only so many to train on, and to test
     """
 
     task: str
     member: str
     workers: int
     seeds: int
-    steps: int
+    steps: int | None
     batch_size: int
-    width: int
-    device: str
-    precision: str
-    text: str | None
-    images: str | None
+    width: int = WIDTH
+    device: str = "cpu"
+    precision: str = "fp32"
+    data: str | None = None
+    seed: int = 0
+    epochs: int | None = None
+    images: int | None = None
 
     @property
     def label(self) -> str:
         """For people, and as the name of a file."""
-        return f"{self.task} {self.member} x{self.workers}"
+        return f"{self.task} {self.member} x{self.workers}" + (
+            f" {self.precision} seed {self.seed}" if self.epochs else ""
+        )
 
     def settings(self) -> dict[str, Any]:
         """What must be equal for two results to be of the same job. Data name themselves in the result."""
         device = cpu_model() if self.device == "cpu" else torch.cuda.get_device_name()
-        given = {name: value for name, value in asdict(self).items() if name not in ("text", "images")}
+        given = {name: value for name, value in asdict(self).items() if name != "data"}
         return {**given, "device": device, "torch": torch.__version__}
-
-    def data(self) -> Text | Pictures:
-        """On the device, read once."""
-        kind = TASKS[self.task].network
-        return _data(kind, self.text if kind == "lm" else self.images, self.device)
 
 
 @lru_cache(maxsize=2)
-def _data(kind: str, path: str | None, device: str) -> Text | Pictures:
+def open_data(kind: str, path: str | None, device: str, images: int | None = None) -> Text | Pictures | Crops | Folders:
+    """On the device, read once."""
     where = Path(path) if path else None
     if kind == "lm":
         return open_text(where, CONTEXT, torch.device(device))
-    return open_pictures(where, torch.device(device))
+    if kind == "cnn":
+        return open_pictures(where, torch.device(device))
+    if kind == "imagenet" and where is None:
+        raise InvalidOption(
+            "imagenet is read from files; give the folder that has train/ and val/ with ", Option("data")
+        )
+    if kind == "imagenet" and where:
+        return Folders(where, torch.device(device), images)
+    found = images_in(where)
+    return Crops(found if images is None else found.head(images), torch.device(device))
 
 
-def network_for(job: Job, data: Text | Pictures) -> Network:
+def network_for(job: Job, data: Text | Pictures | Crops | Folders) -> Network:
     """The network of a job's task, for its data."""
     if isinstance(data, Text):
-        return ByteTransformer(job.width, context=data.context)
+        return ByteTransformer(job.width, TASKS[job.task].depth, data.context)
+    if isinstance(data, Crops) and job.device == "cuda" and job.seeds == 1:
+        from benchmarks.training.fused import FusedResNet
+
+        return FusedResNet(partial(network, TASKS[job.task].network, data.n_classes, data.shape))
+    if isinstance(data, Crops | Folders):
+        return OfModule(partial(network, TASKS[job.task].network, data.n_classes, data.shape))
     return ConvNet(data.shape, data.n_classes, job.width // 4)
 
 
 class Weights:
     """The parameters of all seeds as one (S, P) tensor: those that are compressed first."""
 
-    def __init__(self, network: Network, seeds: int, device: torch.device) -> None:
-        self.n_seeds, policy = seeds, Policy()
-        starts = [network.initial(seed) for seed in range(seeds)]
+    def __init__(self, network: Network, seeds: Sequence[int], device: torch.device) -> None:
+        policy, starts = Policy(), [network.initial(seed) for seed in seeds]
         names = sorted(starts[0], key=lambda name: not policy.compresses(starts[0][name]))
         self.shapes = {name: starts[0][name].shape for name in names}
         self.cuts = [0, *accumulate(shape.numel() for shape in self.shapes.values())]
@@ -122,63 +170,183 @@ class Weights:
         return found
 
 
+class Gradients:
+    """(M, P): of each replica's loss on its own examples; on a GPU replayed from one CUDA graph for all replicas."""
+
+    def __init__(self, net: Network, weights: Weights, data: Data, job: Job) -> None:
+        self.net, self.weights, self.data, self.job = net, weights, data, job
+        device, M = weights.flat.device, job.seeds * job.workers
+        self.buffers = {name: b.to(device).expand(M, *b.shape).clone() for name, b in net.buffers().items()}
+        self.examples = torch.zeros(M, job.batch_size, dtype=torch.int64, device=device)
+        self.graph = self._recorded() if device.type == "cuda" and data.resident else None
+
+    def of(self, examples: torch.Tensor) -> torch.Tensor:
+        """The next call overwrites the result."""
+        if self.graph is None:
+            return self._computed(examples)
+        self.examples.copy_(examples)
+        self.graph.replay()
+        return self.found
+
+    def _computed(self, examples: torch.Tensor) -> torch.Tensor:
+        p = self.weights.replicas(self.job.workers)
+        with self.autocast():
+            loss = self.net.loss(p, *self.data.batch(examples), self.buffers).sum()
+        return torch.cat([g.flatten(1) for g in torch.autograd.grad(loss, list(p.values()))], 1)
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        """After some passes in which kernels are chosen and compiled; buffers are as before."""
+        before = {name: buffer.clone() for name, buffer in self.buffers.items()}
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(GRAPH_WARMUP):
+                self._computed(self.examples)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.found = self._computed(self.examples)
+        for name, buffer in before.items():
+            self.buffers[name].copy_(buffer)
+        return graph
+
+    def autocast(self) -> torch.autocast:
+        """To bfloat16, where the job asks for it."""
+        kind = self.weights.flat.device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=self.job.precision == "bf16", cache_enabled=False)
+
+
 class Training:
-    """The state of one run: the weights of all seeds, their optimizer, and what is measured on the way."""
+    """The state of one run: the weights of all seeds, their optimizer, and what is measured on the way.
+
+    done    rounds so far, of `rounds`
+    curve   at some rounds: step, seconds, and by seed losses, accuracies and train_losses
+    """
 
     def __init__(self, job: Job) -> None:
-        self.job, self.task, self.data, device = job, TASKS[job.task], job.data(), torch.device(job.device)
-        self.network = network_for(job, self.data)
-        self.weights = Weights(self.network, job.seeds, device)
+        torch.set_float32_matmul_precision("high" if job.precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = job.precision != "fp32", True
+        self.job, self.task, device = job, TASKS[job.task], torch.device(job.device)
+        self.data = open_data(self.task.kind, job.data, job.device, job.images)
+        self.round_steps = self.data.round_steps(job.workers * job.batch_size)
+        if not self.round_steps:
+            what = f"{job.workers} batches of {job.batch_size} are more than the examples to train on; give a smaller "
+            raise InvalidOption(what, Option("batch_size"))
+        self.steps = job.steps or (job.epochs or 0) * self.round_steps
+        self.rounds, self.done, self.seconds = -(-self.steps // self.round_steps), 0, 0.0
+        net = network_for(job, self.data)
+        self.weights = Weights(net, range(job.seed, job.seed + job.seeds), device)
+        self.gradients = Gradients(net, self.weights, self.data, job)
         self.optimizer = _optimizer(self.task, self.weights.flat)
-        self.sender = Sender(MEMBERS[job.member], self.weights.cuts[: self.weights.n_tensors + 1], device)
+        self.sender = Sender(MEMBERS[job.member], self.weights.cuts[: self.weights.n_tensors + 1], device, job.seed)
         self.samples = Samples(job, self.weights)
-        self.batches = _batches(job, self.data.n_examples).to(device)
+        self.curve: list[dict[str, Any]] = [self.point()]
 
-    def step(self, t: int) -> None:
+    def advance(self) -> None:
+        """One round; losses, errors and bits after it, if it is one of those."""
+        began, job, first = time.perf_counter(), self.job, self.done * self.round_steps
+        n, size = min(self.round_steps, self.steps - first), job.workers * job.batch_size
+        torch.manual_seed(Stream(job.seed, step=self.done, tensor="noise").key % 2**63)
+        streams = [Stream(job.seed + i, step=self.done, tensor="examples") for i in range(job.seeds)]
+        drawn = torch.stack([self.data.draw(self.round_steps, size, stream) for stream in streams], 1)
+        examples = drawn.to(self.weights.flat.device).view(self.round_steps, -1, job.batch_size)
+        every = max(1, self.rounds // POINTS)
+        self.done += 1
+        measured = self.done % every == 0 or self.done == self.rounds
+        for t in range(n):
+            self.step(first + t, examples[t], measured and t == n - 1)
+        if measured:
+            self.curve.append(self.point())
+        if self.weights.flat.is_cuda:
+            torch.cuda.synchronize()
+        self.seconds += time.perf_counter() - began
+
+    def step(self, t: int, examples: torch.Tensor, measured: bool) -> None:
         """One step: every worker's gradient, sent, averaged over the workers of its seed."""
         job, flat, C = self.job, self.weights.flat, self.weights.n_compressed
         for group in self.optimizer.param_groups:
-            group["lr"] = self.task.learning_rate * rate(t, job.steps)
-        x, y = self.data.batch(self.batches[t])
-        g = _gradients(self.network, self.weights, x.flatten(0, 1), y.flatten(0, 1), job)
+            group["lr"] = self.task.learning_rate * rate(t, self.steps, *self.task.schedule)
+        g = self.gradients.of(examples)
         adam = t > 0 and self.sender.member.metric == OPTIMIZER
         known = self.optimizer.state[flat]["exp_avg_sq"] if adam else flat.grad
         message = self.sender.send(g[:, :C], None if known is None else known[:, :C], t)
-        if t % SAMPLE_EVERY == SAMPLE_EVERY // 2 or t == job.steps - 1:
+        if measured:
             self.samples.add(message.v, message.errors(), t)
         g[:, :C] = message.decoded
         flat.grad = g.view(job.seeds, job.workers, -1).mean(1)
         self.optimizer.step()
 
+    def point(self) -> dict[str, Any]:
+        """Where the run is now."""
+        found = evaluate(self.gradients)
+        named = {"losses": found["held out"][0], "accuracies": found["held out"][1]}
+        if "train" in found:
+            named["train_losses"] = found["train"][0]
+        return {"step": min(self.steps, self.done * self.round_steps), "seconds": self.seconds, **named}
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """What a run goes on from: tensors, and what JSON can say."""
+        flat = self.weights.flat
+        tensors = {"weights": flat.detach(), **{f"buffer {name}": b for name, b in self.gradients.buffers.items()}}
+        tensors |= {f"optimizer {name}": v for name, v in self.optimizer.state[flat].items() if v is not None}
+        if self.sender.memory is not None:
+            tensors["memory"] = self.sender.memory
+        if self.sender.member.metric == TENSOR and flat.grad is not None:
+            tensors["gradient"] = flat.grad
+        return tensors, {"done": self.done, "seconds": self.seconds, "curve": self.curve, **self.samples.state()}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], log: dict[str, Any]) -> None:
+        """Go on from a state."""
+        flat, device = self.weights.flat, self.weights.flat.device
+        with torch.no_grad():
+            flat.copy_(tensors["weights"])
+        for name, buffer in self.gradients.buffers.items():
+            buffer.copy_(tensors[f"buffer {name}"])
+        for name, value in tensors.items():
+            kind, _, key = name.partition(" ")
+            if kind == "optimizer":  # a step count is on the CPU, unless the optimizer is fused
+                self.optimizer.state[flat][key] = (
+                    value.clone() if value.ndim == 0 and not device.index else value.to(device, copy=True)
+                )
+        self.sender.memory = tensors["memory"].to(device, copy=True) if "memory" in tensors else None
+        flat.grad = tensors["gradient"].to(device, copy=True) if "gradient" in tensors else None
+        self.done, self.seconds, self.curve = log.pop("done"), log.pop("seconds"), log.pop("curve")
+        self.samples.restore(log)
+
+    def result(self) -> dict[str, Any]:
+        """Losses on what is held out, bits, errors, and seconds of a step."""
+        return {
+            "n": self.weights.n,
+            "n_compressed": self.weights.n_compressed,
+            "losses": self.curve[-1]["losses"],
+            **self.samples.means(),
+            "seconds": self.seconds / self.steps,
+            "source": self.data.source,
+            "curve": self.curve,
+            "samples": self.samples.state(),
+        }
+
 
 def train(job: Job) -> dict[str, Any]:
-    """Train all seeds together: losses on what is held out, bits, errors, and seconds of a step."""
-    torch.set_float32_matmul_precision("high" if job.precision == "tf32" else "highest")
-    torch.manual_seed(0)
+    """Train all seeds of a job together."""
     run = Training(job)
-    began = time.perf_counter()
-    for t in range(job.steps):
-        run.step(t)
-    losses = validate(run.network, run.weights, run.data, job)
-    return {
-        "n": run.weights.n,
-        "n_compressed": run.weights.n_compressed,
-        "losses": [loss if math.isfinite(loss) else None for loss in losses],
-        **run.samples.means(),
-        "seconds": (time.perf_counter() - began) / job.steps,
-        "source": run.data.source,
-    }
+    while run.done < run.rounds:
+        run.advance()
+    return run.result()
 
 
-def rate(step: int, steps: int) -> float:
+def rate(step: int, steps: int, rises: float, drops: Sequence[float] | None) -> float:
     """The learning rate over its highest value.
 
-    >>> [round(rate(t, 100), 2) for t in (0, 4, 50, 99)]
-    [0.2, 1.0, 0.53, 0.0]
+    >>> [round(rate(t, 100, *COSINE), 2) for t in (0, 4, 50, 99)], [rate(t, 100, *DROPS) for t in (0, 49, 50, 99)]
+    ([0.2, 1.0, 0.53, 0.0], [1.0, 1.0, 0.1, 0.01])
     """
-    warmup = max(1, round(WARMUP * steps))
+    warmup = max(1, round(rises * steps))
+    risen = min(1.0, (step + 1) / warmup)
+    if drops is not None:
+        return round(risen * 0.1 ** sum(step >= part * steps for part in drops), 12)
     fallen = max(0, step + 1 - warmup) / (steps - warmup + 1)
-    return min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * fallen))
+    return risen * 0.5 * (1 + math.cos(math.pi * fallen))
 
 
 def _optimizer(task: Task, flat: torch.nn.Parameter) -> torch.optim.Optimizer:
@@ -190,58 +358,74 @@ def _optimizer(task: Task, flat: torch.nn.Parameter) -> torch.optim.Optimizer:
     return torch.optim.SGD([flat], lr=task.learning_rate, momentum=0.9, weight_decay=task.weight_decay)
 
 
-def _batches(job: Job, n_examples: int) -> torch.Tensor:
-    """Indices (steps, S, workers, batch): those of a seed are the same for every member."""
-    shape = (job.steps, job.workers, job.batch_size)
-    drawn = [
-        torch.randint(n_examples, shape, generator=torch.Generator().manual_seed(1000 + seed))
-        for seed in range(job.seeds)
-    ]
-    return torch.stack(drawn, 1)
+def evaluate(of: Gradients) -> dict[str, tuple[list[float | None], list[float]]]:
+    """Of what is held out, and of the training set where the data say so: each seed's mean loss and accuracy.
 
-
-def _gradients(network: Network, weights: Weights, x: torch.Tensor, y: torch.Tensor, job: Job) -> torch.Tensor:
-    """(M, P): of each replica's loss on its own batch."""
-    p = weights.replicas(job.workers)
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=job.precision == "bf16"):
-        loss = network.loss(p, x, y).sum()
-    return torch.cat([g.flatten(1) for g in torch.autograd.grad(loss, list(p.values()))], 1)
-
-
-def validate(network: Network, weights: Weights, data: Text | Pictures, job: Job) -> list[float]:
-    """The mean loss of each seed on what is held out."""
-    p, total, count = weights.replicas(1), torch.zeros(job.seeds, device=weights.flat.device), 0
-    with torch.no_grad(), torch.autocast(weights.flat.device.type, torch.bfloat16, enabled=job.precision == "bf16"):
-        for x, y in data.validation(VALIDATION_SIZE):
-            several = (part.expand(job.seeds, *part.shape[1:]) for part in (x, y))
-            total += network.loss(p, *several) * y.shape[1]
-            count += y.shape[1]
-    found: list[float] = (total / count).tolist()
+    The buffers of a seed are its first worker's.
+    """
+    job, p = of.job, of.weights.replicas(1)
+    buffers = {name: b[:: job.workers] for name, b in of.buffers.items()}
+    found = {}
+    with torch.no_grad(), of.autocast():
+        for part, batches in of.data.evaluation(EVALUATION_SIZE[TASKS[job.task].kind]).items():
+            total, right, count = (torch.zeros(job.seeds, device=of.examples.device) for _ in range(3))
+            for x, y in batches:
+                x, y = (one.expand(job.seeds, *one.shape[1:]) for one in (x, y))
+                scores = of.net.scores(p, x, buffers)
+                outputs = y.flatten(1)
+                losses = torch.nn.functional.cross_entropy(
+                    scores.flatten(0, 1).float(), outputs.flatten(), reduction="none"
+                )
+                total += losses.view(job.seeds, -1).sum(1)
+                right += (scores.argmax(2) == outputs).sum(1)
+                count += outputs.shape[1]
+            means = (total / count).tolist()
+            found[part] = [loss if math.isfinite(loss) else None for loss in means], (right / count).tolist()
     return found
 
 
 class Samples:
-    """Errors of all replicas, and bits of what one worker sends, at some steps of a run."""
+    """At some steps of a run: errors of all replicas, bits of what one worker sends, and what others make of fp32's.
+
+    errors   of the message in the metric, and of the gradients; `steps` at which
+    bits     per value, by codec
+    at_fp32  in fp32's first run: by member, its variance, bound, entropy and bits by coder on the same gradient
+    """
 
     def __init__(self, job: Job, weights: Weights) -> None:
         self.job, self.weights, self.codecs = job, weights, MEMBERS[job.member].codecs()
-        self.errors: list[Sequence[torch.Tensor]] = []
+        self.steps: list[int] = []
+        self.errors: list[list[float]] = []
         self.bits: list[list[float]] = []
+        self.at_fp32: dict[str, list[dict[str, Any]]] = {}
 
     def add(self, v: torch.Tensor, errors: Sequence[torch.Tensor], step: int) -> None:
         """Encode what the first worker of one seed sends, on the host; the next time it is the next seed's."""
         seed = len(self.bits) % self.job.seeds
         row = v[seed * self.job.workers].cpu()
-        self.errors.append(errors)
+        self.steps.append(step)
+        self.errors.append([float(e) for e in errors])
         stream = Stream(seed, step=step)
         self.bits.append([8 * codec.encode(row, stream).n_bytes / len(row) for codec in self.codecs])
+        if self.job.member == "fp32" and self.job.seed == 0:
+            for name in TASKS[self.job.task].at_fp32:
+                self.at_fp32.setdefault(name, []).append(gradients.statistics([row], MEMBERS[name].quantizer))
+
+    def state(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"steps": self.steps, "errors": self.errors, "bits": self.bits, "at_fp32": self.at_fp32}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def means(self) -> dict[str, float | None]:
         """bits and bits_coded per compressed value, by default and entropy-coded; bits_in_all over all parameters."""
         default, *coded = (fmean(column) for column in zip(*self.bits, strict=True))
         n, C = self.weights.n, self.weights.n_compressed
         least = min([default, *coded])
-        in_metric, plain = (fmean(float(e) for e in column) for column in zip(*self.errors, strict=True))
+        in_metric, plain = (fmean(column) for column in zip(*self.errors, strict=True))
         return {
             "bits": least,
             "bits_uncoded": default if coded else None,

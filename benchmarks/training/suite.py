@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.goals import goals_of_rows
-from benchmarks.training.jobs import job_for, planned, run_jobs
+from benchmarks.training.jobs import DECIDING, job_for, planned, run_jobs
 from benchmarks.training.members import MEMBERS, OPTIMIZER
 from benchmarks.training.run import TASKS, WIDTH, Job
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -30,7 +30,7 @@ PLAIN = (FP32, "bf16")
 class TrainingOptions:
     """What to run."""
 
-    tasks: Sequence[str] = option(tuple(TASKS), f"{', '.join(TASKS)}; all.", flag="--task", metavar="NAME,...")
+    tasks: Sequence[str] = option(tuple(DECIDING), f"{', '.join(DECIDING)}; all.", flag="--task", metavar="NAME,...")
     members: Sequence[str] | None = option(
         None, "Members, such as fp32,dithered-0.1@metric; by default those of each task.", flag="--member",
         metavar="NAME,...",
@@ -50,11 +50,11 @@ class TrainingOptions:
     )
     out: Path = option(Path("runs/training"), "Folder of finished runs, which are not run again.", metavar="DIR")  # noqa: RUF009
     processes: int = option(1, "Runs side by side.")
-    seconds: float = option(math.inf, "Start no run after so many seconds; 0 only gathers what is there.")
+    seconds: float = option(math.inf, "Stop after so many seconds, to go on later; 0 only gathers what is there.")
 
     def __post_init__(self) -> None:
         check_counts(self)
-        check_names(self.tasks, list(TASKS), "task")
+        check_names(self.tasks, list(DECIDING), "task")
         check_names(["fp32"] if self.members is None else self.members, list(MEMBERS), "member")
         check_names([self.device], ("cpu", "cuda"), "device")
         check_names([FP32 if self.precision is None else self.precision], PRECISIONS, "precision")
@@ -71,16 +71,11 @@ class TrainingOptions:
     def jobs(self) -> list[Job]:
         """In the order of their worth."""
         precision = self.precision or ("tf32" if self.device == "cuda" else FP32)
-        text, images = (None if path is None else str(path) for path in (self.text, self.images))
-        settings: dict[str, Any] = {
-            "seeds": self.seeds,
-            "steps": self.steps,
-            "width": self.width,
-            "device": self.device,
-        }
-        settings |= {"device": self.device, "precision": precision, "text": text, "images": images}
+        settings: dict[str, Any] = {name: getattr(self, name) for name in ("seeds", "steps", "width", "device")}
+        settings |= {"precision": precision}
+        paths = {name: None if path is None else str(path) for name, path in (("lm", self.text), ("cnn", self.images))}
         runs = planned(self.tasks, self.workers, self.members)
-        return [job_for(*one, batch_size=self.batch_size, **settings) for one in runs]
+        return [job_for(*one, batch_size=self.batch_size, data=paths[TASKS[one[0]].kind], **settings) for one in runs]
 
     @property
     def n_parts(self) -> int:
@@ -153,6 +148,7 @@ def _key(one: Mapping[str, Any]) -> tuple[str, int]:
 def _row(job: Mapping[str, Any], result: Mapping[str, Any], fp32: Sequence[float | None] | None) -> TrainingRow:
     member, kept = MEMBERS[job["member"]], dict(result)
     losses = kept.pop("losses")
+    kept = {name: value for name, value in kept.items() if name not in ("curve", "samples")}
     loss, deviation = _mean(losses)
     ratio, ratio_deviation = _mean([_ratio(a, b) for a, b in zip(losses, fp32 or [None] * len(losses), strict=True)])
     return TrainingRow(

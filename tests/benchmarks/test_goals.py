@@ -1,7 +1,7 @@
 """Goals and claims follow from the rows of a document, those of the committed results too."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,10 +36,13 @@ def test_goals_of_results_are_those_that_they_were_written_with(path):
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
-def test_claims_of_results_are_those_that_they_were_written_with(path):
+def test_claims_of_results_have_the_figures_that_they_were_written_with(path):
+    """Verdicts are made anew: what counts as holding may change, what was measured may not."""
     document = json.loads(path.read_text())
     papers = {"papers-ca-sgd": ca_sgd_claims, "papers-nuqsgd": nuqsgd_claims}
-    assert [asdict(claim) for claim in papers[document["suite"]].claims(document)] == document["published"]
+    found = {claim.what: claim.measured for claim in papers[document["suite"]].claims(document)}
+    written = {claim["what"]: claim["measured"] for claim in document["published"]}
+    assert {what: found.get(what) for what in written} == written
 
 
 def test_every_goal_of_codec_has_an_outcome_in_the_results():

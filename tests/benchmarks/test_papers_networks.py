@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from benchmarks.papers.nuqsgd.batches import InMemory, cropped, open_batches, rows_of
-from benchmarks.papers.nuqsgd.images import synthetic_images
+from benchmarks.papers.nuqsgd.images import Images, ImageSet, synthetic_images
 from benchmarks.papers.nuqsgd.networks import LARGE, NETWORKS, Block, CifarResNet, ImageNetResNet, network
+from benchmarks.training.data import PADDING, Crops
+from benchmarks.training.run import open_data
+from laconic.kernels import Stream
 
 N_PARAMETERS = {
     "resnet-20": 269_722,
@@ -84,44 +86,41 @@ def test_unknown_networks_are_told(make, said):
 
 
 def test_a_crop_is_a_part_of_the_padded_image_or_of_its_mirror_image():
-    x = torch.rand(64, 1, 5, 6)
-    padded = torch.nn.functional.pad(x, (2, 2, 2, 2))
-    found = cropped(x, (5, 6), 2, torch.Generator().manual_seed(0))
+    part = Images(torch.randint(256, (64, 1, 5, 6), dtype=torch.uint8), torch.zeros(64, dtype=torch.int64))
+    crops = Crops(ImageSet("made up", part, part, 1, ""), CPU)
+    examples = crops.draw(1, 64, Stream(0))[0]
+    found = (crops.batch(examples)[0] * crops.scale + crops.mean).round()
+    colour = float(crops.mean.round())
+    padded = torch.nn.functional.pad(part.x.float(), (PADDING,) * 4, value=colour)
     ways = set()
-    for image, whole in zip(found, padded, strict=True):
-        match = [
-            (top, left, mirrored)
-            for top in range(5)
-            for left in range(5)
-            for mirrored in (False, True)
-            if torch.equal(image.flip(2) if mirrored else image, whole[:, top : top + 5, left : left + 6])
-        ]
-        assert len(match) == 1
-        ways |= set(match)
-    assert len(ways) > 25
+    for image, code in zip(found, examples.tolist(), strict=True):
+        row, place = divmod(code // 2, crops.height * crops.width)
+        top, left = divmod(place, crops.width)
+        cut = padded[row, :, top : top + 5, left : left + 6]
+        torch.testing.assert_close(image, cut.flip(2) if code % 2 else cut)
+        ways.add((top, left, code % 2))
+    assert len(ways) > 35
 
 
-def test_batches_repeat_and_an_epoch_has_every_row_once():
-    rows = [rows_of(50, t, 12, seed=3) for t in range(8)]
-    assert [len(part) for part in rows] == [12] * 8
-    for epoch in (rows[:4], rows[4:]):
-        assert len(set(torch.cat(epoch).tolist())) == 48
-    assert not torch.equal(rows[0], rows[4])
-    assert torch.equal(rows_of(50, 5, 12, seed=3), rows[5])
-    assert not torch.equal(rows_of(50, 0, 12, seed=4), rows[0])
+def test_examples_repeat_and_a_round_has_every_image_once():
+    crops = Crops(synthetic_images(50, 10), CPU)
+    pixels = 2 * crops.height * crops.width
+    assert crops.round_steps(12) == 4
+    rounds = [crops.draw(4, 12, Stream(3, step=i)) for i in (0, 1, 0)]
+    assert [len(set((one // pixels).flatten().tolist())) for one in rounds] == [48] * 3
+    assert torch.equal(rounds[0], rounds[2])
+    assert not torch.equal(rounds[0], rounds[1])
+    assert not torch.equal(rounds[0], crops.draw(4, 12, Stream(4)))
 
 
 def test_images_are_normalised_and_evaluated_as_they_are():
-    batches = InMemory(synthetic_images(64, 16), CPU)
-    x, y = next(batches.evaluation("train", 64))
-    assert x.mean((0, 2, 3)).abs().max() < 1e-3
-    assert x.std((0, 2, 3)) == pytest.approx([1.0] * 3, abs=1e-3)
-    assert len(next(batches.evaluation("test", 5))[1]) == 5
-    batch = batches.batch(torch.arange(8), torch.Generator().manual_seed(0))
-    again = batches.batch(torch.arange(8), torch.Generator().manual_seed(0))
-    assert torch.equal(batch[0], again[0])
-    assert torch.equal(batch[1], y[:8])
-    assert not torch.equal(batch[0], x[:8])
+    images = synthetic_images(64, 16)
+    (x, y), *others = Crops(images, CPU).evaluation(64)["train"]
+    assert not others
+    assert x.shape == (1, 64, 3, 32, 32)
+    assert x.mean((0, 1, 3, 4)).abs().max() < 1e-3
+    assert x.std((0, 1, 3, 4)) == pytest.approx([1.0] * 3, abs=1e-3)
+    assert torch.equal(y[0], images.train.y)
 
 
 def test_imagenet_is_a_folder_of_folders(tmp_path):
@@ -131,13 +130,12 @@ def test_imagenet_is_a_folder_of_folders(tmp_path):
             (tmp_path / part / name).mkdir(parents=True)
             for i in range(n):
                 Image.new("RGB", (30, 40), colour).save(tmp_path / part / name / f"{i}.jpeg")
-    batches = open_batches("imagenet", str(tmp_path), CPU)
-    assert (batches.n_train, batches.n_classes, batches.shape) == (6, 2, (3, 224, 224))
-    x, y = batches.batch(torch.tensor([0, 5]), torch.Generator())
-    assert x.shape == (2, 3, 224, 224)
-    assert y.tolist() == [0, 1]
-    assert x[0].mean() < 0 < x[1].mean()
-    assert [y.tolist() for _, y in batches.evaluation("test", 2)] == [[0, 1]]
-    assert open_batches("imagenet", str(tmp_path), CPU, most=2).n_train == 2
+    data = open_data("imagenet", str(tmp_path), "cpu")
+    assert (data.round_steps(2), data.n_classes, data.shape) == (3, 2, (3, 224, 224))
+    x, y = data.batch(data.draw(3, 2, Stream(0)))
+    assert x.shape == (3, 2, 3, 224, 224)
+    assert (x.mean((2, 3, 4)) > 0).equal(y.bool())
+    assert [y.tolist() for _, y in data.evaluation(3)["held out"]] == [[[0, 0, 1]], [[1]]]
+    assert open_data("imagenet", str(tmp_path), "cpu", 2).round_steps(1) == 2
     with pytest.raises(ValueError, match="give the folder that has train/ and val/"):
-        open_batches("imagenet", None, CPU)
+        open_data("imagenet", None, "cpu")

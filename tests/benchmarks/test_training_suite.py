@@ -9,11 +9,12 @@ import torch
 
 from benchmarks.pages import common
 from benchmarks.pages import training as page
-from benchmarks.training import data
+from benchmarks.training import data, jobs
 from benchmarks.training.jobs import DECIDING, OTHERS, planned
 from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Member, Sender, dithered, rotated
 from benchmarks.training.networks import ByteTransformer, ConvNet
-from benchmarks.training.run import TASKS, Job, Weights, train
+from benchmarks.training.run import Job, Weights, train
+from laconic.errors import InvalidOption
 from laconic.kernels import Stream
 from laconic.quantizers import Dithered, Identity, Rotated
 
@@ -34,7 +35,7 @@ def few_windows(monkeypatch):
 @pytest.mark.parametrize(("network", "x", "y"), NETWORKS.values(), ids=NETWORKS)
 def test_a_replicas_gradient_is_its_own(network, x, y):
     torch.manual_seed(0)
-    p = {name: value.requires_grad_() for name, value in Weights(network, 2, CPU).replicas(2).items()}
+    p = {name: value.requires_grad_() for name, value in Weights(network, range(2), CPU).replicas(2).items()}
     x, y = x(4), y(4)
     together = torch.autograd.grad(network.loss(p, x, y).sum(), list(p.values()))
     for i in range(4):
@@ -108,20 +109,43 @@ def test_the_metric_is_floored_by_tensor_and_undone():
         torch.testing.assert_close(by_tensor[:, a:b], g[:2, a:b].square().mean(1, keepdim=True).sqrt().expand(2, b - a))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [*DECIDING, "resnet-8"])
 def test_a_task_is_learnt(task):
-    job = Job(task, "fp32", 2, 1, 12, 4, 32, "cpu", "fp32", None, None)
-    before, after = train(replace(job, steps=1))["losses"], train(job)["losses"]
-    assert after[0] < before[0]
+    found = train(Job(task, "fp32", 2, 1, 60, 4, 32, images=64))["curve"]
+    assert found[-1]["losses"][0] < found[0]["losses"][0]
+
+
+GOES_ON = {
+    "batch normalisation": Job("resnet-8", "nuqsgd-4/8192", 2, 1, None, 4, epochs=3, images=16),
+    "error memory": Job("cnn-sgd", "ef-sign", 2, 2, 6, 4, 32),
+    "second moments": Job("lm-adamw", "dithered-0.1@metric", 2, 1, 6, 2, 32),
+    "the last gradient": Job("lm-adamw", "dithered-0.1/tensor", 2, 1, 6, 2, 32),
+}
+
+
+@pytest.mark.parametrize("job", GOES_ON.values(), ids=GOES_ON)
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(job, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "ROUND", 2)
+    clock = iter([0.0, 0.0, 0.0, 0.0, 9.0])
+    monkeypatch.setattr(jobs.time, "time", lambda: next(clock, 9.0))
+    jobs.run_job(job, tmp_path, until=5.0)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
+    with pytest.raises(InvalidOption, match="with workers = 2, not 3; give another folder"):
+        jobs.check_same(jobs.file_of(job, tmp_path), job.settings(), replace(job, workers=3))
+    jobs.run_job(job, tmp_path, until=99.0)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+    found, never_stopped = jobs.result_of(job, tmp_path)["result"], train(job)
+    assert found["losses"] == never_stopped["losses"]
+    assert found["samples"] == never_stopped["samples"]
 
 
 def test_the_plan_has_known_members_and_fp32_first():
-    for task in TASKS:
+    for task in DECIDING:
         names = [*DECIDING[task], *OTHERS[task]]
         assert names[0] == "fp32"
         assert len(set(names)) == len(names)
         assert [name for name in names if name not in MEMBERS] == []
-    plan = planned(list(TASKS), [4, 16], None)
+    plan = planned(list(DECIDING), [4, 16], None)
     assert len(set(plan)) == len(plan)
 
 

@@ -1,6 +1,7 @@
 """What quantising does to one worker's gradient: its normalised variance, and its size under each coder."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -66,19 +67,25 @@ def sampled(parts: Sequence[torch.Tensor], bucket_size: int, most: int = MOST_CO
 
 
 def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, float]:
-    """Bits per coordinate of the payloads under each coder, norms and headers included; of some buckets, if many."""
+    """Bits per coordinate of the payloads under each coder, norms and headers included; of some buckets, if many.
+
+    A quantizer whose symbols have no width has a coder of its own, "tables".
+    """
+    q = quantizer.core
+    codecs = {name: Codec(q, coders.by_name(name)) for name in CODERS} if q.symbol_bits else {"tables": Codec(q)}
     parts = sampled(parts, quantizer.bucket_size)
     n = sum(v.numel() for v in parts)
-    found = {}
-    for name in CODERS:
-        codec = Codec(quantizer.core, coders.by_name(name))
-        found[name] = sum(8 * codec.encode(v, Stream(SEED, tensor=i)).n_bytes for i, v in enumerate(parts)) / n
-    return found
+    return {
+        name: sum(8 * codec.encode(v, Stream(SEED, tensor=i)).n_bytes for i, v in enumerate(parts)) / n
+        for name, codec in codecs.items()
+    }
 
 
-def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
-    """Bits per coordinate that no code of single symbols goes below, norms not counted."""
+def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float | None:
+    """Bits per coordinate that no code of single symbols goes below, norms not counted; None without a width."""
     q = quantizer.core
+    if not q.symbol_bits:
+        return None
     symbols = torch.cat([q.quantize(v, Stream(SEED, tensor=i)).symbols for i, v in enumerate(parts)])
     return empirical_entropy(symbols, q.bits)
 
@@ -86,3 +93,13 @@ def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
 def bound(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
     """The proved bound on the normalised variance: that of the part where it is largest."""
     return max(quantizer.core.variance_bound(v.numel()) for v in parts)
+
+
+def statistics(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, Any]:
+    """What a quantizer does to this gradient."""
+    return {
+        "variance": normalised_variance(parts, quantizer),
+        "bound": bound(parts, quantizer),
+        "entropy": entropy(parts, quantizer),
+        "bits": bits_by_coder(parts, quantizer),
+    }

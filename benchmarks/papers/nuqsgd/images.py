@@ -5,6 +5,7 @@ binary one (`cifar-10-batches-bin/*.bin`) is what is read. Either set may also b
 """
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,8 @@ class ImageSet:
 def read_images(name: str, folder: "Path | str | None") -> ImageSet:
     """CIFAR-10 or Fashion-MNIST out of a folder with their usual files, or a synthetic set.
 
-    cifar10        cifar10.npz, cifar-10-batches-bin/*.bin, or those files themselves
+    cifar10        cifar10.npz, cifar-10-batches-bin/*.bin, or those files themselves; part1.npz, part2.npz … are
+                   cifar10.npz in pieces
     fashion-mnist  fashion_mnist.npz, or train-images-idx3-ubyte and the other three, also with .gz
     synthetic      needs no folder
     """
@@ -77,8 +79,10 @@ def read_images(name: str, folder: "Path | str | None") -> ImageSet:
         raise ValueError(f"{name} is read from files; give their folder with --data DIR, or take --dataset synthetic")
     folder = Path(folder)
     packed = folder / f"{name.replace('-', '_')}.npz"
-    if packed.is_file():
-        return _checked(name, *_from_npz(packed), source=packed.name)
+    parts = [packed] if packed.is_file() else sorted(folder.glob("part*.npz"))
+    if parts:
+        train, test = (_joined(part) for part in zip(*map(_from_npz, parts), strict=True))
+        return _checked(name, train, test, source=packed.name)
     return _cifar10(folder) if name == "cifar10" else _fashion_mnist(folder)
 
 
@@ -107,6 +111,10 @@ def synthetic_images(
     return ImageSet(SYNTHETIC, draw(n_train), draw(n_test), n_classes, SYNTHETIC)
 
 
+def _joined(parts: Sequence[Images]) -> Images:
+    return Images(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
 def _cifar10(folder: Path) -> ImageSet:
     inner = folder / "cifar-10-batches-bin"
     root = inner if inner.is_dir() else folder
@@ -117,8 +125,7 @@ def _cifar10(folder: Path) -> ImageSet:
             f"{folder} has neither cifar10.npz nor cifar-10-batches-bin/data_batch_1.bin; {why}"
             "get the binary version, cifar-10-binary.tar.gz, and unpack it there"
         )
-    parts = [_cifar_batch(root / name) for name in CIFAR_BATCHES]
-    train = Images(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+    train = _joined([_cifar_batch(root / name) for name in CIFAR_BATCHES])
     return _checked("cifar10", train, _cifar_batch(root / "test_batch.bin"), source="data_batch_*.bin")
 
 

@@ -1,181 +1,245 @@
-"""The suite `papers-nuqsgd`: residual networks trained by k workers, whose gradients are quantised by five methods."""
+"""The suite `papers-nuqsgd`: residual networks trained by k workers, whose gradients are quantised by each method.
 
+Runs are those of `benchmarks.training`: one for each method and seed, kept in a folder, stopped and gone on with.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import mean
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-import torch
-
+from benchmarks.papers.checks import check_at_least, check_device
 from benchmarks.papers.claims import PUBLISHED
-from benchmarks.papers.nuqsgd.batches import open_batches
-from benchmarks.papers.nuqsgd.methods import FULL, Method
-from benchmarks.papers.nuqsgd.options import NUQSGDOptions
-from benchmarks.papers.nuqsgd.training import simulate
+from benchmarks.papers.nuqsgd.gradients import CODERS
 from benchmarks.papers.nuqsgd_claims import losses
-from laconic.bench.protocol import Spread, WrongResult, speedup
-from laconic.bench.ranks import noise, on_ranks, slowest
+from benchmarks.training.jobs import run_jobs
+from benchmarks.training.members import MEMBERS
+from benchmarks.training.run import PAPER, TASKS, Job
+from laconic.bench.protocol import WrongResult
+from laconic.bench.ranks import noise
 from laconic.bench.suite import Progress, no_progress
-from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, speedups, text
+from laconic.errors import InvalidOption, Option
+from laconic.options import check_names
+from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, shown, text_in
 
-RANK_FUNCTION = "benchmarks.papers.nuqsgd.rank:nuqsgd_on_rank"
-CODERS = ("fixed", "elias", "huffman", "rans")
-FIRST_STEPS = 2
-"""Of every run, not timed where there are more: they compile kernels."""
+FULL = "fp32"
+"""SuperSGD: every worker's gradient in full."""
+SEVERAL_SEEDS = (FULL, *PAPER[:3])
+"""Methods that are run with every seed; the others with the first."""
+MODELS = tuple(task for task in TASKS if task.startswith("resnet"))
+
+
+@dataclass(frozen=True, slots=True)
+class NUQSGDOptions:
+    """What to run; by default with the paper's numbers, on whatever images are given.
+
+    data        folder with CIFAR-10 or Fashion-MNIST; None for synthetic images
+    images      at most so many to train on, and to test; None for all
+    model       "resnet-110" and its like
+    methods     members of the suite `training`, with every seed; None for the paper's and ours
+    workers     k, simulated on one device
+    batch_size  images of one worker's mini-batch
+    epochs      passes over the training set
+    precision   of products: tf32 is PyTorch's default for convolutions on a GPU
+    out         folder of the runs
+    processes   runs side by side
+    seconds     after which runs stop, to be gone on with; 0 only gathers what is there
+    """
+
+    data: str | None = None
+    images: int | None = None
+    model: str = "resnet-110"
+    methods: Sequence[str] | None = None
+    workers: int = 4
+    batch_size: int = 128
+    epochs: int = 160
+    seeds: int = 3
+    device: str = "cpu"
+    precision: str | None = None
+    out: str = "runs/nuqsgd"
+    processes: int = 1
+    seconds: float = math.inf
+
+    def __post_init__(self) -> None:
+        check_names([self.model], MODELS, "model")
+        check_names(self.methods or [FULL], list(MEMBERS), "method")
+        check_names([self.precision or FULL], ("fp32", "tf32", "bf16"), "precision")
+        check_at_least(1, self, "workers", "images", "epochs", "seeds", "processes")
+        check_at_least(2, self, "batch_size")
+        check_device(self.device, instead="run on the CPU")
+        if self.data is not None and not Path(self.data).is_dir():
+            raise InvalidOption(Option("data"), f": there is no folder {self.data}")
+
+    def jobs(self) -> list[Job]:
+        """The paper's comparison of all methods first, then its other seeds; full precision is always there."""
+        names = dict.fromkeys([FULL, *(SEVERAL_SEEDS if self.methods is None else self.methods)])
+        pairs = [(name, seed) for seed in range(self.seeds) for name in names]
+        if self.methods is None:
+            pairs += [(name, 0) for name in PAPER if name not in names]
+        settings = {name: getattr(self, name) for name in ("batch_size", "device", "data", "images", "epochs")}
+        precision = self.precision or ("tf32" if self.device == "cuda" else "fp32")
+        return [
+            Job(self.model, name, self.workers, 1, None, precision=precision, seed=seed, **settings)
+            for name, seed in pairs
+        ]
+
+    @property
+    def n_parts(self) -> int:
+        """Steps of a progress bar."""
+        return len(self.jobs())
+
+    def published(self) -> dict[str, Any]:
+        """The options as JSON values, without folders."""
+        return {name: value for name, value in asdict(self).items() if name not in ("data", "out", "seconds")}
 
 
 @dataclass(frozen=True, slots=True)
 class NUQSGDRow:
-    """One method.
+    """One method, over its seeds.
 
-    n                    parameters of the network
-    ranks                workers; `simulated` on one device, or processes
-    seconds              of an iteration: of all workers where they are simulated, of the slowest rank otherwise
-    speedup_over_fp32    of full precision's seconds over its own, iteration by iteration
-    seconds_per_epoch    the median times the iterations of an epoch
-    bytes_sent           per iteration: one worker's message where they are simulated, what a rank sends otherwise
-    bits_per_coordinate  of the compressed part at fixed width, norms and headers included
-    bits_by_coder        the same under each coder, on the gradients of the full-precision run
-    entropy              of the symbols there
-    variance             E‖Q(g) − g‖² / ‖g‖² along its own run, the mean over the points
-    variance_at_fp32     the same on the gradients of the full-precision run: the same for all, so these compare
-    bound                the proved bound
-    loss, loss_gap       on training images at the end; over full precision's, minus 1
-    accuracy             on the test images at the end
-    curve                loss, accuracy and both variances point by point
+    n                 parameters of the network; n_compressed of them are quantised, the others go in float32
+    n_epochs          passes over the training set, of n_iterations together
+    seconds_per_epoch of all workers on one device, beside other runs
+    bits              per compressed value as it is sent by default, norms and headers included, in its own run
+    bits_by_coder     the same under each coder, on the gradients of the full-precision run
+    entropy           of the symbols there
+    variance          E‖Q(g) − g‖² / ‖g‖² along its own run; of error feedback, of what is sent with the memory
+    variance_at_fp32  on the gradients of the full-precision run: the same for all, so these compare
+    bound             the proved bound
+    losses, loss      on training images at the end, by seed and their mean
+    accuracies        on the test images at the end, by seed; accuracy their mean, deviation their standard deviation
+    below_fp32        points of accuracy below full precision's, seed by seed: the mean; below_error its standard error,
+                      None of one seed
+    curve             loss, accuracy and both variances over the run, means over seeds
     """
 
     problem: str
     contender: str
     baseline: bool
-    method: str
     source: str
     n: int
-    n_train: int
-    ranks: int
-    simulated: bool
+    n_compressed: int
+    workers: int
     batch_size: int
+    n_epochs: int
     n_iterations: int
-    bits: int | None
-    bucket_size: int | None
-    seconds: Spread
-    speedup_over_fp32: Spread
+    precision: str
+    seeds: Sequence[int]
     seconds_per_epoch: float
-    bytes_sent: float
-    bits_per_coordinate: float
+    bits: float
     bits_by_coder: Mapping[str, float] | None
     entropy: float | None
     variance: float | None
     variance_at_fp32: float | None
     bound: float | None
+    losses: Sequence[float | None]
     loss: float | None
-    loss_gap: float | None
+    accuracies: Sequence[float]
     accuracy: float
+    deviation: float | None
+    below_fp32: float
+    below_error: float | None
     curve: Sequence[Mapping[str, Any]]
 
 
-def rows_from(options: NUQSGDOptions, images: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[NUQSGDRow]:
-    """One row per method, from its result."""
-    full = found[0]
-    rows = [_row(options, images, m, one, full) for m, one in zip(options.chosen(), found, strict=True)]
-    if full["curve"][-1]["loss"] is None:
-        raise WrongResult("training in full precision has diverged; give a smaller --learning-rate")
-    return rows
+Found = Mapping[int, Mapping[str, Any]]
+"""Results of one method by seed."""
 
 
-def _row(
-    options: NUQSGDOptions, images: Mapping[str, Any], method: Method, one: Mapping[str, Any], full: Mapping[str, Any]
-) -> NUQSGDRow:
-    timed, base = (x["seconds"][FIRST_STEPS:] or x["seconds"] for x in (one, full))
-    last, points = one["curve"][-1], full["at_full"].get(method.name, [])
-    seconds, q = Spread.of(timed), method.quantizer
+def nuqsgd_rows(options: NUQSGDOptions, progress: Progress = no_progress) -> list[NUQSGDRow]:
+    """Run what is missing, and make rows of all that there is."""
+    done = run_jobs(options.jobs(), Path(options.out), options.processes, options.seconds, progress)
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for one in done:
+        found.setdefault(one["job"]["member"], {})[one["job"]["seed"]] = one["result"]
+    if FULL not in found:
+        raise InvalidOption(f"{options.out} has no finished run of {FULL}; give ", Option("seconds"), " time for one")
+    if any(result["losses"][0] is None for result in found[FULL].values()):
+        raise WrongResult("training in full precision has diverged")
+    return [_row(options, member, runs, found[FULL]) for member, runs in found.items()]
 
-    def over_points(key: str) -> float | None:
-        return mean(point[key] for point in points) if points else None
 
-    own = [point["variance"] for point in one["curve"] if point.get("variance") is not None]
-    coded = {name: mean(point["bits"][name] for point in points) for name in points[0]["bits"]} if points else None
+def _row(options: NUQSGDOptions, member: str, runs: Found, full: Found) -> NUQSGDRow:
+    first, quantizer, lossy = next(iter(runs.values())), MEMBERS[member].quantizer, member != FULL
+    points = full[0]["samples"]["at_fp32"].get(member, []) if 0 in full else []
+    ends = [run["curve"][-1] for run in runs.values()]
+    below = [100 * (_accuracy(full[seed]) - _accuracy(run)) for seed, run in runs.items() if seed in full]
     return NUQSGDRow(
-        problem=options.problem,
-        contender=method.label,
-        baseline=method.name == FULL,
-        method=method.name,
-        source=images["source"],
-        n=one["n"],
-        n_train=images["n_train"],
-        ranks=options.n_workers,
-        simulated=options.ranks is None,
+        problem=f"{first['source'].partition(',')[0]} {options.model}",
+        contender=member,
+        baseline=not lossy,
+        source=first["source"],
+        n=first["n"],
+        n_compressed=first["n_compressed"],
+        workers=options.workers,
         batch_size=options.batch_size,
-        n_iterations=last["iteration"],
-        bits=q.bits if method.lossy else None,
-        bucket_size=q.bucket_size if method.lossy else None,
-        seconds=seconds,
-        speedup_over_fp32=speedup(base, timed),
-        seconds_per_epoch=seconds.median * (images["n_train"] // (options.n_workers * options.batch_size)),
-        bytes_sent=one["bytes_sent"],
-        bits_per_coordinate=coded["fixed"] if coded else 32.0,
-        bits_by_coder=coded,
-        entropy=over_points("entropy"),
-        variance=mean(own) if own else None,
-        variance_at_fp32=over_points("variance"),
-        bound=over_points("bound"),
-        loss=last["loss"],
-        loss_gap=_gap(last["loss"], full["curve"][-1]["loss"]),
-        accuracy=last["accuracy"],
-        curve=_joined(one["curve"], points),
+        n_epochs=options.epochs,
+        n_iterations=ends[0]["step"],
+        precision=options.jobs()[0].precision,
+        seeds=list(runs),
+        seconds_per_epoch=fmean(run["seconds"] * ends[0]["step"] / options.epochs for run in runs.values()),
+        bits=fmean(sent[0] for run in runs.values() for sent in run["samples"]["bits"]),
+        bits_by_coder={c: fmean(p["bits"][c] for p in points) for c in points[0]["bits"]} if points else None,
+        entropy=_mean([point["entropy"] for point in points]),
+        variance=fmean(run["error"] for run in runs.values()) if lossy else None,
+        variance_at_fp32=_mean([point["variance"] for point in points]),
+        bound=quantizer.core.variance_bound(first["n_compressed"]) if lossy else None,
+        losses=[end["train_losses"][0] for end in ends],
+        loss=_mean([end["train_losses"][0] for end in ends]),
+        accuracies=[end["accuracies"][0] for end in ends],
+        accuracy=fmean(end["accuracies"][0] for end in ends),
+        deviation=stdev(end["accuracies"][0] for end in ends) if len(ends) > 1 else None,
+        below_fp32=fmean(below),
+        below_error=stdev(below) / math.sqrt(len(below)) if len(below) > 1 else None,
+        curve=_curve(runs, points),
     )
 
 
-def _joined(curve: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The curve with the variance at full precision's gradients beside that of its own run."""
-    found = {point["iteration"]: {"variance_at_fp32": point["variance"]} for point in points}
-    return [{**point, **found.get(point["iteration"], {})} for point in curve]
+def _accuracy(run: Mapping[str, Any]) -> float:
+    return float(run["curve"][-1]["accuracies"][0])
 
 
-def _gap(loss: float | None, base: float | None) -> float | None:
-    return loss / base - 1 if loss is not None and base else None
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None if there are none, or one of them is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
-def nuqsgd_rows(options: NUQSGDOptions, progress: Progress = no_progress) -> list[NUQSGDRow] | None:
-    """Run the suite; None on the ranks of torchrun other than the first."""
-    if options.ranks is not None:
-        return _on_ranks(options, progress)
-    device = torch.device(options.device)
-    progress("reading the images")
-    batches = open_batches(options.dataset, options.data, device, options.images)
-    runs = simulate(batches, options.model, options.chosen(), options.schedule(batches.n_train), device, progress)
-    return rows_from(options, batches.about, [run.result() for run in runs])
-
-
-def _on_ranks(options: NUQSGDOptions, progress: Progress) -> list[NUQSGDRow] | None:
-    results = on_ranks(RANK_FUNCTION, {"options": asdict(options)}, options.n_workers, None, progress)
-    if results is None:
-        return None
-    for i, method in enumerate(options.chosen()):
-        if len({result["runs"][i]["digest"] for result in results}) > 1:
-            raise WrongResult(f"{method.label}: the ranks have ended with different weights")
-    return rows_from(options, results[0]["images"], [_slowest(results, i) for i in range(len(options.chosen()))])
-
-
-def _slowest(results: Sequence[Mapping[str, Any]], i: int) -> dict[str, Any]:
-    """Rank 0's result of a method, with the slowest rank's seconds and the busiest one's bytes."""
-    ranks = [result["runs"][i] for result in results]
-    return {**ranks[0], "seconds": slowest(ranks), "bytes_sent": max(rank["bytes_sent"] for rank in ranks)}
+def _curve(runs: Found, points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Means over seeds; errors were measured at the last step before each point but the first."""
+    found = []
+    for i, same in enumerate(zip(*(run["curve"] for run in runs.values()), strict=True)):
+        point = {"iteration": same[0]["step"], "seconds": fmean(one["seconds"] for one in same)}
+        point["loss"] = _mean([one["train_losses"][0] for one in same])
+        point["accuracy"] = fmean(one["accuracies"][0] for one in same)
+        if i:
+            point["variance"] = fmean(run["samples"]["errors"][i - 1][1] for run in runs.values())
+        if i and points:
+            point["variance_at_fp32"] = points[i - 1]["variance"]
+        found.append(point)
+    return found
 
 
 def about(rows: Sequence[NUQSGDRow]) -> str:
     first = rows[0]
-    who = f"{first.ranks} workers simulated on one device" if first.simulated else f"{first.ranks} ranks"
     return (
-        f"{who}, mini-batches of {first.batch_size} each, {first.n_iterations} iterations on the same images "
-        f"({first.source}, {first.n_train:,} to train on). Shorter than the paper; 1-D parameters stay in float32."
+        f"{first.workers} workers simulated on one device, mini-batches of {first.batch_size} each, {first.n_epochs} "
+        f"epochs of {first.n_iterations // first.n_epochs} iterations ({first.source}); products in {first.precision}. "
+        "1-D parameters, and tensors of fewer than 1024 values, stay in float32."
     )
 
 
 def _by_coder(rows: list[Row]) -> list[Row]:
     """Rows that have bits by coder, with these at the top."""
     return [{**row, **coded} for row in rows if isinstance(coded := row.get("bits_by_coder"), Mapping) and coded]
+
+
+def _several(rows: list[Row]) -> list[Row]:
+    """With seeds counted, and the deviation in points."""
+    return [{**row, "n_seeds": len(row["seeds"])} for row in rows]
 
 
 PRESENTATION = Presentation(
@@ -187,42 +251,37 @@ PRESENTATION = Presentation(
             lambda rows: f"{text_in(rows[0], 'problem')}, {shown(number_in(rows[0], 'n'), 'n')} parameters",
             [
                 text("method", "contender"),
-                Column("variance, own run", "variance"),
-                Column("at fp32's gradients", "variance_at_fp32"),
-                Column("bound", "bound"),
-                Column("loss", "loss", digits=4),
+                Column("seeds", "n_seeds"),
                 Column("accuracy", "accuracy", "%", 4),
-                Column("ms", "seconds", "ms"),
+                Column("±", "deviation", "%", 2),
+                Column("below fp32", "below_fp32"),
+                Column("loss", "loss", digits=4),
+                Column("bits", "bits"),
                 Column("s per epoch", "seconds_per_epoch"),
             ],
-            "variance: of a worker's gradient, E‖Q(g) − g‖² / ‖g‖², mean over the run. ms: of an iteration of all.",
+            "accuracy: on the test images, mean over seeds ± standard deviation. below fp32: points, seed by seed. "
+            "loss: on training images. bits: per value, as sent by default. s per epoch: of all workers on one device, "
+            "beside other runs.",
             by="problem",
+            rows=_several,
         ),
         RowTable(
-            "Bits per coordinate by coder, on the same gradients",
+            "Variance, and bits per coordinate by coder, on the gradients of full precision",
             [
                 text("method", "contender"),
-                *(Column(coder, coder) for coder in CODERS),
+                Column("variance", "variance_at_fp32"),
+                Column("bound", "bound"),
+                *(Column(coder, coder) for coder in (*CODERS, "tables")),
                 Column("entropy", "entropy"),
-                Column("kB sent", "bytes_sent", "kB"),
             ],
-            "Norms, headers included.",
+            "variance: of a worker's gradient, E‖Q(g) − g‖² / ‖g‖², mean over the run. Norms and headers included.",
             rows=_by_coder,
         ),
         Text(losses),
         LineChart(Axis("loss", "training loss"), by="problem"),
-        LineChart(Axis("variance", "variance ‖Q(v) − v‖² / ‖v‖²"), by="problem", log=True),
+        LineChart(Axis("variance_at_fp32", "variance ‖Q(v) − v‖² / ‖v‖²"), by="problem", log=True),
         LineChart(Axis("accuracy", "test accuracy", "%"), by="problem"),
-        speedups("float32", group="problem"),
-        BarChart("Bits per coordinate", "bits_per_coordinate", "bits", group="problem", limit=("entropy", "entropy")),
-        BarChart(
-            "Variance, mean over the run",
-            "variance",
-            group="problem",
-            log=True,
-            limit=("bound", "proved bound"),
-            rows=lambda rows: [row for row in rows if row.get("variance")],
-        ),
+        BarChart("Bits per coordinate, as sent by default", "bits", "bits", group="problem"),
     ],
     lambda document: text_in(document, "about"),
 )
