@@ -11,6 +11,8 @@ OWN = {
     "decentralised": "benchmarks.decentralised",
     "codec-error": "benchmarks.codec_error",
     "training": "benchmarks.training.suite",
+    "lm": "benchmarks.lm",
+    "sensitivity": "benchmarks.papers.sensitivity",
     "fsdp-loss": "benchmarks.fsdp_loss",
     "plan": "benchmarks.plan",
     "kernels": "benchmarks.kernels",
@@ -28,7 +30,6 @@ PRESENTATIONS = {
     **{name: module for name, module in OWN.items() if name != "papers"},
     "papers-ca-sgd": "benchmarks.papers.ca_sgd",
     "papers-nuqsgd": "benchmarks.papers.nuqsgd.suite",
-    "campaign": "benchmarks.pages.security",
 }
 """What a document calls its suite, and the module that has its PRESENTATION."""
 for _name, _module in PRESENTATIONS.items():

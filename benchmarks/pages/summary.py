@@ -6,12 +6,14 @@ Which s was fastest is part of a goal's name, so goals are found by how their na
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean
 
-from benchmarks.pages.common import load, table
+from benchmarks.pages.common import RESULTS, load, table
 
 PROBLEMS = ("epsilon", "susy", "higgs", "synth", "poisson-synth")
-SEEDS = ("papers-nuqsgd-resnet20", "papers-nuqsgd-resnet20-seed1", "papers-nuqsgd-resnet20-seed2")
+RESNET = "papers-nuqsgd-resnet20"
+SHOWN = {"fp32": "float32", "nuqsgd-4/8192": "NUQSGD", "qsgdinf-4/8192": "QSGDInf", "qsgd-4/8192": "QSGD",
+         "dithered-0.5": "Dithered(0.5)"}  # fmt: skip
+"""Methods whose accuracy and variance are told."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,33 @@ def paper_speeds() -> str:
     return ", ".join(f"{digits(x)}×" for x in found)
 
 
-def over_seeds(key: str, *methods: str) -> list[float]:
-    rows = [row for file in SEEDS for row in load(file)["rows"]]
-    return [mean(row[key] for row in rows if row["method"] == method) for method in methods]
+def by_method(key: str, write: Callable[[float], str]) -> str:
+    """Of the methods that were run: their names and what there is of this key."""
+    rows = {row["contender"]: row for row in load(RESNET)["rows"]}
+    known = [(label, rows[name][key]) for name, label in SHOWN.items() if rows.get(name, {}).get(key) is not None]
+    return ", ".join(f"{label} {write(value)}" for label, value in known)
 
 
-def accuracies() -> str:
-    return " / ".join(f"{100 * x:.1f}" for x in over_seeds("accuracy", "fp32", "nuqsgd", "qsgdinf", "qsgd")) + " %"
+def resnet() -> list[Line]:
+    """Accuracy and variance of ResNet-20, once there is a result."""
+    if not (RESULTS / f"{RESNET}.json").is_file():
+        return []
+    rows = load(RESNET)["rows"]
+    first, seeds = rows[0], sorted({len(row["seeds"]) for row in rows})
+    said = f"ResNet-20 on CIFAR-10, {first['n_epochs']} epochs, 4 simulated workers, {first['precision']}, {seeds[0]}"
+    said += f" to {seeds[-1]} seeds" if len(seeds) > 1 else " seeds"
+    return [
+        Line(f"{said}: test accuracy", partial(by_method, "accuracy", lambda x: f"{100 * x:.2f} %"), (RESNET,)),
+        Line("normalised variance on the same gradients there", partial(by_method, "variance_at_fp32", digits),
+             (RESNET,)),
+    ]  # fmt: skip
 
 
-def variances() -> str:
-    return " / ".join(digits(x) for x in over_seeds("variance_at_fp32", "nuqsgd", "qsgdinf", "qsgd"))
+def trained(task: str) -> str:
+    """Loss over that of fp32 with 4 workers."""
+    rows = {row["contender"]: row for row in load("training")["rows"] if (row["task"], row["workers"]) == (task, 4)}
+    found = [rows[f"nuqsgd-4/{size}"] for size in (8192, 512)]
+    return " / ".join(f"{row['loss_over_fp32']:.3f} ± {row['ratio_error']:.3f}" for row in found)
 
 
 def line(what: str, measured: Callable[..., str], file: str, *asked: str) -> Line:
@@ -102,9 +120,10 @@ ON_TWO_CORES = [
     line("the same over loopback, without RANS, over float32", times, "exchange-unlimited", "unlimited: nuqsgd-4"),
     line("a training step of 4.2 M parameters at 1 Gbit/s: speed-up over DDP / over PyTorch's bf16 hook", times,
          "ddp-1gbit", "1 Gbit/s: step of nuqsgd-4 over fp32", "1 Gbit/s: step of nuqsgd-4 over the bf16 hook"),
-    line("its loss after {n_steps} steps ÷ float32's, in buckets of 8192 / of 512, mean of {n_seeds} seeds".format_map(
-         load("ddp-1gbit")["rows"][0]), plain, "ddp-1gbit",
-         "1 Gbit/s: loss of nuqsgd-4 ÷", "1 Gbit/s: loss of nuqsgd-4/512 ÷"),
+    *(Line(f"validation loss of {what} after {{n_steps}} steps in 4-bit NUQSGD ÷ float32's, buckets of 8192 / 512, "
+           "± standard error over {n_seeds} seeds".format_map(load("training")["rows"][0]), partial(trained, task),
+           ("training",))
+      for task, what in (("cnn-sgd", "a convolutional network under SGD"), ("lm-adamw", "a transformer under AdamW"))),
     Line("an iteration of logistic SGD on 4 ranks, epsilon's 2000 columns, batches of 8: float32 SGD ÷ CA-SGD in "
          "Recipe C", lambda: casgd_ranks(PROBLEMS[:1]), ("glm",)),
     Line("the same for SUSY, HIGGS, synth and Poisson-synth shapes", lambda: casgd_ranks(PROBLEMS[1:]), ("glm",)),
@@ -138,9 +157,7 @@ ON_H200 = [
          "CA-SGD in Recipe C (the paper, on A100s: 5.1 to 6.8)", paper_speeds, ("papers-ca-sgd-h200",)),
     line("loss of Recipe C from that of float32 SGD there, worst of the five (the paper: within 0.5 %)", worst_gap,
          "papers-ca-sgd-h200"),
-    Line("ResNet-20 on CIFAR-10, 10 epochs, 4 simulated workers: test accuracy with float32 / NUQSGD / QSGDInf / QSGD "
-         f"in 4 bits, mean of {len(SEEDS)} seeds", accuracies, SEEDS),
-    Line("normalised variance on the same gradients there: NUQSGD / QSGDInf / QSGD", variances, SEEDS),
+    *resnet(),
 ]  # fmt: skip
 SECTIONS = {"two cores": ON_TWO_CORES, "H200": ON_H200}
 

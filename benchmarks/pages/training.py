@@ -1,13 +1,15 @@
-"""The tables and figures of docs/training.md, from benchmarks/results/training.json, once there is one."""
+"""The tables and figures of docs/training.md, from benchmarks/results/{training,lm}.json, once there are any."""
 
 from collections.abc import Callable
 
 from benchmarks.goals import NEAR
-from benchmarks.pages.common import RESULTS, Document, goals, load, origin, presented
+from benchmarks.lm import about as about_lm
+from benchmarks.pages.common import RESULTS, Document, goals, link, load, origin, presented
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
 from benchmarks.training.suite import about
 
-NAME = "training"
+NAME, LM = "training", "lm"
+CODECS = {"fp32": GREY, "bf16": ORANGE, "nuqsgd-4/512": GREEN, "dithered-0.1@metric": BLUE, "rotated-4": PURPLE}
 COLOURS = {
     "Dithered in the metric": BLUE,
     "Dithered, one Δ": ORANGE,
@@ -25,9 +27,9 @@ HIGHEST = 1.08
 """Largest loss over fp32's that is drawn; what is above it stands in the tables."""
 
 
-def exists() -> bool:
+def exists(name: str = NAME) -> bool:
     """Whether there is a result to write about."""
-    return (RESULTS / f"{NAME}.json").is_file()
+    return (RESULTS / f"{name}.json").is_file()
 
 
 def tables() -> str:
@@ -41,9 +43,34 @@ def tables() -> str:
     return "\n\n".join([about(made), drawn, note, presented(made, level=3), *aims, origin(NAME)])
 
 
+def language_model() -> str:
+    """Time to a loss on slow links: a figure and a table for each link, goals, and where the file is from."""
+    if not exists(LM):
+        return ""
+    made = load(LM)
+    drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _over_seconds(made).items())
+    aims = ["### Goals of the language model", goals(LM)] if made["goals"] else []
+    return "\n\n".join([about_lm(made), drawn, presented(made, level=3), *aims, origin(LM)])
+
+
 def figures() -> dict[str, str]:
     """Every figure's file, and the drawing."""
-    return {file: drawing for file, (_, drawing) in _drawings(load(NAME)).items()} if exists() else {}
+    drawn = (_drawings(load(NAME)) if exists() else {}) | (_over_seconds(load(LM)) if exists(LM) else {})
+    return {file: drawing for file, (_, drawing) in drawn.items()}
+
+
+def _over_seconds(made: Document) -> dict[str, tuple[str, str]]:
+    found = {}
+    for rate in dict.fromkeys(row["rate"] for row in made["rows"]):
+        rows = {row["contender"]: row for row in made["rows"] if row["rate"] == rate and row["curve"]}
+        shown = [
+            Curve(name, colour, [(point["seconds"], point["loss"]) for point in rows[name]["curve"][1:]])
+            for name, colour in CODECS.items()
+            if name in rows
+        ]
+        title = f"A language model at {link(rate)}"
+        found[f"lm-{rate}.svg"] = title, curves(title, "seconds", "validation loss", shown, x_log=True)
+    return found
 
 
 def _drawings(made: Document) -> dict[str, tuple[str, str]]:
@@ -65,4 +92,4 @@ def _curve(rows: list[Document], family: str, colour: str) -> Curve:
     return Curve(family, colour, sorted((row["bits"], row["loss_over_fp32"]) for row in own))
 
 
-WRITERS: dict[str, Callable[[], str]] = {NAME: tables}
+WRITERS: dict[str, Callable[[], str]] = {NAME: tables, LM: language_model}

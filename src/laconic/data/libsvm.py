@@ -212,18 +212,15 @@ def _cuts(buffer: bytearray, size: int) -> list[int]:
 
 
 def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> None:
-    """Fill in the numbers the kernel was not sure of; the first that is none is `MalformedFile`.
-
-    Of a line that is malformed further on there is no row, and slices have no room for its numbers.
-    """
+    """Fill in the numbers the kernel was not sure of; the first that is none is `MalformedFile`."""
     from laconic.kernels.cpu.libsvm import DROPPED
 
     for slot, start in zip(*(array.tolist() for array in piece.odd), strict=True):
         value = _exact(path, buffer, start, n_lines, is_label=slot < 0)
         if slot < 0:
-            piece.labels[-1 - slot : -slot] = value
+            piece.labels[-1 - slot] = value
         elif slot != DROPPED:
-            piece.values[slot : slot + 1] = value
+            piece.values[slot] = value
 
 
 def _exact(path: Path, buffer: bytearray, start: int, n_lines: int, *, is_label: bool) -> float:
