@@ -157,7 +157,8 @@ def _with_setting(document: Row) -> str:
     suite, first = text_in(document, "suite"), next(iter(rows_in(document)), {})
     if first.get("device") == "cuda":
         return f"{suite}, NCCL"
-    return f"{suite}, 4 threads per rank" if number_in(first, "threads") == 4 else suite
+    threads = number_in(first, "threads") or number_in(document.get("options"), "threads")
+    return f"{suite}, 4 threads per rank" if threads == 4 else suite
 
 
 def sharded_loss(document: Row) -> Outcomes:
