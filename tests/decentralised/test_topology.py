@@ -63,18 +63,16 @@ WRONG = {
 
 @pytest.mark.parametrize(("matrix", "said"), WRONG.values(), ids=WRONG)
 def test_wrong_matrices_are_refused_with_the_row(matrix, said):
-    for make in (Custom, Custom.of):
-        with pytest.raises(ValueError, match=said):
-            make(matrix)
+    with pytest.raises(ValueError, match=said):
+        Custom(matrix)
 
 
 KINDS = {"lists": list, "NumPy": np.array, "tensor": torch.tensor, "mixing": Mixing.of}
 
 
-@pytest.mark.parametrize("make", [Custom, Custom.of], ids=["Custom", "Custom.of"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_matrix_may_be_of_any_kind_and_is_for_its_own_size(kind, make):
-    topology = make(kind([[0.75, 0.25], [0.25, 0.75]]))
+def test_a_matrix_may_be_of_any_kind_and_is_for_its_own_size(kind):
+    topology = Custom(kind([[0.75, 0.25], [0.25, 0.75]]))
     assert topology == Custom([[0.75, 0.25], [0.25, 0.75]])
     assert hash(topology) == hash(Custom([[0.75, 0.25], [0.25, 0.75]]))
     assert topology.mixing(2) == Mixing.of([[0.75, 0.25], [0.25, 0.75]])

@@ -156,7 +156,7 @@ class Communicator:
 
         lengths  bytes to be received from each rank; None where only the sender knows, and they are exchanged first
         """
-        outbox = self.outbox(lengths, messages[0].device, phase=phase)
+        outbox = self.outbox(lengths, messages[0].device, phase=phase, sending=[len(message) for message in messages])
         for rank in self.sending_order:
             outbox.send(rank, messages[rank])
         return outbox.close()
@@ -178,18 +178,18 @@ class Communicator:
         """Begin an all-to-all whose messages are sent one by one, each as soon as it is made.
 
         lengths  bytes to be received from each rank; None where only the sender knows
-        sending  bytes to be sent to each rank, where they are known
+        sending  bytes to be sent to each rank, if they are known and others than `lengths`
         buffers  where memory for the messages comes from
         """
         tag = self._tag(phase)
         if not self.channels:
             return LocalOutbox(lengths, device, buffers, str(phase))
         channel = self.channel(phase)
-        if lengths is not None and channel.is_gloo(device):
+        if lengths is None:
+            return CollectedOutbox(channel, device)
+        if channel.is_gloo(device):
             return PairwiseOutbox(channel, lengths, device, tag, buffers, str(phase))
-        if lengths is not None and sending is not None:
-            return AllToAllOutbox(channel, sending, lengths, device, buffers, str(phase))
-        return CollectedOutbox(channel, lengths, device)
+        return AllToAllOutbox(channel, sending or lengths, lengths, device, buffers, str(phase))
 
     def shared_outbox(
         self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW

@@ -43,12 +43,12 @@ class Mixing:
         return cls(converted)
 
     def __post_init__(self) -> None:
-        _check_shape(self.rows)
-        for i, row in enumerate(self.rows):
-            _check_row(i, row, self.rows)
-        object.__setattr__(self, "rows", _symmetric(self.rows))
+        _check(self.rows)
+        matrix = np.array(self.rows)  # exactly symmetric: two nodes must not differ on whether they are neighbours
+        symmetric = np.maximum(0.0, (matrix + matrix.T) / 2)
+        object.__setattr__(self, "rows", tuple(map(tuple, symmetric.tolist())))
         if self.size > 1 and self.spectral_gap < TOLERANCE:
-            raise ValueError(_why_no_gap(self))
+            raise ValueError(f"mixing matrix: {_why_no_gap(symmetric)}")
 
     @property
     def size(self) -> int:
@@ -75,8 +75,7 @@ class Mixing:
     @cached_property
     def eigenvalues(self) -> tuple[float, ...]:
         """λ₁ = 1 ≥ λ₂ ≥ … ≥ λ_n."""
-        found = torch.linalg.eigvalsh(torch.tensor(self.rows, dtype=torch.float64))
-        return tuple(float(x) for x in found.flip(0))
+        return tuple(np.linalg.eigvalsh(np.array(self.rows))[::-1].tolist())
 
     @property
     def spectral_gap(self) -> float:
@@ -95,49 +94,38 @@ def metropolis(size: int, edges: Sequence[tuple[int, int]]) -> Mixing:
     >>> metropolis(3, [(0, 1), (1, 2)]).rows[1]
     (0.3333333333333333, 0.33333333333333337, 0.3333333333333333)
     """
-    pairs = {(min(i, j), max(i, j)) for i, j in edges if i != j}
-    degree = [sum(i in pair for pair in pairs) for i in range(size)]
-    rows = [[0.0] * size for _ in range(size)]
-    for i, j in pairs:
-        rows[i][j] = rows[j][i] = 1.0 / (1 + max(degree[i], degree[j]))
-    for i, row in enumerate(rows):
-        row[i] = 1.0 - sum(row)
+    adjacent = np.zeros((size, size))
+    for i, j in edges:
+        adjacent[i, j] = adjacent[j, i] = i != j
+    degree = adjacent.sum(axis=1)
+    rows = adjacent / (1 + np.maximum.outer(degree, degree))
+    np.fill_diagonal(rows, 1.0 - rows.sum(axis=1))
     return Mixing.of(rows)
 
 
-def _check_shape(rows: Sequence[Sequence[float]]) -> None:
+def _check(rows: Sequence[Sequence[float]]) -> None:
+    """Raise `ValueError` with the first row that is not as it must be."""
     if not rows:
         raise ValueError("mixing matrix: expected at least one row, got none")
     for i, row in enumerate(rows):
         if len(row) != len(rows):
             raise ValueError(f"mixing matrix: row {i} has {len(row)} values, expected {len(rows)}, one per node")
+    for i, row in enumerate(rows):
+        for j, weight in enumerate(row):
+            if not -TOLERANCE <= weight <= 1 + TOLERANCE:
+                raise ValueError(f"mixing matrix: row {i} has W[{i}][{j}] = {weight:g}, expected a weight from 0 to 1")
+            if not abs(weight - rows[j][i]) <= TOLERANCE:
+                other = f"W[{i}][{j}] = {weight:g} but W[{j}][{i}] = {rows[j][i]:g}"
+                raise ValueError(f"mixing matrix: row {i} is not symmetric, {other}")
+        if not abs(sum(row) - 1.0) <= TOLERANCE:
+            raise ValueError(f"mixing matrix: row {i} sums to {sum(row):g}, expected 1")
 
 
-def _check_row(i: int, row: Sequence[float], rows: Sequence[Sequence[float]]) -> None:
-    for j, weight in enumerate(row):
-        if not -TOLERANCE <= weight <= 1 + TOLERANCE:
-            raise ValueError(f"mixing matrix: row {i} has W[{i}][{j}] = {weight:g}, expected a weight from 0 to 1")
-        if not abs(weight - rows[j][i]) <= TOLERANCE:
-            raise ValueError(
-                f"mixing matrix: row {i} is not symmetric, W[{i}][{j}] = {weight:g} but W[{j}][{i}] = {rows[j][i]:g}"
-            )
-    if not abs(sum(row) - 1.0) <= TOLERANCE:
-        raise ValueError(f"mixing matrix: row {i} sums to {sum(row):g}, expected 1")
-
-
-def _symmetric(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """The matrix made exactly symmetric: two nodes must not differ on whether they are neighbours."""
-    size = range(len(rows))
-    return tuple(tuple(max(0.0, (rows[i][j] + rows[j][i]) / 2) for j in size) for i in size)
-
-
-def _why_no_gap(mixing: Mixing) -> str:
-    reached, frontier = {0}, [0]
-    while frontier:
-        new = set(mixing.neighbours(frontier.pop())) - reached
-        reached |= new
-        frontier += new
-    if len(reached) < mixing.size:
-        lost = min(set(range(mixing.size)) - reached)
-        return f"mixing matrix: row {lost}: node {lost} cannot be reached from node 0; add an edge between the parts"
-    return "mixing matrix: row 0: the nodes only swap their models (λ_n = −1); put some weight on the diagonal"
+def _why_no_gap(matrix: np.ndarray) -> str:
+    reached = np.arange(len(matrix)) == 0
+    for _ in matrix:
+        reached |= (matrix[reached] > 0).any(axis=0)
+    lost = np.flatnonzero(~reached)
+    if len(lost):
+        return f"row {lost[0]}: node {lost[0]} cannot be reached from node 0; add an edge between the parts"
+    return "row 0: the nodes only swap their models (λ_n = −1); put some weight on the diagonal"

@@ -5,13 +5,14 @@ message has a row of whole 64 bytes, so that those received are the rows of a ma
 few bytes at the end of a row travel along and mean nothing.
 """
 
+from dataclasses import replace
 from itertools import accumulate
 
 import torch
 import torch.distributed as dist
 
 from laconic.exchange.channel import Channel
-from laconic.exchange.messages import CPU, Buffers, Inbox, Outbox, Wait, whole_row
+from laconic.exchange.messages import CPU, NEW, Buffers, Inbox, Outbox, Wait, whole_row
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the newer name of the same
 
@@ -37,30 +38,25 @@ class LocalOutbox(Outbox):
 
 
 class CollectedOutbox(Outbox):
-    """Messages are kept until all are there, and go in one collective: where lengths are not known."""
+    """Messages are kept until all are there, and go in one collective: where only their senders know their lengths."""
 
-    def __init__(self, channel: Channel, lengths: list[int] | None, device: torch.device) -> None:
-        self.channel, self.lengths, self.device = channel, lengths, device
+    def __init__(self, channel: Channel, device: torch.device) -> None:
+        self.channel, self.device = channel, device
         self.messages: dict[int, torch.Tensor] = {}
 
     def send(self, rank: int, message: torch.Tensor) -> None:
         self.messages[rank] = message
 
     def close(self) -> Inbox:
-        channel, messages = self.channel, [self.messages[rank] for rank in range(self.channel.size)]
-        wire = channel.wire_device(self.device)
-        lengths_out = [len(message) for message in messages]
-        lengths = self._swap_lengths(lengths_out, wire) if self.lengths is None else self.lengths
-        sent, received = torch.cat(messages).to(wire), torch.empty(sum(lengths), dtype=torch.uint8, device=wire)
-        work = dist.all_to_all_single(received, sent, lengths, lengths_out, group=channel.group, async_op=True)
-        arrivals: list[Wait] = [lambda: channel.wait(work)] * channel.size
-        return Inbox(list(received.split_with_sizes(lengths)), arrivals, self.device)
-
-    def _swap_lengths(self, lengths_out: list[int], wire: torch.device) -> list[int]:
-        sent = torch.tensor(lengths_out, device=wire)
+        channel, wire = self.channel, self.channel.wire_device(self.device)
+        messages = [self.messages[rank] for rank in range(channel.size)]
+        sent = torch.tensor([len(message) for message in messages], device=wire)
         received = torch.empty_like(sent)
-        self.channel.wait(dist.all_to_all_single(received, sent, group=self.channel.group, async_op=True))
-        return [int(length) for length in received]
+        channel.wait(dist.all_to_all_single(received, sent, group=channel.group, async_op=True))
+        outbox = AllToAllOutbox(channel, sent.tolist(), received.tolist(), wire, NEW, "")
+        for rank, message in enumerate(messages):
+            outbox.send(rank, message)
+        return replace(outbox.close(), device=self.device)
 
 
 class PairwiseOutbox(Outbox):

@@ -135,11 +135,6 @@ class Custom(Topology):
     def __init__(self, matrix: Matrix | Mixing) -> None:
         object.__setattr__(self, "matrix", matrix if isinstance(matrix, Mixing) else Mixing.of(matrix))
 
-    @classmethod
-    def of(cls, matrix: Matrix) -> "Custom":
-        """The same as `Custom(matrix)`."""
-        return cls(matrix)
-
     def edges(self, size: int) -> Sequence[tuple[int, int]]:
         return self.mixing(size).edges
 

@@ -46,7 +46,7 @@ class Pass:
     """
 
     compressor: Compressor
-    found: list[Accounting] = field(default_factory=list)
+    found: Accounting = field(default_factory=Accounting)
     n_calls: Counter[Unit] = field(default_factory=Counter)
     streams: set[torch.cuda.Stream] = field(default_factory=set)
     buffers: dict[object, KeptBuffers] = field(default_factory=dict)
@@ -57,17 +57,14 @@ class Pass:
         graph = torch._C._current_graph_task_id()
         if graph != self.graph:
             self.compressor.agree()
-            self.found, self.n_calls, self.graph = [], Counter(), graph
+            self.found, self.n_calls, self.graph = Accounting(), Counter(), graph
             _at_the_end(lambda: _at_the_end(self._end))  # after FSDP2's own call at the end, which reduces some units
         self.n_calls[unit] += 1
 
     def _end(self) -> None:
         for stream in self.streams:
             torch.cuda.current_stream(stream.device).wait_stream(stream)
-        total = Accounting()
-        for accounting in self.found:
-            total += accounting
-        self.compressor.finish_step(total)
+        self.compressor.finish_step(self.found)
 
     def task(self, unit: Unit, group: ShardedGroup, v: torch.Tensor, ranks: str) -> tuple[Exchange, Task]:
         """The compressor's task, with random numbers of its own for `ranks` and call, and memory shared by units."""
@@ -80,7 +77,8 @@ class Pass:
 
     def run(self, running: Sequence[Phases]) -> None:
         """Run exchanges, and remember what they cost."""
-        self.found += [done.accounting for done in run_in_turn(running)]
+        for done in run_in_turn(running):
+            self.found += done.accounting
 
 
 @dataclass(frozen=True, slots=True)
