@@ -8,7 +8,7 @@ TORCH := $(shell grep ^torch== constraints.txt)
 TOOLS := hypothesis pytest pytest-timeout pytest-xdist pyyaml triton
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile the sources again
 
-.PHONY: demo test test-all test-lowest test-newest lint types layers unit docs papers measure-house format clean
+.PHONY: demo test test-all test-lowest test-newest lint types layers unit docs papers campaign campaign-full measure-house format clean
 
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
@@ -56,6 +56,12 @@ docs: $(READY)  ## the documentation as a site, in site/
 
 papers: $(READY)  ## run the papers' experiments again: make papers ARGS="--suite ca-sgd"
 	$(BIN)/python -m benchmarks papers $(ARGS)
+
+campaign: $(READY)  ## hostile bytes, killed ranks, bad surroundings, long runs: minutes; its counts go to runs/campaign.json
+	$(BIN)/python -m campaign $(ARGS)
+
+campaign-full: $(READY)  ## the same for hours; begins where runs/campaign.json ends
+	$(BIN)/python -m campaign --full $(ARGS)
 
 measure-house: $(READY)  ## the size of the source, and how far a change or a row travels through it
 	$(BIN)/python benchmarks/house.py

@@ -30,6 +30,7 @@ PRESENTATIONS = {
     **{name: module for name, module in OWN.items() if name != "papers"},
     "papers-ca-sgd": "benchmarks.papers.ca_sgd",
     "papers-nuqsgd": "benchmarks.papers.nuqsgd.suite",
+    "campaign": "benchmarks.pages.security",
 }
 """What a document calls its suite, and the module that has its PRESENTATION."""
 for _name, _module in PRESENTATIONS.items():

@@ -17,6 +17,7 @@ PAGES = {
     "docs/quantizers.md": "quantizers",
     "docs/training.md": "training",
     "docs/decentralised.md": "decentralised",
+    "docs/security.md": "security",
 }
 DRAWN = ("figures", "papers", "readme", "training", "quantizers")
 """Modules that draw figures."""

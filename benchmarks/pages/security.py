@@ -1,0 +1,50 @@
+"""The table of docs/security.md, from benchmarks/results/campaign.json, which `python -m campaign` writes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.pages.common import load, origin, presented
+from laconic.report import Cell, Column, Presentation, RowTable, text
+
+
+def outcomes(row: Mapping[str, Any]) -> str:
+    """What came of the trials, the most frequent first."""
+    told = sorted(row["outcomes"].items(), key=lambda one: -one[1])
+    total = max(1, sum(times for _, times in told))
+    return ", ".join(f"{outcome} {100 * times / total:.0f} %" for outcome, times in told[:3])
+
+
+def counted(heading: str, key: str) -> Column:
+    """A column of whole numbers."""
+    return Column(heading, lambda row: Cell(f"{row[key]:,}", row[key]))
+
+
+PRESENTATION = Presentation(
+    "The campaign: what was tried, and what was lost",
+    [
+        RowTable(
+            "Trials",
+            [
+                text("case", "case"),
+                counted("tried", "tried"),
+                counted("survived", "survived"),
+                counted("lost", "lost"),
+                Column("of the full campaign", "share", "%"),
+                text("what came of it", outcomes),
+            ],
+            "Survived: the right value or the documented error, in time and in the memory that was allowed.",
+        ),
+    ],
+    "Hostile bytes, killed ranks, bad surroundings and long runs.",
+)
+
+
+def campaign() -> str:
+    rows = load("campaign")["rows"]
+    tried, lost = (sum(row[key] for row in rows) for key in ("tried", "lost"))
+    commits = dict.fromkeys(commit[:12] for row in rows for commit in row["commits"])
+    said = f"{tried:,} trials, {lost:,} of them lost; made at the commits {', '.join(commits)}."
+    return "\n\n".join([said, presented(load("campaign")), origin("campaign")])
+
+
+WRITERS: dict[str, Callable[[], str]] = {"campaign": campaign}
