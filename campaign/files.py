@@ -228,7 +228,7 @@ def show(path: Path) -> None:
 
 KINDS: dict[str, tuple[str, ...]] = {
     "LIBSVM": ("libsvm", "libsvm zero-based", "libsvm dense", "libsvm gz", "libsvm bz2", "libsvm xz"),
-    "CSV": ("csv", "csv by number", "csv xz"),
+    "CSV": ("csv", "csv by number", "csv xz", "csv by content", "csv ;", "arff", "arff xz"),
     "Parquet": ("parquet",),
     "NPY and NPZ": ("npy", "npz"),
     "store": ("store fp32", "store bf16", "sparse store fp32", "sparse store bf16"),

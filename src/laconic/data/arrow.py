@@ -238,7 +238,7 @@ def _numbers(column: Any) -> np.ndarray:
 
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame of pandas, polars or Arrow."""
-    return hasattr(X, "iloc") or hasattr(X, "__arrow_c_stream__")
+    return hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "__arrow_c_stream__"))
 
 
 def has_categories(X: Any) -> bool:
@@ -268,10 +268,8 @@ def read_frame(X: Any, one_hot: Mapping[str, Sequence[str]], names: Sequence[str
             source, kinds.names, kinds.types, lambda name: categories("X", name, found.select([name]).to_batches())
         )
     except NotNumeric as error:
-        what = (
-            f"X: column {error.column!r} is neither of numbers nor of categories; leave it out, or make it categorical"
-        )
-        raise BadTable(what) from error
+        what = f"X: column {error.column!r} is neither of numbers nor of categories"
+        raise BadTable(f"{what}; leave it out, or make it categorical") from error
     batches, block = found.to_batches(max_chunksize=1 << 16), (0, len(schema.features))
     return collect(rows(source, batches, schema, block, to_dtype(dtype), len(found)))
 
