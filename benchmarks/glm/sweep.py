@@ -21,7 +21,7 @@ from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, FitOptions, Multinomial, Problem, path
 from laconic.glm.estimators import CASGDClassifier
 from laconic.options import check_counts, check_names, option
-from laconic.report import Column, Presentation, RowTable, text
+from laconic.report import BarChart, Column, Presentation, RowTable, text
 from laconic.report.values import text_in
 
 PROBLEMS = ("probe", "text")
@@ -222,7 +222,10 @@ def _columns() -> Iterator[Any]:
 
 PRESENTATION = Presentation(
     "Many penalties, many classes",
-    [RowTable(_titles, list(_columns()), "s: all of the fit. Accuracy is that of the rows fitted to.", by="problem")],
+    [
+        RowTable(_titles, list(_columns()), "s: all of the fit. Accuracy is that of the rows fitted to.", by="problem"),
+        BarChart("Seconds of a fit", "seconds", "s", group="problem"),
+    ],
 )
 SUITE = Suite(
     "glm-sweep",

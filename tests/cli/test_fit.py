@@ -128,6 +128,31 @@ def test_two_ranks_are_one(store, tmp_path, capsys):
         assert any(line.startswith(said) for line in lines(both | {"one_process_seconds": seconds}))
 
 
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_the_best_of_several_penalties_is_taken(store, tmp_path, capsys, ranks):
+    """By folds held out; the model is then the one that it is alone."""
+    one, best = tmp_path / "one.safetensors", tmp_path / "best.safetensors"
+    options = [
+        *["--recipe", "fp64", "--s", "4", "--batch-size", "8", "--solver", "ca_sgd", "--eta0", "0.1"],
+        *QUICK[2:],
+    ]
+    report = fit(capsys, store, "-o", best, *options, "--alphas", "1e-3,30", "--cv", "3", ranks=ranks)
+    assert [row["alpha"] for row in report["alphas"]] == [1e-3, 30.0]
+    assert report["alphas"][0]["loss"] < report["alphas"][1]["loss"]
+    assert report["settings"]["alpha"] == 1e-3
+    assert sum("taken" in line for line in lines(report)) == 1
+    fit(capsys, store, "-o", one, *options, "--alpha", "1e-3")
+    assert torch.allclose(Model.load(one).coef, Model.load(best).coef, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("1e-3,x", "--alphas must be numbers"), ("1e-3,-1", "from 0 to inf; got -1")], ids=str
+)
+def test_penalties_that_are_none(store, tmp_path, capsys, given, said):
+    assert main(["fit", str(store), "-o", str(tmp_path / "model.safetensors"), "--alphas", given]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_formats_give_the_same_model(csv, tmp_path, capsys):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -179,6 +179,9 @@ DOCUMENTS = _measured() | {
     "glm-device": _bench("glm-device", _glm("graphed", over_graphed=1.0, over_eager=7.0), _glm("C", over_jax=3.0)),
     "glm-optimum": _bench("glm-optimum", *(_optimum(name) for name in ("laconic", "scikit-learn"))),
     "glm-stages": _bench("glm-stages", *(_glm(name, stage=name, bytes_seconds=1e-6) for name in ("Gram", "update"))),
+    "glm-sweep": _bench(
+        "glm-sweep", *(_glm(name, over=SPREAD, n_classes=10, ran="sgd") for name in ("one", "16 alphas"))
+    ),
     "glm-time-to": _bench("glm-time-to", _glm("laconic", over_ours=SPREAD, objective=0.5, optimum=0.4)),
     "kernels": _bench("kernels", CODEC, {**CODEC, "dtype": "bfloat16"}),
     "papers-ca-sgd": _bench("papers-ca-sgd", *PAPER_ROWS, published=PUBLISHED),

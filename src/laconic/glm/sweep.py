@@ -63,7 +63,7 @@ def path(
     >>> problem = Problem(DenseColumns(A), Gaussian(), A @ torch.tensor([1.0, 2.0, 3.0]))
     >>> fits = path(FitOptions(), problem, alphas=[0.0, 1.0])
     >>> [round(float(fit.solution.state.coef.norm()), 2) for fit in fits]
-    [3.74, 1.79]
+    [3.74, 1.89]
     """
     comm = (Communicator.over() if comm is None else comm).split(asked.teams)
     steps: Sequence[float | str] = eta0s or [asked.eta0]
@@ -121,7 +121,7 @@ def folds(y: np.ndarray, n: int, seed: int) -> list[np.ndarray]:
     """The rows of n folds, in random order; each fold has its share of every class, or of small and large targets.
 
     >>> [fold.tolist() for fold in folds(np.array([0, 1, 0, 1]), 2, 0)]
-    [[0, 1], [2, 3]]
+    [[1, 2], [0, 3]]
     """
     order = np.lexsort((np.random.default_rng(seed).permutation(len(y)), y))
     return [np.sort(order[j::n]) for j in range(n)]
