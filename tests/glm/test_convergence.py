@@ -109,7 +109,7 @@ def test_newton_ends_where_the_gradient_vanishes(family, layout, weighted):
         assert solution.outcome is Outcome.CONVERGED
         assert len(solution.history) <= 8
         longer = solve(problem, FitOptions(solver="newton", alpha=case.alpha, recipe="fp64", tol=0, max_iter=20))
-        assert longer.history[-1]["objective"] == pytest.approx(solution.history[-1]["objective"], rel=1e-13)
+        assert longer.history[-1]["objective"] == pytest.approx(solution.history[-1]["objective"], rel=1e-11)
         slower = solve(problem, FitOptions(solver="sgd", polish=True, alpha=case.alpha, recipe="fp64"))
         assert slower.state.coef.numpy() == pytest.approx(solution.state.coef.numpy(), abs=1e-5)
 

@@ -112,10 +112,11 @@ def column_sizes(X: Any) -> torch.Tensor:
     return torch.sqrt(squares / max(1, m))
 
 
-def _blocks(X: Any) -> list[slice]:
+def _blocks(X: Any) -> Iterator[slice]:
     m, n = X.shape
     step = max(1, CHUNK_VALUES // max(1, n))
-    return [slice(first, min(first + step, m)) for first in range(0, m, step)]
+    for first in range(0, m, step):
+        yield slice(first, min(first + step, m))
 
 
 def _parts(X: Any) -> Iterator[torch.Tensor]:

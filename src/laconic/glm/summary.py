@@ -12,7 +12,7 @@ from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Factor, Objective, add_gram
+from laconic.glm.solvers.newton import Factor, Objective, add_gram, whole_gram
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
@@ -132,14 +132,13 @@ def _covariance(
             add_gram(meat, Y, w[rows, None, None].square() * slope[:, :, None] * slope[:, None, :])
         if problem.family.dispersed:
             pearson += float((w[rows] * slope[:, 0].square() / fisher[:, 0, 0])[w[rows] > 0].sum())
-    size = C * (n + 1)
-    J, total = J.view(size, size), float(w.sum())
+    J, meat, total = whole_gram(J), whole_gram(meat), float(w.sum())
     J.diagonal().add_(total * torch.cat([objective.l2, objective.l2.new_zeros(1)]).repeat(C))
     if not options.fit_intercept:
         J[n :: n + 1], J[:, n :: n + 1] = 0, 0
     inverse = torch.linalg.pinv(J, hermitian=True) if C > 1 or not options.fit_intercept else _inverse(J)
     dispersion = pearson / max(1.0, total - n - options.fit_intercept) if problem.family.dispersed else 1.0
-    covariance = inverse @ meat.view(size, size) @ inverse if robust else dispersion * inverse
+    covariance = inverse @ meat @ inverse if robust else dispersion * inverse
     back = torch.eye(n + 1, dtype=covariance.dtype)
     back[:n, :n] /= deviation.to(back)[:, None]
     back[n, :n] = -(mean / deviation).to(back)

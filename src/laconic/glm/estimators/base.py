@@ -111,8 +111,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Every parameter of `__init__` as an attribute, as scikit-learn has it."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
+        for name, value in given.items():
+            if name != "self":
+                setattr(self, name, value)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -125,7 +126,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         check_choice("warm_start", self.warm_start, (True, False))
         if not isinstance(self.callbacks, Iterable) or not all(map(callable, self.callbacks)):
             raise InvalidOption(Option("callbacks"), f" must be functions in a list, got {self.callbacks!r}")
-        params = self.get_params(deep=False)
+        params = vars(self)
         own = {field.name: params[field.name] for field in fields(FitOptions) if field.name in params}
         return FitOptions(
             **{name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
@@ -152,7 +153,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         comm = comm.split(options.teams)
         with raise_on_all_ranks(comm.whole):
             local = read_inputs(self, data, rows, comm, options, reset=saved is None, numeric=self._numeric)
-        facts = require_same(comm.whole, self._facts(local, rows), may_differ=_may_differ(rows))
+        facts = self._agree(local, rows, comm.whole)
         seed = int(facts[0]["seed"]) if saved is None else saved.options.seed
         options = replace(options, seed=seed)
         data_format = precision_for(options.recipe, type_of(local.X)).data
@@ -182,10 +183,15 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """The options to fit with; `cv` looks for a penalty here."""
         return options
 
-    def _facts(self, local: Inputs, rows: str) -> dict[str, Any]:
+    def _agree(self, local: Inputs, rows: str, comm: Communicator) -> list[dict[str, Any]]:
+        """Facts of each rank: its number of rows, the seed, and what all must have alike."""
+        facts = {"n_rows": len(local.y), "rows": rows, "seed": self._seed()}
+        if comm.size == 1:
+            return [facts]
         params = self.get_params(deep=False)
         compared = {name: repr(value) for name, value in params.items() if name not in UNCOMPARED}
-        return compared | {"rows": rows, "seed": self._seed()} | local.facts()
+        own = ("n_rows", "y", "sample_weight", "offset") if rows == "partitioned" else ()
+        return require_same(comm, compared | facts | local.facts(), may_differ={"seed", *own})
 
     def _problem(
         self,
@@ -342,12 +348,6 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 def like(X: Any, result: torch.Tensor) -> Any:
     """A tensor if X is one, otherwise a NumPy array."""
     return result if isinstance(X, torch.Tensor) else result.numpy()
-
-
-def _may_differ(rows: str) -> frozenset[str]:
-    """Facts that ranks need not agree on; the seed is rank 0's."""
-    own = ("n_rows", "y", "sample_weight", "offset") if rows == "partitioned" else ()
-    return frozenset({"seed", *own})
 
 
 def _split(

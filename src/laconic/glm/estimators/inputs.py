@@ -56,7 +56,7 @@ class Inputs:
     def facts(self) -> dict[str, Any]:
         """What ranks compare, as JSON values."""
         kind = "dense" if isinstance(self.X, torch.Tensor | DenseColumns) else "sparse"
-        facts: dict[str, Any] = {"n_features_in_": self.n_features, "n_rows": len(self.y)}
+        facts: dict[str, Any] = {"n_features_in_": self.n_features}
         facts["X"] = f"{kind} {type_of(self.X)}"
         for name, values in (("y", self.y), ("sample_weight", self.sample_weight), ("offset", self.offset)):
             facts[f"{name} is None"], facts[name] = values is None, _digest(values)

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from laconic.exchange import Communicator
-from laconic.glm.columns import as_matrix
+from laconic.glm.columns import CHUNK_VALUES
 from laconic.glm.fit import Fit
 from laconic.glm.options import FitOptions
+from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_columns
-from laconic.glm.scaling import column_sizes
 from laconic.glm.solvers import State, begin
 
 LARGER = 10.0
@@ -33,7 +33,7 @@ class Saved:
     options    that it was fitted with
     converged  whether nothing was left to do
     scaling    mean and deviation (2, n) of all columns, by which they were scaled; zeros and ones where they were not
-    sizes      (1, n) root mean squares of all columns, the largest of all parts of the data so far
+    sizes      (1, n) root mean squares of all columns, about, the largest of all parts of the data so far
     """
 
     arrays: dict[str, np.ndarray]
@@ -52,7 +52,7 @@ class Saved:
         whole = {name: gather_columns(t, *place) if t.dim() == 2 else t for name, t in state.tensors().items()}
         arrays = {name: t.cpu().numpy().copy() for name, t in whole.items()}
         scaling = gather_columns(_scaling(problem), *place).numpy()
-        sizes = gather_columns(column_sizes(as_matrix(problem.columns))[None], *place).numpy()
+        sizes = gather_columns(_sizes(problem), *place).numpy()
         sizes = sizes if before is None else np.maximum(sizes, before.sizes)
         return cls(arrays, state.numbers(), problem.n_rows, fitted.options, fitted.solution.converged, scaling, sizes)
 
@@ -85,7 +85,7 @@ class Saved:
         UAI 2013), and so little that the margins stay those of columns of the size that is seen now.
         """
         then = torch.from_numpy(self.sizes[0, problem.first :][: problem.columns.n])
-        now = column_sizes(as_matrix(problem.columns))
+        now = _sizes(problem)[0].cpu()
         factor = torch.where((then > 0) & (now > LARGER * then), (then / now).square(), 1.0)
         for t in state.tensors().values():
             if t.dim() == 2 and len(t):
@@ -118,6 +118,15 @@ class Saved:
             if name not in ("fitted", "history"):
                 setattr(state, name, value)
         state.history = [dict(row) for row in self.numbers["history"]]
+
+
+def _sizes(problem: Problem) -> torch.Tensor:
+    """Root mean squares (1, n_p) of a rank's columns, from some of the rows where there are many."""
+    columns = problem.columns
+    rows = np.arange(0, columns.m, 1 + columns.m * columns.n // CHUNK_VALUES)
+    ones = torch.ones(1, len(rows), dtype=torch.float64, device=columns.device)
+    squares = columns.take(rows, torch.float64).squared().combine(ones, RECIPES["fp64"])
+    return (squares / len(rows)).sqrt()
 
 
 def _scaling(problem: Problem) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """The interface of a family: the loss of a margin, and every fact that follows from it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -138,9 +139,9 @@ class Family(ABC):
         """∂²φ/∂z_c², shape (m, C)."""
         return self.hessian(z, y).diagonal(dim1=1, dim2=2)
 
-    def hessian_product(self, z: torch.Tensor, y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        """∂²φ/∂z² u for u (m, C), shape (m, C)."""
-        return torch.einsum("mcd,md->mc", self.hessian(z, y), u)
+    def bend(self, z: torch.Tensor, y: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """The function u → ∂²φ/∂z² u, (m, C) to (m, C)."""
+        return partial(torch.einsum, "mcd,md->mc", self.hessian(z, y))
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         """A bound on |φ'(z + t) − φ'(z)| over all |t| ≤ h, shape (m, C), which the analysis of precision needs.

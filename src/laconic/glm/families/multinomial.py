@@ -1,6 +1,6 @@
 """Logistic regression with any number of classes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -80,9 +80,9 @@ class Multinomial(Family):
         p = torch.softmax(z, 1)
         return p * (1 - p)
 
-    def hessian_product(self, z: torch.Tensor, y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    def bend(self, z: torch.Tensor, y: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         p = torch.softmax(z, 1)
-        return p * (u - (p * u).sum(1, keepdim=True))
+        return lambda u: p * (u - (p * u).sum(1, keepdim=True))
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         top = h.amax(1, keepdim=True)

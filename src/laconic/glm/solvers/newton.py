@@ -6,7 +6,6 @@ model holds: an estimate of how far F lies above its minimum, whatever the units
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,24 +14,26 @@ from laconic.glm.columns import DenseColumns, SampledRows
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import Wire, gather_array
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import State
 
 DENSE_VALUES = 2**22
 """A sparse X of no more values, zeros included, is taken as dense where the Hessian is formed."""
+SEVERAL = 128
+"""Weights up to which the Hessian of several outputs is formed; above, products with it are the cheaper way."""
 BLOCK_VALUES = 2**18
 """Values of X that are widened at a time, so that they stay in cache; on a GPU 256 times as many."""
 SAMPLE, SAMPLED_ROWS, SAMPLE_FROM = 16, 64, 2**22
 """An X of more than 2²² values is first fitted to a 16th of its rows, if these are 64 per weight."""
-STEPS_PER_FACTOR, GOOD_STEP = 5, 0.05
-"""Steps with one factorised Hessian, as long as each leaves at most this share of the decrement."""
+STEPS, FEW, GOOD_STEP = 5, 64, 0.05
+"""Steps per epoch: with a Hessian each up to 64 weights, else with one, while each leaves this share of the gap."""
 HALVINGS = 40
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
-CG_STEPS, CG_DELAY, CG_REST = 250, 4, 0.05
+CG_STEPS, CG_DELAY, CG_REST = 250, 4, 0.2
 """Conjugate gradients end when the last 4 steps have added at most this share of the decrement found."""
-DIRECT_TARGET, CG_TARGET = 1e-12, 1e-6
-"""Relative decrement at which Newton's method ends, if `tol` is not smaller; the next step is the cheapest of all."""
+SMALL_TARGET, DIRECT_TARGET, CG_TARGET = 1e-12, 1e-8, 1e-5
+"""Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values, above, and by CG."""
 
 
 Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
@@ -89,14 +90,18 @@ class Objective:
         own = -(-problem.n_features // wire.comm.size) if dense else self.family.n_outputs
         self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
-        self.m = int(self._sum_over_teams(problem.n_train))
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
         self.l1, self.l2 = options.l1, self.penalty(options)
         self.gram: torch.Tensor | None = None
-        few = (self.n + 1) * self.family.n_outputs <= DIRECT and wire.comm.whole.size == 1
-        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES)
-        self.target = DIRECT_TARGET if self.direct else CG_TARGET
+        size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
+        few = alone and size <= (DIRECT if self.family.n_outputs == 1 else SEVERAL)
+        self.direct, self.eager = few and (dense or self.columns.m * self.n <= DENSE_VALUES), few and size <= FEW
+        small = problem.n_train * self.n < SAMPLE_FROM
+        self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
+        weight = float(self.w.sum(dtype=torch.float64))
+        self.m, self.weight, loss = wire.sum_over_teams(problem.n_train, weight, self._null_loss())
+        self.null = loss / self.m
 
     def penalty(self, options: FitOptions) -> torch.Tensor:
         """λ_j (n,): of columns as given where scaling was ours to choose and Newton's steps are the last."""
@@ -106,26 +111,16 @@ class Objective:
             return l2
         return l2 / scaling.deviation.to(l2).square()
 
-    @cached_property
-    def null(self) -> float:
-        """F of the best constant: what a fit gains is counted from there."""
+    def _null_loss(self) -> float:
+        """Σ w φ of the best constant: what a fit gains is counted from there."""
         w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
         c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
         z = c.expand(len(y), -1) if offset is None else offset + c
-        return self._sum_over_teams(float((w * self.family.loss(z, y))[w > 0].sum())) / self.m
-
-    def _sum_over_teams(self, own: float) -> float:
-        """Of what is asked once per run; not counted, so that a fit that was stopped counts as one that was not."""
-        return float(sum(gather_array(np.array(float(own)), self.wire.comm.peers)))
+        return float((w * self.family.loss(z, y))[w > 0].sum())
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""
         return torch.cat([state.coef.T, state.intercept[None]]).T.to(self.dtype)
-
-    def put(self, theta: torch.Tensor, state: State) -> None:
-        """Write weights to a state."""
-        state.weights.x.copy_(theta[:, :-1])
-        state.weights.intercept.value.copy_(theta[:, -1])
 
     def at(self, theta: torch.Tensor, *, curved: bool = False) -> Point:
         """F and its slope at θ, in one pass; `curved` for the Hessian too."""
@@ -136,33 +131,33 @@ class Objective:
 
         def bend(rows: slice, Y: SampledRows, margins: torch.Tensor) -> torch.Tensor:
             nonlocal loss
-            y, w, part = self.y[rows], self.w[rows], z[rows]
-            part.copy_(margins if self.offset is None else margins + self.offset[rows])
-            loss += float((w * self.family.loss(part, y))[w > 0].sum(dtype=torch.float64))
+            y, part = self.y[rows], margins if self.offset is None else margins + self.offset[rows]
+            z[rows] = part
+            loss += float(self._weigh(self.family.loss(part, y), rows).sum(dtype=torch.float64))
             if hessian is not None:
-                add_gram(hessian, Y, w[:, None, None] * self.family.hessian(part, y))
-            return w[:, None] * self.family.derivative(part, y)
+                add_gram(hessian, Y, self._weigh(self.family.hessian(part, y), rows))
+            return self._weigh(self.family.derivative(part, y), rows)
 
         slope = self.over_rows(Pass(theta, bend))
         if self.family.quadratic and hessian is not None:
             self.gram = hessian
         hessian = (self.gram if hessian is None else hessian) if curved else None
-        penalty = self.l2 * theta[:, :-1]
-        loss, weight = self.wire.sum_over_teams(loss, float(self.w.sum(dtype=torch.float64)))
+        x, penalty = theta[:, :-1], self.l2 * theta[:, :-1]
+        (loss,) = self.wire.sum_over_teams(loss)
         slope[:, :-1] += penalty
-        own = (penalty * theta[:, :-1]).sum() / 2 + self.l1 * theta[:, :-1].abs().sum()
-        value = loss / self.m + self._sum(own)
+        value = loss / self.m + self._sum((penalty * x).sum() / 2 + self.l1 * x.abs().sum())
         if hessian is not None:
-            hessian = hessian.view(C * (n + 1), -1) / self.m
+            hessian = whole_gram(hessian) / self.m
             hessian.diagonal().add_(torch.cat([self.l2, self.l2.new_zeros(1)]).repeat(C))
-        return Point(
-            theta,
-            z,
-            loss / max(weight, 1e-300),
-            value,
-            slope if self.l1 == 0 else self._subgradient(theta, slope),
-            hessian,
-        )
+        slope = slope if self.l1 == 0 else self._subgradient(theta, slope)
+        return Point(theta, z, loss / max(self.weight, 1e-300), value, slope, hessian)
+
+    def _weigh(self, t: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Times the weights; a row of weight 0 counts for nothing, even where its loss is infinite."""
+        if self.problem.weights is None:
+            return t
+        w = self.w[rows].view(-1, *[1] * (t.dim() - 1))
+        return torch.where(w > 0, w * t, 0.0)
 
     def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
         """The shortest subgradient of F with its absolute values."""
@@ -209,21 +204,11 @@ class Objective:
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return self._sum(own) + float(a[:, -1] @ b[:, -1])
 
-    def product(self, point: Point, v: torch.Tensor) -> torch.Tensor:
-        """H v at a point, in one pass."""
-
-        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
-            return self.w[rows, None] * self.family.hessian_product(point.z[rows], self.y[rows], u)
-
-        total = self.over_rows(Pass(v, bend))
-        total[:, :-1].addcmul_(self.l2, v[:, :-1])
-        return total
-
     def diagonal(self, point: Point) -> torch.Tensor:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
 
         def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
-            return self.w[rows, None] * self.family.hessian_diagonal(point.z[rows], self.y[rows])
+            return self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
 
         total = self.over_rows(Pass(torch.zeros_like(point.slope), bend, squared=True))
         total[:, :-1] += self.l2
@@ -237,20 +222,29 @@ class Objective:
 
         enough  decrement at which to stop, since more makes no difference
         """
+        bends = {
+            first: self.family.bend(point.z[first : first + self.step], self.y[first : first + self.step])
+            for first in range(0, len(self.y), self.step)
+        }
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
+            return self._weigh(bends[rows.start](u), rows)
+
         free = (point.theta != 0) | (point.slope != 0) if self.l1 else None
         scale, r = 1 / self.diagonal(point), -point.slope
         p = scale * r
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
-            Hp = self.product(point, p)
+            Hp = self.over_rows(Pass(p, bend))
+            Hp[:, :-1].addcmul_(self.l2, p[:, :-1])
             if free is not None:
                 Hp *= free
-            bend = self.dot(p, Hp)
-            if not bend > 0:
+            curvature = self.dot(p, Hp)
+            if not curvature > 0:
                 break
-            x.add_(p, alpha=rs / bend)
-            r.sub_(Hp, alpha=rs / bend)
-            terms.append(rs * rs / bend)
+            x.add_(p, alpha=rs / curvature)
+            r.sub_(Hp, alpha=rs / curvature)
+            terms.append(rs * rs / curvature)
             if len(terms) > CG_DELAY and sum(terms[-CG_DELAY:]) <= CG_REST * sum(terms):
                 break
             s = scale * r
@@ -260,17 +254,26 @@ class Objective:
 
 
 def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
-    """Add Σ_i h_i[c, d] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total (C, n + 1, C, n + 1)."""
+    """Add Σ_i h_i[c, d] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total (C, n + 1, C, n + 1).
+
+    Only for c ≥ d, since h is symmetric: `whole_gram` fills in the rest.
+    """
     A = Y.dense()
     for c in range(h.shape[1]):
         for d in range(c + 1):
             weighted = A * h[:, c, d, None]
-            block = torch.empty_like(total[c, :, d])
-            block[:-1, :-1], block[-1, :-1] = weighted.T @ A, weighted.sum(0)
-            block[:-1, -1], block[-1, -1] = block[-1, :-1], h[:, c, d].sum()
-            total[c, :, d] += block
-            if c != d:
-                total[d, :, c] += block
+            total[c, :-1, d, :-1].addmm_(weighted.T, A)
+            ends = weighted.sum(0)
+            total[c, :-1, d, -1] += ends
+            total[c, -1, d, :-1] += ends
+            total[c, -1, d, -1] += h[:, c, d].sum()
+
+
+def whole_gram(total: torch.Tensor) -> torch.Tensor:
+    """What `add_gram` has summed, as a symmetric matrix of all C (n + 1) weights."""
+    size = total.shape[0] * total.shape[1]
+    lower = total.view(size, size).tril()
+    return lower + lower.tril(-1).T
 
 
 class Factor:
@@ -293,26 +296,33 @@ class Factor:
         return (self.scale[:, None] * torch.cholesky_solve(columns, self.L)).view(g.shape)
 
 
-def newton_epoch(objective: Objective, state: State, tol: float) -> tuple[Point, float]:
-    """One Hessian and the steps that it is good for, or one direction by conjugate gradients; changes the state.
+def newton_epoch(
+    objective: Objective, state: State, target: float, few: Objective | None = None
+) -> tuple[Point, float]:
+    """A few steps by Cholesky, or one by conjugate gradients; changes the state.
 
-    Returns where it ends, and the relative decrement there, ½ gᵀH⁻¹g / (F_null − F). A function of the weights alone,
-    so that a fit that was stopped goes on as if it had not been.
+    few  the objective of a part of the rows, whose Hessian will do if each column is in it
+
+    Returns where it ends, and the relative decrement ½ gᵀH⁻¹g / (F_null − F) that was measured last. A function of the
+    weights alone, so that a fit that was stopped goes on as if it had not been.
     """
-    point = objective.at(objective.theta(state), curved=objective.direct)
-    target = min(tol, objective.target)
-    factor = None if point.hessian is None else Factor(point.hessian)
+    theta, direct, factor = objective.theta(state), objective.direct, None
+    hessian = None if few is None or not direct else few.at(theta, curved=True).hessian
+    few = None if hessian is None or bool((hessian.diagonal() <= 0).any()) else few  # a rare column was left out
+    point, eager = objective.at(theta, curved=direct and few is None), objective.eager and few is None
+    hessian = hessian if few else point.hessian
     gap, before = float("inf"), float("inf")
-    for _ in range(STEPS_PER_FACTOR if factor else 1):
+    for _ in range(STEPS if direct else 1):
+        factor = factor if hessian is None else Factor(hessian)
         step, gap = _step(objective, point, factor)
-        if gap > GOOD_STEP * before:
+        if gap > GOOD_STEP * before or relative(objective, point, gap) <= target:
             break
-        lower = _search(objective, point, step)
-        if lower is None or relative(objective, point, gap) <= target:
-            point = lower or point
+        lower = _search(objective, point, step, curved=eager)
+        if lower is None:
             break
-        point, before = lower, gap
-    objective.put(point.theta, state)
+        point, hessian, before = lower, lower.hessian, float("inf") if eager else gap
+    state.weights.x.copy_(point.theta[:, :-1])
+    state.weights.intercept.value.copy_(point.theta[:, -1])
     return point, relative(objective, point, gap)
 
 
@@ -326,10 +336,10 @@ def _step(objective: Objective, point: Point, factor: Factor | None) -> tuple[to
     return step, -objective.dot(step, point.slope) / 2
 
 
-def _search(objective: Objective, point: Point, step: torch.Tensor) -> Point | None:
+def _search(objective: Objective, point: Point, step: torch.Tensor, *, curved: bool) -> Point | None:
     """The first point on the way, halved and halved again, with a lower F; None where rounding hides the difference."""
     for _ in range(HALVINGS):
-        lower = objective.at(point.theta + step)
+        lower = objective.at(point.theta + step, curved=curved)
         if lower.value <= point.value:
             return lower
         step = step / 2

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from laconic.errors import Option
-from laconic.exchange import Communicator
+from laconic.exchange import Accounting, Communicator
 from laconic.glm.columns import SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
@@ -36,7 +36,7 @@ RETURNS = 20
 """To the best iterate, at most, before a fit gives up."""
 HAND_OVER = 1e-2
 """Newton's steps take over when an epoch gains less than this share of what was gained."""
-SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-3
+SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-4
 """Of the fit to a part of the rows that Newton's method begins with."""
 SHRINK = 0.2
 """What the adaptive learning rate multiplies η by when the loss no longer falls."""
@@ -134,22 +134,24 @@ def solve(
     state = begin(problem, options) if state is None else state
     wire = Wire(comm, options.precision.gram_wire, options.seed)
     least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
+    rows = rows or RowPasses(ahead=problem.columns.device.type == "cuda")
+    objective = rows.objective(problem, options, wire)
+    wire.accounting, wire.messages = Accounting(), 0  # a fit that was stopped counts as one that was not
     before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
-    run = _Run(problem.cast(options.precision.carrier, least), options, state, wire, callbacks, ours, *before)
-    run.rows = rows or RowPasses(ahead=problem.columns.device.type == "cuda")
-    run.objective = run.rows.objective(problem, options, wire)
+    narrow = problem.cast(options.precision.carrier, least)
+    run = _Run(narrow, options, state, wire, callbacks, ours, *before, rows, objective)
     state.at_best, outcome = False, None
     if options.solver == "newton":
         run.start_newton()
     else:
-        run.advance, run.ran = run.rows.advance(run.problem, options, state, wire)
+        run.advance, run.ran = rows.advance(run.problem, options, state, wire)
         run.newton = state.polishing
         if comm.peers.size > 1:
             run.advance = Averaged(run.advance, options, state, wire)
     while outcome is None and state.epoch < (options.max_iter if last_epoch is None else last_epoch):
         outcome = run.newton_epoch() if run.newton else run.epoch()
     outcome = run.end(outcome or Outcome.MAX_ITER)
-    ran = f"{run.ran}, {options.precision.short_name()}{_grid(options, comm)}"
+    ran = f"{run.ran}, {options.precision.short_name()}{_grid(options, comm) if comm.peers.size > 1 else ''}"
     return Solution(state, outcome, state.history, wire.accounting, wire.messages, ran, run.gap)
 
 
@@ -187,9 +189,7 @@ def advance_for(problem: Problem, options: FitOptions, state: State, wire: Wire)
 
 
 def _grid(options: FitOptions, comm: Communicator) -> str:
-    """The teams of ranks, and how they average, where there are several."""
-    if comm.peers.size == 1:
-        return ""
+    """The teams of ranks, and how they average."""
     often = f"averaged every {int(options.average_every) * options.step} iterations in {options.average_codec}"
     return f"; {comm.peers.size} teams of {comm.size} rank{'s' * (comm.size > 1)}, {often}"
 
@@ -202,6 +202,9 @@ class _Run:
     began         when it would have begun, had it not been stopped in between
     bytes_before  sent before this run, and
     messages      taken part in before it
+    rows          what is asked of all rows, such as
+    objective     F of them, and
+    few           of a part of them, which Newton's method begins with
     advance       what steps through a segment, and
     ran           its name
     newton        whether Newton's steps have taken over
@@ -217,9 +220,10 @@ class _Run:
     began: float
     bytes_before: int
     messages: int
+    rows: RowPasses
+    objective: Objective
+    few: Objective | None = None
     advance: Advance = field(init=False)
-    objective: Objective = field(init=False)
-    rows: RowPasses = field(init=False)
     ran: str = ""
     newton: bool = False
     gap: float | None = None
@@ -240,12 +244,11 @@ class _Run:
                     raise _diverged(options, state, loss)
                 continue
             progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
-            outcome, stopped = None, False
+            outcome = None
             if state.batch == n_batches:
                 outcome = self.end_epoch(loss)
                 state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
-            for callback in self.callbacks:
-                stopped = bool(callback(progress)) or stopped
+            stopped = self.tell(progress)
             if stopped or state.batch == 0:
                 return Outcome.STOPPED if stopped else outcome
 
@@ -335,34 +338,40 @@ class _Run:
 
     def start_newton(self) -> None:
         """Begin with Newton's method: from the solution of a part of the rows, where that is cheap."""
-        state, options, objective = self.state, self.options, self.objective
-        how = "Cholesky" if objective.direct else "conjugate gradients"
+        state, how = self.state, "Cholesky" if self.objective.direct else "conjugate gradients"
         self.newton, self.ran = True, f"newton, {how}"
-        part = sampled(objective.problem, options)
-        if part is None or state.epoch or bool(state.weights.x.any()):
+        part = None if state.epoch or bool(state.weights.x.any()) else sampled(self.objective.problem, self.options)
+        if part is None:
             return
-        few = Objective(part, options, self.wire)
+        self.few = Objective(part, self.options, self.wire)
         for _ in range(SAMPLE_EPOCHS):
-            if newton_epoch(few, state, SAMPLE_TOL)[1] <= SAMPLE_TOL:
+            if newton_epoch(self.few, state, SAMPLE_TOL)[1] <= SAMPLE_TOL:
                 return
 
     def newton_epoch(self) -> Outcome | None:
-        """One epoch of Newton's method; returns why to stop, or None to go on."""
-        state, tol = self.state, 0.0 if self.options.tol is None else self.options.tol
+        """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
+        state, target = self.state, min(self.options.tol or 0.0, self.objective.target)
         before = state.weights.x.clone(), state.weights.intercept.value.clone()
-        point, self.gap = newton_epoch(self.objective, state, tol)
+        point, self.gap = newton_epoch(self.objective, state, target, self.few)
+        self.few = None
         state.iteration += 1
         self.record({"loss": point.loss, "objective": point.value, "gap": self.gap})
         moved = not (torch.equal(before[0], state.weights.x) and torch.equal(before[1], state.weights.intercept.value))
         outcome = None
-        if self.gap <= min(tol, self.objective.target):
+        if self.gap <= target:
             outcome = Outcome.CONVERGED
         elif not bool(self.wire.all_reduce(torch.tensor([float(moved)]))):
             outcome = Outcome.STALLED
         progress = Progress(state.epoch, state.iteration, 1.0, point.loss, state)
         state.epoch += 1
-        stopped = [bool(callback(progress)) for callback in self.callbacks]
-        return Outcome.STOPPED if any(stopped) and outcome is None else outcome
+        return Outcome.STOPPED if self.tell(progress) and outcome is None else outcome
+
+    def tell(self, progress: Progress) -> bool:
+        """Call all callbacks; whether one of them stops the fit."""
+        stopped = False
+        for callback in self.callbacks:
+            stopped = bool(callback(progress)) or stopped
+        return stopped
 
     def end(self, outcome: Outcome) -> Outcome:
         """The outcome, once it is known whether the criterion is met; the best iterate is then the result.
