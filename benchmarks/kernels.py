@@ -30,7 +30,7 @@ class KernelOptions:
     size: int = option(2**28, "Number of values, far above the cache.")
     bucket_size: int = option(8192, "Values that share one norm.")
     repeats: int = option(21, "Timed rounds of each kernel.")
-    schemes: Sequence[str] = option(NAMES, f"Only these: {', '.join(NAMES)}.", metavar="NAME,...")
+    schemes: Sequence[str] = option(NAMES, f"Only these: {', '.join(NAMES)}; or nuqsgd-4, ...", metavar="NAME,...")
 
     def __post_init__(self) -> None:
         list(members(self.bucket_size, self.schemes))

@@ -46,23 +46,20 @@ class Contender:
 
 
 def members(bucket_size: int, only: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Label and quantizer of each contender whose name is in `only`: all widths, narrow before wide."""
-    check_names(only, NAMES, "scheme")
+    """Label and quantizer of each contender whose name or label is in `only`: all widths, narrow before wide."""
     found: list[Any] = [kind(bits=bits, bucket_size=bucket_size) for bits in range(2, 9) for kind in (NUQSGD, QSGD)]
     found += [QSGDInf(bits=bits, bucket_size=bucket_size) for bits in (2, 4, 8)]
     found += [Rotated(bits=bits) for bits in (2, 3, 4)]
-    for q in found:
-        if q.name in only:
-            yield f"{q.name}-{q.bits}", q
-    if "nuqsgd" in only:
-        for bits, p in ((3, 0.7), (4, 0.7), (6, 0.8), (8, 0.9)):
-            yield f"nuqsgd-{bits} p={p}", NUQSGD(bits=bits, bucket_size=bucket_size, p=p)
-    if "sign" in only:
-        yield "sign", Sign(bucket_size=bucket_size)
-    if "dithered" in only:
-        yield from ((f"dithered-{error:g}", Dithered(error=error)) for error in (1.0, 0.25, 0.1))
-    if "rans" in only:
-        yield "rans on nuqsgd-4", None
+    named = {f"{q.name}-{q.bits}": q for q in found}
+    for bits, p in ((3, 0.7), (4, 0.7), (6, 0.8), (8, 0.9)):
+        named[f"nuqsgd-{bits} p={p}"] = NUQSGD(bits=bits, bucket_size=bucket_size, p=p)
+    named["sign"] = Sign(bucket_size=bucket_size)
+    named |= {f"dithered-{error:g}": Dithered(error=error) for error in (1.0, 0.25, 0.1)}
+    named["rans on nuqsgd-4"] = None
+    check_names(only, (*NAMES, *named), "scheme")
+    for label, q in named.items():
+        if label in only or ("rans" if q is None else q.name) in only:
+            yield label, q
 
 
 def n_contenders(bucket_size: int, only: Sequence[str]) -> int:

@@ -40,9 +40,11 @@ REFERENCE_EVERY, REFERENCE_VALUES = 20, 4096
 """The reference decodes every so many-th mutant, if it is not longer than this: it is slow."""
 
 
-def members() -> list[Codec]:
-    """Every quantizer at its ends with every coder that takes it; half of them with a checksum."""
-    quantizers = [with_bucket(one, 64) for one in (*ENDS, *SUBTRACTING)]
+def members(device: str) -> list[Codec]:
+    """Every quantizer at its ends with every coder that takes it; half of them with a checksum. On a GPU, for which
+    kernels are compiled for each number of bits, one of each kind."""
+    kinds = [*ENDS, *SUBTRACTING] if device == "cpu" else list({type(one): one for one in ENDS}.values())
+    quantizers = [with_bucket(one, 64) for one in kinds]
     made: list[Codec] = []
     for quantizer in quantizers:
         for coder in (None, *CODERS):
@@ -113,7 +115,7 @@ def mutant(data: bytes, rng: random.Random, *, fixed_size: bool) -> bytes:
 def prepare(device: str, backend: str) -> Trial:
     """Encode some values by every member; a trial mutates one of their payloads and decodes it."""
     torch.set_num_threads(1)
-    table = [replace(member, backend=backend) for member in members()]
+    table = [replace(member, backend=backend) for member in members(device)]
     values = [v for n in SIZES for name, v in inputs(n).items() if n > 64 or name in ("normal", "zeros")]
     written = "cpu" if device == "cpu" else "reference"  # by law the same bytes, and nothing to compile
     pools, good = [], []  # good: whole payloads, which a mutant of a mutant may come back to

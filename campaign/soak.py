@@ -45,7 +45,7 @@ def prepare(kind: str) -> Trial:
 
 
 CASES = [
-    Case("soak, DDP", 6, 600, partial(prepare, "DDP"), 25, 900.0),
-    Case("soak, FSDP", 2, 200, partial(prepare, "FSDP"), 10, 900.0),
-    Case("soak, decentralised", 2, 200, partial(prepare, "decentralised"), 10, 900.0),
+    Case("soak, DDP", 6, 600, partial(prepare, "DDP"), 5, 900.0),
+    Case("soak, FSDP", 2, 200, partial(prepare, "FSDP"), 2, 900.0),
+    Case("soak, decentralised", 2, 200, partial(prepare, "decentralised"), 2, 900.0),
 ]

@@ -6,8 +6,9 @@ text   sparse rows as of words, 105 classes: laconic's multinomial and one-vs-re
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class SweepOptions:
     @property
     def n_parts(self) -> int:
         """How often progress is reported."""
-        return len(self.problem) * (1 + self.repeats)
+        return len(self.problem) * (1 + self.repeats) + ("probe" in self.problem)
 
     def published(self) -> dict[str, Any]:
         """The options as JSON values."""
@@ -88,18 +89,18 @@ Judged = tuple[str, float | None, float | None]
 
 
 def sweep_rows(options: SweepOptions, progress: Progress = no_progress) -> list[SweepRow]:
-    """Run the contenders of each problem in turn, `repeats` times around, after a round that does not count."""
+    """Run the contenders of each problem in turn, `repeats` times around; fits until they converge once."""
     made = {"probe": _probe, "text": _text}
     return [row for name in options.problem for row in made[name](options, progress)]
 
 
 def _timed(
-    shape: dict[str, Any], contenders: dict[str, Callable[[], Judged]], options: SweepOptions, progress: Progress
+    shape: dict[str, Any], contenders: Mapping[str, Callable[[], Judged]], repeats: int, progress: Progress
 ) -> list[SweepRow]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     judged: dict[str, Judged] = {}
-    for turn in range(options.repeats):
-        progress(f"{shape['problem']}: round {turn + 1} of {options.repeats}")
+    for turn in range(repeats):
+        progress(f"{shape['problem']}: round {turn + 1} of {repeats}")
         for name, run in contenders.items():
             began = time.perf_counter()
             judged[name] = run()
@@ -130,7 +131,7 @@ def probe(m: int, n: int, n_classes: int, device: str, seed: int = 0) -> Problem
 def _probe(options: SweepOptions, progress: Progress) -> list[SweepRow]:
     progress("probe: the rows")
     problem = probe(options.n_rows, options.n_features, 10, options.device)
-    few = probe(2000, options.n_features, 10, options.device)
+    few = probe(1200, options.n_features, 10, options.device)
     how = FitOptions(max_iter=options.epochs, tol=None, solver="ca_sgd" if options.device == "cuda" else "sgd")
     until = FitOptions(max_iter=100)
     alphas = np.logspace(*SPREAD_OF_ALPHAS, options.n_alphas).tolist()
@@ -141,17 +142,15 @@ def _probe(options: SweepOptions, progress: Progress) -> list[SweepRow]:
         float(found[0].solution.state.coef.sum())  # waits for a GPU
         return found[0].solution.ran, None, None
 
-    contenders = {
-        f"one alpha, {short}": lambda: fit(problem, how, [ALPHA]),
-        f"{many}, {short}": lambda: fit(problem, how, alphas),
-        "one alpha, converged": lambda: fit(problem, until, alphas[:1]),
-        f"{many}, converged": lambda: fit(problem, until, alphas),
-    }
-    for some in (alphas[:1], alphas):
-        fit(few, how, some)  # compiles
-        fit(few, until, some)
-    shape = {"problem": f"probe, {options.device}", "n_rows": options.n_rows, "n_features": options.n_features}
-    return _timed({**shape, "n_classes": 10}, contenders, options, progress)
+    shape = {"n_rows": options.n_rows, "n_features": options.n_features, "n_classes": 10}
+    rows = []
+    for what, own, repeats in ((short, how, options.repeats), ("until converged", until, 1)):
+        for some in (alphas[:1], alphas):
+            fit(few, own, some)  # compiles
+        contenders = {"one alpha": partial(fit, problem, own, alphas[:1]), many: partial(fit, problem, own, alphas)}
+        named = {"problem": f"probe, {options.device}, {what}", **shape}
+        rows += _timed(named, contenders, repeats, progress)
+    return rows
 
 
 def text_like(m: int, n: int, n_classes: int, seed: int = 0) -> tuple[Any, np.ndarray]:
@@ -197,7 +196,7 @@ def _text(options: SweepOptions, progress: Progress) -> list[SweepRow]:
         "laconic, one-vs-rest": contender(CASGDClassifier(alpha=ALPHA, multi_class="ovr")),
     }
     shape = {"problem": "text", "n_rows": len(y), "n_features": X.shape[1], "n_classes": TEXT_CLASSES}
-    return _timed(shape, contenders, options, progress)
+    return _timed(shape, contenders, options.repeats, progress)
 
 
 def _objective(X: Any, y: np.ndarray, model: Any) -> float:

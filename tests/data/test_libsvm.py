@@ -143,6 +143,7 @@ MALFORMED = [
     ("1 1:2 3", 1, 7, "expected index:value, found '3'"),
     ("0.12345678901234567890 3", 1, 24, "expected index:value, found '3'"),
     ("1 1:2 -3:1", 1, 7, "expected index:value, found '-3:1'"),
+    ("1 1:2\n1e-400 :3", 2, 8, "expected index:value, found ':3'"),
     ("1 1:2\n1   2:", 2, 7, "expected a number, found ''"),
     ("1 1:2 2: 3", 1, 9, "expected a number, found ''"),
     ("1 1:2 2:#3", 1, 9, "expected a number, found ''"),

@@ -6,10 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from laconic.data import SHAPES, column_cuts, make, open_store, write_store
-from laconic.data.synthetic import ROWS, stream
-
-from .files import assert_same
+from laconic.data import SHAPES, column_cuts, make
+from laconic.data.synthetic import ROWS
 
 N = 12
 
@@ -75,12 +73,6 @@ def test_types():
     assert small("synth", rows=10).table.y.dtype == torch.float64
     assert small("poisson-synth", rows=10).table.y.dtype == torch.int64
     assert torch.equal(small("synth", rows=10, dtype="bf16").table.X, small("synth", rows=10).table.X.bfloat16())
-
-
-def test_a_store_of_a_stream(tmp_path):
-    rows = stream("higgs", scale=5000 / SHAPES["higgs"].n_rows)
-    stored = open_store(write_store(tmp_path / "a.safetensors", rows, "fp32"))
-    assert_same(stored, make("higgs", scale=5000 / SHAPES["higgs"].n_rows).table, ())
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def wrapped(codec, exchange, watched=None, comm=None, **options):
         ddp.Communicator = type("Opened", (), {"open": staticmethod(lambda *_, **__: comm)})
     try:
         model = DistributedDataParallel(network(width=100).to(CUDA), **options)
-        laconic.compress(model, codec, exchange=exchange, policy=Policy(min_values=100, group_values=1000))
+        laconic.compress(model, codec, exchange=exchange, policy=Policy(min_values=100, group_values=1000, alone=True))
     finally:
         ddp.average_gradients, ddp.Communicator = before
     return model

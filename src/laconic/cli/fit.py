@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
@@ -35,6 +35,8 @@ class FitCommand:
     ranks: int | None = option(None, "Local processes to share the columns among.", most=1024)
     share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
     test: str | None = option(None, "Rows to judge the model by.", metavar="FILE")
+    alphas: Sequence[str] = option((), "Take the best of these penalties, by rows held out.", metavar="NUMBER,...")
+    cv: int = option(5, "Folds of rows that --alphas holds out in turn.", least=2, metavar="N")
     checkpoint: str | None = option(None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER")
     checkpoint_every: float = option(
         300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"
@@ -48,6 +50,14 @@ class FitCommand:
             raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
         if not self.checkpoint_every >= 0:
             raise BadInput(f"--checkpoint-every must be a number of at least 0; got {self.checkpoint_every:g}")
+
+    @property
+    def penalties(self) -> tuple[float, ...]:
+        """`alphas` as numbers."""
+        try:
+            return tuple(map(float, self.alphas))
+        except ValueError as error:
+            raise BadInput(f"--alphas must be numbers, such as 1e-6,1e-4,1e-2; got {','.join(self.alphas)}") from error
 
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
@@ -64,7 +74,8 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
         raise BadInput("--summary needs all columns in one process: leave out --ranks")
     saved = (asked.checkpoint, asked.checkpoint_every, asked.resume)
     table = ("robust" if asked.robust else "fisher") if asked.summary else None
-    job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved, table)
+    search = (asked.penalties, asked.cv)
+    job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved, table, *search)
     try:
         report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)
     except (KeyboardInterrupt, RankKilled) as error:
@@ -149,6 +160,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     ranks = f" on {report['ranks']} ranks" if report["ranks"] > 1 == s["teams"] else ""
     steps = f"batches of {s['batch_size']}, {s['learning_rate']} steps of {s['eta0']:.3g}, "
     yield f"ran {report['ran']}{ranks}; {'' if s['solver'] == 'newton' else steps}alpha {s['alpha']:g}"
+    yield from _penalties(report.get("alphas") or (), s["alpha"])
     if report["recipe_explained"] is not None and report["recipe_measured"]:
         yield f"recipe: {report['recipe_explained']}"
     yield f"{report['epochs']} epochs, {report['iterations']:,} iterations: {report['because']}"
@@ -170,6 +182,16 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         said = f"one process would take about {alone:.2g} s for as many epochs, by typical rates"
         yield f"warning: {said}: fit without ranks" if faster else said
     yield f"model: {report['model']}"
+
+
+def _penalties(tried: Sequence[Mapping[str, float]], chosen: float) -> Iterator[str]:
+    """A table of the penalties that were tried."""
+    for j, row in enumerate(tried):
+        names = [name for name in row if name != "alpha"]
+        if j == 0:
+            yield "".join(f"{METRICS.get(name, name):>20}" for name in ("alpha", *names)) + "   (rows held out)"
+        best = "   taken" if row["alpha"] == chosen else ""
+        yield f"{row['alpha']:>20g}" + "".join(f"{row[name]:>20.6g}" for name in names) + best
 
 
 def metrics(found: Mapping[str, float]) -> str:

@@ -1,14 +1,13 @@
-"""Five ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
+"""Four ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
 
 Fused      one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
-Rotating   the same for rotated buckets
 Raw        values in float32 or bfloat16, as they are
 Tabled     dithered values, rounded and entropy-coded by one kernel
 Stepwise   anything else: quantize, then code; decode, then dequantize
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, cast
@@ -22,7 +21,7 @@ from laconic.coders import FixedWidth, SymbolCoder, TableRANS
 from laconic.coders.base import WORD_BYTES, aligned
 from laconic.coders.blocks import copy_bytes
 from laconic.errors import CorruptPayload
-from laconic.kernels import ONES, Backend, DitherBackend, Rounding, Scale, SlotBackend, Stream
+from laconic.kernels import ONES, Backend, DeviceBackend, Rounding, Scale, Stream
 from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
 
@@ -35,10 +34,8 @@ def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
     core = quantizer.core
     if isinstance(core, Bucketed) and core.draws_again and not isinstance(layout.coder, FixedWidth):
         raise ValueError(f"{core} is coded by FixedWidth(), and by no other coder; got {layout.coder}")
-    if isinstance(layout.coder, FixedWidth) and isinstance(core, Bucketed):
+    if isinstance(layout.coder, FixedWidth) and isinstance(core, Bucketed | Rotated):
         return Fused(quantizer, layout, backend, core)
-    if isinstance(layout.coder, FixedWidth) and isinstance(core, Rotated):
-        return Rotating(quantizer, layout, backend, core)
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Identity):
         return Raw(quantizer, layout, backend, core)
     if isinstance(layout.coder, TableRANS) and isinstance(core, Dithered):
@@ -142,75 +139,24 @@ class Fused(Body):
     """One kernel does quantizer's and coder's work."""
 
     takes_scale: ClassVar[bool] = True
-    core: Bucketed
+    core: Bucketed | Rotated
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
-        return self._pack(self._kernels(v.device).quantize_pack, (v,), stream, out, *given(scale))
+        data = self.layout.new(v.numel(), v.device, out, key=stream.key)
+        parts = self.layout.split(data, v.numel())
+        self.core.pack(self._kernels(v.device), v, stream.key, *parts, *given(scale))
+        return data
 
     def _write_feedback(
         self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
     ) -> torch.Tensor:
         """In one pass over memory as well, with a backend that can."""
-        kernels = self._kernels(v.device)
-        if hasattr(kernels, "quantize_pack_feedback"):
-            return self._pack(kernels.quantize_pack_feedback, (v, memory), stream, out)
-        return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
-
-    def _pack(
-        self,
-        kernel: Callable[..., None],
-        rows: tuple[torch.Tensor, ...],
-        stream: Stream,
-        out: torch.Tensor | None,
-        *scale: Scale,
-    ) -> torch.Tensor:
-        core, n, device = self.core, rows[0].numel(), rows[0].device
-        data = self.layout.new(n, device, out, key=stream.key)
-        kernel(*rows, core.norm, core.grid, core.bucket_size, stream.key, *self.layout.split(data, n), *scale)
-        return data
-
-    def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
-        norms, coded = self.layout.split(data, out.numel())
-        self._unpack([Payload(data)], norms[None], coded[None], out, weight, accumulate, scale)
-
-    def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
-        """In one pass over `out`."""
-        if not payloads or not out.numel():
-            out.zero_()
-            return
-        norms, coded = self.layout.split_rows(payloads, out.numel())
-        self._unpack(payloads, norms, coded, out, weight, False, scale)
-
-    def _unpack(
-        self,
-        payloads: Sequence[Payload],
-        norms: torch.Tensor,
-        coded: torch.Tensor,
-        out: torch.Tensor,
-        weight: float,
-        accumulate: bool,
-        scale: Scale,
-    ) -> None:
-        core, unpack = self.core, self._kernels(out.device).unpack_dequantize
-        keys = {"keys": self.layout.keys(payloads)} if core.draws_again else {}
-        unpack(coded, norms, core.grid, core.bucket_size, out, weight, accumulate, *given(scale), **keys)
-
-    def _kernels(self, device: torch.device) -> Backend:
-        return select(self.core.backend_for(self.backend, device), device)
-
-
-@dataclass(frozen=True, slots=True)
-class Rotating(Body):
-    """One kernel rotates, rounds and packs, one unpacks, rotates back and adds."""
-
-    takes_scale: ClassVar[bool] = True
-    core: Rotated
-
-    def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
-        core, n = self.core, v.numel()
-        data = self.layout.new(n, v.device, out, key=stream.key)
-        rows = (core.bits, core.bucket_size, stream.key, *self.layout.split(data, n))
-        self._kernels(v.device).rotate_pack(v, *rows, *given(scale))
+        core, kernels = self.core, self._kernels(v.device)
+        if not isinstance(core, Bucketed) or not isinstance(kernels, DeviceBackend):
+            return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
+        data = self.layout.new(v.numel(), v.device, out, key=stream.key)
+        rule = (core.norm, core.grid, core.bucket_size, stream.key)
+        kernels.quantize_pack_feedback(v, memory, *rule, *self.layout.split(data, v.numel()))
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
@@ -226,9 +172,13 @@ class Rotating(Body):
         if not payloads or not out.numel():
             out.zero_()
             return
-        core, (scales, coded) = self.core, self.layout.split_rows(payloads, out.numel())
-        rows = (coded, scales, self.layout.keys(payloads), core.bits, core.bucket_size)
-        self._kernels(out.device).unpack_rotate(*rows, out, weight, accumulate, *given(scale))
+        norms, coded = self.layout.split_rows(payloads, out.numel())
+        keys = self.layout.keys(payloads) if self.core.draws_again else None
+        kernels = self._kernels(out.device)
+        self.core.unpack(kernels, coded, norms, keys, out, weight, accumulate, *given(scale))
+
+    def _kernels(self, device: torch.device) -> Backend:
+        return select(self.core.backend_for(self.backend, device), device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +206,7 @@ class Tabled(Body):
     coder: TableRANS
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
-        layout, n, kernels = self.layout, v.numel(), cast(DitherBackend, self._kernels(v.device))
+        layout, n, kernels = self.layout, v.numel(), self._kernels(v.device)
         found: tuple[torch.Tensor, Any] = (
             self.core.steps_there(v, kernels.cell_moments(v))
             if n and self.has_slots(v.device)
@@ -272,16 +222,16 @@ class Tabled(Body):
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:
         kernels = self._kernels(out.device)
-        if isinstance(kernels, SlotBackend):
+        if isinstance(kernels, DeviceBackend):
             self._read_rows([data], out, weight, accumulate or None)
             return
         steps, coded = self.layout.split(data, out.numel())
         options = (self.core.bucket_size, Payload(data).header.stream_key, out, weight, accumulate)
-        self.coder.decode_values(coded, steps, *options, cast(DitherBackend, kernels), *given(scale))
+        self.coder.decode_values(coded, steps, *options, kernels, *given(scale))
 
     def read_sum(self, payloads: Sequence[Payload], out: torch.Tensor, weight: float, scale: Scale = ONES) -> None:
         """With a backend that can, in one pass over `out`."""
-        if payloads and isinstance(self._kernels(out.device), SlotBackend):
+        if payloads and isinstance(self._kernels(out.device), DeviceBackend):
             self._read_rows([payload.data for payload in payloads], out, weight, False)
         else:
             super(Tabled, self).read_sum(payloads, out, weight, scale)
@@ -304,7 +254,7 @@ class Tabled(Body):
 
     def has_slots(self, device: torch.device) -> bool:
         """With a backend that can, if Δ follows from an error; from bits, the host computes it."""
-        return self.core.bits is None and isinstance(self._kernels(device), SlotBackend)
+        return self.core.bits is None and isinstance(self._kernels(device), DeviceBackend)
 
     def encode_slot(
         self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, slot: torch.Tensor, scale: Scale
@@ -325,21 +275,22 @@ class Tabled(Body):
 
     def write_slot(self, v: torch.Tensor, stream: Stream, slot: torch.Tensor) -> None:
         """A payload into the words (int32) of a slot; its header says how long it is, even if it does not fit."""
-        n, kernels = v.numel(), cast(SlotBackend, self._kernels(v.device))
+        n, kernels = v.numel(), self._kernels(v.device)
+        there = cast(DeviceBackend, kernels)
         if n == 0:
             size = torch.zeros(1, dtype=torch.int64, device=v.device)
         else:
             steps, shape = self.core.steps_there(v, kernels.cell_moments(v))
             first = self.layout.first_coded(n) // 4
             slot[HEADER_BYTES // 4 : first].view(torch.float32).copy_(steps)
-            size = kernels.dither_encode_into(v, steps, self.core.bucket_size, stream.key, shape, slot[first:])
-        self.layout.stamp(slot, n, stream.key, size, kernels)
+            size = there.dither_encode_into(v, steps, self.core.bucket_size, stream.key, shape, slot[first:])
+        self.layout.stamp(slot, n, stream.key, size, there)
 
     def read_slots(
         self, slots: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool | None
     ) -> torch.Tensor:
         """out = weight * sum of the values in slots (P, n_words) int32; returns which of their blocks were good."""
-        first, kernels = self.layout.first_coded(out.numel()) // 4, cast(SlotBackend, self._kernels(out.device))
+        first, kernels = self.layout.first_coded(out.numel()) // 4, cast(DeviceBackend, self._kernels(out.device))
         if not out.numel():
             return slots[:, :0]
         lengths, keys = slots[:, SIZE_AT // 4 :][:, :2], slots[:, KEY_AT // 4 :][:, :2]

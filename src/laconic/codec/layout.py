@@ -12,7 +12,7 @@ from laconic.codec.payload import Payload, side_by_side
 from laconic.coders import Coder, Shape
 from laconic.coders.base import WORD_BYTES, aligned
 from laconic.errors import CorruptPayload
-from laconic.kernels import SlotBackend
+from laconic.kernels import DeviceBackend
 from laconic.options import check_int
 from laconic.quantizers import Quantizer
 
@@ -119,7 +119,7 @@ class Layout:
             out[:HEADER_BYTES] = _row(header, device)
         return out
 
-    def stamp(self, slot: torch.Tensor, n: int, key: int, coded_bytes: torch.Tensor, backend: SlotBackend) -> None:
+    def stamp(self, slot: torch.Tensor, n: int, key: int, coded_bytes: torch.Tensor, backend: DeviceBackend) -> None:
         """Write the header of n values into a slot (int32 words); only the device knows the coded bytes, (1,) int64."""
         header = self.header(n, 0, key).to_bytes()
         backend.stamp(slot, header, coded_bytes, size_checks(), SIZE_AT, CHECK_AT)
@@ -135,6 +135,9 @@ class Layout:
 
     def split_rows(self, payloads: Sequence[Payload], n: int) -> Parts:
         """Norms (P, n_norms) and coded symbols (P, coded bytes) of P payloads of n values and one size."""
+        if len(payloads) == 1:
+            norms, coded = self.split(payloads[0].data, n)
+            return norms[None], coded[None]
         first, n_bytes = self.first_coded(n), payloads[0].n_bytes
         rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
         norms = rows.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : first // NORM_BYTES]
@@ -142,7 +145,7 @@ class Layout:
 
     def keys(self, payloads: Sequence[Payload]) -> torch.Tensor:
         """(P, 2) int32: the halves of the keys in the headers of P payloads of one size, where the payloads are."""
-        rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
+        rows = side_by_side([payload.data[:HEADER_BYTES] for payload in payloads], WORD_BYTES)
         return rows.view(torch.int32)[:, KEY_AT // 4 : KEY_AT // 4 + 2]
 
     def check(self, payload: Payload, n: int | None) -> int:

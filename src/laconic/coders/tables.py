@@ -8,7 +8,7 @@ import torch
 from laconic.coders.base import WORD_BYTES, Coder, Shape
 from laconic.coders.blocks import parse, write
 from laconic.errors import CorruptPayload
-from laconic.kernels import DitherBackend, Scale
+from laconic.kernels import Backend, Scale
 from laconic.kernels.dither import N_STATES, SHAPES, max_words
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
 
@@ -39,7 +39,7 @@ class TableRANS(Coder):
         return WORD_BYTES * (1 + n_blocks(shape.n) * (1 + N_STATES)) if shape.n else 0
 
     def encode_values(
-        self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int, backend: DitherBackend
+        self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int, backend: Backend
     ) -> torch.Tensor:
         """Values (n,) to bytes (uint8), on the same device; the arguments are those of `Backend.dither_encode`."""
         if v.numel() == 0:
@@ -56,7 +56,7 @@ class TableRANS(Coder):
         out: torch.Tensor,
         weight: float,
         accumulate: bool,
-        backend: DitherBackend,
+        backend: Backend,
         *scale: Scale,
     ) -> None:
         """out = weight * values, or out += the same; then out *= scale, if there is one.

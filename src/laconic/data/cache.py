@@ -10,8 +10,7 @@ from pathlib import Path
 from laconic.data.errors import BadTable
 from laconic.data.files import Source
 from laconic.data.read import stream
-from laconic.data.store import read_header
-from laconic.data.store_header import VERSION
+from laconic.data.store import VERSION, read_header
 from laconic.data.store_writer import write_store
 from laconic.data.table import RowStream, to_dtype
 from laconic.errors import CorruptPayload, Option
@@ -66,7 +65,6 @@ def _make(folder: Path) -> None:
 def _source_of(store: Path) -> str | None:
     """What a store says that it was made of; None where there is no store, or a damaged one."""
     try:
-        with store.open("rb") as file:
-            return read_header(file, store.stat().st_size).metadata.get("source")
+        return read_header(store).metadata.get("source")
     except (OSError, CorruptPayload):
         return None

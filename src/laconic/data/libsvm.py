@@ -212,7 +212,10 @@ def _cuts(buffer: bytearray, size: int) -> list[int]:
 
 
 def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> None:
-    """Fill in the numbers the kernel was not sure of; the first that is none is `MalformedFile`."""
+    """Fill in the numbers the kernel was not sure of; the first that is none is `MalformedFile`.
+
+    Of a line that is malformed further on there is no row, and slices have no room for its numbers.
+    """
     from laconic.kernels.cpu.libsvm import DROPPED
 
     for slot, start in zip(*(array.tolist() for array in piece.odd), strict=True):
@@ -220,7 +223,7 @@ def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> 
         if slot < 0:
             piece.labels[-1 - slot :][:1] = value  # the row of an error has no label
         elif slot != DROPPED:
-            piece.values[slot] = value
+            piece.values[slot : slot + 1] = value
 
 
 def _exact(path: Path, buffer: bytearray, start: int, n_lines: int, *, is_label: bool) -> float:

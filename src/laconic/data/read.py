@@ -12,7 +12,7 @@ from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
-from laconic.errors import CorruptPayload, Option
+from laconic.errors import Option
 
 _STREAMS = {"csv": csv.stream_csv, "arff": csv.stream_csv, "parquet": parquet.stream_parquet}
 _OF_ONE = {"dense": "LIBSVM", "zero_based": "LIBSVM", "header": "CSV", "delimiter": "CSV"}
@@ -125,15 +125,11 @@ def describe(path: AnyPath | Source) -> Description:
 
 
 def _describe_store(path: Path, n_bytes: int) -> Description:
-    try:
-        with path.open("rb") as file:
-            header = store.read_header(file, n_bytes)
-    except CorruptPayload as error:
-        raise CorruptPayload(f"{path}: {error}") from error
+    header = store.read_header(path)
     values = header.sections.get("X") or header.sections["values"]
-    n_rows, names = store.n_rows(header), store.names(header, "feature_names")
     dtype, is_sparse = str(values.dtype).removeprefix("torch."), "values" in header.sections
-    return Description(str(path), "store", n_bytes, n_rows, store.n_features(header), names, dtype, is_sparse)
+    shape = header.n_rows, header.n_features, header.told("feature_names")
+    return Description(str(path), "store", n_bytes, *shape, dtype, is_sparse)
 
 
 def _check_width(source: Source, found: int) -> None:

@@ -1,7 +1,22 @@
-"""A store: one safetensors file that is mapped into memory, not read. `store_header.py` has the layout."""
+"""A store: one safetensors file that is mapped into memory, not read.
+
+A safetensors file is eight bytes, the length of the header (u64, little-endian); the header, JSON padded with blanks;
+then the tensors, one after the other without gaps. Ours starts at a multiple of 64 bytes and holds, in this order,
+
+    dense     y F64 (m)  [sample_weight F64 (m)]  [offset F64 (m)]  X F32, BF16 or F64 (m, n)
+    sparse    y F64 (m)  [sample_weight F64 (m)]  [offset F64 (m)]  indptr I64 (m + 1)
+              indices I32 (k)  values F32 or BF16 (k)
+
+y is missing where there was no target. `__metadata__` has `laconic_store` (the version of this layout), `n_features`,
+`source` and, as JSON, lists `feature_names`, `classes` and `notes` and a table `one_hot` of columns' categories where
+there are any; `zero_based` says whether a LIBSVM file has counted columns from 0 ("true" or "false").
+"""
 
 import json
+import math
 import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +26,120 @@ import torch
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.partition import take_columns
-from laconic.data.store_header import VERSION, StoredTensor, StoreHeader, header_bytes
-from laconic.data.table import Table, as_floats, as_target, as_weights, column_block, no_target
+from laconic.data.table import DTYPES, Table, as_floats, as_target, as_weights, column_block, no_target
 from laconic.errors import CorruptPayload
 from laconic.extras import require
 
+VERSION = "1"
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+}
 _ROWS = ("y", "sample_weight", "offset")
 _CHECKED_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of the file: its dtype and shape, and the byte of the file where it starts."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHeader:
+    """Where each tensor lies, and the metadata."""
+
+    sections: Mapping[str, StoredTensor]
+    metadata: Mapping[str, str]
+
+    @property
+    def n_features(self) -> int:
+        """Columns of X."""
+        text = self.metadata.get("n_features", "")
+        if not (text.isascii() and text.isdigit() and len(text) <= 10):
+            raise CorruptPayload(f"its n_features is {text[:20]!r}")
+        return int(text)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of X."""
+        sections = self.sections
+        return sections["X"].shape[0] if "X" in sections else max(0, sections["indptr"].shape[0] - 1)
+
+    def told(self, key: str) -> Any:
+        """A list of texts in the metadata, as a tuple; a table of such lists; or None where there is nothing."""
+        try:
+            found = json.loads(self.metadata.get(key, "null"))
+        except (ValueError, RecursionError) as error:
+            raise CorruptPayload(f"its {key} are not JSON") from error
+        if isinstance(found, dict) == (key == "one_hot"):
+            lists = found.values() if isinstance(found, dict) else [found or []]
+            if all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists):
+                return tuple(found) if isinstance(found, list) else found
+        elif found is None:
+            return found
+        raise CorruptPayload(f"its {key} are not lists of names")
+
+    def check(self) -> None:
+        """Raise `CorruptPayload` unless these are the tensors of a store, of types and shapes that fit together."""
+        if self.metadata.get("laconic_store") != VERSION:
+            found = self.metadata.get("laconic_store")
+            what = f"it is a store of version {found!r}; this laconic reads version {VERSION}"
+            raise CorruptPayload(f"{what}; convert it again")
+        n, matrix = self.n_features, set(self.sections) - set(_ROWS)
+        kinds = {name: section.dtype for name, section in self.sections.items()}
+        shapes = {name: section.shape for name, section in self.sections.items()}
+        if matrix == {"X"}:
+            good = kinds["X"] in DTYPES.values() and len(shapes["X"]) == 2 and shapes["X"][1] == n
+        elif matrix == {"indptr", "indices", "values"}:
+            good = kinds["indptr"] == torch.int64 and kinds["indices"] == torch.int32
+            good = good and kinds["values"] in (torch.float32, torch.bfloat16) and n < 2**31
+            good = good and len(shapes["indptr"]) == 1 and shapes["indptr"][0] > 0
+            good = good and len(shapes["indices"]) == 1 and shapes["indices"] == shapes["values"]
+        else:
+            raise CorruptPayload(f"it holds {sorted(matrix)} instead of X, or of indptr, indices and values")
+        for name in set(_ROWS) & set(self.sections):
+            good = good and kinds[name] == torch.float64 and shapes[name] == (self.n_rows,)
+        if not good:
+            raise CorruptPayload("the types and shapes of its tensors do not fit together")
+
+
+def read_header(path: Path) -> StoreHeader:
+    """The header of a store; raises `CorruptPayload` if anything in it cannot be right.
+
+    safetensors checks the file: that its header is JSON, and that the tensors have the sizes that their shapes say and
+    cover it without a gap or an overlap.
+    """
+    safetensors = require("safetensors", for_="a store", extra="files")
+    try:
+        with safetensors.safe_open(path, framework="pt"), path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            entries = json.loads(file.read(length))
+        metadata = entries.pop("__metadata__", {})
+        sections = {}
+        for name, entry in entries.items():
+            start = 8 + length + entry["data_offsets"][0]
+            sections[name] = StoredTensor(TYPES[entry.pop("dtype")], tuple(entry.pop("shape")), start)
+        if any(len(entry) > 1 for entry in entries.values()):
+            raise CorruptPayload("its header says more of tensors than dtype, shape and data_offsets")
+        header = StoreHeader(sections, metadata)
+        header.check()
+    except CorruptPayload as error:
+        raise CorruptPayload(f"{path}: {error}") from error
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptPayload(f"{path} is no store: {str(error)[:80]}") from error
+    return header
 
 
 def open_store(path: AnyPath, columns: tuple[int, int] | None = None) -> Table:
@@ -32,92 +154,20 @@ def open_store(path: AnyPath, columns: tuple[int, int] | None = None) -> Table:
     changes neither the file nor what other processes see.
     """
     path = Path(path)
+    header = read_header(path)
     try:
         with path.open("rb") as file:
-            header = read_header(file, path.stat().st_size)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         return _table(header, mapped, columns)
     except CorruptPayload as error:
         raise CorruptPayload(f"{path}: {error}") from error
 
 
-def read_header(file: Any, file_bytes: int) -> StoreHeader:
-    """The header of an open store, checked as far as it can be without its tensors."""
-    start = file.read(8)
-    header = StoreHeader.from_bytes(start + file.read(header_bytes(start, file_bytes) - 8), file_bytes)
-    if header.metadata.get("laconic_store") != VERSION:
-        found = header.metadata.get("laconic_store")
-        raise CorruptPayload(
-            f"it is a store of version {found!r}; this laconic reads version {VERSION}; convert it again"
-        )
-    _check_shapes(header)
-    return header
-
-
-def n_features(header: StoreHeader) -> int:
-    """Columns of X."""
-    text = header.metadata.get("n_features", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        raise CorruptPayload(f"its n_features is {text[:20]!r}")
-    return int(text)
-
-
-def n_rows(header: StoreHeader) -> int:
-    """Rows of X."""
-    sections = header.sections
-    return sections["X"].shape[0] if "X" in sections else max(0, sections["indptr"].shape[0] - 1)
-
-
-def names(header: StoreHeader, key: str) -> tuple[str, ...] | None:
-    """A list of text in the metadata, or None."""
-    found = _json(header, key)
-    return None if found is None else _texts(found, key)
-
-
-def _json(header: StoreHeader, key: str) -> Any:
-    try:
-        return json.loads(header.metadata.get(key, "null"))
-    except (ValueError, RecursionError) as error:
-        raise CorruptPayload(f"its {key} are not JSON") from error
-
-
-def _texts(found: Any, key: str) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise CorruptPayload(f"its {key} are not a list of names")
-    return tuple(found)
-
-
-def _one_hot(header: StoreHeader) -> dict[str, tuple[str, ...]]:
-    found = _json(header, "one_hot") or {}
-    if not isinstance(found, dict):
-        raise CorruptPayload("its one_hot is no table")
-    return {name: _texts(known, "one_hot") for name, known in found.items()}
-
-
-def _check_shapes(header: StoreHeader) -> None:
-    sections, floats = header.sections, (torch.float32, torch.bfloat16, torch.float64)
-    n, kinds = n_features(header), {name: section.dtype for name, section in sections.items()}
-    matrix = set(sections) - set(_ROWS)
-    if matrix == {"X"}:
-        good = kinds["X"] in floats and len(sections["X"].shape) == 2 and sections["X"].shape[1] == n
-    elif matrix == {"indptr", "indices", "values"}:
-        good = kinds["indptr"] == torch.int64 and kinds["indices"] == torch.int32 and kinds["values"] in floats[:2]
-        good = good and len(sections["indptr"].shape) == 1 and sections["indptr"].shape[0] > 0 and n < 2**31
-        good = good and len(sections["indices"].shape) == 1 and sections["indices"].shape == sections["values"].shape
-    else:
-        raise CorruptPayload(f"it holds {sorted(matrix)} instead of X, or of indptr, indices and values")
-    for name in set(_ROWS) & set(sections):
-        good = good and kinds[name] == torch.float64 and sections[name].shape == (n_rows(header),)
-    if not good:
-        raise CorruptPayload("the types and shapes of its tensors do not fit together")
-
-
 def _table(header: StoreHeader, mapped: mmap.mmap, columns: tuple[int, int] | None) -> Table:
-    n, m, tensors = n_features(header), n_rows(header), {}
-    for name, section in header.sections.items():
-        tensors[name] = _tensor(mapped, section)
+    n, m = header.n_features, header.n_rows
+    tensors = {name: _tensor(mapped, section) for name, section in header.sections.items()}
     first, last = column_block(columns, n)
-    feature_names = names(header, "feature_names")
+    feature_names = header.told("feature_names")
     if feature_names is not None and len(feature_names) != n:
         raise CorruptPayload(f"it has {len(feature_names)} feature names and {n} features")
     X = tensors["X"] if "X" in tensors else _csr(tensors, m, n)
@@ -127,14 +177,20 @@ def _table(header: StoreHeader, mapped: mmap.mmap, columns: tuple[int, int] | No
         offset = as_floats(tensors["offset"], "offset") if "offset" in tensors else None
     except BadTable as error:
         raise CorruptPayload(str(error)) from error
-    X = X if columns is None else take_columns(X, first, last)
-    zero_based = {"true": True, "false": False}.get(header.metadata.get("zero_based", ""))
-    more: dict[str, Any] = {
-        "one_hot": _one_hot(header),
-        "notes": names(header, "notes") or (),
-        "mapped": mapped if "X" in tensors else None,
-    }
-    return Table(X, y, weight, offset, feature_names, (first, last), n, names(header, "classes"), zero_based, **more)
+    return Table(
+        X if columns is None else take_columns(X, first, last),
+        y,
+        weight,
+        offset,
+        feature_names,
+        (first, last),
+        n,
+        header.told("classes"),
+        {"true": True, "false": False}.get(header.metadata.get("zero_based", "")),
+        header.told("one_hot") or {},
+        header.told("notes") or (),
+        mapped if "X" in tensors else None,
+    )
 
 
 def _tensor(mapped: mmap.mmap, section: StoredTensor) -> torch.Tensor:

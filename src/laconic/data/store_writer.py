@@ -2,8 +2,11 @@
 
 import errno
 import json
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +14,11 @@ import torch
 from laconic.atomic_write import atomic_write
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
-from laconic.data.store_header import StoreHeader
+from laconic.data.store import TYPES, VERSION, StoredTensor
 from laconic.data.table import RowStream, Table, check_count, check_finite, rows_of, to_dtype
+
+MAX_HEADER_BYTES = 100_000_000
+ALIGNMENT = 64
 
 
 def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtype" = "bf16") -> Path:
@@ -42,12 +48,32 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
         raise BadTable(f"a store holds all {like.n_features} columns, not columns {like.columns}")
     if stream.n_nonzero is not None and kind == torch.float64:
         raise BadTable("a sparse store holds fp32 or bf16, not fp64")
-    header, start = StoreHeader.lay_out(_tensors(stream, kind), _metadata(stream))
-    with atomic_write(path, "wb", n_bytes=header.n_bytes) as file:
-        _reserve(file.fileno(), header.n_bytes)
-        _put(file.fileno(), start, 0)
-        _Rows(file.fileno(), header).write(stream)
+    header, sections = _lay_out(_tensors(stream, kind), _metadata(stream))
+    n_bytes = len(header) + sum(section.n_bytes for section in sections.values())
+    with atomic_write(path, "wb", n_bytes=n_bytes) as file:
+        _reserve(file.fileno(), n_bytes)
+        _put(file.fileno(), header, 0)
+        _Rows(file.fileno(), sections).write(stream)
     return path
+
+
+def _lay_out(
+    tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> tuple[bytes, dict[str, StoredTensor]]:
+    """The header of a file with these tensors in this order, and their places."""
+    entries: dict[str, Any] = {"__metadata__": {"laconic_store": VERSION, **metadata}}
+    ends, names = [0], {dtype: name for name, dtype in TYPES.items()}
+    for name, (dtype, shape) in tensors.items():
+        ends.append(ends[-1] + math.prod(shape) * dtype.itemsize)
+        entries[name] = {"dtype": names[dtype], "shape": shape, "data_offsets": ends[-2:]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    if len(text) > MAX_HEADER_BYTES:
+        raise BadTable(f"a header of {len(text)} bytes is too long; leave the feature names out")
+    text = text.ljust(-(-(len(text) + 8) // ALIGNMENT) * ALIGNMENT - 8)
+    places = zip(tensors.items(), ends, strict=False)
+    return len(text).to_bytes(8, "little") + text, {
+        name: StoredTensor(*kind, 8 + len(text) + start) for (name, kind), start in places
+    }
 
 
 def _tensors(stream: RowStream, dtype: torch.dtype) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -72,9 +98,9 @@ def _metadata(stream: RowStream) -> dict[str, str]:
 class _Rows:
     """Where the next row goes in each tensor."""
 
-    def __init__(self, handle: int, header: StoreHeader) -> None:
-        self.handle, self.sections = handle, header.sections
-        self.ends = {name: section.start for name, section in header.sections.items()}
+    def __init__(self, handle: int, sections: Mapping[str, StoredTensor]) -> None:
+        self.handle, self.sections = handle, sections
+        self.ends = {name: section.start for name, section in sections.items()}
 
     def write(self, stream: RowStream) -> None:
         n_rows, n_nonzero = 0, 0

@@ -7,13 +7,12 @@ in its counter. So the same numbers come out whatever block of columns, number o
 """
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from laconic.data.table import RowStream, Table, collect, column_block, to_dtype
+from laconic.data.table import Table, as_target, column_block, to_dtype
 from laconic.errors import InvalidOption, Option
 from laconic.extras import require
 
@@ -94,40 +93,22 @@ def make(
     >>> torch.equal(problem.table.X, make("epsilon", scale=1e-3, n_features=20).table.X[:, 5:15])
     True
     """
-    shape, n = _shape(name, n_features)
-    table = collect(stream(name, scale, seed, n_features=n, columns=columns, dtype=dtype))
-    coef = torch.from_numpy(_coefficients(_key(name, n, seed), n, shape.spread))
-    return SyntheticProblem(table, coef, shape.intercept, shape.family)
-
-
-def stream(
-    name: str,
-    scale: float = 1.0,
-    seed: int = 0,
-    *,
-    n_features: int | None = None,
-    columns: tuple[int, int] | None = None,
-    dtype: "str | torch.dtype" = "fp32",
-) -> RowStream:
-    """The table of `make` as a stream of row blocks: `write_store(path, stream("higgs"))` needs no memory for it."""
-    shape, n = _shape(name, n_features)
-    if not 0 < scale <= 1:
-        raise InvalidOption(Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {scale}")
-    n_rows, kind = max(1, round(shape.n_rows * scale)), to_dtype(dtype)
-    block = column_block(columns, n)
-    X, y = torch.empty(0, block[1] - block[0], dtype=kind), torch.empty(0, dtype=torch.float64)
-    blocks = _blocks(shape, n, _key(name, n, seed), n_rows, block, kind)
-    like = Table(X, y, columns=block, n_features=n)
-    return RowStream(blocks, n_rows, like, source=f"{name}, scale {scale:g}, seed {seed}")
-
-
-def _shape(name: str, n_features: int | None) -> tuple[ProblemShape, int]:
     if name not in SHAPES:
         raise ValueError(f"unknown problem {name!r}; choose one of {', '.join(SHAPES)}")
-    n = SHAPES[name].n_features if n_features is None else n_features
+    shape, n = SHAPES[name], SHAPES[name].n_features if n_features is None else n_features
     if n < 1:
         raise InvalidOption("a problem needs at least one feature; got ", Option("n_features", n))
-    return SHAPES[name], n
+    if not 0 < scale <= 1:
+        raise InvalidOption(Option("scale"), f" is the part of the rows to keep, above 0 and at most 1; got {scale}")
+    n_rows, (first, last), key = max(1, round(shape.n_rows * scale)), column_block(columns, n), _key(name, n, seed)
+    coef = shape.spread * _generator(key, 0, 0, _COEFFICIENTS).standard_normal(n)
+    X, y = torch.empty(n_rows, last - first, dtype=to_dtype(dtype)), torch.empty(n_rows, dtype=torch.float64)
+    for block in range(-(-n_rows // ROWS)):
+        rows = slice(block * ROWS, min((block + 1) * ROWS, n_rows))
+        kept, labels = _block(shape, key, coef, block, (first, last))
+        X[rows], y[rows] = kept[: rows.stop - rows.start], labels[: rows.stop - rows.start]
+    table = Table(X, as_target(y), columns=(first, last), n_features=n)
+    return SyntheticProblem(table, torch.from_numpy(coef), shape.intercept, shape.family)
 
 
 def _key(name: str, n: int, seed: int) -> list[int]:
@@ -138,27 +119,19 @@ def _generator(key: list[int], block: int, column: int, purpose: int) -> np.rand
     return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64), counter=[0, column, block, purpose]))
 
 
-def _coefficients(key: list[int], n: int, spread: float) -> np.ndarray:
-    return spread * _generator(key, 0, 0, _COEFFICIENTS).standard_normal(n)
-
-
-def _blocks(
-    shape: ProblemShape, n: int, key: list[int], n_rows: int, columns: tuple[int, int], dtype: torch.dtype
-) -> Iterator[Table]:
-    coef = _coefficients(key, n, shape.spread)
-    (first, last), unit = columns, np.float32(n**-0.5)
-    for block in range(-(-n_rows // ROWS)):
-        margins = np.full(ROWS, shape.intercept)
-        kept = np.empty((last - first, ROWS), np.float32)
-        for j in range(n):
-            values = unit * _generator(key, block, j, _VALUES).standard_normal(ROWS, dtype=np.float32)
-            margins += coef[j] * values
-            if first <= j < last:
-                kept[j - first] = values
-        y = _labels(shape, margins, _generator(key, block, 0, _LABELS))
-        size = min(ROWS, n_rows - block * ROWS)
-        X = torch.from_numpy(kept[:, :size]).T.contiguous().to(dtype)
-        yield Table(X, torch.from_numpy(y[:size]), columns=columns, n_features=n)
+def _block(
+    shape: ProblemShape, key: list[int], coef: np.ndarray, block: int, columns: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """These columns of a block's rows, and its targets."""
+    (first, last), unit = columns, np.float32(len(coef) ** -0.5)
+    margins, kept = np.full(ROWS, shape.intercept), np.empty((last - first, ROWS), np.float32)
+    for j, weight in enumerate(coef):
+        values = unit * _generator(key, block, j, _VALUES).standard_normal(ROWS, dtype=np.float32)
+        margins += weight * values
+        if first <= j < last:
+            kept[j - first] = values
+    y = _labels(shape, margins, _generator(key, block, 0, _LABELS))
+    return torch.from_numpy(kept).T, torch.from_numpy(y)
 
 
 def _labels(shape: ProblemShape, margins: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -23,8 +23,8 @@ ACCUMULATOR_COLUMNS = 32
 carrier's type, then added to the accumulator, which is rounded."""
 SHARE = 0.7
 """Of the GPU's free memory that a matrix may take; a larger one stays in the host's memory, page-locked."""
-RESIDENT_BYTES, FAULT_BYTES = 1 << 25, 1 << 16
-"""Of a mapped file that are in memory at a time, and that one access to it may bring in."""
+RESIDENT_BYTES, FAULT_BYTES = 1 << 25, 1 << 21
+"""Of a mapped file that are in memory at a time, and that one access may bring in: a huge page."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""

@@ -150,6 +150,7 @@ class FileFit:
     output      file of the model
     checkpoint  folder, or None; `checkpoint_every` and `resume` are as in `Checkpointing`
     summary     "fisher" or "robust" for a table of standard errors in the report
+    alphas      penalties of which the best is taken, by `folds` of rows held out in turn; () for that of the options
     """
 
     data: Source
@@ -160,6 +161,8 @@ class FileFit:
     checkpoint_every: float = 300.0
     resume: bool = False
     summary: str | None = None
+    alphas: Sequence[float] = ()
+    folds: int = 5
 
 
 def run_job(on_progress: OnProgress | None, *, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,6 +199,12 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     checkpointing = None
     if job.checkpoint is not None:
         checkpointing = Checkpointing(Path(job.checkpoint), job.checkpoint_every, job.resume)
+    tried = None
+    if job.alphas:
+        from laconic.glm.sweep import best_alpha  # which is built on fits
+
+        with user_errors(comm.whole):
+            options, tried = best_alpha(options, problem, comm, job.alphas, job.folds)
     chosen = choose(options, problem, comm)
     problem = chosen.problem  # where a recipe was found, X is stored anew
     fitted = run(options, chosen, comm, callbacks=callbacks, checkpointing=checkpointing)
@@ -212,7 +221,13 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         features = names or [f"c{j}" for j in range(problem.n_features)]
         robust = job.summary == "robust"
         summary = summarise(problem, fitted.options, coef, intercept, features, robust=robust).to_json()
-    more = {"notes": list(notes), "summary": summary, "test_metrics": tested, "seconds": time.perf_counter() - began}
+    more = {
+        "notes": list(notes),
+        "alphas": tried,
+        "summary": summary,
+        "test_metrics": tested,
+        "seconds": time.perf_counter() - began,
+    }
     return _report(job, fitted, model, scores, comm) | more
 
 

@@ -117,6 +117,27 @@ def _held_out(
     return found
 
 
+def best_alpha(
+    asked: FitOptions, problem: Problem, comm: Communicator, alphas: Sequence[float], n_folds: int
+) -> tuple[FitOptions, list[dict[str, float]]]:
+    """The options with the penalty of the best score, on average over folds held out; and loss and score of all."""
+    if n_folds > problem.columns.m:
+        raise InvalidOption(Option("cv", n_folds), f" is more than the {problem.columns.m} rows there are")
+    tests = folds(problem.y.cpu().numpy(), n_folds, asked.seed)
+    found = held_out(asked, problem, comm, alphas, tests)
+    name = problem.family.metrics[0]
+    rows = [
+        {
+            "alpha": alpha,
+            "loss": float(np.mean([s.loss for _, s in own])),
+            name: float(np.mean([s.score for _, s in own])),
+        }
+        for alpha, own in zip(alphas, zip(*found, strict=True), strict=True)
+    ]
+    best = max(rows, key=lambda row: (row[name], -row["loss"]))
+    return replace(asked, alpha=best["alpha"]), rows
+
+
 def folds(y: np.ndarray, n: int, seed: int) -> list[np.ndarray]:
     """The rows of n folds, in random order; each fold has its share of every class, or of small and large targets.
 
@@ -265,7 +286,10 @@ class _Sweep:
 
     def run(self) -> list[Solution]:
         """All solutions."""
-        return _Turns(self._serve).run([self._fit(j) for j in range(len(self.options))])
+        try:
+            return _Turns(self._serve).run([self._fit(j) for j in range(len(self.options))])
+        finally:
+            self.steps = None  # what a GPU keeps for them
 
     def _fit(self, j: int) -> Callable[[Callable[[Any], Any]], Solution]:
         def fit(ask: Callable[[Any], Any]) -> Solution:
@@ -305,8 +329,8 @@ class _Shared(RowPasses):
         return self.sweep.order(options, n_rows, epoch)
 
     def objective(self, problem: Problem, options: FitOptions, wire: Wire) -> Objective:
-        own = copy(self.sweep.objectives.objective(problem, options, wire))
-        own.over_rows = lambda asked: self.ask(_RowsWanted(own, asked))  # type: ignore[method-assign]
+        own = _SharedObjective.__new__(_SharedObjective)
+        vars(own).update(vars(self.sweep.objectives.objective(problem, options, wire)), ask=self.ask)
         return own
 
     def advance(self, problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
@@ -337,6 +361,16 @@ def shares(problem: Problem, options: FitOptions, wire: Wire, n_models: int) -> 
     if not sgd.is_compiled(problem, options, wire):
         return True
     return isinstance(columns, DenseColumns) and options.batch_size * columns.n * n_outputs >= LEAST_VALUES
+
+
+class _SharedObjective(Objective):
+    """F of one of the models; `ask` answers its passes together with those of others."""
+
+    ask: Callable[[Any], Any]
+
+    def over_rows(self, asked: Pass) -> torch.Tensor:
+        found: torch.Tensor = self.ask(_RowsWanted(self, asked))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

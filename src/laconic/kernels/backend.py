@@ -132,10 +132,6 @@ class Backend(Protocol):
         keys (P, 2) int32: the lower and upper half of each payload's key, as headers have them.
         """
 
-
-class DitherBackend(Backend, Protocol):
-    """A backend that also rounds with subtractive dither and codes in one pass; `kernels.dither` explains the code."""
-
     def cell_moments(self, v: torch.Tensor) -> torch.Tensor:
         """(2, n_cells) float64: Σ|x| and Σx² of each cell of 512 values."""
 
@@ -157,11 +153,9 @@ class DitherBackend(Backend, Protocol):
 
 
 @runtime_checkable
-class SlotBackend(Protocol):
-    """A backend that codes dithered values into bounded memory and back without host synchronisation."""
-
-    def cell_moments(self, v: torch.Tensor) -> torch.Tensor:
-        """(2, n_cells) float64: Σ|x| and Σx² of each cell of 512 values."""
+class DeviceBackend(Protocol):
+    """A backend that also codes dithered values into bounded memory and back without host synchronisation, and updates
+    an error memory in the pass that rounds and packs."""
 
     def dither_encode_into(
         self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor, out: torch.Tensor
@@ -185,11 +179,6 @@ class SlotBackend(Protocol):
         self, out: torch.Tensor, header: bytes, size: torch.Tensor, checks: tuple[int, ...], size_at: int, check_at: int
     ) -> None:
         """Write a header, and in it a size that only the device knows."""
-
-
-@runtime_checkable
-class FeedbackBackend(Protocol):
-    """A backend that also rounds, packs and updates an error memory in one pass over memory."""
 
     def quantize_pack_feedback(
         self,

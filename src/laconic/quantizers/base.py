@@ -6,12 +6,12 @@ import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from laconic.errors import LaconicError
-from laconic.kernels import Grid, Norm, Stream, select
+from laconic.kernels import Backend, Grid, Norm, Scale, Stream, select
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks, n_buckets
 from laconic.kernels.reference.elias import omega_encode
 from laconic.options import check_int
@@ -131,6 +131,20 @@ class Quantizer(ABC):
             )
         return memory
 
+    def require_own(self, quantized: Quantized, dtype: torch.dtype = torch.uint8) -> None:
+        """Raise `ValueError` if symbols and norms are not this quantizer's: kernels go through the norms, and with too
+        few of them some values would never be written."""
+        n, norms = quantized.symbols.numel(), quantized.norms.numel()
+        if quantized.symbols.dtype != dtype or norms != self.n_norms(n):
+            raise ValueError(
+                f"{self} makes {n} symbols of {dtype} with {self.n_norms(n)} norms, "
+                f"got {quantized.symbols.dtype} with {norms}; dequantize with the quantizer that made them"
+            )
+
+    def backend_for(self, backend: str, device: torch.device) -> str:
+        """The name of the backend that quantizes tensors on `device`, given the one asked for."""
+        return backend
+
 
 @dataclass(frozen=True, slots=True)
 class Bucketed(Quantizer):
@@ -177,23 +191,23 @@ class Bucketed(Quantizer):
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """(+ or −) level · (norm · weight), in float32."""
-        self._require_own(quantized)
+        self.require_own(quantized)
         device, key = quantized.symbols.device, (quantized.key,) if self.draws_again else ()
         kernels = select(self.backend_for(backend, device), device)
         return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size, *key)
 
-    def backend_for(self, backend: str, device: torch.device) -> str:
-        """The name of the backend that quantizes tensors on `device`, given the one asked for."""
-        return backend
+    def pack(
+        self, kernels: Backend, v: torch.Tensor, key: int, norms: torch.Tensor, coded: torch.Tensor, *scale: Scale
+    ) -> None:
+        """Norms and symbols at fixed width, of v divided by a scale, if any, in one pass over memory."""
+        kernels.quantize_pack(v, self.norm, self.grid, self.bucket_size, key, norms, coded, *scale)
 
-    def _require_own(self, quantized: Quantized) -> None:
-        """Kernels go through the norms: with fewer than there are buckets, some values would never be written."""
-        n, norms = quantized.symbols.numel(), quantized.norms.numel()
-        if quantized.symbols.dtype != torch.uint8 or norms != self.n_norms(n):
-            raise ValueError(
-                f"{self} makes {n} symbols of torch.uint8 with {self.n_norms(n)} norms, "
-                f"got {quantized.symbols.dtype} with {norms}; dequantize with the quantizer that made them"
-            )
+    def unpack(
+        self, kernels: Backend, coded: torch.Tensor, norms: torch.Tensor, keys: torch.Tensor | None, *rest: Any
+    ) -> None:
+        """Add up the values of P payloads with these keys in one pass; `rest` as `Backend.unpack_dequantize` has it."""
+        drawn: dict[str, Any] = {} if keys is None else {"keys": keys}
+        kernels.unpack_dequantize(coded, norms, self.grid, self.bucket_size, *rest, **drawn)
 
     def code_length_bound(self, n: int) -> float:
         """Σ_j (L(j+1) − L(j)) K_j + …, or the same with gaps, whichever is less; derived in docs/quantizers.md.

@@ -5,13 +5,13 @@ import struct
 import zlib
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from laconic.errors import InvalidOption, Option
-from laconic.kernels import DitherBackend, Scale, Stream, select
+from laconic.kernels import Scale, Stream, select
 from laconic.kernels.dither import CELL, N_SCALES, SHAPE_LIMITS, SHAPES, ZERO_SCALE, ZEROS, laws
 from laconic.options import check_int
 from laconic.quantizers.base import MAX_BUCKET_SIZE, Quantized, Quantizer, flat
@@ -110,7 +110,7 @@ class Dithered(Quantizer):
         Cells of zeros, which have no error, do not count as values. Δ is zero where all values of a bucket are, not
         finite where one of them is not. With a scale, v is divided by it first, in place.
         """
-        n, moments = v.numel(), cast(DitherBackend, select(backend, v.device)).cell_moments(v, *scale).cpu().numpy()
+        n, moments = v.numel(), select(backend, v.device).cell_moments(v, *scale).cpu().numpy()
         shape, begins = shape_of(moments), np.arange(0, moments.shape[1], self.bucket_size // CELL)
         with np.errstate(all="ignore"):  # NumPy, not torch, whose threads would keep the cores busy for a while
             if self.bits is None:
@@ -163,12 +163,8 @@ class Dithered(Quantizer):
         """Δ (k − u) · weight."""
         from laconic.kernels.reference.dither import dither_bits, dither_offset
 
+        self.require_own(quantized, torch.int32)
         k, n = quantized.symbols, quantized.symbols.numel()
-        if k.dtype != torch.int32 or quantized.norms.numel() != self.n_norms(n):
-            raise ValueError(
-                f"{self} makes {n} symbols of torch.int32 with {self.n_norms(n)} steps, "
-                f"got {k.dtype} with {quantized.norms.numel()}; dequantize with the quantizer that made them"
-            )
         if n == 0:
             return torch.empty(0, device=k.device)
         u = dither_offset(dither_bits(quantized.key, n, k.device))

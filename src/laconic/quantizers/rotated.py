@@ -2,11 +2,11 @@
 
 import zlib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
-from laconic.kernels import Stream, select
+from laconic.kernels import Backend, Scale, Stream, select
 from laconic.kernels.reference.rotation import LEVELS
 from laconic.options import check_int
 from laconic.quantizers.base import Quantized, Quantizer, flat
@@ -82,11 +82,16 @@ class Rotated(Quantizer):
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
         """R⁻¹(± level · (scale · weight)), in float32."""
-        symbols, scales, n = quantized.symbols, quantized.norms, quantized.symbols.numel()
-        if symbols.dtype != torch.uint8 or scales.numel() != self.n_norms(n):
-            raise ValueError(
-                f"{self} makes {n} symbols of torch.uint8 with {self.n_norms(n)} scales, "
-                f"got {symbols.dtype} with {scales.numel()}; dequantize with the quantizer that made them"
-            )
-        kernels = select(backend, symbols.device)
-        return kernels.rotate_dequantize(symbols, scales * weight, self.bits, self.bucket_size, quantized.key)
+        self.require_own(quantized)
+        rule = (quantized.norms * weight, self.bits, self.bucket_size, quantized.key)
+        return select(backend, quantized.symbols.device).rotate_dequantize(quantized.symbols, *rule)
+
+    def pack(
+        self, kernels: Backend, v: torch.Tensor, key: int, scales: torch.Tensor, coded: torch.Tensor, *scale: Scale
+    ) -> None:
+        """As of `Bucketed`."""
+        kernels.rotate_pack(v, self.bits, self.bucket_size, key, scales, coded, *scale)
+
+    def unpack(self, kernels: Backend, coded: torch.Tensor, scales: torch.Tensor, keys: Any, *rest: Any) -> None:
+        """As of `Bucketed`."""
+        kernels.unpack_rotate(coded, scales, keys, self.bits, self.bucket_size, *rest)

@@ -1,6 +1,6 @@
 """Numba kernels: compiled at first use, kept on disk, threaded over buckets and blocks."""
 
-import laconic.kernels.cpu.threads  # noqa: F401 (first: kernels need its check)
+import laconic.kernels.cpu.threads  # first: kernels need its check
 from laconic.kernels.cpu.blocks import histogram
 from laconic.kernels.cpu.dither import cell_moments, dither_decode, dither_encode
 from laconic.kernels.cpu.elias import elias_decode, elias_encode
@@ -21,31 +21,3 @@ from laconic.kernels.cpu.scaling import scale_by_root, total
 
 TAKES_SCALE = True
 """Whether kernels that encode or decode take a `Scale` and apply it on the way."""
-
-__all__ = [
-    "TAKES_SCALE",
-    "cell_moments",
-    "dequantize",
-    "dither_decode",
-    "dither_encode",
-    "elias_decode",
-    "elias_encode",
-    "histogram",
-    "huffman_decode",
-    "huffman_encode",
-    "norms",
-    "pack",
-    "quantize",
-    "quantize_pack",
-    "rans_decode",
-    "rans_encode",
-    "rotate_dequantize",
-    "rotate_pack",
-    "rotate_quantize",
-    "scale",
-    "scale_by_root",
-    "total",
-    "unpack",
-    "unpack_dequantize",
-    "unpack_rotate",
-]

@@ -63,21 +63,7 @@ def _unpack(data, size, bits, stride, out, first, last):
 
 
 @njit(nogil=True, cache=True)
-def _quantize_pack(
-    v,
-    norm,
-    size,
-    rounding,
-    bits,
-    levels,
-    key,
-    stride,
-    m,
-    norms,
-    data,
-    first,
-    last,
-):
+def _quantize_pack(v, norm, size, rounding, bits, levels, key, stride, m, norms, data, first, last):
     scratch = np.empty(min(size, v.size) + PADDING, np.uint8)
     words, more = np.empty(TILE, np.uint32), np.empty(TILE, np.uint32)
     for b in range(first, last):

@@ -22,34 +22,3 @@ from laconic.kernels.gpu.rans import histogram, rans_decode, rans_encode
 from laconic.kernels.gpu.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 from laconic.kernels.gpu.steps import dequantize, pack, quantize, scale, unpack
 from laconic.kernels.reference.fused import scale_by_root, total
-
-__all__ = [
-    "cell_moments",
-    "dequantize",
-    "dither_decode",
-    "dither_decode_rows",
-    "dither_encode",
-    "dither_encode_into",
-    "elias_decode",
-    "elias_encode",
-    "histogram",
-    "huffman_decode",
-    "huffman_encode",
-    "norms",
-    "pack",
-    "quantize",
-    "quantize_pack",
-    "quantize_pack_feedback",
-    "rans_decode",
-    "rans_encode",
-    "rotate_dequantize",
-    "rotate_pack",
-    "rotate_quantize",
-    "scale",
-    "scale_by_root",
-    "stamp",
-    "total",
-    "unpack",
-    "unpack_dequantize",
-    "unpack_rotate",
-]

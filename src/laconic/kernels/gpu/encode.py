@@ -32,7 +32,7 @@ from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 def _held_bucket(
     v_ptr, memory_ptr, data_ptr, norm_ptr, levels_ptr, cells_ptr, shift, base, key, bucket,
     NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
-    R: tl.constexpr, S: tl.constexpr, W: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, W: tl.constexpr
 ):  # fmt: skip
     """One whole bucket in registers, as R rows of S values; pointers are to the bucket's own values, bytes and norm."""
     j = tl.arange(0, 4 * W)
@@ -72,7 +72,7 @@ def _held_bucket(
 def _loose_bucket(
     v_ptr, memory_ptr, data_ptr, norm_ptr, levels_ptr, key, bucket, length,
     NORM: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
-    TILE: tl.constexpr,
+    TILE: tl.constexpr
 ):  # fmt: skip
     """One bucket of any length, in two passes over it, and a third for the memory once all have read it."""
     total = sum_bucket(v_ptr, memory_ptr, 0, length, 0, 1, NORM, FEEDBACK, TILE)
@@ -90,7 +90,7 @@ def _quantize_pack_kernel(
     v_ptr, memory_ptr, data_ptr, norms_ptr, levels_ptr, cells_ptr, shift, base, n, key,
     BUCKET: tl.constexpr, BUCKET_BYTES: tl.constexpr, NORM: tl.constexpr, HELD_ROUNDING: tl.constexpr,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, TILE: tl.constexpr,
+    R: tl.constexpr, W: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """One program per bucket, which it reads once: norm, symbols, bytes. The last bucket, often short, comes first.
 
@@ -123,13 +123,7 @@ def _quantize_pack_kernel(
 
 
 def quantize_pack(
-    v: torch.Tensor,
-    norm: Norm,
-    grid: Grid,
-    bucket_size: int,
-    key: int,
-    norms_out: torch.Tensor,
-    data_out: torch.Tensor,
+    v: torch.Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: torch.Tensor, data_out: torch.Tensor
 ) -> None:
     """norms_out (n_buckets,) = norms(v); data_out (packed_bytes,) = pack(quantize(v)), in one pass over memory."""
     _quantize_pack(v, None, norm, grid, bucket_size, key, norms_out, data_out)

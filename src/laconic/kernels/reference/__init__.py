@@ -10,30 +10,3 @@ from laconic.kernels.reference.packing import pack, unpack
 from laconic.kernels.reference.rans import rans_decode, rans_encode
 from laconic.kernels.reference.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 from laconic.kernels.reference.rounding import dequantize, quantize
-
-__all__ = [
-    "cell_moments",
-    "dequantize",
-    "dither_decode",
-    "dither_encode",
-    "elias_decode",
-    "elias_encode",
-    "histogram",
-    "huffman_decode",
-    "huffman_encode",
-    "norms",
-    "pack",
-    "quantize",
-    "quantize_pack",
-    "rans_decode",
-    "rans_encode",
-    "rotate_dequantize",
-    "rotate_pack",
-    "rotate_quantize",
-    "scale",
-    "scale_by_root",
-    "total",
-    "unpack",
-    "unpack_dequantize",
-    "unpack_rotate",
-]

@@ -10,13 +10,7 @@ from laconic.kernels.reference.rounding import dequantize_scaled, quantize
 
 
 def quantize_pack(
-    v: torch.Tensor,
-    norm: Norm,
-    grid: Grid,
-    bucket_size: int,
-    key: int,
-    norms_out: torch.Tensor,
-    data_out: torch.Tensor,
+    v: torch.Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: torch.Tensor, data_out: torch.Tensor
 ) -> None:
     """norms_out = norms(v); data_out = pack(quantize(v))."""
     norms_out.copy_(norms(v, bucket_size, norm))

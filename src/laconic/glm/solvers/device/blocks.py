@@ -1,5 +1,6 @@
 """CA-SGD on a GPU, block after block, without waiting for the host."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -140,9 +141,14 @@ class Blocks:
 
     def _capture(self, segment: SegmentBuffers, rows: BlockRows, n: int) -> CapturedRun:
         kept, self.wire.accounting, messages = self.wire.accounting, Accounting(), self.wire.messages
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._launch(segment, rows, self.workspaces[self.k], n)
+        graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
+        gc.disable()  # a graph of an earlier fit that is freed now would end the capture
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._launch(segment, rows, self.workspaces[self.k], n)
+        finally:
+            if collects:
+                gc.enable()
         run = CapturedRun(graph, self.wire.accounting, self.wire.messages - messages)
         self.wire.accounting, self.wire.messages = kept, messages
         return run

@@ -9,18 +9,3 @@ from laconic.kernels.gpu.glm.gram import GramPlan, gram
 from laconic.kernels.gpu.glm.recurrence import gram_buffer, recurrence, recurrence_fits
 from laconic.kernels.gpu.glm.sgd import row_buffer, sgd, sgd_fits
 from laconic.kernels.gpu.glm.update import MarginPlan, margins, update
-
-__all__ = [
-    "GramPlan",
-    "MarginPlan",
-    "gather_rows",
-    "gram",
-    "gram_buffer",
-    "margins",
-    "recurrence",
-    "recurrence_fits",
-    "row_buffer",
-    "sgd",
-    "sgd_fits",
-    "update",
-]

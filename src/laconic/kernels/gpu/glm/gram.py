@@ -21,8 +21,8 @@ PROGRAMS = 132
 """Enough to fill a GPU."""
 LEAST_STEPS = 2
 """Per part: shorter parts save less than adding them up costs."""
-ADDED = 1024
-"""Numbers of a tile that one program adds up."""
+ADDED, PARTS_AT_ONCE = 256, 16
+"""Numbers of a tile that one program adds up, of so many parts at a time."""
 MOST_BLOCKS = 4
 """Multiplied at once, where that saves cutting a product into parts."""
 
@@ -165,5 +165,5 @@ def gram(
         )  # fmt: skip
         if n_parts > 1:
             _add_kernel[n_tiles, size * size // ADDED, len(G)](
-                plan.partial, n_parts, plan.tiles, G, *sizes, plan.k, T=size, E=ADDED, Q=8, num_warps=4
+                plan.partial, n_parts, plan.tiles, G, *sizes, plan.k, T=size, E=ADDED, Q=PARTS_AT_ONCE, num_warps=4
             )
