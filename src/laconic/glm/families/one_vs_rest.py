@@ -1,5 +1,7 @@
 """Several classes, each told from all others by a logistic regression of its own."""
 
+from collections.abc import Callable
+
 import torch
 
 from laconic.glm.families.bernoulli import Bernoulli
@@ -47,8 +49,8 @@ class OneVsRest(Multinomial):
     def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(z) * torch.sigmoid(-z)
 
-    def hessian_product(self, z: torch.Tensor, y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        return self.hessian_diagonal(z, y) * u
+    def bend(self, z: torch.Tensor, y: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        return self.hessian_diagonal(z, y).mul
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         return Bernoulli().derivative_change(z, y, h)

@@ -96,7 +96,8 @@ class Objective:
         self.gram: torch.Tensor | None = None
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
         few = alone and size <= (DIRECT if self.family.n_outputs == 1 else SEVERAL)
-        self.direct, self.eager = few and (dense or self.columns.m * self.n <= DENSE_VALUES), few and size <= FEW
+        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES)
+        self.eager = self.direct and size <= FEW
         small = problem.n_train * self.n < SAMPLE_FROM
         self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
         weight = float(self.w.sum(dtype=torch.float64))
