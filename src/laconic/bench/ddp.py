@@ -19,7 +19,7 @@ from laconic.exchange import Communicator
 from laconic.options import check_names, option
 from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Part, Presentation, RowTable, Text, speedups, text, where
-from laconic.training import compress
+from laconic.training import Policy, compress
 
 BASELINES = ("DDP fp32", "DDP bf16 hook")
 ONE_BUCKET_MB = 2**14
@@ -31,7 +31,9 @@ HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", "DDP PowerSGD hook": "power
 """PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
 WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4", "dithered-1", "dithered-0.1")
-MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans")
+VERIFIED = "+verify"
+"""After a codec's name: with the replicas compared at every step (`Policy(verify_every=1)`)."""
+MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd-4" + VERIFIED)
 """laconic's, by `planner.rates.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
 or by "every"."""
 ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.items()}
@@ -160,8 +162,10 @@ def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
         model = with_hook(network, HOOKS[label])
         return TrainingRun(model, problem.new_optimizer(model.parameters()))
     model, nothing = DistributedDataParallel(network), label == "nothing"
-    codec = make_codec("fp32" if nothing else label)
-    compressor = compress(model, codec, exchange="nothing" if nothing else "auto", seed=seed, error_every=0)
+    codec = make_codec("fp32" if nothing else label.removesuffix(VERIFIED))
+    policy = Policy(verify_every=int(label.endswith(VERIFIED)))
+    how: dict[str, Any] = {"exchange": "nothing" if nothing else "auto", "policy": policy}
+    compressor = compress(model, codec, seed=seed, error_every=0, **how)
     return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
 
 
