@@ -18,6 +18,7 @@ PAGES = {
     "docs/training.md": "training",
     "docs/decentralised.md": "decentralised",
     "docs/security.md": "security",
+    "docs/ddp.md": "security",
 }
 DRAWN = ("figures", "papers", "readme", "training", "quantizers")
 """Modules that draw figures."""

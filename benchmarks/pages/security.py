@@ -1,4 +1,5 @@
-"""The table of docs/security.md, from benchmarks/results/campaign.json, which `python -m campaign` writes."""
+"""The table of docs/security.md, from benchmarks/results/campaign.json, which `python -m campaign` writes; and what
+the comparison of replicas costs, for docs/ddp.md, from ddp-verify.json."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,4 +48,17 @@ def campaign() -> str:
     return "\n\n".join([said, presented(load("campaign")), origin("campaign")])
 
 
-WRITERS: dict[str, Callable[[], str]] = {"campaign": campaign}
+def replica_check(every: int = 1000) -> str:
+    """Step times with and without a check at every step."""
+    document = load("ddp-verify")
+    rows = {row["contender"]: row for row in document["rows"]}
+    plain, checked = (rows[name]["seconds"]["median"] for name in ("nuqsgd-4", "nuqsgd-4+verify"))
+    n, ranks, share = rows["nuqsgd-4"]["n"], document["options"]["ranks"], (checked - plain) / plain / every
+    return (
+        f"With {n:,} parameters on {ranks} ranks of a machine that had other work, a step took {1e3 * plain:.0f} ms, "
+        f"and {1e3 * checked:.0f} ms with a check in each: every {every} steps that is {100 * share:.2f} % of the "
+        f"time. {origin('ddp-verify')}"
+    )
+
+
+WRITERS: dict[str, Callable[[], str]] = {"campaign": campaign, "replica check": replica_check}
