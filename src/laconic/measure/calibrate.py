@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from laconic.atomic_write import atomic_write
 from laconic.data import read_gradient
 from laconic.errors import InvalidOption, LaconicError, Option
@@ -16,7 +18,7 @@ from laconic.exchange.launch import Host, RankFailed, inside_torchrun, join_rank
 from laconic.measure.environment import Environment
 from laconic.measure.solvers import measure_solvers, measure_sync
 from laconic.planner import Cluster
-from laconic.planner.calibrate import find_device, measure
+from laconic.planner.calibrate import Measurements, find_device, measure
 from laconic.planner.timing import Stopwatch
 
 VERSION = 1
@@ -127,18 +129,11 @@ def calibrate_here(
     return None if results is None else Calibration.from_json(results[0])
 
 
-def calibrate_on_rank(
-    progress: Callable[[str], None],
-    *,
-    machine: Mapping[str, Any],
-    device: str = "cpu",
-    ranks_here: int | None = None,
-    gradient: str | None = None,
-) -> dict[str, Any]:
-    """The calibration of this process group as JSON, the same on every rank."""
+def calibrate_on_rank(progress: Callable[[str], None], **asked: Any) -> dict[str, Any]:
+    """What `calibrate` finds on this process group, as JSON, the same on every rank."""
     comm = Communicator.open()
     try:
-        return calibrate(comm, machine, device, ranks_here, progress, gradient).to_json()
+        return calibrate(comm, progress=progress, **asked).to_json()
     finally:
         comm.close()
 
@@ -155,32 +150,27 @@ def calibrate(
 
     ranks_here  ranks that share this machine's memory; by default all
     """
-    first = _calibrate(comm, machine, device, ranks_here, progress, gradient)
-    if first.cluster.uncertainty <= UNCERTAIN:
-        return first
-    second = _calibrate(comm, machine, device, ranks_here, lambda label: None, gradient)
-    better = min(first, second, key=lambda found: found.cluster.uncertainty)
-    return replace(better, seconds=first.seconds + second.seconds)
+    where, values = find_device(device), None if gradient is None else read_gradient(gradient)
+    memory, tries = _memory(ranks_here or comm.size), []
+    for told in (progress, lambda label: None):
+        clock = Stopwatch(comm, where)
+        cluster, found = _measured(clock, memory, told, values)
+        seconds = clock.slowest([time.perf_counter() - clock.began])[0]
+        about = (device, "gloo", found.noise, found.residuals, seconds, gradient or LOG_NORMAL)
+        tries.append(Calibration(cluster, machine, *about))
+        if cluster.uncertainty <= UNCERTAIN:
+            break
+    better = min(tries, key=lambda one: one.cluster.uncertainty)
+    return replace(better, seconds=sum(one.seconds for one in tries))
 
 
-def _calibrate(
-    comm: Communicator,
-    machine: Mapping[str, Any],
-    device: str,
-    ranks_here: int | None,
-    progress: Callable[[str], None],
-    gradient: str | None,
-) -> Calibration:
-    began = time.perf_counter()
-    where = find_device(device)
-    clock = Stopwatch(comm, where)
-    found = measure(clock, progress=progress, gradient=None if gradient is None else read_gradient(gradient))
+def _measured(
+    clock: Stopwatch, memory: float | None, progress: Callable[[str], None], gradient: torch.Tensor | None
+) -> tuple[Cluster, Measurements]:
+    found = measure(clock, progress=progress, gradient=gradient)
     solvers = measure_solvers(clock, found, progress)
-    here = found.cluster(comm.size, _memory(ranks_here or comm.size))
-    cluster = replace(here, solvers=solvers, machine_bytes=_memory(1))
-    cluster = replace(cluster, sync_seconds=measure_sync(clock, cluster, found))
-    seconds = clock.slowest([time.perf_counter() - began])[0]
-    return Calibration(cluster, machine, device, "gloo", found.noise, found.residuals, seconds, gradient or LOG_NORMAL)
+    cluster = replace(found.cluster(clock.comm.size, memory), solvers=solvers, machine_bytes=_memory(1))
+    return replace(cluster, sync_seconds=measure_sync(clock, cluster, found)), found
 
 
 def _memory(ranks: int) -> float | None:

@@ -1,7 +1,7 @@
 """Predict what each way to train would cost on a cluster, term by term, and recommend one."""
 
-from laconic.planner.cluster import DEFAULT, Cluster, CodecRates, Link, SolverRates
-from laconic.planner.glm import GlmJob, GlmOption, Impossible
+from laconic.planner.cluster import DEFAULT, Cluster, CodecRates, Impossible, Link, SolverRates
+from laconic.planner.glm import GlmJob, GlmOption
 from laconic.planner.network import NetworkJob, NetworkOption
 from laconic.planner.plan import Plan, best_s, from_json, plan
 from laconic.planner.terms import Cost, CostTerm

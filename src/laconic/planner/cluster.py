@@ -3,14 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from laconic.errors import InvalidOption, Option
+from laconic.errors import InvalidOption, LaconicError, Option
 from laconic.options import check_int
 from laconic.planner.terms import duration, rate
 
+R = TypeVar("R")
 ALGORITHMS = ("ring", "tree", "best")
 """How an all-reduce goes: Gloo's is a ring; NCCL takes the better of both."""
+
+
+class Impossible(LaconicError, ValueError):
+    """A job that cannot be run at all; the message says why and what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +201,13 @@ class Cluster:
         except (KeyError, TypeError, AttributeError) as error:
             needed = ", ".join(f.name for f in fields(cls))
             raise ValueError(f"not a cluster as laconic plan writes it ({error}); it has {needed}") from error
+
+
+def rates_of(name: str, known: Mapping[str, R]) -> R:
+    """The rates of a solver or a codec; raises `Impossible` if they were not measured."""
+    if name not in known:
+        raise Impossible(f"there are no rates of {name}, only of: {', '.join(known) or 'none'}; calibrate again")
+    return known[name]
 
 
 def _check_fields(one: Link | SolverRates | CodecRates, what: str) -> None:

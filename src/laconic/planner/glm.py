@@ -19,8 +19,8 @@ for b, but one message where SGD has s. That is the trade-off published by Devar
 from dataclasses import dataclass
 from typing import ClassVar
 
-from laconic.errors import LaconicError, Option
-from laconic.planner.cluster import Cluster
+from laconic.errors import Option
+from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.collectives import all_reduce
 from laconic.planner.terms import WIRE, Cost, CostTerm, Prediction
 
@@ -34,10 +34,6 @@ WORK_BYTES = 4
 ONE_PROCESS = ", one process"
 MOST_S = 256
 """Iterations that share a message, at most."""
-
-
-class Impossible(LaconicError, ValueError):
-    """A job that cannot be run at all; the message says why and what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +196,7 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
             f"s = {option.s} iterations are more than the {job.batches} of an epoch of {job.n_rows} rows in batches of "
             f"{job.batch_size}; lower s to {job.batches} or the batch size"
         )
-    try:
-        r = cluster.solvers[option.series]
-    except KeyError:
-        known = ", ".join(cluster.solvers) or "none"
-        raise Impossible(f"there are no rates of {option.series}, only of: {known}; calibrate again") from None
+    r = rates_of(option.series, cluster.solvers)
     c, n_ranks = counts(job, option, cluster.n_ranks), 1 if option.alone else cluster.n_ranks
     terms = (
         CostTerm("outer iteration", 1, "time", r.iteration_seconds),

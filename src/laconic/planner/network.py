@@ -13,9 +13,8 @@ from typing import ClassVar
 
 from laconic.errors import Option
 from laconic.options import check_int
-from laconic.planner.cluster import Cluster, CodecRates
+from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.collectives import all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
-from laconic.planner.glm import Impossible
 from laconic.planner.terms import Cost, CostTerm, Prediction
 
 GROUP_VALUES = 2**20
@@ -147,7 +146,7 @@ PAYS, MOST_PAYS = 1.10, 1.5
 
 def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
     """The time of a step, term by term."""
-    codec, n = _rates(option.codec, cluster), job.n_parameters
+    codec, n = rates_of(option.codec, cluster.codecs), job.n_parameters
     if option.exchange == "all_reduce":
         messages = reduced(n, codec, cluster, narrow=option.codec == "bf16")
     elif option.exchange == "reduce_scatter":
@@ -170,17 +169,9 @@ def _sharded(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> tuple[
     weights, times = (RATES_OF_DIFFERENCES, 1) if option.weights == DIFFERENCES else (option.weights, job.gathers)
     link = cluster.all_reduce if weights == "fp32" else coded
     return (
-        *reduce_scatter(n, _rates(option.codec, cluster), cluster, links.get(option.codec, coded)),
-        *gather_weights(n, _rates(weights, cluster), cluster, link, times),
+        *reduce_scatter(n, rates_of(option.codec, cluster.codecs), cluster, links.get(option.codec, coded)),
+        *gather_weights(n, rates_of(weights, cluster.codecs), cluster, link, times),
     )
-
-
-def _rates(codec: str, cluster: Cluster) -> CodecRates:
-    try:
-        return cluster.codecs[codec]
-    except KeyError:
-        known = ", ".join(cluster.codecs) or "none"
-        raise Impossible(f"there are no rates of {codec}, only of: {known}; calibrate again") from None
 
 
 def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> float:

@@ -88,6 +88,7 @@ def _bar(row: Bar, y: int, axis: _Axis) -> list[str]:
 def lines(chart: Curves) -> str:
     """The curves of a chart over its first axis, both axes logarithmic. Raises `ValueError` if a point is not above 0.
 
+    >>> from laconic.report.blocks import Curve
     >>> lines(Curves("t", Axis("y", "y"), [Curve("a", [{"x": 1, "y": 2}])], [Axis("x", "x")])).startswith("<svg")
     True
     """
