@@ -221,7 +221,7 @@ def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> 
     for slot, start in zip(*(array.tolist() for array in piece.odd), strict=True):
         value = _exact(path, buffer, start, n_lines, is_label=slot < 0)
         if slot < 0:
-            piece.labels[-1 - slot :][:1] = value  # the row of an error has no label
+            piece.labels[-1 - slot : -slot] = value
         elif slot != DROPPED:
             piece.values[slot : slot + 1] = value
 
