@@ -3,7 +3,20 @@
 import pytest
 import torch
 
-from laconic import DCDPSGD, ECDPSGD, NUQSGD, QSGD, Clock, ErrorFeedback, Identity, Policy, Ring, Sign, SimulatedGraph
+from laconic import (
+    DCDPSGD,
+    DPSGD,
+    ECDPSGD,
+    NUQSGD,
+    QSGD,
+    Clock,
+    ErrorFeedback,
+    Identity,
+    Policy,
+    Ring,
+    Sign,
+    SimulatedGraph,
+)
 from laconic.exchange.topology import Complete, Exponential, Star, Torus
 from laconic.training.decentralised.stability import amplification, held_at, noise_limit
 
@@ -108,6 +121,8 @@ def test_members_refuse_what_they_cannot_bear():
     for codec in (ErrorFeedback(Sign()), Identity("bf16")):
         with pytest.raises(ValueError, match="needs an unbiased quantizer, got"):
             make(ECDPSGD, codec)
+    with pytest.raises(ValueError, match=r"D-PSGD sends float32, got NUQSGD\(.*; use DCDPSGD or ECDPSGD"):
+        make(DPSGD, NUQSGD(bits=4))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for options, said in (
         ({"order": "sideways"}, "unknown order 'sideways'; choose one of combine_then_adapt"),

@@ -17,12 +17,14 @@ from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
 from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import Quantizer
-from laconic.training.decentralised import state
 from laconic.training.decentralised.rows import Row, Rows
 from laconic.training.groups import PLAIN, Policy, describe
+from laconic.training.state import check_format, check_shapes
 
 Order = Literal["combine_then_adapt", "adapt_then_combine"]
 ORDERS = ("combine_then_adapt", "adapt_then_combine")
+FORMAT = 1
+"""Of saved states."""
 Codes = Sequence[torch.Tensor]
 """What a node sends in one step: one code (uint8) per group."""
 
@@ -240,14 +242,43 @@ class Decentralised(ABC):
 
         Step count and seed, and the estimates of itself and its neighbours, by node and parameter.
         """
-        return state.save(self.rows, self.n_steps, self.seed, self.node, self.mixing.size, self.estimates, self._own)
+        numbers = {"step": self.n_steps, "seed": self.seed, "node": self.node, "nodes": self.mixing.size}
+        return {
+            **{name: torch.tensor(value) for name, value in {"format": FORMAT, **numbers}.items()},
+            "estimates": {str(j): self.rows.named(values) for j, values in self.estimates.items()},
+            "own": self.rows.named(self._own) if self._own else {},
+        }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what this node has saved; load the model's and the optimizer's states, too."""
-        state.check(saved, self.rows, self.node, self.mixing.size, self.mixing.tracked(self.node), self.order)
+        self._check_state(saved)
         self.n_steps, self.seed, self._agreed = int(saved["step"]), int(saved["seed"]), False
         self.estimates = {int(j): self.rows.from_named(values) for j, values in saved["estimates"].items()}
         self._own = self.rows.from_named(saved["own"]) if saved["own"] else []
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise `ValueError` where a state is not this node's, with what differs."""
+        check_format(state, FORMAT, ("step", "seed", "node", "nodes", "estimates", "own"))
+        former, here = (int(state["node"]), int(state["nodes"])), (self.node, self.mixing.size)
+        if former != here:
+            raise ValueError(
+                f"this state is from node {former[0]} of {former[1]}, this is node {here[0]} of {here[1]}; "
+                "to change the graph, load the consensus() model and begin anew"
+            )
+        estimated, tracked = sorted(map(int, state["estimates"])), list(self.mixing.tracked(self.node))
+        if estimated and estimated != tracked:
+            raise ValueError(
+                f"this state has estimates of nodes {estimated}, "
+                f"here node {self.node} tracks {tracked}; give the topology that it was saved with"
+            )
+        for values in state["estimates"].values():
+            check_shapes("estimates", self.rows.parameters, values)
+        if state["own"]:
+            check_shapes("own model", self.rows.parameters, state["own"])
+        if estimated and bool(state["own"]) != (self.order == "adapt_then_combine"):
+            raise ValueError(
+                f"this state was saved with another order than {self.order!r}; give the order that it was saved with"
+            )
 
     def close(self) -> None:
         """Give back the channel to the neighbours."""

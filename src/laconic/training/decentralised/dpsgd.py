@@ -1,22 +1,17 @@
 """D-PSGD: nodes send their models as they are, in float32."""
 
-from datetime import timedelta
 from typing import ClassVar
 
-import torch
-import torch.distributed as dist
-
 from laconic.codec import Codec, Payload
-from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.topology import Topology
-from laconic.training.decentralised.base import Decentralised, Order
+from laconic.training.decentralised.base import Decentralised
 from laconic.training.decentralised.rows import Row
-from laconic.training.groups import Policy
+from laconic.training.groups import PLAIN
 
 
 class DPSGD(Decentralised):
     """Decentralised SGD without compression, in float32: x̃_j = x_j, so that x_i' = Σ_j W_ij x_j − γ ∇F_i(x_i).
 
+    >>> import torch
     >>> from laconic.exchange.topology import Ring
     >>> net = torch.nn.Linear(4, 1)
     >>> optimizer = DPSGD(net, torch.optim.SGD(net.parameters(), lr=0.1), Ring())
@@ -31,21 +26,9 @@ class DPSGD(Decentralised):
 
     name: ClassVar[str] = "D-PSGD"
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        topology: Topology | str,
-        *,
-        order: Order = "combine_then_adapt",
-        policy: Policy | None = None,
-        group: dist.ProcessGroup | None = None,
-        timeout: timedelta | None = None,
-        neighbours: Neighbours | None = None,
-    ) -> None:
-        super().__init__(
-            model, optimizer, topology, order=order, policy=policy, group=group, timeout=timeout, neighbours=neighbours
-        )
+    def check(self) -> None:
+        if self.codec != PLAIN:
+            raise ValueError(f"{self.name} sends float32, got {self.codec.quantizer!r}; use DCDPSGD or ECDPSGD")
 
     def outgoing(self, x: Row, x_next: Row, estimate: Row) -> Row:
         """x_i'."""
