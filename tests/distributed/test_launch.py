@@ -46,12 +46,13 @@ def all_end(pids: list[int], seconds: float = 120.0) -> bool:
     return True
 
 
-def test_results_come_back_in_order_and_nothing_is_left(new_processes):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_come_back_in_order_and_nothing_is_left(new_processes, threads):
     told = []
-    results = start_ranks("rank_functions:add", {"number": 5}, [Host()] * 2, progress=told.append)
+    results = start_ranks("rank_functions:add", {"number": 5}, [Host()] * 2, threads=threads, progress=told.append)
     assert [r["rank"] for r in results] == [0, 1]
     assert {r["sum"] for r in results} == {11.0}
-    assert {r["threads"] for r in results} == {1}
+    assert {r["threads"] for r in results} == {threads}
     assert told == ["adding"]
     assert all(ended(r["pid"]) for r in results)
 
