@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from agreement import interpreted
+from compiling import compiled
 from glm_agreement import interpreted as interpreted_glm
 from running import run
 
@@ -54,3 +55,14 @@ def test_kernels_agree_with_the_reference(name, outcomes):
 @pytest.mark.parametrize("name", checks(interpreted_glm()))
 def test_fused_solvers_give_the_iterates_of_sgd(name, outcomes):
     assert outcomes.get(name, "its process ended before it") == "ok"
+
+
+@pytest.fixture(scope="module")
+def said_by_the_compiler():
+    return run(Path(__file__).with_name("compiling.py"), "cuda")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", compiled())
+def test_kernels_compile_for_a_gpu_that_is_not_here(name, said_by_the_compiler):
+    assert said_by_the_compiler.get(name, "its process ended before it") == "ok"
