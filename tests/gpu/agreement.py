@@ -53,10 +53,7 @@ def gpu_payload(device, quantizer, v, bucket_size, key=KEY, memory=None):
     norms = torch.full((n_buckets(n, bucket_size),), -7.0, device=device)
     data = torch.full((packed_bytes(n, bits, bucket_size),), 0xA5, dtype=torch.uint8, device=device)
     rule = (quantizer.norm, quantizer.grid, bucket_size, key, norms, data)
-    if memory is None:
-        gpu(device).quantize_pack(v.to(device), *rule)
-    else:
-        gpu(device).quantize_pack_feedback(v.to(device), memory, *rule)
+    gpu(device).quantize_pack(v.to(device), *rule, memory=memory)
     return norms.cpu(), data.cpu()
 
 

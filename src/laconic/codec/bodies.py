@@ -142,21 +142,22 @@ class Fused(Body):
     core: Bucketed | Rotated
 
     def write(self, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, scale: Scale = ONES) -> torch.Tensor:
-        data = self.layout.new(v.numel(), v.device, out, key=stream.key)
-        parts = self.layout.split(data, v.numel())
-        self.core.pack(self._kernels(v.device), v, stream.key, *parts, *given(scale))
-        return data
+        return self._pack(self._kernels(v.device), v, stream, out, *given(scale))
 
     def _write_feedback(
         self, feedback: ErrorFeedback, v: torch.Tensor, stream: Stream, memory: torch.Tensor, out: torch.Tensor | None
     ) -> torch.Tensor:
         """In one pass over memory as well, with a backend that can."""
-        core, kernels = self.core, self._kernels(v.device)
-        if not isinstance(core, Bucketed) or not isinstance(kernels, DeviceBackend):
-            return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
+        kernels = self._kernels(v.device)
+        if isinstance(self.core, Bucketed) and isinstance(kernels, DeviceBackend):
+            return self._pack(kernels, v, stream, out, memory=memory)
+        return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
+
+    def _pack(
+        self, kernels: Any, v: torch.Tensor, stream: Stream, out: torch.Tensor | None, *scale: Scale, **memory: Any
+    ) -> torch.Tensor:
         data = self.layout.new(v.numel(), v.device, out, key=stream.key)
-        rule = (core.norm, core.grid, core.bucket_size, stream.key)
-        kernels.quantize_pack_feedback(v, memory, *rule, *self.layout.split(data, v.numel()))
+        self.core.pack(kernels, v, stream.key, *self.layout.split(data, v.numel()), *scale, **memory)
         return data
 
     def read(self, data: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool, scale: Scale = ONES) -> None:

@@ -154,8 +154,8 @@ class Backend(Protocol):
 
 @runtime_checkable
 class DeviceBackend(Protocol):
-    """A backend that also codes dithered values into bounded memory and back without host synchronisation, and updates
-    an error memory in the pass that rounds and packs."""
+    """A backend that also codes dithered values into bounded memory and back without host synchronisation, and whose
+    `quantize_pack` takes an error memory, `memory=`: v + memory is rounded, and memory = what of it was not sent."""
 
     def dither_encode_into(
         self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor, out: torch.Tensor
@@ -179,19 +179,6 @@ class DeviceBackend(Protocol):
         self, out: torch.Tensor, header: bytes, size: torch.Tensor, checks: tuple[int, ...], size_at: int, check_at: int
     ) -> None:
         """Write a header, and in it a size that only the device knows."""
-
-    def quantize_pack_feedback(
-        self,
-        v: torch.Tensor,
-        memory: torch.Tensor,
-        norm: Norm,
-        grid: Grid,
-        bucket_size: int,
-        key: int,
-        norms_out: torch.Tensor,
-        data_out: torch.Tensor,
-    ) -> None:
-        """`quantize_pack` of v + memory; memory (n,) float32 = what of it was not sent, where the norm is finite."""
 
 
 def select(name: str, device: torch.device) -> Backend:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from laconic.errors import LaconicError
-from laconic.kernels import Backend, Grid, Norm, Scale, Stream, select
+from laconic.kernels import Backend, Grid, Norm, Stream, select
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks, n_buckets
 from laconic.kernels.reference.elias import omega_encode
 from laconic.options import check_int
@@ -197,10 +197,17 @@ class Bucketed(Quantizer):
         return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size, *key)
 
     def pack(
-        self, kernels: Backend, v: torch.Tensor, key: int, norms: torch.Tensor, coded: torch.Tensor, *scale: Scale
+        self,
+        kernels: Backend,
+        v: torch.Tensor,
+        key: int,
+        norms: torch.Tensor,
+        coded: torch.Tensor,
+        *rest: Any,
+        **more: Any,
     ) -> None:
-        """Norms and symbols at fixed width, of v divided by a scale, if any, in one pass over memory."""
-        kernels.quantize_pack(v, self.norm, self.grid, self.bucket_size, key, norms, coded, *scale)
+        """Norms and symbols at fixed width in one pass; `rest` and `more` where the backend takes a scale, a memory."""
+        kernels.quantize_pack(v, self.norm, self.grid, self.bucket_size, key, norms, coded, *rest, **more)
 
     def unpack(
         self, kernels: Backend, coded: torch.Tensor, norms: torch.Tensor, keys: torch.Tensor | None, *rest: Any

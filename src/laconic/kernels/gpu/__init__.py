@@ -15,7 +15,7 @@ from laconic.kernels.gpu.dither import (
     dither_encode,
     dither_encode_into,
 )
-from laconic.kernels.gpu.encode import quantize_pack, quantize_pack_feedback
+from laconic.kernels.gpu.encode import quantize_pack
 from laconic.kernels.gpu.host import elias_decode, elias_encode, huffman_decode, huffman_encode
 from laconic.kernels.gpu.norms import norms
 from laconic.kernels.gpu.rans import histogram, rans_decode, rans_encode

@@ -123,39 +123,21 @@ def _quantize_pack_kernel(
 
 
 def quantize_pack(
-    v: torch.Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: torch.Tensor, data_out: torch.Tensor
-) -> None:
-    """norms_out (n_buckets,) = norms(v); data_out (packed_bytes,) = pack(quantize(v)), in one pass over memory."""
-    _quantize_pack(v, None, norm, grid, bucket_size, key, norms_out, data_out)
-
-
-def quantize_pack_feedback(
     v: torch.Tensor,
-    memory: torch.Tensor,
     norm: Norm,
     grid: Grid,
     bucket_size: int,
     key: int,
     norms_out: torch.Tensor,
     data_out: torch.Tensor,
+    *,
+    memory: torch.Tensor | None = None,
 ) -> None:
-    """`quantize_pack` of v + memory, and memory (n,) float32 = what of it was not sent, in one pass over memory.
+    """norms_out (n_buckets,) = norms(v); data_out (packed_bytes,) = pack(quantize(v)), in one pass over memory.
 
-    Buckets with a non-finite norm leave their memory as it was.
+    memory  (n,) float32: added to v first, and then what of the sum was not sent; buckets with a non-finite norm leave
+            their memory as it was
     """
-    _quantize_pack(v, memory, norm, grid, bucket_size, key, norms_out, data_out)
-
-
-def _quantize_pack(
-    v: torch.Tensor,
-    memory: torch.Tensor | None,
-    norm: Norm,
-    grid: Grid,
-    bucket_size: int,
-    key: int,
-    norms_out: torch.Tensor,
-    data_out: torch.Tensor,
-) -> None:
     if v.numel() == 0:
         return
     v = v.contiguous()
