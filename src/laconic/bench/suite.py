@@ -59,9 +59,11 @@ def run_document(suite: Suite, options: Any, progress: Progress, commit: str | N
     if found is None:
         return None
     said = dict(found) if isinstance(found, Mapping) else {"rows": found}
-    rows: list[Any] = []
+    made = said.pop("rows")
+    rows: list[Any] = made if isinstance(made, list) else []  # a list of a kind of its own says more than its rows
     try:
-        rows.extend(said.pop("rows"))
+        if rows is not made:
+            rows.extend(made)
     except KeyboardInterrupt:
         if not rows:
             raise
