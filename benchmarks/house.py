@@ -3,6 +3,7 @@
     python benchmarks/house.py                    # this tree
     python benchmarks/house.py --root DIR         # another checkout
     python benchmarks/house.py --time             # also time `make test` and `make demo`
+    python benchmarks/house.py --list             # the functions that a row of data passes, in order of call
 
 Lines and files are those of `src/laconic/**/*.py`. The two counts that need a rule:
 
@@ -97,18 +98,22 @@ def to_touch(root: Path, kind: str) -> list[Path]:
     return list(dict.fromkeys([*own, *lists(root, kind), Path("(its test)")]))
 
 
-def csv_to_coefficient(root: Path) -> set[tuple[str, str, int]]:
-    """(file, name, line) of every function of laconic that a fit of a CSV file calls."""
+def csv_to_coefficient(root: Path) -> dict[tuple[str, str, int], int]:
+    """(file, name, line) of every function of laconic that a fit of a CSV file calls, in order, and how deep."""
     package = str(root / "src" / "laconic")
     sys.path.insert(0, str(root / "src"))
     from laconic.cli import main
 
-    called: set[tuple[str, str, int]] = set()
+    called: dict[tuple[str, str, int], int] = {}
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(package):
-            called.add((code.co_filename, code.co_qualname, code.co_firstlineno))
+        code, depth, outer = frame.f_code, 0, frame.f_back
+        key = (code.co_filename, code.co_qualname, code.co_firstlineno)
+        if event != "call" or not code.co_filename.startswith(package) or key in called:
+            return
+        while outer is not None:
+            depth, outer = depth + outer.f_code.co_filename.startswith(package), outer.f_back
+        called[key] = depth
 
     with tempfile.TemporaryDirectory() as folder:
         write_rows(rows := Path(folder, "rows.csv"))
@@ -153,6 +158,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--time", action="store_true", help="also time make test and make demo")
     parser.add_argument("--files", action="store_true", help="name the files that are counted")
+    parser.add_argument("--list", action="store_true", help="list the functions that a row of data passes")
     arguments = parser.parse_args()
     root = arguments.root.resolve()
 
@@ -173,6 +179,8 @@ def main() -> None:
         ("make demo after install", "60 s", demo, "60 s", "40 s"),
     ]
     print_table([("", "before", "now", "at least", "aim"), *rows])
+    for (file, name, line), depth in called.items() if arguments.list else ():
+        sys.stdout.write(f"{'  ' * depth}{relative(Path(file), root)}:{line} {name}\n")
     if arguments.files:
         for kind, files in touched.items():
             sys.stdout.write(f"\n{kind}: {', '.join(relative(path, root) for path in files)}\n")

@@ -188,13 +188,9 @@ class Objective:
             Y.add_combination(p.T, self.precision, total[:, :-1])
             if self.fit_intercept:
                 total[:, -1] += p.sum(0)
-        return list(torch.split(self._over_teams(total).div_(self.m).to(self.dtype), sizes))
-
-    def _over_teams(self, t: torch.Tensor) -> torch.Tensor:
-        """A tensor of this rank's columns summed over teams, which have other rows."""
-        if self.wire.comm.peers.size > 1:
-            self.wire.comm.peers.all_reduce(t)()
-        return t
+        if self.wire.comm.peers.size > 1:  # teams, which have other rows
+            self.wire.comm.peers.all_reduce(total)()
+        return list(torch.split(total.div_(self.m).to(self.dtype), sizes))
 
     def _sum(self, own: torch.Tensor) -> float:
         return float(self.wire.all_reduce(own.double().reshape(1)))
