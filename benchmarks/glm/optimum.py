@@ -309,7 +309,7 @@ PRESENTATION = Presentation(
                 text("data", "data"),
                 text("columns", "columns"),
                 Column("rows", "n_rows", ""),
-                Column("features", "n_features", ""),
+                text("features", lambda row: f"{row['n_features']:,}"),
                 text("contender", "contender"),
                 Column("objective", "objective", digits=6),
                 Column("gap", "gap", digits=2),
