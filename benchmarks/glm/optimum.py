@@ -34,7 +34,7 @@ from laconic.report.values import Row, rows_in
 
 ALPHA = 1e-4
 DRAWN_ROWS = 20_000
-LONG = 10.0
+LONG = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +116,10 @@ class OptimumOptions:
         if self.data is not None and not self.data.is_dir():
             raise InvalidOption(f"{self.data} is no folder")
 
+    def published(self) -> dict[str, Any]:
+        """The options, without the folder's place."""
+        return {"repeats": self.repeats, "large": self.large, "files": self.data is not None}
+
     @property
     def n_parts(self) -> int:
         """How often `race` reports progress."""
@@ -136,8 +140,8 @@ def scikit_learn(rows: Rows) -> Fitted:
     """scikit-learn's estimator of the same objective, with its default solver and more iterations."""
     m = len(rows.y)
     model = {
-        "log_loss": LogisticRegression(C=1 / (ALPHA * m), max_iter=1000),
-        "poisson": PoissonRegressor(alpha=ALPHA, max_iter=1000),
+        "log_loss": LogisticRegression(C=1 / (ALPHA * m), max_iter=200),
+        "poisson": PoissonRegressor(alpha=ALPHA, max_iter=200),
         "squared_error": Ridge(alpha=ALPHA * m),
     }[rows.loss].fit(rows.X, rows.y)
     return model.coef_, np.atleast_1d(model.intercept_)
