@@ -1,0 +1,65 @@
+"""The campaign: a batch is counted, what kills or holds up a worker is lost, and a document is added to."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from campaign import __main__ as command
+from campaign import cases
+from campaign.case import Case, Row, _count, _watch, run_batch
+from laconic.measure.environment import Environment
+
+
+def row(case="files, model"):
+    return Row(case=case, reduced=10, full=100)
+
+
+def test_cases_have_names_of_their_own_and_more_trials_when_full():
+    for name, case in cases().items():
+        assert name == case.name
+        assert 0 < case.reduced <= case.full, name
+        assert case.batch > 0
+
+
+def test_a_batch_is_made_counted_and_added_to_a_document(tmp_path):
+    case, made, path = cases()["files, model"], row(), tmp_path / "campaign.json"
+    run_batch(case, made, 30)
+    assert (made.tried, made.survived, made.lost, sum(made.outcomes.values())) == (30, 30, 0, 30)
+    here = Environment.here("0123")
+    command.add(path, row("other"), here)
+    command.add(path, made, here)
+    again = command.row_of(case, path, seed=7)
+    assert (again.tried, again.outcomes, again.seed, again.commits) == (30, made.outcomes, 0, ["0123"])
+    assert [one["case"] for one in json.loads(path.read_text())["rows"]] == ["files, model", "other"]
+
+
+def test_the_trial_that_ends_a_worker_is_lost_and_the_next_batch_goes_on_behind_it():
+    made = row()
+    _count(made, [{"outcomes": {"read": 3}, "losses": [], "done": False}], 5, "the worker ended with -11")
+    assert (made.tried, made.lost, made.losses[0]["number"]) == (6, 1, 5)
+    _count(made, [{"outcomes": {"read": 4}, "losses": [], "done": True}], 9, "")
+    assert (made.tried, made.survived, made.outcomes) == (10, 9, {"read": 7})
+    with pytest.raises(RuntimeError, match="no trial was begun; the worker ended with 1"):
+        _count(made, [], 9, "the worker ended with 1")
+
+
+def test_a_worker_that_does_not_come_on_is_given_up(tmp_path, monkeypatch):
+    from campaign import case
+
+    def wait(seconds):
+        raise case.subprocess.TimeoutExpired("worker", seconds)
+
+    places, clock = iter([0, 1, 1, 1]), iter(range(0, 1000, 7))
+    monkeypatch.setattr(case, "_at", lambda path: next(places))
+    monkeypatch.setattr(case, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert _watch(SimpleNamespace(wait=wait), tmp_path, 10.0, float("inf"))
+
+
+def test_what_a_machine_cannot_run_is_left_out(monkeypatch, capsys):
+    def cannot():
+        raise command.Broken("needs a CUDA GPU")
+
+    monkeypatch.setattr(command, "cases", lambda only: {"a": Case("a", 1, 1, lambda: str, 1, needs=cannot)})
+    assert command.runnable("") == {}
+    assert "a: left out, since it needs a CUDA GPU" in capsys.readouterr().err
