@@ -143,6 +143,12 @@ class DenseRows(SampledRows):
         update = precision.format("update")
         return update.round(p) @ update.round(self.Y)
 
+    def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
+        if out.dtype == self.Y.dtype and out.is_contiguous() and precision.is_plain("update"):
+            out.addmm_(p, self.Y)
+        else:
+            SampledRows.add_combination(self, p, precision, out)
+
     def squared(self) -> "DenseRows":
         return DenseRows(self.Y.square())
 

@@ -96,12 +96,13 @@ def _iterate(
     scale = float(batch.scales(options.gradient)[0])
     if options.momentum:
         weights.momentum.mul_(options.momentum).add_(Y.combine(scale * r.T, p)).addcmul_(l2, x)
-        new = x - eta * weights.momentum
+        x.sub_(eta * weights.momentum)
     else:
-        new = (1 - eta * l2) * x + Y.combine(-scale * eta * r.T, p)
+        Y.add_combination(-scale * eta * r.T, p, x.mul_(1 - eta * l2))
     if l1 is not None:
-        new = shrink(new, eta * l1)
-    x.copy_(p.format("weights").round(new))
+        x.copy_(shrink(x, eta * l1))
+    if not p.is_plain("weights"):
+        x.copy_(p.format("weights").round(x))
     mix = float(batch.mix[0]) if len(batch.mix) else None
     if mix is not None:
         weights.average.add_(mix * (x - weights.average))
