@@ -73,7 +73,7 @@ def test_categorical_columns_are_spread_out_by_themselves(kind, tmp_path):
     assert table.X.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0]]
     assert read(path, target="power", exclude=("y",)).classes == ("9", "10")
     convert(path, tmp_path / "a.safetensors", target="y")
-    assert read(tmp_path / "a.safetensors").one_hot == {"power": ("9", "10")}
+    assert read(tmp_path / "a.safetensors").one_hot == {"power": ["9", "10"]}
 
 
 @pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
