@@ -50,7 +50,7 @@ def entropy() -> str:
 def glm() -> str:
     """All of the section, from every result file of the suite that there is; nothing where there is none."""
     names = [path.stem for path in sorted(common.RESULTS.glob("glm*.json"))]
-    names = [name for name in names if load(name)["suite"] != "glm-device"]
+    names = [name for name in names if load(name)["suite"] not in ("glm-device", "glm-stages")]
     return "\n\n".join([GLM_INTRODUCTION, goals(*names), *(result(name, 3) for name in names)]) if names else ""
 
 
@@ -114,8 +114,10 @@ WRITERS: dict[str, Callable[[], str]] = {
     "scaling": scaling,
     "gpu goals": partial(goals, "glm-h200", "kernels-h200", "kernels-coders-h200"),
     "gpu kernels": partial(result, "kernels-h200"),
+    "gpu widths": partial(result, "kernels-widths-h200", 4),
     "gpu coders": partial(result, "kernels-coders-h200", 4),
     "gpu floors": gpu_floors,
+    "gpu stages": lambda: "\n\n".join(result(name, 4) for name in existing("glm-stages-h200")),
     "gpu glm": partial(result, "glm-h200", 4),
 }
 """By the name of its marker, what writes a section of a page."""
