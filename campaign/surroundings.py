@@ -174,7 +174,16 @@ def read_only() -> Trial:
     mount = f'mount -t tmpfs none {fixed} && mount -o remount,ro {fixed} && exec "$@"'
     commands = {
         "fit": ["fit", str(rows), "--target", "label", "-o", str(fixed / "m.safetensors")],
-        "checkpoint": ["fit", str(rows), "--target", "label", "--checkpoint", str(fixed / "kept")],
+        "checkpoint": [
+            "fit",
+            str(rows),
+            "--target",
+            "label",
+            "--checkpoint",
+            str(fixed / "kept"),
+            "-o",
+            str(folder / "m"),
+        ],
         "convert": ["convert", str(rows), str(fixed / "m.safetensors"), "--target", "label"],
     }
 
@@ -191,11 +200,13 @@ def no_cache() -> Trial:
     rows = dump_csv(folder / "rows.csv", small_table())
     hidden = f'mount -o bind,ro {Path(sys.path[0] or ".").resolve()} {Path(sys.path[0] or ".").resolve()}; exec "$@"'
 
+    words = ["fit", str(rows), "--target", "label", "-o", str(folder / "model.safetensors")]
+
     def trial(rng: random.Random) -> str:
         where = rng.choice(("/proc/nowhere", str(rows), "/dev/null/kernels"))
         env = {"NUMBA_CACHE_DIR": where, "HOME": where, "XDG_CACHE_HOME": where}
         done = subprocess.run(
-            ["unshare", "-rm", "sh", "-c", hidden, "sh", *COMMAND, "fit", str(rows), "--target", "label"],
+            ["unshare", "-rm", "sh", "-c", hidden, "sh", *COMMAND, *words],
             env={**os.environ, **env}, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         if "Traceback" in done.stderr or (done.returncode and "NUMBA_CACHE_DIR" not in done.stderr):
