@@ -371,9 +371,8 @@ def about(rows: Sequence[CASGDRow]) -> str:
 def _problem(rows: list[Row]) -> str:
     """The title of a problem's table."""
     first = rows[0]
-    seen = (
-        f"{number_in(first, 'n_epochs') or 0:.2g} epochs of {number_in(first, 'n_iterations'):,.0f} iterations in all"
-    )
+    epochs, iterations = (number_in(first, key) or 0 for key in ("n_epochs", "n_iterations"))
+    seen = f"{epochs:.2g} epochs of {iterations:,.0f} iterations in all"
     return (
         f"{text_in(first, 'problem')}: {shape(first)}, {text_in(first, 'family')}; {text_in(first, 'source')}; {seen}"
     )

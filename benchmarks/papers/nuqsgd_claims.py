@@ -100,16 +100,15 @@ def losses(document: Row) -> list[str]:
         ratio = _ratio(by, VARIANCE, OURS, name)
         if ratio is not None and ratio > 1:
             found.append(f"variance: NUQSGD's is {ratio:.2g} times that of {name} on the same gradients.")
-    ours = by.get(OURS)
+    ours = number_in(by.get(OURS), "accuracy")
     for name, row in by.items():
+        below, accuracy = number_in(row, "below_fp32") or 0.0, number_in(row, "accuracy")
         if number_in(row, "loss") is None:
             found.append(f"{name}: training has diverged.")
-        elif row["below_fp32"] > SAME_POINTS:
-            found.append(f"{name}: test accuracy {row['below_fp32']:.2g} points below full precision.")
-        if ours is not None and name not in (OURS, FP32) and row["accuracy"] > ours["accuracy"]:
-            found.append(
-                f"{name}: test accuracy {100 * (row['accuracy'] - ours['accuracy']):.2g} points above NUQSGD's."
-            )
+        elif below > SAME_POINTS:
+            found.append(f"{name}: test accuracy {below:.2g} points below full precision.")
+        if name not in (OURS, FP32) and ours is not None and accuracy is not None and accuracy > ours:
+            found.append(f"{name}: test accuracy {100 * (accuracy - ours):.2g} points above NUQSGD's.")
     return where_we_lose(found)
 
 

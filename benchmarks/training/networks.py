@@ -199,26 +199,21 @@ class OfModule(Network):
                 own[name] = value
         call = torch.func.functional_call
         tasks = [partial(call, self.module, own, images) for own, images in zip(every, x, strict=True)]
-        return torch.stack(side_by_side(tasks, x.is_cuda)())
+        return torch.stack(side_by_side(tasks) if x.is_cuda else [task() for task in tasks])
 
 
-STREAMS: list[torch.cuda.Stream] = []
-
-
-def side_by_side(tasks: Sequence[Callable[[], torch.Tensor]], on_gpu: bool) -> Callable[[], list[torch.Tensor]]:
-    """Start each task, on a GPU on a stream of its own: small kernels leave room. What is returned waits for them."""
-    if not on_gpu:
-        return lambda: [task() for task in tasks]
+def side_by_side(tasks: Sequence[Callable[[], torch.Tensor]]) -> list[torch.Tensor]:
+    """What tasks return, each computed on a stream of its own: small kernels leave room for others."""
     main, found = torch.cuda.current_stream(), []
     STREAMS.extend(torch.cuda.Stream() for _ in range(len(tasks) - len(STREAMS)))  # type: ignore[no-untyped-call]
     for stream, task in zip(STREAMS, tasks, strict=False):
         stream.wait_stream(main)
         with torch.cuda.stream(stream):
             found.append(task())
+    for stream in STREAMS[: len(tasks)]:
+        main.wait_stream(stream)
+    return found
 
-    def wait() -> list[torch.Tensor]:
-        for stream in STREAMS[: len(tasks)]:
-            main.wait_stream(stream)
-        return found
 
-    return wait
+STREAMS: list[torch.cuda.Stream] = []
+"""Of the replicas, made at first need."""

@@ -139,10 +139,6 @@ def network_for(job: Job, data: Text | Pictures | Crops | Folders) -> Network:
     """The network of a job's task, for its data."""
     if isinstance(data, Text):
         return ByteTransformer(job.width, TASKS[job.task].depth, data.context)
-    if isinstance(data, Crops) and job.device == "cuda" and job.seeds == 1:
-        from benchmarks.training.fused import FusedResNet
-
-        return FusedResNet(partial(network, TASKS[job.task].network, data.n_classes, data.shape))
     if isinstance(data, Crops | Folders):
         return OfModule(partial(network, TASKS[job.task].network, data.n_classes, data.shape))
     return ConvNet(data.shape, data.n_classes, job.width // 4)

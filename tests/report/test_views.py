@@ -58,7 +58,7 @@ def test_bars_of(words, suite):
 def test_published_figures_stand_beside_ours():
     published = next(grid for grid in blocks("papers-ca-sgd", Cells) if "published" in grid.headings)
     shown = [[cell.text for cell in row] for row in published.rows]
-    assert shown[0] == ["speed-up", "5.1 to 6.8 ×", "5.50 ×", "holds"]
+    assert shown[0][:4] == ["speed-up", "5.1 to 6.8 ×", "5.50 ×", "holds"]
     assert shown[1][2:4] == ["–", "not comparable"]
     assert [row[3].mark for row in published.rows] == ["good", "", "bad"]
 

@@ -239,7 +239,7 @@ def _by_coder(rows: list[Row]) -> list[Row]:
 
 def _several(rows: list[Row]) -> list[Row]:
     """With seeds counted, and the deviation in points."""
-    return [{**row, "n_seeds": len(row["seeds"])} for row in rows]
+    return [{**row, "n_seeds": len(s) if isinstance(s := row.get("seeds"), list) else None} for row in rows]
 
 
 PRESENTATION = Presentation(
@@ -279,9 +279,17 @@ PRESENTATION = Presentation(
         ),
         Text(losses),
         LineChart(Axis("loss", "training loss"), by="problem"),
-        LineChart(Axis("variance_at_fp32", "variance ‖Q(v) − v‖² / ‖v‖²"), by="problem", log=True),
+        LineChart(Axis("variance", "variance ‖Q(v) − v‖² / ‖v‖²"), by="problem", log=True),
         LineChart(Axis("accuracy", "test accuracy", "%"), by="problem"),
         BarChart("Bits per coordinate, as sent by default", "bits", "bits", group="problem"),
+        BarChart(
+            "Variance, mean over the run",
+            "variance",
+            group="problem",
+            log=True,
+            limit=("bound", "proved bound"),
+            rows=lambda rows: [row for row in rows if row.get("variance")],
+        ),
     ],
     lambda document: text_in(document, "about"),
 )
