@@ -155,7 +155,7 @@ def test_compiled_links_are_torch_s(family, dtype):
     y, w = targets(family, 64, dtype), torch.rand(64, generator=torch.Generator().manual_seed(1)).to(dtype)
     w[::5] = 0
     carrier = FORMATS["fp64" if dtype == torch.float64 else "fp32"]
-    expected, expected_loss = residuals(family, z, y, w, carrier)
+    expected, (expected_loss,) = residuals(family, z, y, w, carrier)
     r = torch.full_like(z, torch.nan)
     loss = compiled_residuals(int(family.kernel_code), z.numpy(), y.numpy(), w.numpy(), r.numpy())
     tolerance = 20 * torch.finfo(dtype).eps
@@ -163,7 +163,7 @@ def test_compiled_links_are_torch_s(family, dtype):
     assert loss == expected_loss if math.isinf(expected_loss) else loss == pytest.approx(expected_loss, rel=tolerance)
     near = ~torch.isinf(family.loss(z, y))  # where the loss is finite, it agrees as well
     rest = [t[near].contiguous() for t in (z, y, w)]
-    expected_loss = residuals(family, *rest, carrier)[1]
+    (expected_loss,) = residuals(family, *rest, carrier)[1]
     loss = compiled_residuals(int(family.kernel_code), *(t.numpy() for t in rest), torch.empty_like(rest[0]).numpy())
     assert math.isfinite(expected_loss)
     assert loss == pytest.approx(expected_loss, rel=tolerance)
@@ -174,7 +174,7 @@ def test_a_row_of_weight_0_counts_for_nothing(family):
     """Even where its loss is infinite."""
     z, y = torch.full((2, family.n_outputs), 1e4), torch.zeros(2)
     for w in (torch.zeros(2), torch.tensor([0.0, 1.0])):
-        r, loss = residuals(family, z, y, w, FORMATS["fp32"])
+        r, (loss,) = residuals(family, z, y, w, FORMATS["fp32"])
         mine = torch.full_like(z, torch.nan)
         compiled = compiled_residuals(int(family.kernel_code), z.numpy(), y.numpy(), w.numpy(), mine.numpy())
         assert compiled == pytest.approx(loss, rel=1e-3)  # a margin of 1e4 has no more digits than that to spare

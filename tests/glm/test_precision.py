@@ -263,9 +263,9 @@ def spy_on_steps(patch, seen: Seen) -> None:
         seen.block_triangle.append(block.triangle.clone())
         return recur(block, *rest)
 
-    def spy_residuals(link, z, y, w, residual):
+    def spy_residuals(link, z, y, w, residual, n_models=1):
         seen.z.append(z.clone())
-        r, loss = residuals(link, z, y, w, residual)
+        r, loss = residuals(link, z, y, w, residual, n_models)
         seen.r.append(r.clone())
         return r, loss
 
