@@ -120,6 +120,7 @@ def test_deviance(family):
         "gaussian": lambda: y[:, None],
         "bernoulli": lambda: (2e4 * y - 1e4)[:, None],
         "multinomial": lambda: 1e4 * torch.nn.functional.one_hot(y.long(), z.shape[1]).double(),
+        "one-vs-rest": lambda: 2e4 * torch.nn.functional.one_hot(y.long(), z.shape[1]).double() - 1e4,
     }.get(family.name, lambda: torch.where(y > 0, y.log(), -1e4)[:, None])()
     assert torch.allclose(family.deviance(saturated, y), torch.zeros(50, dtype=torch.float64), atol=1e-12)
     twice = 2 * (family.loss(z, y) - family.loss(z.flip(0), y))
@@ -285,7 +286,7 @@ def test_every_code_is_a_family_s():
 
 def test_names():
     """What users type: each family once, at both doors."""
-    assert list(REGISTRY)[:6] == ["logistic", "multinomial", "linear", "poisson", "gamma", "tweedie"]
+    assert list(REGISTRY)[:7] == ["logistic", "multinomial", "one_vs_rest", "linear", "poisson", "gamma", "tweedie"]
     losses = {name: family.loss_option for name, family in REGISTRY.items() if not family.classifies}
     assert len(set(losses.values())) == len(losses)
     assert (
@@ -299,7 +300,7 @@ def test_names():
     )
     assert REGISTRY["multinomial"].of(4).n_outputs == 4
     assert REGISTRY["tweedie"].of(options={"tweedie_power": 1.2}).power == 1.2
-    with pytest.raises(ValueError, match="unknown family='hinge'; choose one of logistic, multinomial, linear"):
+    with pytest.raises(ValueError, match="unknown family='hinge'; choose one of logistic, multinomial, one_vs_rest, linear"):
         FitOptions(family="hinge")
     for power in (1, 2, 0.5, True, "1.5", math.nan):
         with pytest.raises(ValueError, match="tweedie_power must lie between 1 and 2"):

@@ -13,7 +13,7 @@ import laconic
 from glm.tables import FAMILIES, arrays, plain, stored
 from laconic.exchange import Communicator
 from laconic.glm import KNOBS, RECIPES, FitOptions, Precision, Problem, begin, recipe, solve
-from laconic.glm.columns import DenseRows
+from laconic.glm.columns import DenseRows, SampledRows
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.kernels.formats import FORMATS, format_named
 from laconic.kernels.glm import triangle_size
@@ -249,6 +249,7 @@ def spy_on_rows(patch, seen: Seen) -> None:
     patch.setattr(DenseRows, "margins", spy_margins)
     patch.setattr(DenseRows, "gram", spy_gram)
     patch.setattr(DenseRows, "combine", spy_combine)
+    patch.setattr(DenseRows, "add_combination", SampledRows.add_combination)  # by way of combine
 
 
 def spy_on_steps(patch, seen: Seen) -> None:
