@@ -5,19 +5,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.pages.common import load, origin, presented
-from laconic.report import Cell, Column, Presentation, RowTable, text
+from laconic.report import BarChart, Cell, Column, Presentation, RowTable, text
+from laconic.report.values import number_in
 
 
 def outcomes(row: Mapping[str, Any]) -> str:
     """What came of the trials, the most frequent first."""
-    told = sorted(row["outcomes"].items(), key=lambda one: -one[1])
-    total = max(1, sum(times for _, times in told))
+    found = row.get("outcomes")
+    counts = {name: number_in(found, name) or 0 for name in found} if isinstance(found, Mapping) else {}
+    told = sorted(counts.items(), key=lambda one: -one[1])
+    total = max(1, sum(counts.values()))
     return ", ".join(f"{outcome} {100 * times / total:.0f} %" for outcome, times in told[:3])
 
 
 def counted(heading: str, key: str) -> Column:
     """A column of whole numbers."""
-    return Column(heading, lambda row: Cell(f"{row[key]:,}", row[key]))
+    return Column(heading, lambda row: Cell("–" if (n := number_in(row, key)) is None else f"{n:,.0f}", n))
 
 
 PRESENTATION = Presentation(
@@ -35,6 +38,7 @@ PRESENTATION = Presentation(
             ],
             "Survived: the right value or the documented error, in time and in the memory that was allowed.",
         ),
+        BarChart("Share of the full campaign", "share", "%", label="case"),
     ],
     "Hostile bytes, killed ranks, bad surroundings and long runs.",
 )

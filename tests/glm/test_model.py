@@ -19,8 +19,9 @@ from laconic.glm.model import Model, load_tensors
 
 def a_model(family: str, dtype=torch.float32) -> Model:
     generator = torch.Generator().manual_seed(0)
-    n_outputs = 3 if family == "multinomial" else 1
-    classes = {"multinomial": ("a", "b", "c"), "logistic": (-1, 1)}.get(family)
+    several = ("a", "b", "c")
+    classes = {"multinomial": several, "one_vs_rest": several, "logistic": (-1, 1)}.get(family)
+    n_outputs = 3 if classes == several else 1
     coef = torch.randn(n_outputs, 4, generator=generator, dtype=dtype)
     names = ("p", "q", "r", "s=é")
     return Model(
