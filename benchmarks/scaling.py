@@ -367,7 +367,7 @@ def _on_paper(curves: Sequence[Row]) -> list[Row]:
         for point in rows_in(row, "curve"):
             ranks = int(number_in(point, "ranks") or 0)
             found.setdefault(ranks, {"ranks": f"{ranks:,}"})[text_in(row, "contender")] = point.get("seconds")
-    return [cells for ranks, cells in found.items() if math.log10(ranks).is_integer()]
+    return [cells for ranks, cells in found.items() if ranks > 0 and math.log10(ranks).is_integer()]
 
 
 def _links(rows: Sequence[Row]) -> str:

@@ -23,7 +23,7 @@ from laconic.glm import DenseColumns, FitOptions, Multinomial, Problem, path
 from laconic.glm.estimators import CASGDClassifier
 from laconic.options import check_counts, check_names, option
 from laconic.report import BarChart, Column, Presentation, RowTable, text
-from laconic.report.values import text_in
+from laconic.report.values import number_in, text_in
 
 PROBLEMS = ("probe", "text")
 ALPHA = 1e-4
@@ -206,8 +206,8 @@ def _objective(X: Any, y: np.ndarray, model: Any) -> float:
 
 
 def _titles(rows: Sequence[Any]) -> str:
-    first = rows[0]
-    return f"{text_in(first, 'problem')}: {first['n_rows']:,} × {first['n_features']:,}, {first['n_classes']} classes"
+    m, n, classes = (f"{number_in(rows[0], key) or 0:,.0f}" for key in ("n_rows", "n_features", "n_classes"))
+    return f"{text_in(rows[0], 'problem')}: {m} × {n}, {classes} classes"
 
 
 def _columns() -> Iterator[Any]:

@@ -201,7 +201,12 @@ def _fastest(made: Document, problem: str, recipe: str) -> Document:
     return max(own, key=lambda row: row["speedup_over_fp32"]["median"])
 
 
+def sensitivity() -> str:
+    return "\n\n".join([presented(common.load("sensitivity")), origin("sensitivity")])
+
+
 WRITERS: dict[str, Callable[[], str]] = {
     "papers-claims": claims_table,
+    "sensitivity": sensitivity,
     **{suite: partial(section, suite) for suite in SUITES},
 }

@@ -19,8 +19,8 @@ from laconic.glm.families import FAMILIES
 from laconic.glm.problem import make_problem
 from laconic.measure.solvers import Contender, Copies
 from laconic.options import check_counts, option
-from laconic.report import Axis, Column, LineChart, Presentation, RowTable
-from laconic.report.values import Row, rows_in, text_in
+from laconic.report import Axis, Column, LineChart, Presentation, RowTable, text
+from laconic.report.values import Row, number_in, rows_in, text_in
 
 REFERENCE, PLAIN = Contender("sgd", "fp64"), Contender("sgd", "fp32")
 BASE = {"s": 16, "batch_size": 8, "condition": 100.0}
@@ -126,6 +126,10 @@ def _curves(rows: list[Row]) -> list[Row]:
     return found
 
 
+def _setting(row: Row) -> str:
+    return f"{text_in(row, 'varied').replace('_', ' ')} = {number_in(row, 'value') or 0:g}"
+
+
 def about(document: Row) -> str:
     asked: Sequence[str] = [f"{name} {value:g}" for name, value in BASE.items()]
     n = document.get("options", {}).get("iterations")
@@ -136,9 +140,9 @@ PRESENTATION = Presentation(
     "Where s-step SGD loses digits",
     [
         RowTable(
-            lambda rows: f"By {text_in(rows[0], 'varied').replace('_', ' ')}",
+            "Distances from SGD in float64",
             [
-                Column("value", "value"),
+                text("setting", _setting),
                 Column("SGD fp32", "sgd_fp32"),
                 Column("CA-SGD fp32", "ca_sgd_fp32"),
                 Column("Recipe C", "ca_sgd_C"),
@@ -146,9 +150,7 @@ PRESENTATION = Presentation(
                 Column("gap fp32", "gap_fp32", "%"),
                 Column("gap C", "gap_C", "%"),
             ],
-            "Distances ‖x − x'‖ / ‖x'‖ from SGD in float64. digits lost: of CA-SGD in float32 against SGD in "
-            "float32. gap: of the loss.",
-            by="varied",
+            "‖x − x'‖ / ‖x'‖. digits lost: of CA-SGD in float32 against SGD in float32. gap: of the loss.",
         ),
         LineChart(Axis("distance", "distance from float64"), axes=[Axis("value", "value")], rows=_curves, by="problem",
                   log=True, log_x=True),
