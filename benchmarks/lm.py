@@ -221,7 +221,7 @@ def steps_to(curve: Curve, target: float) -> float | None:
 
 
 def about(document: Row) -> str:
-    first = rows_in(document)[0]
+    first = next(iter(rows_in(document)), {})
     steps = number_in(document.get("options"), "steps") or 0
     return (
         f"{number_in(first, 'n') or 0:,.0f} parameters, AdamW, {text_in(first, 'workers')} workers, "

@@ -119,9 +119,9 @@ def _curves(rows: list[Row]) -> list[Row]:
     names = {"sgd_fp32": "SGD, float32", "ca_sgd_fp32": "CA-SGD, float32", "ca_sgd_C": "CA-SGD, Recipe C"}
     found: list[Row] = []
     for varied in VARIED:
-        own = [row for row in rows if row["varied"] == varied]
+        own = [row for row in rows if row.get("varied") == varied]
         for key, label in names.items():
-            points = [{"value": row["value"], "distance": row[key]} for row in own]
+            points = [{"value": row.get("value"), "distance": row.get(key)} for row in own]
             found.append({"problem": varied, "contender": label, "curve": points})
     return found
 
@@ -132,8 +132,8 @@ def _setting(row: Row) -> str:
 
 def about(document: Row) -> str:
     asked: Sequence[str] = [f"{name} {value:g}" for name, value in BASE.items()]
-    n = document.get("options", {}).get("iterations")
-    return f"Logistic regression, {n} iterations on the same batches; unless varied: {', '.join(asked)}."
+    n = number_in(document.get("options"), "iterations") or 0
+    return f"Logistic regression, {n:.0f} iterations on the same batches; unless varied: {', '.join(asked)}."
 
 
 PRESENTATION = Presentation(
