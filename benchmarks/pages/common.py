@@ -17,6 +17,9 @@ NUMERIC = re.compile(r"[\d.,()–−+e% -]*")
 Document = dict[str, Any]
 
 
+NOTHING = "No results of this suite are committed yet."
+
+
 def load(name: str) -> Document:
     """A result file by its name."""
     found: Document = json.loads((RESULTS / f"{name}.json").read_text())

@@ -25,7 +25,6 @@ RECIPES = {"fp32": ORANGE, "C": BLUE, "D": GREEN}
 PUBLISHED_SPEED = (5.1, 6.8, "published: 5.1 to 6.8")
 Drawn = dict[str, tuple[str, str]]
 """By the name of the file: a title, and the drawing."""
-NOTHING = "No results of this suite are committed yet."
 WORST_FIRST = (NO, HOLDS, BEYOND)
 
 
@@ -38,7 +37,7 @@ def claims_table(only: Sequence[tuple[str, str]] = ()) -> str:
     """Claim, published, ours, verdict, run: a line for each claim of a document; `only` (document, claim) if given."""
     rows = [(name, line) for suite in SUITES for name in names(suite) for line in _lines(suite, name)]
     chosen = [line for name, line in rows if not only or any(name == n and what in line[0] for n, what in only)]
-    return table(["claim", "published", "ours", "verdict", "run"], chosen) if chosen else NOTHING
+    return table(["claim", "published", "ours", "verdict", "run"], chosen) if chosen else common.NOTHING
 
 
 def _lines(suite: str, name: str) -> Iterator[list[str]]:
@@ -110,7 +109,7 @@ def section(suite: str) -> str:
         ]
         parts += [published(suite, document), '<div class="figures" markdown>\n\n' + "\n".join(images) + "\n\n</div>"]
         parts += [presented(document, 4, PUBLISHED_TITLES), origin(name)]
-    return "\n\n".join(parts) or NOTHING
+    return "\n\n".join(parts) or common.NOTHING
 
 
 def figures() -> dict[str, str]:

@@ -117,7 +117,7 @@ WRITERS: dict[str, Callable[[], str]] = {
     "gpu widths": partial(result, "kernels-widths-h200", 4),
     "gpu coders": partial(result, "kernels-coders-h200", 4),
     "gpu floors": gpu_floors,
-    "gpu stages": lambda: "\n\n".join(result(name, 4) for name in existing("glm-stages-h200")),
+    "gpu stages": lambda: "\n\n".join(result(name, 4) for name in existing("glm-stages-h200")) or common.NOTHING,
     "gpu glm": partial(result, "glm-h200", 4),
 }
 """By the name of its marker, what writes a section of a page."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from benchmarks.goals import NEAR
 from benchmarks.lm import about as about_lm
-from benchmarks.pages.common import RESULTS, Document, goals, link, load, origin, presented
+from benchmarks.pages.common import NOTHING, RESULTS, Document, goals, link, load, origin, presented
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
 from benchmarks.training.suite import about
 
@@ -46,7 +46,7 @@ def tables() -> str:
 def language_model() -> str:
     """Time to a loss on slow links: a figure and a table for each link, goals, and where the file is from."""
     if not exists(LM):
-        return ""
+        return NOTHING
     made = load(LM)
     drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _over_seconds(made).items())
     aims = ["### Goals of the language model", goals(LM)] if made["goals"] else []

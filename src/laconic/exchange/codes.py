@@ -186,7 +186,9 @@ class Slots(Codes):
     def decode(
         self, phase: int, code: torch.Tensor, out: torch.Tensor, scale: Scale = ONES, *, add: bool = False
     ) -> None:
-        self.decode_sum(phase, [code], out, 1.0, scale)
+        values = self.decode_sum(phase, [code], torch.empty_like(out) if add else out, 1.0, scale)
+        if add:
+            out.add_(values)
 
     def result(self, value: torch.Tensor, again: Callable[[Codes], Phases]) -> Exchanged:
         """The average, to be settled."""
