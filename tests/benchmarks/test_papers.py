@@ -76,7 +76,7 @@ def test_what_the_suites_write_can_be_shown_on_the_page(suite, made, tmp_path, m
         assert f"(figures/{name})" in shown
         assert drawing.startswith("<svg")
         assert "nan" not in drawing
-    assert maker.section(next(name for name in COMMANDS if name != suite)) == maker.NOTHING
+    assert maker.section(next(name for name in COMMANDS if name != suite)) == maker.common.NOTHING
 
 
 WRONG = {
