@@ -45,3 +45,10 @@ def test_every_path_that_contributing_names_is_there():
     paths = [name for name in named if re.search(r"/|\.(py|md|cff|toml)$", name) and "NAME" not in name]
     assert len(paths) > 60
     assert [p for p in paths if not any((root / p).exists() for root in (ROOT, ROOT / "src" / "laconic"))] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_every_path_of_the_repository_that_a_page_names_is_there(path):
+    named = re.findall(r"`((?:src|tests|benchmarks|campaign|examples)/[\w./-]+)`", path.read_text())
+    made = {"src/laconic/quantizers/squares.py", "src/laconic/glm/families/inverse_gaussian.py"}  # by the reader
+    assert [name for name in named if name not in made and not (ROOT / name).exists()] == []
