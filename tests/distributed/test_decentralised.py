@@ -12,8 +12,7 @@ from models import batch, network, sgd, weights
 import laconic
 from forking import forked
 from laconic import DCDPSGD, DPSGD, ECDPSGD, NUQSGD, RANS, Codec, Complete, Policy, Ring, SimulatedGraph, Star
-from laconic.exchange import Communicator, Neighbours
-from laconic.exchange.neighbours import Swap
+from laconic.exchange import Accounting, Communicator, Neighbours
 
 FINE = NUQSGD(bits=4, bucket_size=256)
 SMALL = Policy(min_values=100, group_values=1000)
@@ -200,7 +199,8 @@ def oversized(group):
     """Rank 1 announces a code longer than its codec can make."""
     place = Neighbours.open(Ring(), group)
     try:
-        place.announce([10**6 if place.rank == 1 else 10], [100], Swap(place, torch.device("cpu")))
+        own = torch.tensor([10**6 if place.rank == 1 else 10])
+        place.announce(own, [100], {j: Accounting() for j in place.ranks})
     except laconic.CorruptPayload as error:
         return str(error)
     return None

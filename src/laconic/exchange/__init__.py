@@ -15,7 +15,6 @@ from laconic.exchange.base import Exchange, Exchanged, Nothing, Task, run_in_tur
 from laconic.exchange.choice import EXCHANGES, BySize, by_name
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Buffers, KeptBuffers
-from laconic.exchange.mixing import Mixing
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.scatter_reduce import GatherChunks, ReduceScatter, ScatterReduce
 from laconic.exchange.scheduler import (
@@ -27,7 +26,7 @@ from laconic.exchange.scheduler import (
     average_in_pieces,
     pipeline_for,
 )
-from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Topology, Torus
+from laconic.exchange.topology import Complete, Custom, Exponential, Mixing, Ring, Star, Topology, Torus
 
 __all__ = [
     "EXCHANGES",

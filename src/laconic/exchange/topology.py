@@ -3,17 +3,142 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
-from laconic.exchange.mixing import Matrix, Mixing, metropolis
+import numpy as np
+import torch
+
 from laconic.options import check_int
+
+Matrix = Sequence[Sequence[float]] | np.ndarray | torch.Tensor
+Edge = tuple[int, int]
+TOLERANCE = 1e-6
+"""How far a row may be from symmetric, or its sum from 1: matrices come from files in float32, too."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """W (n, n), symmetric and doubly stochastic: Σ_j W_ij = 1, W_ij = W_ji ≥ 0, and W_ij > 0 for neighbours i and j.
+
+    rows  the matrix, one tuple per row
+
+    Any other matrix raises `ValueError`, which names the row; so does a graph in which models would never agree,
+    because it falls into parts or only swaps them.
+
+    >>> mixing = Mixing.of([[0.5, 0.5], [0.5, 0.5]])
+    >>> mixing.neighbours(0), mixing.spectral_gap
+    ([1], 1.0)
+    >>> Mixing.of([[0.5, 0.5], [0.4, 0.6]])
+    Traceback (most recent call last):
+        ...
+    ValueError: mixing matrix: row 0 is not symmetric, W[0][1] = 0.5 but W[1][0] = 0.4
+    """
+
+    rows: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> "Mixing":
+        """A matrix of any kind, checked."""
+        rows = matrix.tolist() if isinstance(matrix, torch.Tensor | np.ndarray) else matrix
+        try:
+            converted = tuple(tuple(float(x) for x in row) for row in rows)
+        except (TypeError, ValueError):
+            raise TypeError(f"mixing matrix: expected rows of numbers such as [[1.0]], got {matrix!r}") from None
+        return cls(converted)
+
+    def __post_init__(self) -> None:
+        _check(self.rows)
+        matrix = np.array(self.rows)  # exactly symmetric: two nodes must not differ on whether they are neighbours
+        symmetric = np.maximum(0.0, (matrix + matrix.T) / 2)
+        object.__setattr__(self, "rows", tuple(map(tuple, symmetric.tolist())))
+        if self.spectral_gap < TOLERANCE:
+            raise ValueError(f"mixing matrix: {_why_no_gap(symmetric)}")
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.rows)
+
+    def weight(self, i: int, j: int) -> float:
+        """W_ij."""
+        return self.rows[i][j]
+
+    def neighbours(self, i: int) -> list[int]:
+        """The neighbours of node i, itself not among them, in ascending order."""
+        return [j for j, weight in enumerate(self.rows[i]) if weight > 0 and j != i]
+
+    def tracked(self, i: int) -> list[int]:
+        """Nodes whose model node i keeps an estimate of: its neighbours and itself, in ascending order."""
+        return sorted([i, *self.neighbours(i)])
+
+    @property
+    def edges(self) -> list[Edge]:
+        """Pairs (i, j) of neighbours, i < j."""
+        return [(i, j) for i in range(self.size) for j in self.neighbours(i) if i < j]
+
+    @cached_property
+    def eigenvalues(self) -> tuple[float, ...]:
+        """λ₁ = 1 ≥ λ₂ ≥ … ≥ λ_n."""
+        return tuple(np.linalg.eigvalsh(np.array(self.rows))[::-1].tolist())
+
+    @property
+    def spectral_gap(self) -> float:
+        """1 − max(|λ₂|, |λ_n|): the share of disagreement that one round of mixing removes at least; 1 for one node."""
+        return 1.0 - max((abs(x) for x in self.eigenvalues[1:]), default=0.0)
+
+
+def metropolis(size: int, edges: Sequence[Edge]) -> Mixing:
+    """Weights W_ij = 1 / (1 + max(deg i, deg j)) on each edge, and what is left to 1 on the diagonal.
+
+    Symmetric and doubly stochastic on any graph (Xiao and Boyd 2004, "Fast linear iterations for distributed
+    averaging"); 1 / (degree + 1) everywhere if all nodes have the same degree.
+
+    >>> metropolis(3, [(0, 1), (1, 2)]).rows[1]
+    (0.3333333333333333, 0.33333333333333337, 0.3333333333333333)
+    """
+    adjacent = np.zeros((size, size))
+    for i, j in edges:
+        adjacent[i, j] = adjacent[j, i] = i != j
+    degree = adjacent.sum(axis=1)
+    rows = adjacent / (1 + np.maximum.outer(degree, degree))
+    np.fill_diagonal(rows, 1.0 - rows.sum(axis=1))
+    return Mixing.of(rows)
+
+
+def _check(rows: Sequence[Sequence[float]]) -> None:
+    """Raise `ValueError` with the first row that is not as it must be."""
+    if not rows:
+        raise ValueError("mixing matrix: expected at least one row, got none")
+    for i, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise ValueError(f"mixing matrix: row {i} has {len(row)} values, expected {len(rows)}, one per node")
+    for i, row in enumerate(rows):
+        for j, weight in enumerate(row):
+            if not -TOLERANCE <= weight <= 1 + TOLERANCE:
+                raise ValueError(f"mixing matrix: row {i} has W[{i}][{j}] = {weight:g}, expected a weight from 0 to 1")
+            if not abs(weight - rows[j][i]) <= TOLERANCE:
+                other = f"W[{i}][{j}] = {weight:g} but W[{j}][{i}] = {rows[j][i]:g}"
+                raise ValueError(f"mixing matrix: row {i} is not symmetric, {other}")
+        if not abs(sum(row) - 1.0) <= TOLERANCE:
+            raise ValueError(f"mixing matrix: row {i} sums to {sum(row):g}, expected 1")
+
+
+def _why_no_gap(matrix: np.ndarray) -> str:
+    reached = np.arange(len(matrix)) == 0
+    for _ in matrix:
+        reached |= (matrix[reached] > 0).any(axis=0)
+    lost = np.flatnonzero(~reached)
+    if len(lost):
+        return f"row {lost[0]}: node {lost[0]} cannot be reached from node 0; add an edge between the parts"
+    return "row 0: the nodes only swap their models (λ_n = −1); put some weight on the diagonal"
 
 
 class Topology(ABC):
     """A graph on any number of nodes, with its mixing matrix. Members are frozen."""
 
     @abstractmethod
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
+    def edges(self, size: int) -> Sequence[Edge]:
         """Pairs of neighbours among `size` nodes; order and repetitions do not matter."""
 
     def mixing(self, size: int) -> Mixing:
@@ -31,7 +156,7 @@ class Ring(Topology):
     ([1, 3], 0.051)
     """
 
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
+    def edges(self, size: int) -> Sequence[Edge]:
         return [(i, (i + 1) % size) for i in range(size)]
 
 
@@ -52,15 +177,9 @@ class Torus(Topology):
         if self.n_rows is not None:
             object.__setattr__(self, "n_rows", check_int("n_rows", self.n_rows, 1, owner="torus"))
 
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
-        n_rows = self._rows(size)
-        n_columns = size // n_rows
-        found = []
-        for i in range(size):
-            row, column = divmod(i, n_columns)
-            found.append((i, row * n_columns + (column + 1) % n_columns))
-            found.append((i, (row + 1) % n_rows * n_columns + column))
-        return found
+    def edges(self, size: int) -> Sequence[Edge]:
+        grid = np.arange(size).reshape(self._rows(size), -1)
+        return [pair for axis in (0, 1) for pair in enumerate(np.roll(grid, -1, axis).ravel().tolist())]
 
     def _rows(self, size: int) -> int:
         if self.n_rows is None:
@@ -79,7 +198,7 @@ class Exponential(Topology):
     ([1, 2, 4, 8, 12, 14, 15], 0.5)
     """
 
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
+    def edges(self, size: int) -> Sequence[Edge]:
         distances = [2**k for k in range(size.bit_length()) if 2 * 2**k <= size]
         return [(i, (i + distance) % size) for i in range(size) for distance in distances]
 
@@ -101,7 +220,7 @@ class Star(Topology):
     def __post_init__(self) -> None:
         object.__setattr__(self, "hub", check_int("hub", self.hub, 0, owner="star"))
 
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
+    def edges(self, size: int) -> Sequence[Edge]:
         if self.hub >= size:
             raise ValueError(f"star: hub must be a node from 0 to {size - 1}, got {self.hub}")
         return [(self.hub, i) for i in range(size) if i != self.hub]
@@ -115,7 +234,7 @@ class Complete(Topology):
     1.0
     """
 
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
+    def edges(self, size: int) -> Sequence[Edge]:
         return list(combinations(range(size), 2))
 
 
@@ -135,7 +254,7 @@ class Custom(Topology):
     def __init__(self, matrix: Matrix | Mixing) -> None:
         object.__setattr__(self, "matrix", matrix if isinstance(matrix, Mixing) else Mixing.of(matrix))
 
-    def edges(self, size: int) -> Sequence[tuple[int, int]]:
+    def edges(self, size: int) -> Sequence[Edge]:
         return self.mixing(size).edges
 
     def mixing(self, size: int) -> Mixing:

@@ -192,14 +192,13 @@ class Decentralised(ABC):
     def _swap(self, codes: Codes, codecs: Sequence[Codec], accounting: Accounting) -> dict[int, Codes]:
         bounds = [codec.max_bytes(group.n_values) for codec, group in zip(codecs, self.rows.groups, strict=True)]
         with accounting.timed("wire"):
-            swap = self.neighbours.start(codes, bounds, fixed_size=all(codec.fixed_size for codec in codecs))
-            received: dict[int, Codes] = {j: swap.receive(j) for j in self.neighbours.ranks}
-            swap.sent()
-        for j, edge in swap.edges.items():
+            fixed_size = all(codec.fixed_size for codec in codecs)
+            received, edges = self.neighbours.swap(codes, bounds, fixed_size=fixed_size)
+        for j, edge in edges.items():
             self.edges[j] += edge
             accounting.bytes_sent += edge.bytes_sent
             accounting.bytes_received += edge.bytes_received
-        return received | {self.node: codes}
+        return {**received, self.node: codes}
 
     def consensus(self) -> dict[str, torch.Tensor]:
         """The average of all nodes' models as a state dict. All ranks must call it.

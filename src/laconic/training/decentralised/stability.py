@@ -15,7 +15,7 @@ import math
 
 import torch
 
-from laconic.exchange.mixing import Mixing
+from laconic.exchange.topology import Mixing
 
 LONGEST = 64
 
