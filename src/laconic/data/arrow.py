@@ -1,6 +1,8 @@
 """Columns with names: which are features, and Arrow's record batches or a data frame as row blocks of a table."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -11,17 +13,7 @@ import torch
 
 from laconic.data.errors import BadTable, NotNumeric, missing
 from laconic.data.files import Source
-from laconic.data.table import (
-    RowStream,
-    Table,
-    as_floats,
-    as_offset,
-    as_weights,
-    check_finite,
-    collect,
-    no_target,
-    to_dtype,
-)
+from laconic.data.table import RowStream, Table, as_floats, check_finite, collect, no_target, to_dtype
 from laconic.errors import Option
 from laconic.extras import require
 
@@ -52,57 +44,66 @@ class Schema:
 
     def sources(self, columns: tuple[int, int]) -> list[str]:
         """Columns of the file needed for this block of features and for what belongs to the rows."""
-        own = [feature.source for feature in self.features[slice(*columns)]]
-        of_rows = [name for name in (self.target, self.sample_weight, self.offset) if name is not None]
-        return list(dict.fromkeys([*own, *of_rows]))
+        own = map(attrgetter("source"), self.features[slice(*columns)])
+        needed = dict.fromkeys([*own, self.target, self.sample_weight, self.offset])
+        needed.pop(None, None)
+        return list(needed)
 
 
-def make_schema(
-    source: Source, names: list[str], kinds: list[Any], categories_of: Callable[[str], tuple[str, ...]]
-) -> Schema:
+Categories = Callable[[str], tuple[str, ...]]
+"""The sorted distinct values of a column, as text; called only where they are needed."""
+
+
+def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categories_of: Categories) -> Schema:
     """Decide which columns of a file are features, and check what the caller said about the others.
 
-    names, kinds   of the file's columns, kinds as Arrow types
-    categories_of  the sorted distinct values of a column, as text; called only where they are needed
+    names, kinds  of the file's columns, kinds as Arrow types
     """
-    path, numeric = source.path, {name: is_numeric(kind) for name, kind in zip(names, kinds, strict=True)}
+    path, kind_of = source.path, dict(zip(names, kinds, strict=True))
     source.limits.check("columns", len(names), path, f"it has {len(names):,} columns, more")
-    spread = {*source.one_hot, *(name for name, kind in zip(names, kinds, strict=True) if is_categorical(kind))}
-    twice = _repeated(names)
-    if twice is not None:
-        raise BadTable(f"{path} has two columns named {twice!r}; rename one")
+    _check_distinct(names, f"{path} has two columns named")
     if source.target is None or source.target is True:
         known = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
         raise BadTable(f"{path}: which column is the target? Give ", Option("target", ...), f", one of {known}")
     target, weight = _named(path, names, source.target), _named(path, names, source.sample_weight)
     offset = _named(path, names, source.offset if source.exposure is None else source.exposure)
-    for name in (weight, offset):
-        if name is not None and not numeric[name]:
-            raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")
     for name in (*source.exclude, *source.one_hot):
         _named(path, names, name)
+    for name in (weight, offset):
+        if name is not None and not is_numeric(kind_of[name]):
+            raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")
+    classes = None if target is None or is_numeric(kind_of[target]) else categories_of(target)
+    others = {target, weight, offset, *source.exclude}
+    return Schema(*_features(source, kind_of, others, categories_of), target, weight, offset, classes)
+
+
+def _features(
+    source: Source, kinds: Mapping[str, Any], others: Collection[str | None], categories_of: Categories
+) -> tuple[tuple[Feature, ...], dict[str, Sequence[str]]]:
+    """The features that all columns but the others become, and the categories of columns that are one-hot."""
+    from pyarrow import types
+
     features: list[Feature] = []
     categories: dict[str, Sequence[str]] = {}
-    others = {target, weight, offset, *source.exclude}
-    for name in names:
+    fixed = source.one_hot if isinstance(source.one_hot, Mapping) else {}
+    for name, kind in kinds.items():
         if name in others:
             continue
-        if name in spread:
-            fixed = source.one_hot if isinstance(source.one_hot, Mapping) else {}
+        if name in source.one_hot or types.is_dictionary(kind):
             categories[name] = list(fixed.get(name) or categories_of(name))
             features += [Feature(f"{name}={one}", name, code) for code, one in enumerate(categories[name])]
-        elif numeric[name]:
+        elif is_numeric(kind):
             features.append(Feature(name, name))
         else:
-            raise NotNumeric(path, name)
-    classes = None if target is None or numeric[target] else categories_of(target)
-    return Schema(tuple(features), categories, target, weight, offset, classes)
+            raise NotNumeric(source.path, name)
+    _check_distinct(map(attrgetter("name"), features), f"{source.path}: a column and a category would both be named")
+    return tuple(features), categories
 
 
-def _repeated(names: Iterable[str]) -> str | None:
-    """The first name that occurs again, if any does."""
-    seen: set[str] = set()
-    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+def _check_distinct(names: Iterable[str], what: str) -> None:
+    for name, n in Counter(names).most_common(1):
+        if n > 1:
+            raise BadTable(f"{what} {name!r}; rename one")
 
 
 def _named(path: str, names: list[str], column: str | int | None) -> str | None:
@@ -139,13 +140,6 @@ def is_numeric(kind: Any) -> bool:
     return bool(number or types.is_boolean(kind) or types.is_null(kind))
 
 
-def is_categorical(kind: Any) -> bool:
-    """Whether a column of this Arrow type is one of categories, by a dictionary."""
-    from pyarrow import types
-
-    return bool(types.is_dictionary(kind))
-
-
 def categories(path: str, name: str, batches: Iterable[Any]) -> tuple[str, ...]:
     """The distinct values of a column, as text, in order."""
     found: set[str] = set()
@@ -159,21 +153,17 @@ def categories(path: str, name: str, batches: Iterable[Any]) -> tuple[str, ...]:
 
 def rows(
     source: Source,
-    batches: Iterable[Any],
+    batches: AbstractContextManager[Iterable[Any]],
     schema: Schema,
     columns: tuple[int, int],
-    dtype: torch.dtype,
+    dtype: "str | torch.dtype",
     n_rows: int,
     notes: tuple[str, ...] = (),
 ) -> RowStream:
-    """The batches of a file as a stream of row blocks, with these columns of X."""
-    names = tuple(map(attrgetter("name"), schema.features))
-    twice = _repeated(names)
-    if twice is not None:
-        raise BadTable(f"{source.path}: a column and a category would both be named {twice!r}; rename one")
-    none = torch.empty(0, dtype=torch.float64)
+    """The batches of a file, once it is opened, as a stream of row blocks with these columns of X."""
+    names, none = tuple(map(attrgetter("name"), schema.features)), torch.empty(0, dtype=torch.float64)
     like = Table(
-        torch.empty(0, columns[1] - columns[0], dtype=dtype),
+        torch.empty(0, columns[1] - columns[0], dtype=to_dtype(dtype)),
         none,
         None if schema.sample_weight is None else none,
         None if schema.offset is None else none,
@@ -188,26 +178,26 @@ def rows(
     return RowStream(blocks, n_rows, like, None, schema.target is not None, Path(source.path).name)
 
 
-def _blocks(source: Source, batches: Iterable[Any], schema: Schema, like: Table) -> Iterator[Table]:
+def _blocks(
+    source: Source, batches: AbstractContextManager[Iterable[Any]], schema: Schema, like: Table
+) -> Iterator[Table]:
     """A table for each batch; y is float64."""
-    path, row, exposure = source.path, 0, source.exposure is not None
-    for batch in batches:
-        of = dict(zip(batch.schema.names, batch.columns, strict=True))
-        X = _matrix(path, of, batch.num_rows, schema, like, row)
-        check_finite(X, first_row=row, first_column=like.columns[0], names=like.feature_names)
-        weight = offset = None
-        if schema.sample_weight is not None:
-            weight = as_weights(_numbers(of[schema.sample_weight]), schema.sample_weight, first_row=row)
-        if schema.offset is not None:
-            offset = as_offset(_numbers(of[schema.offset]), schema.offset, exposure=exposure, first_row=row)
-        if schema.target is None:
-            y = no_target(batch.num_rows)
-        elif schema.classes is None:
-            y = as_floats(_numbers(of[schema.target]), schema.target, first_row=row)
-        else:
-            y = torch.from_numpy(_codes(path, schema.target, of[schema.target], schema.classes, row)).double()
-        yield replace(like, X=X, y=y, sample_weight=weight, offset=offset)
-        row += batch.num_rows
+    margin = "offset" if source.exposure is None else "exposure"
+    parts = [("y", schema.target, "target"), ("sample_weight", schema.sample_weight, "sample_weight")]
+    row = 0
+    with batches as opened:
+        for batch in opened:
+            of = dict(zip(batch.schema.names, batch.columns, strict=True))
+            X = _matrix(source.path, of, batch.num_rows, schema, like, row)
+            check_finite(X, first_row=row, first_column=like.columns[0], names=like.feature_names)
+            block: dict[str, Any] = {"X": X, "y": no_target(batch.num_rows)}
+            for key, name, part in (*parts, ("offset", schema.offset, margin)):
+                if name is not None:
+                    text = key == "y" and schema.classes
+                    values = _codes(source.path, name, of[name], text, row) if text else _numbers(of[name])
+                    block[key] = as_floats(values, name, part=part, first_row=row)
+            yield replace(like, **block)
+            row += batch.num_rows
 
 
 def _matrix(path: str, of: Mapping[str, Any], n_rows: int, schema: Schema, like: Table, row: int) -> torch.Tensor:
@@ -271,14 +261,14 @@ def read_frame(X: Any, one_hot: Mapping[str, Sequence[str]], names: Sequence[str
         what = f"X: column {error.column!r} is neither of numbers nor of categories"
         raise BadTable(f"{what}; leave it out, or make it categorical") from error
     batches, block = found.to_batches(max_chunksize=1 << 16), (0, len(schema.features))
-    return collect(rows(source, batches, schema, block, to_dtype(dtype), len(found)))
+    return collect(rows(source, nullcontext(batches), schema, block, dtype, len(found)))
 
 
 def _as_text(path: str, name: str, column: Any, first_row: int) -> Any:
     import pyarrow as pa
 
     try:
-        of = column.dictionary if is_categorical(column.type) else column
+        of = column.dictionary if pa.types.is_dictionary(column.type) else column
         text = of.cast(pa.string())
         text = text if of is column else text.take(column.indices)
     except pa.ArrowException as error:

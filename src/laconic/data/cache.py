@@ -25,14 +25,17 @@ def stored(source: Source, dtype: str) -> Source | RowStream:
 
     dtype  "fp32", "fp64" or "bf16" of X
     """
-    path, folder = Path(source.path).resolve(), _folder(source)
+    path, parts = Path(source.path).resolve(), asdict(source)
+    for name in ("limit", "cache", "path"):
+        del parts[name]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laconic"
+    folder = folder if source.cache is None else Path(source.cache)
     about = path.stat() if path.is_file() else None
-    parts = {name: part for name, part in asdict(source).items() if name not in ("limit", "cache", "path")}
     digest = hashlib.blake2b(json.dumps([VERSION, str(path), dtype, parts]).encode(), digest_size=8).hexdigest()
     store = folder / f"{path.name}-{digest}.safetensors"
     state = "" if about is None else f"{path}, {about.st_size} bytes, changed at {about.st_mtime_ns} ns"
     kept = Source(str(store), target=False if source.target is False else None)
-    if about is not None and _source_of(store) == state:
+    if about is not None and store.is_file() and _source_of(store) == state:
         return kept
     rows = stream(source, dtype=dtype)
     n_bytes = rows.n_rows * rows.like.n_features * to_dtype(dtype).itemsize
@@ -46,12 +49,6 @@ def stored(source: Source, dtype: str) -> Source | RowStream:
             like = replace(rows.like, notes=(*rows.like.notes, f"{source.path}: {note}"))
             write_store(store, replace(rows, like=like, source=state), dtype)
     return kept
-
-
-def _folder(source: Source) -> Path:
-    if source.cache is not None:
-        return Path(source.cache)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laconic"
 
 
 def _make(folder: Path) -> None:

@@ -1,11 +1,13 @@
 """CSV, and ARFF, which is CSV after a header of its own: read by Arrow in blocks."""
 
 import csv
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import gt
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any
@@ -15,7 +17,7 @@ import torch
 from laconic.data import arrow
 from laconic.data.errors import MalformedFile, NotNumeric
 from laconic.data.files import Limits, Source, format_of, open_bytes
-from laconic.data.table import RowStream, column_block, to_dtype
+from laconic.data.table import RowStream, column_block
 from laconic.errors import InvalidOption, Option
 from laconic.extras import require
 
@@ -71,10 +73,10 @@ def stream_csv(
         names, found = list(reader.schema.names), list(reader.schema.types)
     schema, kinds = _schema(source, how, names, found)
     block = column_block(columns, len(schema.features))
-    counted = schema.sources((0, 0)) or names[:1]
-    n_rows = sum(map(len, _batches(source, how, kinds, counted)))
-    batches = _batches(source, how, kinds, schema.sources(block))
-    return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows, how.notes)
+    with _opened(source, how, kinds, schema.sources((0, 0)) or names[:1]) as reader:
+        n_rows = sum(map(len, reader))
+    batches = _opened(source, how, kinds, schema.sources(block))
+    return arrow.rows(source, batches, schema, block, dtype, n_rows, how.notes)
 
 
 def dialect(source: Source) -> Dialect:
@@ -111,11 +113,10 @@ def dialect(source: Source) -> Dialect:
 
 
 def _is_header(first: list[str], second: list[str]) -> bool:
-    if first == [str(j) for j in range(len(first))]:
+    if first == list(map(str, range(len(first)))):
         return True
-    numbers, below = ([field not in _GAPS and _is(_NUMBER, field) for field in fields] for fields in (first, second))
-    above_number = any(here and not there for there, here in zip(numbers, below, strict=False))
-    return above_number or not any(numbers)
+    numbers, below = list(map(_is_number, first)), map(_is_number, second)
+    return any(map(gt, below, numbers)) or not any(numbers)  # a number below what is none, or none at all
 
 
 def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
@@ -156,14 +157,15 @@ def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) ->
     """
     import pyarrow as pa
 
-    kinds, category = dict(zip(names, found, strict=True)), pa.dictionary(pa.int32(), pa.string())
-    declared = [category if name in how.nominal and name != source.target else kinds[name] for name in names]
+    kinds = dict(zip(names, found, strict=True))
+    declared = dict.fromkeys(how.nominal - {source.target}, pa.dictionary(pa.int32(), pa.string()))
 
     def categories_of(name: str) -> tuple[str, ...]:
-        return arrow.categories(source.path, name, _batches(source, how, {name: pa.string()}, [name]))
+        with _opened(source, how, {name: pa.string()}, [name]) as reader:
+            return arrow.categories(source.path, name, reader)
 
     try:
-        schema = arrow.make_schema(source, names, declared, categories_of)
+        schema = arrow.make_schema(source, names, list(map((kinds | declared).get, names)), categories_of)
     except NotNumeric as error:
         fault = _find_fault(source, how, {error.column: _NUMBER})
         if fault is None or fault.line == how.n_skipped + 1 + how.header:
@@ -176,11 +178,6 @@ def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) ->
         elif not pa.types.is_boolean(kind):
             kinds[name] = pa.float64()
     return schema, kinds
-
-
-def _batches(source: Source, how: Dialect, kinds: Mapping[str, Any], names: list[str]) -> Iterator[Any]:
-    with _opened(source, how, kinds, names) as reader:
-        yield from reader
 
 
 @contextmanager
@@ -196,7 +193,7 @@ def _opened(
 
     path = Path(source.path)
     convert = arrow_csv.ConvertOptions(
-        column_types=kinds if names is None or kinds is None else {name: kinds[name] for name in names},
+        column_types=kinds,
         include_columns=names,
         null_values=list(_GAPS),
         strings_can_be_null=True,
@@ -210,8 +207,12 @@ def _opened(
         with open_bytes(path, source.limits) as file:
             for _ in range(how.n_skipped):
                 file.readline()
-            with _ReadAhead(file) as stream:
-                yield stream.read_by(arrow_csv.open_csv(stream, blocks, parse, convert))
+            ahead = _ReadAhead(file)
+            try:
+                ahead.reader = arrow_csv.open_csv(ahead, blocks, parse, convert)
+                yield ahead.reader
+            finally:
+                ahead.end()
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
@@ -219,34 +220,29 @@ def _opened(
         raise _find_fault(source, how, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 
+@dataclass
 class _ReadAhead:
-    """A file that a thread of Arrow's reads ahead from, and that is at its end as soon as its context is left.
+    """A file that a thread of Arrow's reads ahead from, for its reader, until `end`.
 
     Were that thread still reading from Python's file when the interpreter ends, it would take the process with it.
     """
 
-    closed = False
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.lock, self.over, self.reader = file, Lock(), False, None
+    file: IO[bytes]
+    reader: Any = ()
+    lock: Any = dataclasses.field(default_factory=Lock)
+    over: bool = False
+    closed: bool = False
 
     def read(self, n: int = -1) -> bytes:
         with self.lock:
             return b"" if self.over else self.file.read(n)
 
-    def read_by(self, reader: Any) -> Any:
-        """The reader, which is waited for at the end."""
-        self.reader = reader
-        return reader
-
-    def __enter__(self) -> "_ReadAhead":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def end(self) -> None:
+        """Let the file be at its end, and wait for the thread."""
         with self.lock:
             self.over = True
         with suppress(Exception):  # what is wrong with the file was raised before
-            for _ in self.reader or ():
+            for _ in self.reader:
                 pass
 
 
@@ -278,10 +274,12 @@ def _first_fault(lines: Any, expected: Mapping[str, str], names: list[str] | Non
 
 
 def _is(expected: str, field: str) -> bool:
-    if field in _GAPS or expected == _FLAG:
-        return field in (*_GAPS, *_TRUE, *_FALSE)
+    return field in _GAPS or (field in (*_TRUE, *_FALSE) if expected == _FLAG else _is_number(field))
+
+
+def _is_number(field: str) -> bool:
     try:
         float(field.replace("_", "x"))
     except ValueError:
         return False
-    return True
+    return field not in _GAPS

@@ -10,7 +10,7 @@ import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -50,9 +50,6 @@ class Limits:
     columns         of CSV, ARFF and Parquet
     features        of LIBSVM: its largest column index
     memory_bytes    of a dense X of CSV, ARFF or Parquet in memory; a larger one is fitted from a store in a cache
-
-    >>> Limits.of(["columns=5"]).columns
-    5
     """
 
     line_bytes: int = 1 << 26
@@ -60,17 +57,6 @@ class Limits:
     columns: int = 1 << 18
     features: int = 1 << 27
     memory_bytes: int = 1 << 28
-
-    @classmethod
-    def of(cls, given: Sequence[str]) -> "Limits":
-        """The defaults, but for what is given as NAME=NUMBER."""
-        known, asked = [one.name for one in fields(cls)], {}
-        for text in given:
-            name, _, number = text.partition("=")
-            if name not in known or not (number.isdecimal() and len(number) < 20):
-                raise InvalidOption(Option("limit"), f" takes NAME=NUMBER, of {', '.join(known)}; got {text!r}")
-            asked[name] = int(number)
-        return cls(**asked)
 
     def check(self, name: str, found: int, path: AnyPath, what: str) -> None:
         """Raise `BadTable` if `found` is more than the limit of this name. `what` begins the message."""
@@ -138,8 +124,18 @@ class Source:
 
     @property
     def limits(self) -> Limits:
-        """What the file may ask for."""
-        return Limits.of(self.limit)
+        """What the file may ask for: the defaults, but for what `limit` says.
+
+        >>> Source("rows.csv", limit=["columns=5"]).limits.columns
+        5
+        """
+        known, asked = Limits.__dataclass_fields__, {}
+        for text in self.limit:
+            name, _, number = text.partition("=")
+            if name not in known or not (number.isdecimal() and len(number) < 20):
+                raise InvalidOption(Option("limit"), f" takes NAME=NUMBER, of {', '.join(known)}; got {text!r}")
+            asked[name] = int(number)
+        return Limits(**asked)
 
 
 def as_source(path: AnyPath | Source, parts: Mapping[str, Any]) -> Source:
@@ -181,9 +177,9 @@ def open_bytes(path: Path, limits: Limits | None = None) -> Iterator[IO[bytes]]:
     Raises `MalformedFile` if the compressed stream is damaged, `BadTable` if it holds more than the limits allow.
     """
     with path.open("rb") as file:
-        begin = b"" if path.suffix.lower() in _OPENERS else file.peek(8)
-        opener = next((one for magic, one in _MAGIC.items() if begin.startswith(magic)), None)
-        opener = _OPENERS.get(path.suffix.lower(), opener)
+        opener = _OPENERS.get(path.suffix.lower())
+        for magic, one in _MAGIC.items() if opener is None else ():
+            opener = one if file.peek(8).startswith(magic) else opener
         try:
             if opener is None:
                 yield file

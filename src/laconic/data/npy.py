@@ -10,7 +10,7 @@ import torch
 from laconic.data.errors import BadTable, MalformedFile, missing
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import SMALL_BYTES, Limits, Source
-from laconic.data.table import Table, as_offset, as_target, as_weights, check_finite, column_block, no_target, to_dtype
+from laconic.data.table import Table, as_floats, as_target, check_finite, column_block, no_target, to_dtype
 from laconic.errors import Option
 
 Array = np.ndarray
@@ -50,12 +50,13 @@ def read_npy(
     first, last = column_block(columns, n)
     X = X[:, first:last]
     check_finite(X, first_column=first)
-    weight = None if arrays["sample_weight"] is None else as_weights(_numbers(path, arrays["sample_weight"]))
-    exposure, name = source.exposure is not None, str(source.exposure or "offset")
-    margins = arrays["offset"]
-    margins = None if margins is None else as_offset(_numbers(path, margins), name, exposure=exposure)
     y = as_target(_numbers(path, arrays["y"])) if "y" in arrays else no_target(len(X))
-    return Table(X, y, weight, margins, columns=(first, last), n_features=n)
+    weight, offset, part = arrays["sample_weight"], arrays["offset"], "exposure" if source.exposure else "offset"
+    if weight is not None:
+        weight = as_floats(_numbers(path, weight), "sample_weight", part="sample_weight")
+    if offset is not None:
+        offset = as_floats(_numbers(path, offset), str(source.exposure or "offset"), part=part)
+    return Table(X, y, weight, offset, columns=(first, last), n_features=n)
 
 
 def shape(path: Path) -> tuple[int, int, str]:

@@ -1,7 +1,7 @@
 """Parquet, of which only the columns a rank needs are read, some rows at a time."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from laconic.data import arrow
 from laconic.data.errors import MalformedFile
 from laconic.data.files import Source
-from laconic.data.table import RowStream, column_block, rows_at_once, to_dtype
+from laconic.data.table import RowStream, column_block, rows_at_once
 from laconic.extras import require
 
 BUFFER_BYTES = 1 << 16
@@ -43,7 +43,7 @@ def stream_parquet(
     )
     block = column_block(columns, len(schema.features))
     batches = _batches(path, schema.sources(block), rows_at_once(block[1] - block[0]))
-    return arrow.rows(source, batches, schema, block, to_dtype(dtype), n_rows)
+    return arrow.rows(source, nullcontext(batches), schema, block, dtype, n_rows)
 
 
 def shape(path: Path) -> tuple[int, list[str]]:

@@ -26,7 +26,7 @@ import torch
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.partition import take_columns
-from laconic.data.table import DTYPES, Table, as_floats, as_target, as_weights, column_block, no_target
+from laconic.data.table import DTYPES, Table, as_floats, as_target, column_block, no_target
 from laconic.errors import CorruptPayload
 from laconic.extras import require
 
@@ -173,15 +173,15 @@ def _table(header: StoreHeader, mapped: mmap.mmap, columns: tuple[int, int] | No
     X = tensors["X"] if "X" in tensors else _csr(tensors, m, n)
     try:
         y = as_target(tensors["y"]) if "y" in tensors else no_target(m)
-        weight = as_weights(tensors["sample_weight"]) if "sample_weight" in tensors else None
-        offset = as_floats(tensors["offset"], "offset") if "offset" in tensors else None
+        for part in {"sample_weight", "offset"} & tensors.keys():
+            tensors[part] = as_floats(tensors[part], part, part=part)
     except BadTable as error:
         raise CorruptPayload(str(error)) from error
     return Table(
         X if columns is None else take_columns(X, first, last),
         y,
-        weight,
-        offset,
+        tensors.get("sample_weight"),
+        tensors.get("offset"),
         feature_names,
         (first, last),
         n,

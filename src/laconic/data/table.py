@@ -142,35 +142,25 @@ def as_target(y: Any, what: str = "y") -> torch.Tensor:
     return values.long()
 
 
-def as_floats(values: Any, what: str, *, first_row: int = 0) -> torch.Tensor:
-    """A finite vector as float64, or `BadTable` with the first row that is not finite.
+def as_floats(values: Any, what: str, *, part: str = "", first_row: int = 0) -> torch.Tensor:
+    """A finite vector as float64, or `BadTable` with the first row that is not as it should be.
 
+    part       of a `Source`: a "sample_weight" is not negative; an "exposure" is positive, and its logarithm returned
     first_row  the number of values[0] among all rows, counted from 0
     """
     tensor = torch.as_tensor(values, dtype=torch.float64)
     if tensor.ndim != 1:
         raise BadTable(f"{what} must have one dimension, it has shape {tuple(tensor.shape)}")
-    return _without(~torch.isfinite(tensor), tensor, what, first_row, "drop the row or fill it in")
-
-
-def _without(bad: torch.Tensor, values: torch.Tensor, what: str, first_row: int, why: str) -> torch.Tensor:
-    """The values, if none is bad."""
-    if bool(bad.any()):
-        row = int(bad.int().argmax())
-        raise BadTable(f"{what} is {values[row].item()} in row {first_row + row + 1}; {why}")
-    return values
-
-
-def as_weights(values: Any, what: str = "sample_weight", *, first_row: int = 0) -> torch.Tensor:
-    """A finite, non-negative vector as float64."""
-    weights = as_floats(values, what, first_row=first_row)
-    return _without(weights < 0, weights, what, first_row, "a weight cannot be negative")
-
-
-def as_offset(values: Any, name: str = "offset", *, exposure: bool = False, first_row: int = 0) -> torch.Tensor:
-    """What is added to the margins, as float64: the values, or their logarithm if they are exposures."""
-    offset = as_floats(values, name, first_row=first_row)
-    return _without(offset <= 0, offset, name, first_row, "an exposure must be positive").log() if exposure else offset
+    rules = [(torch.isfinite(tensor), "drop the row or fill it in")]
+    if part == "sample_weight":
+        rules.append((tensor >= 0, "a weight cannot be negative"))
+    elif part == "exposure":
+        rules.append((tensor > 0, "an exposure must be positive"))
+    for good, why in rules:
+        if not bool(good.all()):
+            row = int(good.int().argmin())
+            raise BadTable(f"{what} is {tensor[row].item()} in row {first_row + row + 1}; {why}")
+    return tensor.log() if part == "exposure" else tensor
 
 
 def check_finite(X: Matrix, *, first_row: int = 0, first_column: int = 0, names: tuple[str, ...] | None = None) -> None:
@@ -270,8 +260,11 @@ def collect(stream: RowStream) -> Table:
     """
     if stream.n_nonzero is not None:
         raise BadTable("collect() is for dense rows; read a sparse file with read()")
-    empty = {name: getattr(stream.like, name) for name in ROWS}
-    whole = {k: None if t is None else t.new_empty(stream.n_rows, *t.shape[1:]) for k, t in empty.items()}
+    whole: dict[str, Any] = {}
+    for name in ROWS:
+        empty = getattr(stream.like, name)
+        if empty is not None:
+            whole[name] = empty.new_empty(stream.n_rows, *empty.shape[1:])
     row = 0
     for block in stream.blocks:
         rows = slice(row, row + block.n_rows)
@@ -279,10 +272,10 @@ def collect(stream: RowStream) -> Table:
         if row > stream.n_rows:
             break
         for name, values in whole.items():
-            if values is not None:
-                values[rows] = getattr(block, name)
+            values[rows] = getattr(block, name)
     check_count(row, stream.n_rows)
-    return replace(stream.like, **whole | {"y": as_target(whole["y"]) if stream.has_target else whole["y"]})
+    y = as_target(whole.pop("y")) if stream.has_target else whole.pop("y")
+    return replace(stream.like, y=y, **whole)
 
 
 def check_count(n_rows: int, expected: int, what: str = "rows") -> None:

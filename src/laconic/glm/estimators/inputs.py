@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, assert_all_finite, co
 from laconic.data import Source, Table, column_cuts, column_weights, describe, take_columns
 from laconic.data.arrow import has_categories, is_frame, read_frame
 from laconic.data.files import NAMED, as_source, format_of
-from laconic.data.table import as_offset, check_finite
+from laconic.data.table import as_floats, check_finite
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import DenseColumns, as_columns, type_of
@@ -219,7 +219,7 @@ def as_margin(offset: Any, exposure: Any) -> Any:
         raise InvalidOption("give ", Option("offset"), " or ", Option("exposure"), ", not both: one is the other's log")
     if is_name(exposure):
         return Exposure(exposure)
-    return as_offset(np.asarray(as_numpy(exposure), dtype=np.float64), "exposure", exposure=True).numpy()
+    return as_floats(np.asarray(as_numpy(exposure), dtype=np.float64), "exposure", part="exposure").numpy()
 
 
 def is_name(given: Any) -> bool:
