@@ -11,6 +11,7 @@ OWN = {
     "decentralised": "benchmarks.decentralised",
     "codec-error": "benchmarks.codec_error",
     "training": "benchmarks.training.suite",
+    "ddp-loss": "benchmarks.training.ddp_loss",
     "lm": "benchmarks.lm",
     "sensitivity": "benchmarks.papers.sensitivity",
     "fsdp-loss": "benchmarks.fsdp_loss",

@@ -5,6 +5,8 @@ from functools import partial
 
 from benchmarks.pages import common, summary
 from benchmarks.pages.common import goals, load, number, origin, presented, table
+from benchmarks.training.suite import about
+from laconic.bench.ddp import LOSSES
 
 LINKS = {"1 Gbit/s": 0.125, "10 Gbit/s": 1.25, "25 Gbit/s": 3.125, "100 Gbit/s": 12.5, "NVLink, 450 GB/s": 450.0}
 """In GB/s: how fast a rank can send."""
@@ -29,8 +31,15 @@ one process, which sends nothing, is the fastest of all here."""
 
 
 def result(name: str, level: int = 0) -> str:
-    """The tables of a result file, and where it is from."""
-    return f"{presented(load(name), level)}\n\n{origin(name)}"
+    """The tables of a result file, and where it is from. Losses after the few steps that are timed are left out."""
+    return f"{presented(load(name), level, without=[LOSSES])}\n\n{origin(name)}"
+
+
+def ddp_loss() -> str:
+    """What was trained and the losses, once there is a result."""
+    if not existing("ddp-loss"):
+        return common.NOTHING
+    return "\n\n".join([about(load("ddp-loss")), result("ddp-loss"), goals("ddp-loss")])
 
 
 def entropy() -> str:
@@ -103,6 +112,7 @@ WRITERS: dict[str, Callable[[], str]] = {
     "network goals": partial(goals, *(f"exchange-{rate}" for rate in RATES), "ddp-1gbit"),
     **{f"exchange {rate}": partial(result, f"exchange-{rate}") for rate in RATES},
     "ddp": partial(result, "ddp-1gbit"),
+    "ddp loss": ddp_loss,
     "cores goals": partial(found_goals, *CORES, "exchange-nccl-10gbit"),
     "cores": lambda: "\n\n".join(map(result, existing(*CORES))),
     "nccl": lambda: "\n\n".join(map(result, existing(*NCCL))),

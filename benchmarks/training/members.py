@@ -49,11 +49,11 @@ class Member:
 
 def _table() -> dict[str, Member]:
     found = {name: Member(Identity(name), name) for name in ("fp32", "bf16")}
-    for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512)):
+    for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512), (2, 8192), (8, 8192)):
         found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
     found["nuqsgd-4/512@metric"] = Member(NUQSGD(4, 512), "NUQSGD in the metric", OPTIMIZER)
-    for bucket_size in (512, 8192):
-        found[f"qsgdinf-4/{bucket_size}"] = Member(QSGDInf(4, bucket_size), "QSGDInf")
+    for bits, bucket_size in ((4, 512), (4, 8192), (8, 8192)):
+        found[f"qsgdinf-{bits}/{bucket_size}"] = Member(QSGDInf(bits, bucket_size), "QSGDInf")
     found["qsgd-4/8192"] = Member(QSGD(4, 8192), "QSGD")
     for error in (0.05, 0.1, 0.2, 0.277, 0.3, 0.5, 1.0, 3.0, 10.0):
         found[f"dithered-{error:g}"] = Member(Dithered(error), "Dithered, one Δ")

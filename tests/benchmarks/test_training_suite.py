@@ -10,12 +10,15 @@ import torch
 from benchmarks.pages import common
 from benchmarks.pages import training as page
 from benchmarks.training import data, jobs
+from benchmarks.training.ddp_loss import DDPLossOptions
 from benchmarks.training.jobs import DECIDING, OTHERS, planned
 from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Member, Sender, dithered, rotated
 from benchmarks.training.networks import ByteTransformer, ConvNet
 from benchmarks.training.run import Job, Weights, train
+from laconic.bench.ddp import CODECS
 from laconic.errors import InvalidOption
 from laconic.kernels import Stream
+from laconic.planner.rates import make_codec
 from laconic.quantizers import Dithered, Identity, Rotated
 
 CPU = torch.device("cpu")
@@ -173,6 +176,19 @@ def test_runs_are_kept_gathered_and_not_mixed(tmp_path_factory, published, compl
     (folder / "training.json").write_text(json.dumps(document))
     assert "dithered-1" in page.tables()
     assert list(page.figures()) == ["training-cnn-sgd-2.svg"]
+
+
+def test_the_codecs_of_ddp_are_trained_for_long_and_judged(tmp_path_factory, published):
+    options = DDPLossOptions()
+    assert options.steps >= 500
+    assert options.seeds >= 5
+    trained = [MEMBERS[name].quantizer for name in options.members]
+    assert [name for name in CODECS if name != "nothing" and make_codec(name).quantizer not in trained] == []
+    asked = ["--steps", "3", "--seeds", "2", "--batch-size", "2", "--width", "32", "--member", "fp32,nuqsgd-4/8192"]
+    document = published(["ddp-loss", *asked, "--out", str(tmp_path_factory.mktemp("runs"))])
+    assert [row["contender"] for row in document["rows"]] == ["fp32", "nuqsgd-4/8192"]
+    assert [goal["name"] for goal in document["goals"]] == ["loss of nuqsgd-4/8192 ÷ fp32"]
+    assert document["rows"][1]["n_seeds"] == len(document["rows"][1]["losses"]) == 2
 
 
 WRONG = {

@@ -213,11 +213,14 @@ def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+LOSSES = "The loss after all steps"
+
+
 def parts(plain: str, bf16: str, *more: Column) -> tuple[Part, ...]:
     """What is shown of the rows of a suite with these two baselines, with `more` columns of bytes."""
     return (
         RowTable(
-            "A step of training, and the loss after all of them",
+            "A step of training",
             [
                 text("contender", "contender"),
                 Column("ms per step", "seconds", "ms"),
@@ -225,11 +228,19 @@ def parts(plain: str, bf16: str, *more: Column) -> tuple[Part, ...]:
                 Column("× bf16", "speedup_over_bf16"),
                 Column("MB sent", "bytes_sent", "MB"),
                 *more,
-                Column("loss", "loss", digits=4),
-                Column("÷ fp32", "loss_over_fp32", digits=4),
             ],
             f"ms: the slowest rank's, forward to update. × fp32: speed over {plain}; × bf16: over {bf16}. MB sent by a "
             "rank, where laconic sent them.",
+        ),
+        RowTable(
+            LOSSES,
+            [
+                text("contender", "contender"),
+                Column("steps", "n_steps", "n"),
+                Column("loss", "loss", digits=4),
+                Column("÷ fp32", "loss_over_fp32", digits=4),
+            ],
+            f"On the training set; ÷ fp32: over that of {plain}. After a few steps it says little.",
         ),
         speedups(plain),
         speedups(bf16, "speedup_over_bf16"),

@@ -1,0 +1,62 @@
+"""The suite `ddp-loss`: what the codecs of the suite `ddp` do to a loss, over hundreds of steps and several seeds.
+
+A loss does not depend on the link, so it needs no ranks: workers are simulated, as in the suite `training`, whose runs,
+rows and tables these are. The network is small enough for one core: digits of 8 by 8 pixels, which scikit-learn has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.goals import goals_of_rows
+from benchmarks.training.suite import PRESENTATION as TRAINING
+from benchmarks.training.suite import TrainingOptions, training_rows
+from laconic.bench.suite import Suite
+from laconic.options import option
+from laconic.report import Presentation
+
+MEMBERS = (
+    "fp32",
+    "nuqsgd-4/8192",
+    "nuqsgd-4/512",
+    "bf16",
+    "qsgdinf-8/8192",
+    "ef-sign",
+    "dithered-1",
+    "dithered-0.1",
+    "nuqsgd-8/8192",
+    "nuqsgd-2/8192",
+    "qsgd-4/8192",
+    "rotated-4",
+    "rotated-2",
+)
+"""Codecs of `ddp`, the most telling first; an entropy coder behind one changes no loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class DDPLossOptions(TrainingOptions):
+    """What to run: `training`, with other defaults."""
+
+    tasks: Sequence[str] = option(("cnn-sgd",), "Of `training`; cnn-sgd.", flag="--task", metavar="NAME,...")
+    members: Sequence[str] | None = option(
+        MEMBERS, "Members, such as fp32,nuqsgd-4/512; the codecs of ddp.", flag="--member", metavar="NAME,..."
+    )
+    workers: Sequence[int] = option((4,), "Simulated workers; 4.", metavar="N,...")
+    steps: int = option(600, "Steps.")
+    batch_size: int | None = option(16, "Of a worker.")
+    width: int = option(64, "A multiple of 32; the convolutional network's is a quarter.")
+    out: Path = option(Path("runs/ddp-loss"), "Folder of finished runs, which are not run again.", metavar="DIR")  # noqa: RUF009
+
+
+PRESENTATION = Presentation("The loss under each codec", TRAINING.parts, TRAINING.about)
+SUITE = Suite(
+    "ddp-loss",
+    DDPLossOptions,
+    training_rows,
+    """What the codecs of ddp do to the loss: 600 steps, 5 seeds, simulated workers.
+
+    Takes some ten minutes of one core. Each run is a file in the folder of --out, and is not run again: the same
+    command goes on where the last one stopped, and its document has all that is there.
+    """,
+    more=lambda options, rows: goals_of_rows("ddp-loss", rows, n_missing=options.n_parts - len(rows)),
+)
