@@ -1,6 +1,7 @@
 """What follows from a fit's options: the penalty and its proximal step, the order of rows, the size of steps."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from laconic.glm import FitOptions
 from laconic.glm.options import ORDERS, SCHEDULES, shrink
-from laconic.glm.solvers.solve import RowPasses
+from laconic.glm.solvers.solve import Ahead
 
 X = torch.tensor([[3.0, -2.0, 0.5, -0.1, 0.0], [1e-3, -1e-3, 0.3, -0.3, 10.0]], dtype=torch.float64)
 SIZES = [0, 1, 2, 31, 32, 33, 1000]
@@ -76,9 +77,9 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(order, n_rows):
         assert np.array_equal(again[0], again[1]) == (order == "cyclic")
         assert np.array_equal(again[0], FitOptions(sampling=order, seed=6).order(n_rows, 3)) == (order == "cyclic")
     np.testing.assert_array_equal(again[0], FitOptions(sampling=order, batch_size=7, seed=5).order(n_rows, 3))
-    ahead = RowPasses(ahead=True)
+    ahead = Ahead(partial(options.order, n_rows))
     for epoch in (0, 1, 1, 2, 5, 3, 4):
-        np.testing.assert_array_equal(ahead.order(options, n_rows, epoch), options.order(n_rows, epoch))
+        np.testing.assert_array_equal(ahead(epoch), options.order(n_rows, epoch))
 
 
 @pytest.mark.parametrize("n_rows", SIZES)

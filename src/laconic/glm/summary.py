@@ -12,7 +12,7 @@ from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Factor, Objective, add_gram, whole_gram
+from laconic.glm.solvers.newton import Factor, Objective, add_gram, serve_alone, whole_gram
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
@@ -122,7 +122,7 @@ def _covariance(
     w = objective.w.double() * problem.mean_weight
     J, meat, pearson = torch.zeros(2, C, n + 1, C, n + 1, dtype=objective.dtype), None, 0.0
     J, meat = J[0], J[1]
-    z = objective.at(theta).z
+    z = serve_alone(objective.at(theta)).z
     for rows, Y in objective.blocks():
         y, part = objective.y[rows], z[rows]
         fisher = problem.family.hessian(part, problem.family.mean(part) if C == 1 else y)

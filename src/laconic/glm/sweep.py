@@ -5,16 +5,15 @@ updates are products with M C columns instead of C, a block's message carries th
 recurrence is done M times. A pass over all rows, as the measure of convergence and Newton's steps need them, is shared
 in the same way.
 
-Every model is fitted by `solve`, as if it were alone: its steps, when they shrink, and when it stops are its own. Where
-a fit asks for rows it waits until all others have asked, and those that ask for the same rows are answered together.
+Every model is fitted as if it were alone: its steps, when they shrink, and when it stops are its own. A fit yields what
+it asks of rows, and goes on when all others have asked: those that ask for the same rows are answered together.
 Newton's method begins at the solution for the next larger penalty instead, and linear regression keeps its one Hessian.
 """
 
-import threading
 from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -31,14 +30,12 @@ from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import Scores, by_output
 from laconic.glm.solvers import Callback, Solution, ca_sgd, sgd
 from laconic.glm.solvers.device.choice import device_solver, is_supported
-from laconic.glm.solvers.newton import Objective, Pass
-from laconic.glm.solvers.solve import Advance, RowPasses, begin, solve
+from laconic.glm.solvers.newton import Advance, Objective, Pass, serve_alone
+from laconic.glm.solvers.solve import Run, Shared, begin, order_of
 from laconic.glm.solvers.state import Segment, State, stacked
 
 LEAST_VALUES = 2**18
 """Values of a batch times columns of the models from which on products of matrices beat compiled loops, one by one."""
-
-T = TypeVar("T")
 
 
 def path(
@@ -172,183 +169,91 @@ def solve_several(
     found: dict[int, Solution] = {}
     falling = sorted(range(len(options)), key=lambda j: -options[j].l2)
     exact = [j for j in falling if options[j].solver == "newton"]
-    shared, state = _Objectives(), None
+    before: Run | None = None
     for j in exact:
-        start = begin(problem, options[j])
-        if state is not None:
-            start.weights.x.copy_(state.weights.x)
-            start.weights.intercept.value.copy_(state.weights.intercept.value)
-        told = callbacks if j == 0 else ()
-        found[j] = solve(problem, options[j], comm=comm, state=start, ours=ours, callbacks=told, rows=shared)
-        state = found[j].state
+        shared = None if before is None else Shared(before.objective, before.order)
+        run = Run(problem, options[j], comm, None, callbacks if j == 0 else (), ours, shared)
+        if before is not None:
+            run.state.weights.x.copy_(before.state.weights.x)
+            run.state.weights.intercept.value.copy_(before.state.weights.intercept.value)
+        found[j], before = serve_alone(run.solve()), run
     rest = [j for j in range(len(options)) if j not in found]
     if rest:
-        sweep = _Sweep(problem, [options[j] for j in rest], comm, ours, callbacks)
-        found |= zip(rest, sweep.run(), strict=True)
+        several = [options[j] for j in rest]
+        found |= zip(rest, _Sweep.of(problem, several, comm, ours, callbacks).run(), strict=True)
     return [found[j] for j in range(len(options))]
-
-
-@dataclass(slots=True)
-class _Objectives(RowPasses):
-    """Objectives of several models, which share all but the penalty."""
-
-    first: Objective | None = None
-
-    def objective(self, problem: Problem, options: FitOptions, wire: Wire) -> Objective:
-        if self.first is None:
-            self.first = Objective(problem, options, wire)
-            return self.first
-        self.first.null  # noqa: B018 (computed once for all)
-        own = copy(self.first)
-        own.l1, own.l2, own.wire = options.l1, own.penalty(options), wire
-        return own
-
-
-class _Turns:
-    """Functions that take turns, each on a thread of its own, of which only one runs at a time.
-
-    Each is called with `ask`, and runs until it asks for something or ends. When all others have done so too, `serve`
-    answers everyone, and all go on. The order is the same each time, and on every rank.
-
-    serve  questions by the functions' numbers to answers
-    """
-
-    def __init__(self, serve: Callable[[dict[int, Any]], dict[int, Any]]) -> None:
-        self.serve, self.over = serve, False
-        self.asked: dict[int, Any] = {}
-        self.answers: dict[int, Any] = {}
-        self.results: dict[int, Any] = {}
-        self.error: BaseException | None = None
-        self.back = threading.Semaphore(0)
-        self.turns: list[threading.Semaphore] = []
-
-    def run(self, functions: Sequence[Callable[[Callable[[Any], Any]], T]]) -> list[T]:
-        """What the functions return; the first error ends all of them."""
-        self.turns = [threading.Semaphore(0) for _ in functions]
-        for j, function in enumerate(functions):
-            threading.Thread(target=self._work, args=(j, function), daemon=True).start()
-        try:
-            going = range(len(functions))
-            while going:
-                for j in going:
-                    self.turns[j].release()
-                    self.back.acquire()
-                    if self.error is not None:
-                        raise self.error
-                asked, self.asked = self.asked, {}
-                self.answers, going = self.serve(asked) if asked else {}, sorted(asked)  # type: ignore[assignment]
-        finally:
-            self.over = True
-            for turn in self.turns:
-                turn.release()
-        return [self.results[j] for j in range(len(functions))]
-
-    def _work(self, j: int, function: Callable[[Callable[[Any], Any]], Any]) -> None:
-        self.turns[j].acquire()
-        try:
-            if not self.over:
-                self.results[j] = function(lambda question: self._ask(j, question))
-        except _Over:
-            return
-        except BaseException as error:  # noqa: BLE001 (raised again where `run` was called)
-            self.error = error
-        self.back.release()
-
-    def _ask(self, j: int, question: Any) -> Any:
-        self.asked[j] = question
-        self.back.release()
-        self.turns[j].acquire()
-        if self.over:
-            raise _Over
-        return self.answers.pop(j)
-
-
-class _Over(Exception):
-    """Another function failed."""
 
 
 @dataclass(slots=True)
 class _Sweep:
     """Fits by SGD or CA-SGD that share their rows.
 
-    orders  of the rows in the last few epochs
-    steps   how the models of a group step through segments, by their numbers
+    together  whether they step through segments at once
+    steps     how a group of models does so, by their numbers
     """
 
-    problem: Problem
-    options: Sequence[FitOptions]
-    comm: Communicator
-    ours: bool
-    callbacks: Sequence[Callback]
-    objectives: _Objectives = field(default_factory=_Objectives)
-    orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-    steps: tuple[tuple[int, ...], Callable[[Sequence[Segment]], np.ndarray]] | None = None
+    runs: list[Run]
+    together: bool
+    steps: tuple[list[int], Callable[[Sequence[Segment]], np.ndarray]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        options: Sequence[FitOptions],
+        comm: Communicator,
+        ours: bool,
+        callbacks: Sequence[Callback],
+    ) -> "_Sweep":
+        """Before the first step."""
+        first, wire, n_models, ran = options[0], Wire(comm), len(options), ""
+        if n_models > 1 and shares(problem, first, wire, n_models):
+            blocks = f"ca_sgd s={first.s}" if first.solver == "ca_sgd" else "sgd"
+            ran = f"{'fused blocks' if fused(problem, first, wire) else blocks}, {n_models} models at once"
+        order = lru_cache(maxsize=2)(order_of(problem, first))  # a model that went back is an epoch behind
+        shared = Shared(Objective(problem, first, wire), order, ran)
+        told = [callbacks] + [()] * (n_models - 1)
+        runs = [
+            Run(problem, own, comm, None, own_callbacks, ours, shared)
+            for own, own_callbacks in zip(options, told, strict=True)
+        ]
+        return cls(runs, bool(ran))
 
     def run(self) -> list[Solution]:
-        """All solutions."""
-        try:
-            return _Turns(self._serve).run([self._fit(j) for j in range(len(self.options))])
-        finally:
-            self.steps = None  # what a GPU keeps for them
+        """All solutions: each fit goes on until it asks for something, then all requests are answered."""
+        fits, found = [run.solve() for run in self.runs], dict[int, Solution]()
+        answers: dict[int, Any] = dict.fromkeys(range(len(fits)))
+        while answers:
+            asked: dict[int, Pass | Segment] = {}
+            for j, answer in answers.items():
+                try:
+                    asked[j] = fits[j].send(answer)
+                except StopIteration as end:
+                    found[j] = end.value
+            answers = self._serve(asked)
+        return [found[j] for j in range(len(fits))]
 
-    def _fit(self, j: int) -> Callable[[Callable[[Any], Any]], Solution]:
-        def fit(ask: Callable[[Any], Any]) -> Solution:
-            told = () if j else self.callbacks
-            return solve(
-                self.problem, self.options[j], comm=self.comm, ours=self.ours, callbacks=told, rows=_Shared(self, ask)
-            )
-
-        return fit
-
-    def order(self, options: FitOptions, n_rows: int, epoch: int) -> np.ndarray:
-        """Made once for all models."""
-        if (n_rows, epoch) not in self.orders:
-            for old in list(self.orders)[:-1]:
-                del self.orders[old]
-            self.orders[n_rows, epoch] = options.order(n_rows, epoch)
-        return self.orders[n_rows, epoch]
-
-    def _serve(self, asked: dict[int, Any]) -> dict[int, Any]:
-        """Answer all questions: those for the same rows together."""
+    def _serve(self, asked: dict[int, Pass | Segment]) -> dict[int, Any]:
+        """Answer all requests, by the numbers of the fits: those for the same rows together."""
         answers: dict[int, Any] = {}
         while left := [j for j in asked if j not in answers]:
-            group = [j for j in left if asked[j].goes_with(asked[left[0]])]
-            found = asked[group[0]].answer([asked[j] for j in group], self, tuple(group))
-            answers |= zip(group, found, strict=True)
-        return answers
+            group = [j for j in left if j == left[0] or self._alike(asked[left[0]], asked[j])]
+            answers |= zip(group, self._answer(group, [asked[j] for j in group]), strict=True)
+        return {j: answers[j] for j in asked}
 
+    def _alike(self, a: Pass | Segment, b: Pass | Segment) -> bool:
+        if isinstance(a, Pass) or isinstance(b, Pass):
+            return isinstance(a, Pass) and isinstance(b, Pass) and a.squared == b.squared
+        return self.together and np.array_equal(a.rows, b.rows) and np.array_equal(a.mix, b.mix)
 
-@dataclass(frozen=True, slots=True)
-class _Shared(RowPasses):
-    """What one of the fits asks of all rows."""
-
-    sweep: _Sweep
-    ask: Callable[[Any], Any]
-
-    def order(self, options: FitOptions, n_rows: int, epoch: int) -> np.ndarray:
-        return self.sweep.order(options, n_rows, epoch)
-
-    def objective(self, problem: Problem, options: FitOptions, wire: Wire) -> Objective:
-        own = _SharedObjective.__new__(_SharedObjective)
-        vars(own).update(vars(self.sweep.objectives.objective(problem, options, wire)), ask=self.ask)
-        return own
-
-    def advance(self, problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
-        n_models = len(self.sweep.options)
-        if n_models == 1 or not shares(problem, options, wire, n_models):
-            return RowPasses.advance(self, problem, options, state, wire)
-        one, blocks = _Stepper(problem, options, state, wire), "fused blocks" if fused(problem, options, wire) else ""
-        name = blocks or (f"ca_sgd s={options.s}" if options.solver == "ca_sgd" else "sgd")
-        return lambda segment: self.ask(_StepsWanted(one, segment)), f"{name}, {n_models} models at once"
-
-
-def fused(problem: Problem, options: FitOptions, wire: Wire) -> bool:
-    """Whether the kernels of a GPU know this fit's blocks."""
-    if options.solver != "ca_sgd" or problem.columns.device.type != "cuda" or not is_supported(problem, options):
-        return False
-    from laconic.glm.solvers.device.blocks import Blocks  # Triton is loaded where it is first needed
-
-    return Blocks.suits(problem, options, wire)
+    def _answer(self, group: list[int], asked: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(asked[0], Pass):
+            return asked[0].objective.passes(asked)
+        if not self.together:
+            return [cast(Advance, self.runs[group[0]].advance)(asked[0])]
+        if self.steps is None or self.steps[0] != group:
+            self.steps = group, steps_of([self.runs[j] for j in group])
+        return [float(loss) for loss in self.steps[1](asked)]
 
 
 def shares(problem: Problem, options: FitOptions, wire: Wire, n_models: int) -> bool:
@@ -363,63 +268,19 @@ def shares(problem: Problem, options: FitOptions, wire: Wire, n_models: int) -> 
     return isinstance(columns, DenseColumns) and options.batch_size * columns.n * n_outputs >= LEAST_VALUES
 
 
-class _SharedObjective(Objective):
-    """F of one of the models; `ask` answers its passes together with those of others."""
+def fused(problem: Problem, options: FitOptions, wire: Wire) -> bool:
+    """Whether the kernels of a GPU know this fit's blocks."""
+    if options.solver != "ca_sgd" or problem.columns.device.type != "cuda" or not is_supported(problem, options):
+        return False
+    from laconic.glm.solvers.device.blocks import Blocks  # Triton is loaded where it is first needed
 
-    ask: Callable[[Any], Any]
-
-    def over_rows(self, asked: Pass) -> torch.Tensor:
-        found: torch.Tensor = self.ask(_RowsWanted(self, asked))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _RowsWanted:
-    """A pass over all rows."""
-
-    objective: Objective
-    asked: Pass
-
-    def goes_with(self, other: Any) -> bool:
-        return isinstance(other, _RowsWanted) and other.asked.squared == self.asked.squared
-
-    def answer(self, group: "Sequence[_RowsWanted]", sweep: _Sweep, numbers: tuple[int, ...]) -> list[torch.Tensor]:
-        return self.objective.passes([one.asked for one in group])
+    return Blocks.suits(problem, options, wire)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stepper:
-    """A model that takes steps: all that differs is its options' penalty and step size, and its state."""
-
-    problem: Problem
-    options: FitOptions
-    state: State
-    wire: Wire
-
-
-@dataclass(frozen=True, slots=True)
-class _StepsWanted:
-    """Steps through a segment."""
-
-    of: _Stepper
-    segment: Segment
-
-    def goes_with(self, other: Any) -> bool:
-        if not isinstance(other, _StepsWanted):
-            return False
-        a, b = self.segment, other.segment
-        return np.array_equal(a.rows, b.rows) and np.array_equal(a.mix, b.mix)
-
-    def answer(self, group: "Sequence[_StepsWanted]", sweep: _Sweep, numbers: tuple[int, ...]) -> list[float]:
-        if sweep.steps is None or sweep.steps[0] != numbers:
-            sweep.steps = (numbers, steps_of([one.of for one in group]))
-        return [float(loss) for loss in sweep.steps[1]([one.segment for one in group])]
-
-
-def steps_of(models: Sequence[_Stepper]) -> Callable[[Sequence[Segment]], np.ndarray]:
+def steps_of(models: Sequence[Run]) -> Callable[[Sequence[Segment]], np.ndarray]:
     """What steps through segments with several models at once: from now on their weights lie below each other."""
-    first = models[0]
-    problem, options, wire, several = first.problem, first.options, first.wire, [one.options for one in models]
+    first, several = models[0], [one.options for one in models]
+    problem, options, wire = first.problem, first.options, first.wire
     weights = stacked([one.state.weights for one in models])
     if fused(problem, options, wire):
         from laconic.glm.solvers.device.blocks import Blocks

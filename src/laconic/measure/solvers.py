@@ -15,7 +15,8 @@ from laconic.glm import Bernoulli, DenseColumns, FitOptions, Precision, Problem,
 from laconic.glm import recipe as recipe_named
 from laconic.glm.ranks import Wire
 from laconic.glm.resolve import auto_average_every
-from laconic.glm.solvers.solve import Advance, advance_for
+from laconic.glm.solvers.newton import Advance, serve_alone
+from laconic.glm.solvers.solve import advance_for
 from laconic.glm.solvers.state import Segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import triangle_size
@@ -141,7 +142,8 @@ class SolverRun:
         state, wire = begin(problem, options), Wire(comm, options.precision.gram_wire)
         advance, name = advance_for(problem, options, state, wire)
         if contender.teams > 1:
-            advance = Averaged(advance, options, state, wire)
+            averaged, own = Averaged(options, state, wire), advance
+            advance = lambda segment: serve_alone(averaged(segment), own)  # noqa: E731
         return cls(problem, options, state, wire, advance, name.partition(",")[0] if name.startswith("fused") else None)
 
     def rounds(self) -> tuple[Callable[[], float], int]:

@@ -4,8 +4,10 @@ F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ g�
 model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.state import State
+from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES = 2**22
 """A sparse X of no more values, zeros included, is taken as dense where the Hessian is formed."""
@@ -35,21 +37,40 @@ CG_STEPS, CG_DELAY, CG_REST = 250, 4, 0.2
 SMALL_TARGET, DIRECT_TARGET, CG_TARGET = 1e-12, 1e-8, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values, above, and by CG."""
 
-
+T = TypeVar("T")
 Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
 """Places of some rows, the rows, and their margins (k, C): the factors (k, C) with which the rows are added up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over all rows a: Σ bend(a · v) a, (C, n + 1), or Σ bend a² where `squared`.
+    """A request for a pass over all rows a: the mean of bend(a · v) a, (C, n + 1), or of bend a² where `squared`.
 
     v  (C, n + 1), the intercept last
     """
 
+    objective: "Objective"
     v: torch.Tensor
     bend: Bend
     squared: bool = False
+
+
+Advance = Callable[[Segment], float]
+"""Steps through a segment, changing the state's weights; returns Σ w φ."""
+Requests = Generator[Pass | Segment, Any, T]
+"""A computation that asks for passes over all rows, and for steps through segments. Who runs it sends the answers: one
+by one (`serve_alone`), or those of several models together (`glm.sweep`)."""
+
+
+def serve_alone(requests: Requests[T], advance: Advance | None = None) -> T:
+    """What a computation returns, each of its requests answered by itself."""
+    answer: Any = None
+    while True:
+        try:
+            asked = requests.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        answer = asked.objective.passes([asked])[0] if isinstance(asked, Pass) else cast(Advance, advance)(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +125,12 @@ class Objective:
         self.m, self.weight, loss = wire.sum_over_teams(problem.n_train, weight, self._null_loss())
         self.null = loss / self.m
 
+    def penalised(self, options: FitOptions, wire: Wire) -> "Objective":
+        """The same with the penalty of other options, and a wire of its own."""
+        own = copy(self)
+        own.l1, own.l2, own.wire = options.l1, self.penalty(options), wire
+        return own
+
     def penalty(self, options: FitOptions) -> torch.Tensor:
         """λ_j (n,): of columns as given where scaling was ours to choose and Newton's steps are the last."""
         l2 = torch.full((self.n,), options.l2, dtype=self.dtype, device=self.columns.device)
@@ -123,7 +150,7 @@ class Objective:
         """Weights of a state, as one matrix."""
         return torch.cat([state.coef.T, state.intercept[None]]).T.to(self.dtype)
 
-    def at(self, theta: torch.Tensor, *, curved: bool = False) -> Point:
+    def at(self, theta: torch.Tensor, *, curved: bool = False) -> Requests[Point]:
         """F and its slope at θ, in one pass; `curved` for the Hessian too."""
         C, n = theta.shape[0], self.n
         z = torch.empty(len(self.y), C, dtype=self.dtype, device=theta.device)
@@ -139,7 +166,7 @@ class Objective:
                 add_gram(hessian, Y, self._weigh(self.family.hessian(part, y), rows))
             return self._weigh(self.family.derivative(part, y), rows)
 
-        slope = self.over_rows(Pass(theta, bend))
+        slope = yield Pass(self, theta, bend)
         if self.family.quadratic and hessian is not None:
             self.gram = hessian
         hessian = (self.gram if hessian is None else hessian) if curved else None
@@ -170,12 +197,9 @@ class Objective:
         """The rows to train on, in blocks, with their places among them."""
         return self.columns.blocks(self.problem.rows, self.dtype, self.step)
 
-    def over_rows(self, asked: Pass) -> torch.Tensor:
-        """The mean of a pass over the rows of all teams."""
-        return self.passes([asked])[0]
-
     def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
-        """Several passes in one, squared or not: rows are widened once, and margins are one product, one message."""
+        """The answers to several requests, all squared or none: rows are widened once, margins are one product, one
+        message."""
         v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
         sizes, total = [len(one.v) for one in asked], v.new_zeros(v.shape[1], len(v), dtype=torch.float64).T
         for rows, Y in self.blocks():
@@ -201,17 +225,17 @@ class Objective:
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return self._sum(own) + float(a[:, -1] @ b[:, -1])
 
-    def diagonal(self, point: Point) -> torch.Tensor:
+    def diagonal(self, point: Point) -> Requests[torch.Tensor]:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
 
         def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
             return self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
 
-        total = self.over_rows(Pass(torch.zeros_like(point.slope), bend, squared=True))
+        total = yield Pass(self, torch.zeros_like(point.slope), bend, squared=True)
         total[:, :-1] += self.l2
         return torch.where(total > 0, total, 1.0)
 
-    def newton_step(self, point: Point, enough: float = float("inf")) -> tuple[torch.Tensor, float]:
+    def newton_step(self, point: Point, enough: float = float("inf")) -> Requests[tuple[torch.Tensor, float]]:
         """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients.
 
         Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
@@ -228,11 +252,11 @@ class Objective:
             return self._weigh(bends[rows.start](u), rows)
 
         free = (point.theta != 0) | (point.slope != 0) if self.l1 else None
-        scale, r = 1 / self.diagonal(point), -point.slope
+        scale, r = 1 / (yield from self.diagonal(point)), -point.slope
         p = scale * r
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
-            Hp = self.over_rows(Pass(p, bend))
+            Hp = yield Pass(self, p, bend)
             Hp[:, :-1].addcmul_(self.l2, p[:, :-1])
             if free is not None:
                 Hp *= free
@@ -295,7 +319,7 @@ class Factor:
 
 def newton_epoch(
     objective: Objective, state: State, target: float, few: Objective | None = None
-) -> tuple[Point, float]:
+) -> Requests[tuple[Point, float]]:
     """A few steps by Cholesky, or one by conjugate gradients; changes the state.
 
     few  the objective of a part of the rows, whose Hessian will do if each column is in it
@@ -304,17 +328,17 @@ def newton_epoch(
     weights alone, so that a fit that was stopped goes on as if it had not been.
     """
     theta, direct, factor = objective.theta(state), objective.direct, None
-    hessian = None if few is None or not direct else few.at(theta, curved=True).hessian
+    hessian = None if few is None or not direct else (yield from few.at(theta, curved=True)).hessian
     few = None if hessian is None or bool((hessian.diagonal() <= 0).any()) else few  # a rare column was left out
-    point, eager = objective.at(theta, curved=direct and few is None), objective.eager and few is None
+    point, eager = (yield from objective.at(theta, curved=direct and few is None)), objective.eager and few is None
     hessian = hessian if few else point.hessian
     gap, before = float("inf"), float("inf")
     for _ in range(STEPS if direct else 1):
         factor = factor if hessian is None else Factor(hessian)
-        step, gap = _step(objective, point, factor)
+        step, gap = yield from _step(objective, point, factor)
         if gap > GOOD_STEP * before or relative(objective, point, gap) <= target:
             break
-        lower = _search(objective, point, step, curved=eager)
+        lower = yield from _search(objective, point, step, curved=eager)
         if lower is None:
             break
         point, hessian, before = lower, lower.hessian, float("inf") if eager else gap
@@ -323,9 +347,9 @@ def newton_epoch(
     return point, relative(objective, point, gap)
 
 
-def _step(objective: Objective, point: Point, factor: Factor | None) -> tuple[torch.Tensor, float]:
+def _step(objective: Objective, point: Point, factor: Factor | None) -> Requests[tuple[torch.Tensor, float]]:
     if factor is None:
-        return objective.newton_step(point)
+        return (yield from objective.newton_step(point))
     step = -factor.solve(point.slope.reshape(-1)).view(point.slope.shape)
     if objective.family.redundant:  # only rounding errors add a constant to all classes
         idle = torch.cat([objective.l2 == 0, objective.l2.new_ones(1, dtype=torch.bool)])
@@ -333,10 +357,10 @@ def _step(objective: Objective, point: Point, factor: Factor | None) -> tuple[to
     return step, -objective.dot(step, point.slope) / 2
 
 
-def _search(objective: Objective, point: Point, step: torch.Tensor, *, curved: bool) -> Point | None:
+def _search(objective: Objective, point: Point, step: torch.Tensor, *, curved: bool) -> Requests[Point | None]:
     """The first point on the way, halved and halved again, with a lower F; None where rounding hides the difference."""
     for _ in range(HALVINGS):
-        lower = objective.at(point.theta + step, curved=curved)
+        lower = yield from objective.at(point.theta + step, curved=curved)
         if lower.value <= point.value:
             return lower
         step = step / 2

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast
 
@@ -21,7 +21,16 @@ from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
-from laconic.glm.solvers.newton import Objective, Point, newton_epoch, relative, sampled
+from laconic.glm.solvers.newton import (
+    Advance,
+    Objective,
+    Point,
+    Requests,
+    newton_epoch,
+    relative,
+    sampled,
+    serve_alone,
+)
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import Intercept, Weights
@@ -46,8 +55,8 @@ ATTEMPTS, SMALLER_STEP = 7, 0.25
 """How often to begin again after the loss diverged, and by how much the step shrinks each time."""
 
 T = TypeVar("T")
-Advance = Callable[[Segment], float]
-"""Steps through a segment, changing the state's weights; returns Σ w φ."""
+Order = Callable[[int], np.ndarray]
+"""The order of the rows in an epoch."""
 
 
 def begin(problem: Problem, options: FitOptions) -> State:
@@ -70,34 +79,37 @@ def begin(problem: Problem, options: FitOptions) -> State:
     return State(Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept)))
 
 
-class RowPasses:
-    """What a fit asks of all rows. `glm.sweep` answers several fits at once.
+class Ahead:
+    """Orders of the rows, each drawn by a thread while a GPU still works on the epoch before."""
 
-    ahead  whether a thread draws the order of an epoch while a GPU still works on the epoch before
-    """
+    def __init__(self, order: Order) -> None:
+        self.order, self.thread = order, ThreadPoolExecutor(1)
+        self.next: tuple[int, Future[np.ndarray]] | None = None
 
-    _thread: ThreadPoolExecutor | None = None
-    _next: tuple[int, Future[np.ndarray]] | None = None
-
-    def __init__(self, *, ahead: bool = False) -> None:
-        if ahead:
-            self._thread = ThreadPoolExecutor(1)
-
-    def order(self, options: FitOptions, n_rows: int, epoch: int) -> np.ndarray:
-        """Of the rows, in an epoch."""
-        if self._thread is None:
-            return options.order(n_rows, epoch)
-        found = self._next[1].result() if self._next and self._next[0] == epoch else options.order(n_rows, epoch)
-        self._next = epoch + 1, self._thread.submit(options.order, n_rows, epoch + 1)
+    def __call__(self, epoch: int) -> np.ndarray:
+        found = self.next[1].result() if self.next and self.next[0] == epoch else self.order(epoch)
+        self.next = epoch + 1, self.thread.submit(self.order, epoch + 1)
         return found
 
-    def objective(self, problem: Problem, options: FitOptions, wire: Wire) -> Objective:
-        """F, by passes over all rows."""
-        return Objective(problem, options, wire)
 
-    def advance(self, problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
-        """What steps through a segment, and its name."""
-        return advance_for(problem, options, state, wire)
+def order_of(problem: Problem, options: FitOptions) -> Order:
+    """Of a problem's rows, as the options say."""
+    order = partial(options.order, problem.n_train)
+    return Ahead(order) if problem.columns.device.type == "cuda" else order
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a model of a sweep has in common with others, which differ from it in penalty and step size alone.
+
+    objective  of one of them
+    order      of the rows in an epoch
+    ran        what steps through segments with all of them at once, in words; "" where each steps by itself
+    """
+
+    objective: Objective
+    order: Order
+    ran: str = ""
 
 
 def solve(
@@ -109,7 +121,6 @@ def solve(
     callbacks: Sequence[Callback] = (),
     last_epoch: int | None = None,
     ours: bool | None = None,
-    rows: RowPasses | None = None,
 ) -> Solution:
     """Minimise the problem; every rank of `comm` calls this with its own columns and all else the same.
 
@@ -119,7 +130,6 @@ def solve(
     state       to go on from, changed in place; None to begin
     last_epoch  epochs after which to stop, those of `state` included; by default max_iter
     ours        whether the step size is ours to shrink where the loss rises; by default, if eta0 is "auto"
-    rows        where passes over rows are shared with other fits
 
     >>> from laconic.glm import DenseColumns, FitOptions, Gaussian, Problem, solve
     >>> A = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -127,32 +137,8 @@ def solve(
     >>> solve(problem, FitOptions(alpha=0.0, tol=1e-9)).state.coef.round(decimals=3)
     tensor([[1., 2., 3.]])
     """
-    comm = Communicator.over() if comm is None else comm
-    comm = comm if comm.peers.size > 1 else comm.split(options.teams)
-    ours = options.eta0 == AUTO if ours is None else ours
-    options = resolve(options, problem, comm)
-    state = begin(problem, options) if state is None else state
-    wire = Wire(comm, options.precision.gram_wire, options.seed)
-    least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
-    rows = rows or RowPasses(ahead=problem.columns.device.type == "cuda")
-    objective = rows.objective(problem, options, wire)
-    wire.accounting, wire.messages = Accounting(), 0  # a fit that was stopped counts as one that was not
-    before = (time.perf_counter() - state.seconds, state.bytes_sent, state.messages)
-    narrow = problem.cast(options.precision.carrier, least)
-    run = _Run(narrow, options, state, wire, callbacks, ours, *before, rows, objective)
-    state.at_best, outcome = False, None
-    if options.solver == "newton":
-        run.start_newton()
-    else:
-        run.advance, run.ran = rows.advance(run.problem, options, state, wire)
-        run.newton = state.polishing
-        if comm.peers.size > 1:
-            run.advance = Averaged(run.advance, options, state, wire)
-    while outcome is None and state.epoch < (options.max_iter if last_epoch is None else last_epoch):
-        outcome = run.newton_epoch() if run.newton else run.epoch()
-    outcome = run.end(outcome or Outcome.MAX_ITER)
-    ran = f"{run.ran}, {options.precision.short_name()}{_grid(options, comm) if comm.peers.size > 1 else ''}"
-    return Solution(state, outcome, state.history, wire.accounting, wire.messages, ran, run.gap)
+    run = Run(problem, options, Communicator.over() if comm is None else comm, state, callbacks, ours)
+    return serve_alone(run.solve(last_epoch), run.advance)
 
 
 def solve_with_smaller_steps(
@@ -194,51 +180,74 @@ def _grid(options: FitOptions, comm: Communicator) -> str:
     return f"; {comm.peers.size} teams of {comm.size} rank{'s' * (comm.size > 1)}, {often}"
 
 
-@dataclass(slots=True)
-class _Run:
-    """A fit on its way.
+class Run:
+    """A fit on its way; arguments as in `solve`.
 
-    ours          whether the step size may be made smaller where the loss rises
-    began         when it would have begun, had it not been stopped in between
-    bytes_before  sent before this run, and
-    messages      taken part in before it
-    rows          what is asked of all rows, such as
-    objective     F of them, and
-    few           of a part of them, which Newton's method begins with
-    advance       what steps through a segment, and
-    ran           its name
-    newton        whether Newton's steps have taken over
-    gap           the relative decrement that was measured last
+    shared     what it has in common with other models of a sweep
+    objective  F, by passes over all rows, and
+    few        of a part of them, which Newton's method begins with
+    advance    steps through a segment, unless models of a sweep do so at once, and
+    ran        its name
+    newton     whether Newton's steps have taken over
+    gap        the relative decrement that was measured last
+    before     when it would have begun had it not been stopped in between, and bytes and messages sent before this run
     """
 
-    problem: Problem
-    options: FitOptions
-    state: State
-    wire: Wire
-    callbacks: Sequence[Callback]
-    ours: bool
-    began: float
-    bytes_before: int
-    messages: int
-    rows: RowPasses
-    objective: Objective
-    few: Objective | None = None
-    advance: Advance = field(init=False)
-    ran: str = ""
-    newton: bool = False
-    gap: float | None = None
+    def __init__(
+        self,
+        problem: Problem,
+        options: FitOptions,
+        comm: Communicator,
+        state: State | None = None,
+        callbacks: Sequence[Callback] = (),
+        ours: bool | None = None,
+        shared: Shared | None = None,
+    ) -> None:
+        comm = comm if comm.peers.size > 1 else comm.split(options.teams)
+        self.ours = options.eta0 == AUTO if ours is None else ours
+        self.options = options = resolve(options, problem, comm)
+        self.state = state = begin(problem, options) if state is None else state
+        self.wire = wire = Wire(comm, options.precision.gram_wire, options.seed)
+        least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
+        if shared is None:
+            shared = Shared(Objective(problem, options, wire), order_of(problem, options))
+        self.objective = shared.objective.penalised(options, wire)
+        wire.accounting, wire.messages = Accounting(), 0  # a fit that was stopped counts as one that was not
+        self.before = time.perf_counter() - state.seconds, state.bytes_sent, state.messages
+        self.problem, self.callbacks = problem.cast(options.precision.carrier, least), callbacks
+        self.order = shared.order
+        self.few: Objective | None = None
+        self.gap: float | None = None
+        self.newton, self.ran = options.solver == "newton" or state.polishing, shared.ran
+        self.advance: Advance | None = None
+        if not self.ran and options.solver != "newton":
+            self.advance, self.ran = advance_for(self.problem, options, state, wire)
+        self.averaged = Averaged(options, state, wire) if comm.peers.size > 1 and options.solver != "newton" else None
 
-    def epoch(self) -> Outcome | None:
+    def solve(self, last_epoch: int | None = None) -> Requests[Solution]:
+        """All epochs up to the last."""
+        options, state, comm = self.options, self.state, self.wire.comm
+        last, outcome = options.max_iter if last_epoch is None else last_epoch, None
+        state.at_best = False
+        if options.solver == "newton":
+            yield from self.start_newton()
+        while outcome is None and state.epoch < last:
+            outcome = yield from (self.newton_epoch() if self.newton else self.epoch())
+        outcome = yield from self.end(outcome or Outcome.MAX_ITER)
+        ran = f"{self.ran}, {options.precision.short_name()}{_grid(options, comm) if comm.peers.size > 1 else ''}"
+        return Solution(state, outcome, state.history, self.wire.accounting, self.wire.messages, ran, self.gap)
+
+    def epoch(self) -> Requests[Outcome | None]:
         """What is left of an epoch, segment by segment; returns why to stop, or None to go on."""
         problem, options, state = self.problem, self.options, self.state
-        order = self.rows.order(options, problem.n_train, state.epoch)[: problem.n_rows]
+        order = self.order(state.epoch)[: problem.n_rows]
         n_batches, block = options.n_batches(problem.n_rows), options.step
         least = LEAST_ON_DEVICE if problem.columns.device.type == "cuda" else 1
         if self.wire.comm.peers.size > 1:  # every segment ends with an average, so that all teams stand alike there
             block *= int(options.average_every)
         step = max(1, round(max(n_batches / SEGMENTS, least) / block)) * block
         while True:
-            loss = self.step(segment(problem, options, state, order, step))
+            loss = yield from self.step(segment(problem, options, state, order, step))
             if not math.isfinite(loss):
                 if not self.go_back():
                     raise _diverged(options, state, loss)
@@ -246,16 +255,16 @@ class _Run:
             progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
             outcome = None
             if state.batch == n_batches:
-                outcome = self.end_epoch(loss)
+                outcome = yield from self.end_epoch(loss)
                 state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
             stopped = self.tell(progress)
             if stopped or state.batch == 0:
                 return Outcome.STOPPED if stopped else outcome
 
-    def step(self, part: Segment) -> float:
+    def step(self, part: Segment) -> Requests[float]:
         """Step through a segment and count it; returns the mean loss of the epoch so far."""
         state, weights, rows = self.state, self.problem.weights, torch.from_numpy(part.rows)
-        loss = self.advance(part)
+        loss = (yield part) if self.averaged is None else (yield from self.averaged(part))
         weight = len(rows) if weights is None else float(weights[rows].sum(dtype=torch.float64))
         loss, weight = self.wire.sum_over_teams(loss, weight)
         state.epoch_loss += loss
@@ -277,11 +286,12 @@ class _Run:
 
     def count(self) -> None:
         """Write the totals of the fit to its state, those parts included that ran before a stop."""
-        self.state.seconds = time.perf_counter() - self.began
-        self.state.bytes_sent = self.bytes_before + self.wire.accounting.bytes_sent
-        self.state.messages = self.messages + self.wire.messages
+        began, n_bytes, n_messages = self.before
+        self.state.seconds = time.perf_counter() - began
+        self.state.bytes_sent = n_bytes + self.wire.accounting.bytes_sent
+        self.state.messages = n_messages + self.wire.messages
 
-    def end_epoch(self, loss: float) -> Outcome | None:
+    def end_epoch(self, loss: float) -> Requests[Outcome | None]:
         """Record the epoch, shrink an adaptive step, and return why to stop, or None to go on."""
         problem, options, state = self.problem, self.options, self.state
         x, t = state.weights.x, np.array([state.iteration - 1])
@@ -303,7 +313,7 @@ class _Run:
         state.stalls = state.stalls + 1 if judged > state.best_loss - least else 0
         state.keep(judged, held_back=problem.validation is not None)
         patience = 1 if options.polish else options.n_iter_no_change
-        return None if state.stalls < patience else self.at_rest()
+        return None if state.stalls < patience else (yield from self.at_rest())
 
     def record(self, row: dict[str, float]) -> None:
         """Add an epoch to the history."""
@@ -312,13 +322,13 @@ class _Run:
         totals = {"seconds": state.seconds, "bytes_sent": state.bytes_sent, "messages": state.messages}
         state.history.append({"epoch": state.epoch, "iteration": state.iteration} | row | totals)
 
-    def at_rest(self) -> Outcome | None:
+    def at_rest(self) -> Requests[Outcome | None]:
         """The loss no longer falls: converged, handed over to Newton's method, or on with an adaptive step."""
         options, state = self.options, self.state
-        if self.problem.validation is None and self.measure(self.objective.at(self.objective.theta(state))) <= cast(
-            float, options.tol
-        ):
-            return Outcome.CONVERGED
+        if self.problem.validation is None:
+            point = yield from self.objective.at(self.objective.theta(state))
+            if (yield from self.measure(point)) <= cast(float, options.tol):
+                return Outcome.CONVERGED
         if options.polish:
             self.newton = state.polishing = True
             self.ran, state.stalls = f"{self.ran}, then newton", 0
@@ -329,30 +339,29 @@ class _Run:
             return None
         return Outcome.STALLED if self.problem.validation is None else Outcome.HELD_BACK
 
-    def measure(self, point: Point) -> float:
+    def measure(self, point: Point) -> Requests[float]:
         """The relative Newton decrement at a point."""
         objective, tol = self.objective, cast(float, self.options.tol)
-        _, gap = objective.newton_step(point, enough=tol * max(0.0, objective.null - point.value))
+        _, gap = yield from objective.newton_step(point, enough=tol * max(0.0, objective.null - point.value))
         self.gap = relative(objective, point, gap)
         return self.gap
 
-    def start_newton(self) -> None:
+    def start_newton(self) -> Requests[None]:
         """Begin with Newton's method: from the solution of a part of the rows, where that is cheap."""
-        state, how = self.state, "Cholesky" if self.objective.direct else "conjugate gradients"
-        self.newton, self.ran = True, f"newton, {how}"
+        state, self.ran = self.state, f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}"
         part = None if state.epoch or bool(state.weights.x.any()) else sampled(self.objective.problem, self.options)
         if part is None:
             return
         self.few = Objective(part, self.options, self.wire)
         for _ in range(SAMPLE_EPOCHS):
-            if newton_epoch(self.few, state, SAMPLE_TOL)[1] <= SAMPLE_TOL:
+            if (yield from newton_epoch(self.few, state, SAMPLE_TOL))[1] <= SAMPLE_TOL:
                 return
 
-    def newton_epoch(self) -> Outcome | None:
+    def newton_epoch(self) -> Requests[Outcome | None]:
         """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
         state, target = self.state, min(self.options.tol or 0.0, self.objective.target)
         before = state.weights.x.clone(), state.weights.intercept.value.clone()
-        point, self.gap = newton_epoch(self.objective, state, target, self.few)
+        point, self.gap = yield from newton_epoch(self.objective, state, target, self.few)
         self.few = None
         state.iteration += 1
         self.record({"loss": point.loss, "objective": point.value, "gap": self.gap})
@@ -373,7 +382,7 @@ class _Run:
             stopped = bool(callback(progress)) or stopped
         return stopped
 
-    def end(self, outcome: Outcome) -> Outcome:
+    def end(self, outcome: Outcome) -> Requests[Outcome]:
         """The outcome, once it is known whether the criterion is met; the best iterate is then the result.
 
         With `tol` None the last iterate is, whatever the loss did.
@@ -384,12 +393,12 @@ class _Run:
         if self.problem.validation is not None:
             state.at_best = options.average_after is None and state.history[-1]["validation_loss"] > state.best_loss
             return outcome
-        point = self.objective.at(self.objective.theta(state))
+        point = yield from self.objective.at(self.objective.theta(state))
         if not self.newton and options.average_after is None:
             state.at_best = True
-            best = self.objective.at(self.objective.theta(state))
+            best = yield from self.objective.at(self.objective.theta(state))
             state.at_best, point = best.value < point.value, min(best, point, key=lambda one: one.value)
-        return Outcome.CONVERGED if self.measure(point) <= options.tol else outcome
+        return Outcome.CONVERGED if (yield from self.measure(point)) <= options.tol else outcome
 
 
 def validation_loss(problem: Problem, state: State, wire: Wire) -> float:

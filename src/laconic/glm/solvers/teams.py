@@ -14,7 +14,6 @@ Devarakonda and Kannan 2025 (arXiv 2501.07526), where Q is the identity; quantis
 and others 2020 (arXiv 1909.13014).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,6 +22,7 @@ from laconic.codec import Codec
 from laconic.exchange import AllGather, Exchange, by_name
 from laconic.glm.options import FitOptions
 from laconic.glm.ranks import Wire
+from laconic.glm.solvers.newton import Requests
 from laconic.glm.solvers.state import Segment, State
 from laconic.kernels import Stream
 from laconic.planner.rates import make_codec
@@ -37,11 +37,8 @@ class Averaged:
     """Steps through a segment, averaging with the other teams, at its end in any case.
 
     Before the first iteration, teams take the mean of their intercepts, each of which is that of its own rows.
-
-    advance  steps through a segment as one team
     """
 
-    advance: Callable[[Segment], float]
     options: FitOptions
     state: State
     wire: Wire
@@ -52,15 +49,15 @@ class Averaged:
                 total = torch.tensor(self.wire.sum_over_teams(*t.tolist()), dtype=torch.float64)
                 t.copy_(total / self.wire.comm.peers.size)
 
-    def __call__(self, segment: Segment) -> float:
-        """Change the state's weights; returns Σ w φ of this team's batches."""
+    def __call__(self, segment: Segment) -> Requests[float]:
+        """Ask for steps through parts of it as one team; returns Σ w φ of this team's batches."""
         state, first, loss = self.state, self.state.iteration, 0.0
         step = self.options.step * int(self.options.average_every)
         for j in range(0, segment.n_batches, step):
             last = min(j + step, segment.n_batches)
             before = {name: t.clone() for name, t in state.tensors().items()}
             state.iteration = first + j
-            loss += self.advance(segment.part(j, last))
+            loss += yield segment.part(j, last)
             self._average(before)
         state.iteration = first
         return loss
