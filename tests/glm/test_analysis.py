@@ -14,9 +14,8 @@ from glm.tables import ALL_FAMILIES, FAMILIES, Case, plain, vectors
 from laconic.glm import KNOBS, RECIPES, Family, Gaussian, Precision, Problem, State, begin, recipe, solve
 from laconic.glm.analysis import Sample, take_sample
 from laconic.glm.analysis.bounds import LARGEST, bound, propagate, term_bound
-from laconic.glm.analysis.disturbances import Disturbance
+from laconic.glm.analysis.disturbances import Disturbance, half_ulp, known, largest, summed
 from laconic.glm.analysis.iteration import follow, measured_term, outer_iteration
-from laconic.glm.analysis.rounding import half_ulp, known, largest, summed
 from laconic.kernels.formats import FORMATS
 
 S, FORMAT_NAMES = 5, ("fp32", "fp16", "bf16")

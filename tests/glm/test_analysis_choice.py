@@ -12,7 +12,7 @@ from glm.test_analysis import random_sample
 from laconic.cli.analyze import finite
 from laconic.glm import KNOBS, RECIPES, Precision, recipe
 from laconic.glm.analysis import DEVICES, Analysis, Device, analyse, choose, device_named, samples
-from laconic.glm.analysis.devices import BYTES, cost
+from laconic.glm.analysis.analyse import BYTES, cost
 
 TOLERANCES = (0.5, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8)
 PROBLEMS = [("gaussian", 30, 8, 8, 0.1), ("bernoulli", 60, 8, 8, 0.5), ("poisson", 20, 8, 8, 0.05)]

@@ -13,7 +13,7 @@ Newton's method begins at the solution for the next larger penalty instead, and 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import Scores, by_output
 from laconic.glm.solvers import Callback, Solution, ca_sgd, sgd
 from laconic.glm.solvers.device.choice import device_solver, is_supported
-from laconic.glm.solvers.newton import Advance, Objective, Pass, serve_alone
+from laconic.glm.solvers.newton import Objective, Pass, Requests, serve_alone
 from laconic.glm.solvers.solve import Run, Shared, begin, order_of
 from laconic.glm.solvers.state import Segment, State, stacked
 
@@ -85,19 +85,14 @@ def held_out(
         raise InvalidOption(
             Option("teams", comm.peers.size), " cannot be cross-validated; leave ", Option("teams"), " out"
         )
-    every = np.arange(problem.columns.m) if problem.rows is None else problem.rows
-    return [_held_out(asked, problem, comm, alphas, np.setdiff1d(every, test), test) for test in tests]
+    return [_scored(asked, problem, comm, alphas, test) for test in tests]
 
 
-def _held_out(
-    asked: FitOptions,
-    problem: Problem,
-    comm: Communicator,
-    alphas: Sequence[float],
-    train: np.ndarray,
-    test: np.ndarray,
+def _scored(
+    asked: FitOptions, problem: Problem, comm: Communicator, alphas: Sequence[float], test: np.ndarray
 ) -> list[tuple[Fit, Scores]]:
-    weights, rows = problem.weights, torch.from_numpy(test)
+    every = np.arange(problem.columns.m) if problem.rows is None else problem.rows
+    train, weights, rows = np.setdiff1d(every, test), problem.weights, torch.from_numpy(test)
     mean = 1.0 if weights is None else float(weights[torch.from_numpy(train)].mean())
     fits = path(asked, replace(problem, rows=train, validation=None, mean_weight=mean or 1.0), comm, alphas=alphas)
     states = [fit.solution.state for fit in fits]
@@ -179,45 +174,31 @@ def solve_several(
         found[j], before = serve_alone(run.solve()), run
     rest = [j for j in range(len(options)) if j not in found]
     if rest:
-        several = [options[j] for j in rest]
-        found |= zip(rest, _Sweep.of(problem, several, comm, ours, callbacks).run(), strict=True)
+        shared = _shared(problem, [options[j] for j in rest], comm)
+        runs = [Run(problem, options[j], comm, None, callbacks if j == rest[0] else (), ours, shared) for j in rest]
+        found |= zip(rest, _Sweep(runs).run(), strict=True)
     return [found[j] for j in range(len(options))]
+
+
+def _shared(problem: Problem, options: Sequence[FitOptions], comm: Communicator) -> Shared:
+    """What models have in common; those that step through segments at once say so in their names."""
+    first, wire, n_models, ran = options[0], Wire(comm), len(options), ""
+    if n_models > 1 and shares(problem, first, wire, n_models):
+        blocks = f"ca_sgd s={first.s}" if first.solver == "ca_sgd" else "sgd"
+        ran = f"{'fused blocks' if fused(problem, first, wire) else blocks}, {n_models} models at once"
+    order = lru_cache(maxsize=2)(order_of(problem, first))  # a model that went back is an epoch behind
+    return Shared(Objective(problem, first, wire), order, ran)
 
 
 @dataclass(slots=True)
 class _Sweep:
     """Fits by SGD or CA-SGD that share their rows.
 
-    together  whether they step through segments at once
-    steps     how a group of models does so, by their numbers
+    steps  how a group of models steps through segments at once, and their numbers
     """
 
     runs: list[Run]
-    together: bool
     steps: tuple[list[int], Callable[[Sequence[Segment]], np.ndarray]] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        options: Sequence[FitOptions],
-        comm: Communicator,
-        ours: bool,
-        callbacks: Sequence[Callback],
-    ) -> "_Sweep":
-        """Before the first step."""
-        first, wire, n_models, ran = options[0], Wire(comm), len(options), ""
-        if n_models > 1 and shares(problem, first, wire, n_models):
-            blocks = f"ca_sgd s={first.s}" if first.solver == "ca_sgd" else "sgd"
-            ran = f"{'fused blocks' if fused(problem, first, wire) else blocks}, {n_models} models at once"
-        order = lru_cache(maxsize=2)(order_of(problem, first))  # a model that went back is an epoch behind
-        shared = Shared(Objective(problem, first, wire), order, ran)
-        told = [callbacks] + [()] * (n_models - 1)
-        runs = [
-            Run(problem, own, comm, None, own_callbacks, ours, shared)
-            for own, own_callbacks in zip(options, told, strict=True)
-        ]
-        return cls(runs, bool(ran))
 
     def run(self) -> list[Solution]:
         """All solutions: each fit goes on until it asks for something, then all requests are answered."""
@@ -227,33 +208,39 @@ class _Sweep:
             asked: dict[int, Pass | Segment] = {}
             for j, answer in answers.items():
                 try:
-                    asked[j] = fits[j].send(answer)
+                    asked[j] = self._next(self.runs[j], fits[j], answer)
                 except StopIteration as end:
                     found[j] = end.value
             answers = self._serve(asked)
         return [found[j] for j in range(len(fits))]
 
+    def _next(self, run: Run, fit: Requests[Solution], answer: Any) -> Pass | Segment:
+        """The next request of a fit that others may share: models that step by themselves do so before it."""
+        asked = fit.send(answer)
+        while isinstance(asked, Segment) and run.advance is not None:
+            asked = fit.send(run.advance(asked))
+        return asked
+
     def _serve(self, asked: dict[int, Pass | Segment]) -> dict[int, Any]:
         """Answer all requests, by the numbers of the fits: those for the same rows together."""
         answers: dict[int, Any] = {}
         while left := [j for j in asked if j not in answers]:
-            group = [j for j in left if j == left[0] or self._alike(asked[left[0]], asked[j])]
+            group = [j for j in left if _same_rows(asked[left[0]], asked[j])]
             answers |= zip(group, self._answer(group, [asked[j] for j in group]), strict=True)
         return {j: answers[j] for j in asked}
-
-    def _alike(self, a: Pass | Segment, b: Pass | Segment) -> bool:
-        if isinstance(a, Pass) or isinstance(b, Pass):
-            return isinstance(a, Pass) and isinstance(b, Pass) and a.squared == b.squared
-        return self.together and np.array_equal(a.rows, b.rows) and np.array_equal(a.mix, b.mix)
 
     def _answer(self, group: list[int], asked: Sequence[Any]) -> Sequence[Any]:
         if isinstance(asked[0], Pass):
             return asked[0].objective.passes(asked)
-        if not self.together:
-            return [cast(Advance, self.runs[group[0]].advance)(asked[0])]
         if self.steps is None or self.steps[0] != group:
             self.steps = group, steps_of([self.runs[j] for j in group])
         return [float(loss) for loss in self.steps[1](asked)]
+
+
+def _same_rows(a: Pass | Segment, b: Pass | Segment) -> bool:
+    if isinstance(a, Pass) or isinstance(b, Pass):
+        return isinstance(a, Pass) and isinstance(b, Pass) and a.squared == b.squared
+    return np.array_equal(a.rows, b.rows) and np.array_equal(a.mix, b.mix)
 
 
 def shares(problem: Problem, options: FitOptions, wire: Wire, n_models: int) -> bool:

@@ -1,9 +1,8 @@
 """Finite-precision analysis of an outer iteration of CA-SGD: nine terms, one per knob, derived in docs/precision.md."""
 
-from laconic.glm.analysis.analyse import Analysis, Term, analyse
+from laconic.glm.analysis.analyse import DEVICES, Analysis, Device, Term, analyse, device_named
 from laconic.glm.analysis.choice import Choice, Step, choose
-from laconic.glm.analysis.devices import DEVICES, Device, device_named
-from laconic.glm.analysis.sample import Sample, samples, take_sample
+from laconic.glm.analysis.iteration import Sample, samples, take_sample
 
 __all__ = [
     "DEVICES",

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
-from laconic.glm.analysis.disturbances import DISTURBANCES, Disturbance
+from laconic.glm.analysis.disturbances import DISTURBANCES, Disturbance, Recurrence, largest, rank_margins
 from laconic.glm.analysis.iteration import Trajectory
-from laconic.glm.analysis.rounding import largest
 from laconic.kernels.formats import Format
 
 DOUBLE = 1e-13
@@ -214,7 +213,19 @@ def term_bound(maps: Propagation, knob: str, fmt: Format) -> float:
 
 def why_infinite(path: Trajectory, knob: str, fmt: Format) -> str:
     """Why a term has no bound, for the user."""
-    top = max(float(part.abs().max()) for part in DISTURBANCES[knob][0](path, fmt).rounded() if part.numel())
+    sample, margins, p = path.sample, rank_margins(path), path.coefficients(path.sample.n_batches)
+    rounded = {
+        "data": (sample.Y,),
+        "margin": (margins, path.v),
+        "gram_operand": (sample.Y,),
+        "gram_accumulate": (path.gram,),
+        "gram_wire": (margins, path.gram),
+        "recurrence": (path.gram, Recurrence(path, fmt).linear, p),
+        "residual": (path.z, path.slope, sample.w, path.r),
+        "update": (sample.Y, p),
+        "weights": (path.weights[-1],),
+    }
+    top = max(float(part.abs().max()) for part in rounded[knob] if part.numel())
     if top > largest(fmt):
         return f"numbers up to {top:.3g} leave the range of {fmt.name}, which ends at {largest(fmt):.3g}"
     return "disturbed margins could leave the range where the link's curvature is bounded"

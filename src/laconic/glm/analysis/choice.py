@@ -11,9 +11,8 @@ import torch
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import gather_json
-from laconic.glm.analysis.analyse import Analysis, analyse
-from laconic.glm.analysis.devices import BYTES, DEVICES, Device, cost
-from laconic.glm.analysis.sample import Sample, take_sample
+from laconic.glm.analysis.analyse import BYTES, DEVICES, Analysis, Device, analyse, cost
+from laconic.glm.analysis.iteration import Sample, take_sample
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import KNOBS, RECIPES, ChosenRecipe, Precision
 from laconic.glm.problem import Problem

@@ -11,9 +11,71 @@ import torch
 from torch.linalg import vector_norm
 
 from laconic.glm.analysis.iteration import Trajectory
-from laconic.glm.analysis.rounding import SINGLE, half_ulp, known, summed
 from laconic.glm.columns import ACCUMULATOR_COLUMNS
-from laconic.kernels.formats import Format
+from laconic.kernels.formats import FORMATS, Format
+
+SINGLE = FORMATS["fp32"]
+
+
+def largest(fmt: Format) -> float:
+    """The largest finite number of a format.
+
+    >>> largest(FORMATS["fp16"]), largest(FORMATS["fp8-e4m3"])
+    (65504.0, 448.0)
+    """
+    if fmt.dtype is not None:
+        return float(torch.finfo(fmt.dtype).max)
+    return (2 - 2.0 ** (1 - fmt.precision)) * 2.0**127
+
+
+def half_ulp(size: torch.Tensor, fmt: Format) -> torch.Tensor:
+    """A bound on |fl(a) − a| for every |a| ≤ `size` (float64, not negative): u 2^⌊log₂ size⌋.
+
+    Below the smallest normal number 2^e the numbers lie evenly, and the bound is u 2^e; above the largest number it is
+    infinite. A float64 value goes to a format shorter than float32 by way of float32, whose own half unit is added.
+
+    >>> half_ulp(torch.tensor([1.0, 1.99, 1e6, 0.0], dtype=torch.float64), FORMATS["fp16"]).tolist()[2:]
+    [inf, 0.0]
+    """
+    if fmt.name == "fp64":
+        return torch.zeros_like(size)
+    spacing = _half(size, fmt)
+    if fmt.precision < SINGLE.precision:
+        spacing = spacing + _half(size, SINGLE)
+    spacing = torch.where(size > largest(fmt), torch.inf, spacing)
+    return torch.where(size == 0, 0.0, spacing)
+
+
+def _half(size: torch.Tensor, fmt: Format) -> torch.Tensor:
+    smallest = float(torch.finfo(fmt.storage).smallest_normal)
+    power = torch.frexp(size.clamp(min=smallest))[1] - 1
+    return torch.ldexp(torch.full_like(size, fmt.unit_roundoff), power)
+
+
+def known(a: torch.Tensor, fmt: Format) -> torch.Tensor:
+    """A bound on |fl(a) − a| for known numbers: 0 where a is a number of the format already.
+
+    >>> known(torch.tensor([0.5, 0.1], dtype=torch.float64), FORMATS["bf16"]).tolist()[0]
+    0.0
+    """
+    return torch.where(fmt.round(a) == a, 0.0, half_ulp(a.abs(), fmt))
+
+
+def summed(parts: torch.Tensor, fmt: Format) -> torch.Tensor:
+    """A bound on the error of a sum over ranks that is carried in a format, in whatever order it adds.
+
+    Each of the P parts is rounded once, and then P − 1 additions round a partial sum, which is no larger than the sum
+    of the positive parts or that of the negative ones.
+
+    parts  (P, ...) of each rank
+    """
+    first = known(parts, fmt)
+    error = first.sum(0)
+    total = torch.maximum(parts.clamp(min=0).sum(0), (-parts).clamp(min=0).sum(0)) + error
+    for _ in range(len(parts) - 1):
+        step = half_ulp(total, fmt)
+        error, total = error + step, total + step
+    return error
 
 
 class Disturbance:
@@ -45,10 +107,6 @@ class Disturbance:
     def update(self, moved: torch.Tensor) -> float:
         """The norm of what is added to the new weights themselves; `moved` is (k, C), of all batches."""
         return 0.0
-
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        """The numbers that the knob rounds, before rounding: a format whose range they leave has no bound."""
-        return ()
 
     def _through(self, entries: torch.Tensor, j: int, moved: torch.Tensor) -> torch.Tensor:
         """A Gram matrix off by at most `entries`, times coefficients that may have moved."""
@@ -107,9 +165,6 @@ class RowDisturbance(Disturbance):
         for phi, left, share in zip(carry, self.left, taken_off, strict=True):
             total += (phi[:, :n] - share * torch.eye(len(phi), n, dtype=phi.dtype)).abs() @ left[0]
         return float(total.norm())
-
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.sample.Y,)
 
 
 class Data(RowDisturbance):
@@ -176,9 +231,6 @@ class GramAccumulate(Disturbance):
     def margin(self, j: int, before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
         return self._through(self.entries, j, moved)
 
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.path.gram,)
-
 
 class GramWire(Disturbance):
     """The AllReduce of margins and Gram matrix: nothing on one rank."""
@@ -196,9 +248,6 @@ class GramWire(Disturbance):
         own = self.path.shrink[j].abs() * self.error[self.sample.batch(j)]
         return own + self._through(self.entries, j, moved)
 
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (rank_margins(self.path), self.path.gram)
-
 
 class Margin(Disturbance):
     """The margins v: every rank's part, and where there are several their sum."""
@@ -212,9 +261,6 @@ class Margin(Disturbance):
 
     def margin(self, j: int, before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
         return self.path.shrink[j].abs() * self.error[self.sample.batch(j)]
-
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (rank_margins(self.path), self.path.v)
 
 
 class Recurrence(Disturbance):
@@ -255,9 +301,6 @@ class Recurrence(Disturbance):
         self.p_error[J] = step[J]
         return combined(step, self.path.products[:last, :last])
 
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.path.gram, self.linear, self.path.coefficients(self.sample.n_batches))
-
 
 class Residual(Disturbance):
     """The residual's four roundings: the margin, the derivative at it, the weight, and their product."""
@@ -283,9 +326,6 @@ class Residual(Disturbance):
         rest = family.derivative_remainder
         return slopes[:, :, 0] + rest(z, y, before + step) + rest(z, y, before)
 
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.path.z, self.path.slope, self.sample.w, self.path.r)
-
 
 class Update(Disturbance):
     """The operands of Yᵀ p."""
@@ -295,9 +335,6 @@ class Update(Disturbance):
         p_error, B = known(p, self.fmt), known(self.sample.Y, self.fmt)
         return float(((p.abs() + p_error).T @ B).norm()) + combined(p_error, self.path.products)
 
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.sample.Y, self.path.coefficients(self.sample.n_batches))
-
 
 class MasterWeights(Disturbance):
     """The new weights x' themselves."""
@@ -305,9 +342,6 @@ class MasterWeights(Disturbance):
     def update(self, moved: torch.Tensor) -> float:
         idle = self.path.shrink[-1] * self.sample.idle
         return float(known(torch.cat([self.path.weights[-1], idle], 1), self.fmt).norm())
-
-    def rounded(self) -> tuple[torch.Tensor, ...]:
-        return (self.path.weights[-1],)
 
 
 DISTURBANCES: dict[str, tuple[type[Disturbance], ...]] = {

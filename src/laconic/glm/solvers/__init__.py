@@ -1,6 +1,6 @@
 """Solvers over blocks of columns: SGD, and CA-SGD, which takes the same steps with fewer messages."""
 
-from laconic.glm.solvers.solve import begin, solve, solve_with_smaller_steps
+from laconic.glm.solvers.solve import begin, solve
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Solution, State
 
 __all__ = [
@@ -12,5 +12,4 @@ __all__ = [
     "State",
     "begin",
     "solve",
-    "solve_with_smaller_steps",
 ]

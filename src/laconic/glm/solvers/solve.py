@@ -4,9 +4,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -51,10 +51,9 @@ SHRINK = 0.2
 """What the adaptive learning rate multiplies η by when the loss no longer falls."""
 SMALLEST_FACTOR = 1e-4
 """Where it gives up shrinking."""
-ATTEMPTS, SMALLER_STEP = 7, 0.25
-"""How often to begin again after the loss diverged, and by how much the step shrinks each time."""
+SMALLER_STEP = 0.25
+"""What the step is multiplied by when the loss has risen."""
 
-T = TypeVar("T")
 Order = Callable[[int], np.ndarray]
 """The order of the rows in an epoch."""
 
@@ -139,25 +138,6 @@ def solve(
     """
     run = Run(problem, options, Communicator.over() if comm is None else comm, state, callbacks, ours)
     return serve_alone(run.solve(last_epoch), run.advance)
-
-
-def solve_with_smaller_steps(
-    options: FitOptions, run: Callable[[FitOptions], T], *, chosen: bool
-) -> tuple[T, FitOptions]:
-    """What `run` finds from the start, with the options that it took: where the loss diverges, a quarter of the step.
-
-    Every rank sees the same loss, so all of them begin again.
-
-    chosen  whether the step size was ours to choose; with one of the user's own, `Diverged` is raised
-    """
-    for _ in range(ATTEMPTS):
-        try:
-            return run(options), options
-        except Diverged:
-            if not chosen:
-                raise
-            options = replace(options, eta0=float(options.eta0) * SMALLER_STEP)
-    return run(options), options
 
 
 def advance_for(problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
