@@ -34,8 +34,7 @@ from laconic.measure.solvers import Contender
 from laconic.options import option
 from laconic.planner import DEFAULT, Cluster, GlmJob
 from laconic.planner.glm import cost
-from laconic.report import Column, LineChart, Presentation, RowTable, Text, text
-from laconic.report.blocks import Axis
+from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 
 PROBLEM = "epsilon"

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.goals import goals_of
 from laconic.report import markdown, sections
-from laconic.report.blocks import Cells
+from laconic.report.tables import Cells
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from benchmarks.codec_error import DOTTED
 from benchmarks.pages.common import RESULTS, goals, load, origin
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
-from laconic.report import blocks, markdown, sections
+from laconic.report import charts, markdown, sections
+from laconic.report.tables import Cells
 
 NAME = "codec-error"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#c2255c", "#b08900", "#0b7285")
@@ -25,7 +26,7 @@ def error() -> str:
     drawn = "\n".join(f"![Error against bits: {one.title}](figures/{_file(one)})" for one in _charts())
     document = load(NAME)
     (section,) = sections(NAME, document)
-    tables = [one for one in section.blocks if not isinstance(one, blocks.Cells) or one.title != "Goals"]
+    tables = [one for one in section.blocks if not isinstance(one, Cells) or one.title != "Goals"]
     return "\n\n".join([drawn, markdown(tables), goals(NAME), origin(NAME)])
 
 
@@ -41,16 +42,16 @@ def figures() -> dict[str, str]:
     }
 
 
-def _charts() -> list[blocks.Curves]:
+def _charts() -> list[charts.Curves]:
     (section,) = sections(NAME, load(NAME))
-    return [one for one in section.blocks if isinstance(one, blocks.Curves)]
+    return [one for one in section.blocks if isinstance(one, charts.Curves)]
 
 
-def _file(chart: blocks.Curves) -> str:
+def _file(chart: charts.Curves) -> str:
     return f"error-{chart.title.lower().replace(',', '').replace(' ', '-')}.svg"
 
 
-def _curve(curve: blocks.Curve) -> Curve:
+def _curve(curve: charts.Curve) -> Curve:
     colour = GREY if curve.ink == DOTTED else COLOURS[curve.ink % len(COLOURS)]
     points = [(point["bits"], point["error"]) for point in curve.points]
     return Curve(curve.name, colour, points, DASHES[curve.ink // len(COLOURS)])

@@ -17,8 +17,7 @@ from benchmarks.training.run import TASKS, WIDTH, Job
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_counts, check_names, option
-from laconic.report import Axis, Column, LineChart, Presentation, Row, RowTable, Text, text
-from laconic.report import blocks as b
+from laconic.report import Axis, Cell, Column, LineChart, Presentation, Row, RowTable, Text, text
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -183,11 +182,11 @@ def _mean(values: Sequence[float | None]) -> tuple[float | None, float | None]:
 def _plus_minus(key: str, deviation: str, digits: int) -> Any:
     """A cell with a number and its deviation."""
 
-    def cell(row: Row) -> b.Cell:
+    def cell(row: Row) -> Cell:
         value, around = number_in(row, key), number_in(row, deviation)
         if value is None:
-            return b.Cell("diverged" if key == "loss" else "–")
-        return b.Cell(f"{value:.{digits}f}" + (f" ± {around:.{digits}f}" if around else ""), value)
+            return Cell("diverged" if key == "loss" else "–")
+        return Cell(f"{value:.{digits}f}" + (f" ± {around:.{digits}f}" if around else ""), value)
 
     return cell
 

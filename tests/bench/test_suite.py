@@ -12,7 +12,7 @@ from laconic import report
 from laconic.bench import SUITES
 from laconic.bench.suite import load
 from laconic.cli import main
-from laconic.report.runs import presentations
+from laconic.report import presentations
 
 EXTENDING = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -47,7 +47,7 @@ def test_what_has_moved_says_where_it_is(suite, arguments, capsys):
 
 
 def test_the_suite_of_the_documentation_runs(capsys, monkeypatch):
-    monkeypatch.setattr("laconic.report.runs._REGISTERED", dict(report.runs._REGISTERED))
+    monkeypatch.setattr("laconic.report.presentation._REGISTERED", dict(report.presentation._REGISTERED))
     blocks = re.findall(r"```python\n(.*?)```", EXTENDING.read_text().split("# Adding a benchmark suite")[1], re.S)
     made = {"__name__": "sort_suite"}
     for block in blocks[:2]:

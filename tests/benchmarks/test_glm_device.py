@@ -13,7 +13,7 @@ from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
 from laconic.cli import bench as command
 from laconic.glm import FitOptions, solve
-from laconic.report.blocks import Words
+from laconic.report.tables import Words
 
 SETTLED = Spread(1e-6, 1e-6, 1e-6)
 OURS = DeviceRow(

@@ -17,7 +17,7 @@ from laconic.bench.exchange import ExchangeRow
 from laconic.bench.glm.suite import GLMRow
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
-from laconic.report.blocks import Words
+from laconic.report.tables import Words
 
 ONE = Spread(1.0, 1.0, 1.0)
 RESULTS = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("*.json"))

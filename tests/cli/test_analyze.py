@@ -9,8 +9,8 @@ import pytest
 
 from laconic.cli import main
 from laconic.glm import KNOBS, recipe
-from laconic.report import Bar, bars, text_bar
-from laconic.report.blocks import Bars
+from laconic.report import Bar, BarChart, bars, text_bar
+from laconic.report.charts import Bars
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((200, 5)).round(4)
@@ -114,12 +114,12 @@ def test_files(csv, capsys, tmp_path, suffix):
 
 def test_bars():
     rows = [Bar("<knob>", 0.0, limit=float("inf")), Bar("x", 1e-3, limit=1e-2)]
-    drawn = bars(Bars('a < b & "c"', rows, limit="high"))
+    drawn = bars(Bars(BarChart('a < b & "c"', "", limit=("", "high"), log=True), rows))
     root = ElementTree.fromstring(drawn)  # noqa: S314 (our own)
     assert root.get("aria-label") == 'a < b & "c"'
     assert "<knob>" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "0 / none" in drawn
-    assert bars(Bars("empty", [])).startswith("<svg")
+    assert "0 / ∞" in drawn
+    assert bars(Bars(BarChart("empty", ""), [])).startswith("<svg")
     assert text_bar(float("inf"), 1e-3, 1.0, 4) == "████→"
     assert len(text_bar(1.0, 1e-3, 1.0, 4)) == 4
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import laconic
-from laconic.report import runs
+from laconic.report import presentation
 
 ROOT = Path(__file__).parents[2]
 MODULES = [m.name for m in pkgutil.walk_packages(laconic.__path__, "laconic.") if ".cli" not in m.name]
@@ -24,7 +24,9 @@ def test_docstring_examples(name):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_run_and_print_what_they_say(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runs, "_REGISTERED", dict(runs._REGISTERED))  # a page registers a suite of its own
+    monkeypatch.setattr(
+        presentation, "_REGISTERED", dict(presentation._REGISTERED)
+    )  # a page registers a suite of its own
     namespace: dict = {}
     for block in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL):
         exec(compile(block, path.name, "exec"), namespace)  # noqa: S102

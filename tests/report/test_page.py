@@ -9,9 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from laconic.report.blocks import Axis, Bar, Bars, Cell, Cells, Curve, Curves, Facts, Section, Words, thinned
-from laconic.report.html import web_page
+from laconic.report.charts import Axis, Bar, BarChart, Bars, Curve, Curves, LineChart
+from laconic.report.html import thinned, web_page
+from laconic.report.presentation import Section
 from laconic.report.runs import Run, report
+from laconic.report.tables import Cell, Cells, Facts, Words
 
 from .documents import DOCUMENTS, UNKNOWN
 
@@ -125,7 +127,7 @@ def charts(page):
 
 def test_points_come_out_as_they_went_in():
     points = [{"iteration": 0, "seconds": None, "loss": 2.5}, {"iteration": 7, "seconds": 0.1, "loss": None}]
-    curves = Curves("<a>", Axis("loss", "loss"), [Curve("</script>", points, 3)], log=True)
+    curves = Curves("<a>", LineChart(Axis("loss", "loss"), log=True), [Curve("</script>", points, 3)])
     (chart,) = charts(web_page("t", "", [Section("s", [curves])]))
     assert chart["title"] == "<a>"
     assert chart["log"] is True
@@ -135,7 +137,9 @@ def test_points_come_out_as_they_went_in():
 
 def test_numbers_whose_differences_would_overflow_are_left_out():
     points = [{"iteration": i, "loss": loss} for i, loss in enumerate([1e300, -1e300, 1e-300, 1.0])]
-    (chart,) = charts(web_page("t", "", [Section("s", [Curves("c", Axis("loss", "loss"), [Curve("a", points)])])]))
+    (chart,) = charts(
+        web_page("t", "", [Section("s", [Curves("c", LineChart(Axis("loss", "loss")), [Curve("a", points)])])])
+    )
     assert [point[0] for point in chart["curves"][0]["points"]] == [None, None, 0.0, 1.0]
 
 
@@ -152,9 +156,9 @@ def test_long_curves_are_thinned_to_their_ends():
         (Words(["one", "two"], listed=True), "<li>one</li><li>two</li>"),
         (Facts([("cpu", "a < b")]), "<dt>cpu</dt><dd>a &lt; b</dd>"),
         (Cells("t", ["a"], [[Cell("x", 2.0, "bad")]]), '<th scope="row" class="n bad" data-v="2.0">'),
-        (Bars("t", [Bar("a", 2.0, (1.0, 4.0))], "×"), 'width="48.00%"'),
-        (Bars("t", [Bar("a", 1e-2), Bar("b", 1.0)], log=True), 'width="32.00%"'),
-        (Bars("t", [Bar("a", None), Bar("b", 0.0)]), '<span class="value">–</span>'),
+        (Bars(BarChart("t", "", "×"), [Bar("a", 2.0, (1.0, 4.0))]), 'width="48.00%"'),
+        (Bars(BarChart("t", "", log=True), [Bar("a", 1e-2), Bar("b", 1.0)]), 'width="32.00%"'),
+        (Bars(BarChart("t", ""), [Bar("a", None), Bar("b", 0.0)]), '<span class="value">–</span>'),
         (Cells("t", ["a"], [], folded=True), "<details"),
     ],
 )

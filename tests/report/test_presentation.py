@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from laconic.report import Axis, BarChart, Cell, Column, LineChart, Presentation, RowTable, Text, markdown, text
-from laconic.report.blocks import Cells
 from laconic.report.html import web_page
+from laconic.report.tables import Cells
 from laconic.report.terminal import section_lines
 
 SPREAD = {"median": 0.2724, "p20": 0.265, "p80": 0.281}

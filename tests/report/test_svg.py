@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from laconic.report import Axis, Bar, bars
-from laconic.report.blocks import Bars, Curve, Curves
+from laconic.report import Axis, Bar, BarChart, LineChart, bars
+from laconic.report.charts import Bars, Curve, Curves
 from laconic.report.svg import lines
 
 NAMES = ["a", "nuqsgd-4-rans scatter_reduce", "<b> & " * 20]
@@ -13,7 +13,7 @@ NAMES = ["a", "nuqsgd-4-rans scatter_reduce", "<b> & " * 20]
 
 def chart(*names, x=(1.0, 10.0), y=(2.0, 20.0)):
     points = [{"x": one, "y": other} for one, other in zip(x, y, strict=True)]
-    return Curves("title", Axis("y", "y"), [Curve(name, points) for name in names], [Axis("x", "x")])
+    return Curves("title", LineChart(Axis("y", "y"), axes=[Axis("x", "x")]), [Curve(name, points) for name in names])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,7 +41,7 @@ def test_no_name_is_markup():
 
 PICTURES = {
     "lines": lambda: lines(chart("a")),
-    "bars": lambda: bars(Bars("title", [Bar("a", 1.0, limit=2.0)], limit="bound")),
+    "bars": lambda: bars(Bars(BarChart("title", "", limit=("", "bound")), [Bar("a", 1.0, limit=2.0)])),
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from laconic.report import Cell, show
-from laconic.report.blocks import Cells
+from laconic.report.tables import Cells
 from laconic.report.terminal import grid
 
 ROWS = [("nuqsgd-4-rans scatter_reduce", "1,234.5 ms"), ("data[final].csv :x:", "0.88")]

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from laconic.planner import DEFAULT, GlmJob, plan
 from laconic.report import registered
 from laconic.report import sections as sections_by_name
-from laconic.report.blocks import Bars, Cells, Curves
+from laconic.report.charts import Bars, Curves
 from laconic.report.runs import Run, report, sections_of
+from laconic.report.tables import Cells
 
 from .documents import DOCUMENTS, UNKNOWN
 
@@ -46,13 +47,13 @@ ISSUE = {
 
 @pytest.mark.parametrize("suite", ISSUE["loss over iterations, seconds and bytes"])
 def test_loss_is_drawn_over_all_three_axes(suite):
-    loss = next(chart for chart in blocks(suite, Curves) if chart.y.key == "loss")
+    loss = next(chart for chart in blocks(suite, Curves) if chart.chart.y.key == "loss")
     assert [axis.key for axis in loss.used_axes()] == ["iteration", "seconds", "bytes"]
 
 
 @pytest.mark.parametrize(("words", "suite"), [(words, suite) for words in list(ISSUE)[1:] for suite in ISSUE[words]])
 def test_bars_of(words, suite):
-    assert any(words in bars.title.lower() for bars in blocks(suite, Bars))
+    assert any(words in bars.chart.title.lower() for bars in blocks(suite, Bars))
 
 
 def test_published_figures_stand_beside_ours():
@@ -69,7 +70,7 @@ def test_a_contender_keeps_its_ink_when_others_have_no_curve():
         point.pop("variance", None)
     document["rows"][1] |= {"curve": DOCUMENTS["demo"]["curves"][1]["curve"]}
     inks = {
-        (chart.y.key, curve.name): curve.ink
+        (chart.chart.y.key, curve.name): curve.ink
         for chart in blocks("papers-nuqsgd", Curves, document)
         for curve in chart.curves
     }
@@ -96,7 +97,7 @@ def test_the_parts_of_a_plan_s_options_add_up_to_all_told():
 
 
 def test_curves_of_a_fit_say_when_they_were_looked_at():
-    notes = {chart.y.key: chart.note for chart in blocks("fit", Curves)}
+    notes = {chart.chart.y.key: chart.chart.note for chart in blocks("fit", Curves)}
     assert notes["loss"].startswith("The mean over each epoch")
     assert notes["eta"] == "At the end of each epoch."
 

@@ -15,7 +15,7 @@ from laconic.exchange.emulated_network import MAX_HOSTS, bits_per_second, emulat
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.kernels import require_gpu
 from laconic.options import check_counts, check_names, option
-from laconic.report.values import Row, number_in, rows_in, spread_in
+from laconic.report.values import Row, number_in, percentiles, rows_in
 
 TIMEOUT_SECONDS = 3600.0
 BUSY = 1.5
@@ -278,7 +278,7 @@ def crowd(document: Row) -> list[str]:
 
 def noise(document: Row) -> list[str]:
     """How much the first baseline of a document varies from round to round, and what ranks share, in sentences."""
-    shared, spread = crowd(document), next((spread_in(row, "seconds") for row in rows_in(document)), None)
+    shared, spread = crowd(document), next((percentiles(row.get("seconds")) for row in rows_in(document)), None)
     if spread is None or not spread[0]:
         return shared
     ratio = spread[1] / spread[0]

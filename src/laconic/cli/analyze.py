@@ -148,7 +148,7 @@ def _file_text(report: dict[str, Any], suffix: str) -> str:
         return json.dumps(report, indent=2, allow_nan=False) + "\n"
     from laconic.report import Run, bars, sections
     from laconic.report import report as page
-    from laconic.report.blocks import Bars
+    from laconic.report.charts import Bars
 
     if suffix == ".html":
         return page("laconic analyze", [Run("analyze", "analyze", report)])[0]

@@ -244,7 +244,7 @@ def _write(document: dict[str, Any], written: str, calibrated: "Calibration | No
 def _draw(document: dict[str, Any], path: Path) -> str:
     """The plan as a page with charts of time against s and against the links' rate, or the first chart as SVG."""
     from laconic.report import Run, report, sections
-    from laconic.report.blocks import Curves
+    from laconic.report.charts import Curves
     from laconic.report.runs import PLAN
     from laconic.report.svg import lines
 

@@ -1,23 +1,11 @@
 """Reports: what to show of a run, declared once, and its renderers for terminal, page and Markdown."""
 
 from laconic.report import documents as documents
-from laconic.report.blocks import Axis, Bar, Cell
-from laconic.report.presentation import (
-    AllRows,
-    BarChart,
-    Column,
-    LineChart,
-    Part,
-    Presentation,
-    RowTable,
-    Settings,
-    Text,
-    speedups,
-    text,
-    where,
-)
-from laconic.report.runs import NotARun, Run, presentations, read_run, read_runs, register, registered, report, sections
+from laconic.report.charts import Axis, Bar, BarChart, LineChart, speedups
+from laconic.report.presentation import Part, Presentation, presentations, register, registered, sections, where
+from laconic.report.runs import NotARun, Run, read_run, read_runs, report
 from laconic.report.svg import bars, text_bar
+from laconic.report.tables import AllRows, Cell, Column, RowTable, Settings, Text, text
 from laconic.report.terminal import markdown, show, terminal
 from laconic.report.values import Row
 

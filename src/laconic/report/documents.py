@@ -4,18 +4,11 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from statistics import median
 
-from laconic.report.blocks import Axis
-from laconic.report.presentation import (
-    BarChart,
-    Column,
-    LineChart,
-    Presentation,
-    RowTable,
-    Text,
-    text,
-)
-from laconic.report.runs import FIT, PLAN, register
+from laconic.report.charts import Axis, BarChart, LineChart
+from laconic.report.presentation import Presentation, register
+from laconic.report.runs import FIT, PLAN
 from laconic.report.svg import text_bar
+from laconic.report.tables import Column, RowTable, Text, text
 from laconic.report.values import Row, Unit, names_in, number_in, rows_in, shown, text_in
 
 

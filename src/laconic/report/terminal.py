@@ -9,14 +9,14 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-from laconic.report.blocks import SIGNS, SPREAD, Block, Cells, Facts, Section, Words
-from laconic.report.presentation import machine
-from laconic.report.runs import sections
+from laconic.report.presentation import Block, Section, machine, sections
+from laconic.report.tables import SIGNS, SPREAD, Cells, Facts, Words
 from laconic.report.values import Row
 
 WIDEST = 10_000
 """Columns of a terminal that no table fills."""
 GLUE = "\N{NO-BREAK SPACE}"
+"""Keeps a sign and what follows it on one line."""
 
 
 def terminal(suite: str, document: Row) -> Iterator[RenderableType]:
@@ -65,21 +65,23 @@ def grid(one: Cells) -> Table:
         caption_justify="left",
         caption_style="dim",
     )
-    numeric, headings, cells = one.numeric(), [_glued(heading) for heading in one.headings], _cells(one)
-    first = _first_spread(one)
-    if first is not None:
-        headings[first] += SPREAD
-    for i, number in enumerate(numeric):
-        width = max(map(cell_len, [*headings[i].split(" "), *(row[i] for row in cells)]), default=1)
+    spread = one.spread()
+    first = spread.index(True) if any(spread) else None
+    glued = [heading.replace("× ", "×" + GLUE).replace("÷ ", "÷" + GLUE) for heading in one.headings]
+    headings = [heading + SPREAD if i == first else heading for i, heading in enumerate(glued)]
+    rows = [[SIGNS.get(c.mark, "") + (c.shown if i == first else c.text) for i, c in enumerate(r)] for r in one.rows]
+    for i, (heading, number) in enumerate(zip(headings, one.numeric(), strict=True)):
+        width = max(map(cell_len, [*heading.split(" "), *(row[i] for row in rows)]), default=1)
+        wrapped = "\n".join(wrap(heading, width, break_long_words=False)) if number else heading
         built.add_column(
-            ("\n".join(wrap(headings[i], width, break_long_words=False)) if number else headings[i]).replace(GLUE, " "),
+            wrapped.replace(GLUE, " "),
             justify="right" if number else "left",
             no_wrap=number,
             overflow="fold",
             vertical="bottom",
             min_width=width if number else None,
         )
-    for row in cells:
+    for row in rows:
         built.add_row(*row)
     return built
 
@@ -92,22 +94,6 @@ def show(parts: Iterable[RenderableType]) -> None:
         needed = Measurement.get(console, console.options.update(max_width=WIDEST), part).minimum
         console.width = max(width, needed) if isinstance(part, Table) else width
         console.print(part)
-
-
-def _glued(heading: str) -> str:
-    """A sign and what follows it stay on one line."""
-    return heading.replace("× ", "×" + GLUE).replace("÷ ", "÷" + GLUE)
-
-
-def _first_spread(one: Cells) -> int | None:
-    return next((i for i in range(len(one.headings)) if any(row[i].spread for row in one.rows)), None)
-
-
-def _cells(one: Cells) -> Sequence[Sequence[str]]:
-    first = _first_spread(one)
-    return [
-        [SIGNS.get(c.mark, "") + (c.shown if i == first else c.text) for i, c in enumerate(row)] for row in one.rows
-    ]
 
 
 def markdown(blocks: Sequence[Block], level: int = 0) -> str:
