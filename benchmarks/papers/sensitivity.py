@@ -78,7 +78,7 @@ def conditioned(rows: int, columns: int, condition: float) -> Problem:
     y = (torch.rand(rows, generator=generator) < margins.sigmoid()).float()
     family = FAMILIES["logistic"].of()
     more: dict[str, Any] = {"comm": Communicator(), "first": 0, "n_features": columns}
-    return make_problem(FitOptions(recipe="fp32"), X.float(), family, y, None, **more)
+    return make_problem(FitOptions(recipe="fp32", standardize=False), X.float(), family, y, None, **more)
 
 
 def compared(options: SensitivityOptions, s: int, batch_size: int, condition: float) -> dict[str, float]:

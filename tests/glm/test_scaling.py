@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from laconic.glm.columns import as_columns
 from laconic.glm.scaling import Scaling
 
 RNG = np.random.default_rng(0)
@@ -24,8 +25,10 @@ def test_dense_and_sparse_columns_have_the_same_moments(X):
     exact = X.astype(np.float64)
     deviation = np.where(exact.std(0) <= 1e-12 * np.abs(exact.mean(0)), 1.0, exact.std(0))
     for matrix in (torch.from_numpy(X), csr_array(X)):
-        assert Scaling.of(matrix, centre=True).deviation.numpy() == pytest.approx(deviation, rel=1e-9)
-    assert Scaling.of(torch.from_numpy(X), centre=True).mean.numpy() == pytest.approx(exact.mean(0), rel=1e-9)
+        assert Scaling.of(as_columns(matrix), centre=True).deviation.numpy() == pytest.approx(deviation, rel=1e-9)
+    assert Scaling.of(as_columns(torch.from_numpy(X)), centre=True).mean.numpy() == pytest.approx(
+        exact.mean(0), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("value", [0.3, 0.1, -1e7 - 1 / 3, 1e-20, 0.0])
@@ -33,4 +36,4 @@ def test_dense_and_sparse_columns_have_the_same_moments(X):
 def test_a_constant_column_is_not_scaled(n_rows, value):
     X = np.full((n_rows, 1), value, np.float32)
     for matrix in (torch.from_numpy(X), csr_array(X)):
-        assert Scaling.of(matrix, centre=True).deviation.tolist() == [1.0]
+        assert Scaling.of(as_columns(matrix), centre=True).deviation.tolist() == [1.0]

@@ -6,18 +6,18 @@ import torch
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 from laconic.glm import Bernoulli, Gamma, Gaussian, Poisson, Tweedie
-from laconic.glm.scores import Scores
+from laconic.glm.scores import ScoredRows
 
 RNG = np.random.default_rng(0)
 M = 500
 
 
 def summed(family, z, y, w, offset=None):
-    scores = Scores(family)
+    scored = ScoredRows(family)
     for rows in np.array_split(np.arange(M), [0, 1, 200, 200]):
         parts = (None if v is None else torch.from_numpy(v[rows]) for v in (y, w, offset))
-        scores.add(torch.from_numpy(z[rows])[:, None], *parts)
-    return scores.summary()
+        scored.add(torch.from_numpy(z[rows])[:, None], *parts)
+    return scored.scores().metrics
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -52,29 +52,31 @@ def test_blocks_do_not_matter():
     z, y = torch.from_numpy(RNG.standard_normal((M, 1))), torch.from_numpy(RNG.gamma(2.0, 1.0, M))
     found = []
     for size in (1, 7, 100, M):
-        scores = Scores(Gamma())
+        scored = ScoredRows(Gamma())
         for first in range(0, M, size):
-            scores.add(z[first : first + size], y[first : first + size])
-        found.append((scores.summary(), scores.loss))
+            scored.add(z[first : first + size], y[first : first + size])
+        found.append(scored.scores())
     assert all(other == found[0] for other in found)
 
 
 def test_targets_that_a_constant_explains():
-    scores = Scores(Gaussian())
-    scores.add(torch.ones(3, 1), torch.ones(3))
-    assert scores.score == 1.0
-    scores.add(torch.full((1, 1), 2.0), torch.ones(1))
-    assert scores.score == 0.0
+    scored = ScoredRows(Gaussian())
+    assert scored.scores().score == 0.0
+    scored.add(torch.ones(3, 1), torch.ones(3))
+    assert scored.scores().score == 1.0
+    scored.add(torch.full((1, 1), 2.0), torch.ones(1))
+    assert scored.scores().score == 0.0
 
 
 def test_labels():
     """A row of weight 0 counts for nothing; a class that the model does not know is never right."""
     z, y = torch.tensor([[2.0], [-1.0], [3.0], [1.0]]), torch.tensor([1, 0, 0, 1])
-    scores = Scores(Bernoulli())
-    scores.add(z, y, torch.tensor([1.0, 2.0, 1.0, 0.0]))
+    scored = ScoredRows(Bernoulli())
+    scored.add(z, y, torch.tensor([1.0, 2.0, 1.0, 0.0]))
     losses = Bernoulli().loss(z.double(), y.double())
-    assert scores.summary() == pytest.approx(
+    assert scored.scores().metrics == pytest.approx(
         {"accuracy": 0.75, "log_loss": float((losses[0] + 2 * losses[1] + losses[2]) / 4)}
     )
-    scores.add(z[:1], torch.tensor([-1]))
+    scored.add(z[:1], torch.tensor([-1]))
+    scores = scored.scores()
     assert (scores.score, scores.loss) == (0.6, float("inf"))

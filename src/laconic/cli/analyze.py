@@ -85,7 +85,6 @@ def analysed(
     from laconic.glm.analysis import analyse, choose, device_named, samples
     from laconic.glm.problem import load, problem_of
     from laconic.glm.resolve import auto_s
-    from laconic.glm.scaling import scaling_for
     from laconic.measure.environment import Environment
 
     comm = Communicator.over()
@@ -96,9 +95,7 @@ def analysed(
             fit = replace(fit, s=auto_s(fit.batch_size, asked.ranks))
     on_progress("one epoch in float64")
     with user_errors(comm):
-        table = load(source, comm, "fp64")
-        scaling = scaling_for(table.X, fit, Communicator(), 0, table.n_features)
-        problem = problem_of(table, fit, scaling=scaling)
+        problem = problem_of(load(source, comm, fit), fit)
     taken, used = samples(problem, fit, n_ranks=asked.ranks, n_blocks=asked.blocks, smaller=fit.eta0 == AUTO)
     with bad_input():
         analysis = analyse(taken, machine, on_progress)

@@ -13,7 +13,7 @@ import torch
 from laconic.errors import InvalidOption, Option
 from laconic.glm.precision import AUTO, Precision
 from laconic.kernels import require_gpu
-from laconic.kernels.formats import FORMAT_OF, Format, format_named
+from laconic.kernels.formats import FORMAT_OF, FORMATS, Format
 from laconic.kernels.glm import Batches, Weights
 
 CHUNK_VALUES = 2**20
@@ -83,6 +83,10 @@ class Columns(ABC):
         """Some rows, in any order, widened to `dtype`."""
 
     @abstractmethod
+    def stored(self, dtype: torch.dtype) -> "Columns":
+        """The same columns with their values in `dtype`; themselves where they have it, and rows lie as they should."""
+
+    @abstractmethod
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         """Run SGD iterations in one process by a compiled kernel; code is a `LinkCode`. Returns Σ w φ."""
 
@@ -144,7 +148,7 @@ class DenseRows(SampledRows):
         return update.round(p) @ update.round(self.Y)
 
     def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
-        if out.dtype == self.Y.dtype and out.is_contiguous() and precision.is_plain("update"):
+        if out.dtype == self.Y.dtype == precision.format("update").dtype and out.is_contiguous():
             out.addmm_(p, self.Y)
         else:
             SampledRows.add_combination(self, p, precision, out)
@@ -182,6 +186,11 @@ class DenseColumns(Columns):
 
     def between(self, part: slice, dtype: torch.dtype) -> DenseRows:
         return DenseRows(self.X[part].to(self.device, dtype), self.X.dtype)
+
+    def stored(self, dtype: torch.dtype) -> "DenseColumns":
+        if dtype == self.dtype and (self.n <= 1 or self.X.stride(1) == 1):
+            return self
+        return DenseColumns(self.X.to(dtype, copy=True, memory_format=torch.contiguous_format))
 
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
@@ -246,6 +255,9 @@ class MappedColumns(DenseColumns):
         Y = self._kept(self.X[part])
         self._release(len(Y) * self.row_bytes)
         return DenseRows(Y.to(dtype, copy=Y.data_ptr() == self.X[part].data_ptr()), self.dtype)
+
+    def stored(self, dtype: torch.dtype) -> "MappedColumns":
+        return self if dtype == self.dtype else MappedColumns(self.X, self.mapped, self.scaling, dtype)
 
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
@@ -339,9 +351,10 @@ class SparseColumns(Columns):
         self.compiled = values.dtype != torch.float16 and n > 0
 
     @classmethod
-    def of(cls, X: Any, dtype: torch.dtype = torch.float32) -> "SparseColumns":
-        """From a SciPy matrix in CSR form, values stored as `dtype`."""
-        values = torch.from_numpy(np.ascontiguousarray(X.data)).to(dtype)
+    def of(cls, X: Any, dtype: torch.dtype | None = None) -> "SparseColumns":
+        """From a SciPy matrix in CSR form, values stored as `dtype`; by default float64 if they are, else float32."""
+        own = torch.float64 if X.dtype == np.float64 else torch.float32
+        values = torch.from_numpy(np.ascontiguousarray(X.data)).to(dtype or own)
         columns = torch.from_numpy(np.ascontiguousarray(X.indices, dtype=np.int32))
         begins = torch.from_numpy(np.ascontiguousarray(X.indptr, dtype=np.int64))
         return cls(values, columns, begins, X.shape[1])
@@ -360,42 +373,29 @@ class SparseColumns(Columns):
         first, last = int(own[0]), int(own[-1])
         return SparseRows((values[first:last].to(dtype), columns[first:last], own - first), self.n)
 
+    def stored(self, dtype: torch.dtype) -> "SparseColumns":
+        values, index, begins = self.matrix
+        return self if dtype == self.dtype else SparseColumns(values.to(dtype), index, begins, self.n)
+
     def sgd(self, batches: Batches, code: int | None, weights: Weights) -> float:
         from laconic.kernels.cpu import sparse
 
         return sparse.sgd(self.matrix, batches, code, weights)
 
 
-def as_columns(X: Any, data_format: str) -> Columns:
-    """X as it is where the wanted format holds every value of its own; otherwise rounded to that, in one copy."""
-    if isinstance(X, Columns):
-        return X
-    wanted = format_named(data_format)
-    if not isinstance(X, torch.Tensor):
-        return SparseColumns.of(X, wanted.storage)
-    own = FORMAT_OF[X.dtype]
-    if wanted.holds(own) and (X.shape[1] <= 1 or X.stride(1) == 1):
-        return DenseColumns(X)
-    storage = X.dtype if wanted.holds(own) else wanted.storage
-    return DenseColumns(X.to(storage, copy=True, memory_format=torch.contiguous_format))
+def as_columns(X: Any, data_format: str | None = None) -> Columns:
+    """A tensor, a SciPy matrix in CSR form or `Columns`, stored in a format.
 
-
-def as_matrix(X: Any) -> Any:
-    """`Columns` as the tensor or CSR matrix that they hold; anything else, and what is mapped, as it is."""
-    if isinstance(X, SparseColumns):
-        from scipy.sparse import csr_matrix
-
-        values, index, begins = X.matrix
-        wide = values.numpy() if values.dtype == torch.float64 else values.float().numpy()
-        return csr_matrix((wide, index.numpy(), begins.numpy()), (X.m, X.n))
-    return X.X if isinstance(X, DenseColumns) and not isinstance(X, MappedColumns) else X
-
-
-def type_of(X: Any) -> torch.dtype:
-    """The number type of a tensor, of `Columns` or of a SciPy matrix."""
-    if isinstance(X, torch.Tensor | Columns):
-        return X.dtype
-    return torch.float64 if X.dtype == np.float64 else torch.float32
+    data_format  a dense X keeps its own where this holds every value of it; None to store X as it is
+    """
+    columns: Columns = X
+    if not isinstance(X, Columns):
+        columns = DenseColumns(X) if isinstance(X, torch.Tensor) else SparseColumns.of(X)
+    if data_format is None:
+        return columns
+    wanted = FORMATS[data_format]
+    keeps = isinstance(columns, DenseColumns) and wanted.precision >= FORMAT_OF[columns.dtype].precision
+    return columns.stored(columns.dtype if keeps else wanted.storage)
 
 
 def placed(columns: Columns, device: str | None, n_ranks: int = 1) -> Columns:

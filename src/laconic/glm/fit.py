@@ -17,12 +17,11 @@ from laconic.extras import require
 from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, resume
 from laconic.glm.model import Model, inputs_of, rows_for
 from laconic.glm.options import FitOptions
-from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, text_format
-from laconic.glm.problem import Problem, codes, load, matrix_of, problem_of
+from laconic.glm.precision import AUTO, ChosenRecipe, is_auto
+from laconic.glm.problem import Problem, codes, load, problem_of
 from laconic.glm.ranks import gather_columns
 from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
-from laconic.glm.scaling import scaling_for
-from laconic.glm.scores import Scores, training_scores
+from laconic.glm.scores import ScoredRows, Scores, training_scores
 from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve
 from laconic.glm.summary import summarise
 
@@ -186,13 +185,11 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     with user_errors(comm.whole):
         check_writable(Path(job.output))
         require("safetensors.torch", for_="saving a model", extra="glm")
-        table = load(job.data, comm, text_format(options.recipe))
+        table = load(job.data, comm, options)
         names, inputs, notes = table.feature_names, inputs_of(job.data, table), table.notes
-    X = matrix_of(table, options, comm)
-    scaling = scaling_for(X, options, comm, table.columns[0], table.n_features)
     with user_errors(comm):
-        problem = problem_of(table, options, comm, scaling, X)
-        del table, X  # from here on X is kept once, as it was prepared
+        problem = problem_of(table, options, comm)
+        del table  # from here on X is kept once, as it was prepared
     if on_progress is not None:
         on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
         callbacks = [_Reporter(on_progress, options.max_iter), *callbacks]
@@ -211,7 +208,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     scores, tested = training_scores(problem, fitted.solution.state, comm), None
     coef, intercept = fitted.coefficients(comm)
     settings, family = fitted.options.to_json(), problem.family.option
-    model = Model(coef, intercept, family, problem.classes, names, inputs, settings, scores.summary())
+    model = Model(coef, intercept, family, problem.classes, names, inputs, settings, scores.metrics)
     with user_errors(comm.whole):
         if comm.whole.rank == 0:
             tested = None if job.test is None else scores_of_file(model, job.data, job.test)
@@ -233,7 +230,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
 
 def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     """Scores of the rows of another file with the same columns, on this rank alone."""
-    scores = Scores(model.kind)
+    scored = ScoredRows(model.kind)
     rows, blocks = rows_for(model, replace(like, path=path))
     if not rows.has_target:
         raise BadTable(f"{path} has no target to judge by")
@@ -241,14 +238,15 @@ def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     for block in blocks:
         z = model.margins(block.X, block.offset)
         y = block.y if model.classes is None else codes(block.y, rows.like.classes, model.classes, n_before)
-        scores.add(z, y, block.sample_weight, block.offset)
+        scored.add(z, y, block.sample_weight, block.offset)
         n_before += block.n_rows
-    return scores.summary()
+    return scored.scores().metrics
 
 
 def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Communicator) -> dict[str, Any]:
     """The report of a fit, as JSON values."""
     state, solution = fitted.solution.state, fitted.solution
+    told = comm.whole.size > 1 and fitted.problem.columns.device.type == "cpu"  # the rates of GPUs are others
     return {
         "data": job.data.path,
         "n_rows": scores.n_rows,
@@ -270,19 +268,12 @@ def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Commu
         "loss": scores.loss,
         "metrics": dict(model.metrics),
         "fit_seconds": state.seconds,
-        "one_process_seconds": _one_process_seconds(fitted, comm),
+        "one_process_seconds": one_process_seconds(fitted.problem, fitted.options, state.epoch) if told else None,
         "messages": state.messages,
         "bytes_sent": state.bytes_sent,
         "history": state.history,
         "model": job.output,
     }
-
-
-def _one_process_seconds(fitted: Fit, comm: Communicator) -> float | None:
-    """Of as many epochs without ranks; None in one process, and on GPUs, whose rates are others."""
-    if comm.whole.size == 1 or fitted.problem.columns.device.type != "cpu":
-        return None
-    return one_process_seconds(fitted.problem, fitted.options.batch_size, fitted.solution.state.epoch)
 
 
 @dataclass(slots=True)

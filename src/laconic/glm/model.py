@@ -131,7 +131,7 @@ _ABOUT = ("family", "classes", "feature_names", "inputs", "settings", "metrics")
 def _columns(X: Any) -> Columns:
     if isinstance(X, torch.Tensor | np.ndarray):
         return DenseColumns(torch.as_tensor(X))
-    return SparseColumns.of(X)
+    return SparseColumns.of(X, torch.float32)
 
 
 def _checked(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -204,7 +204,7 @@ def inputs_of(source: Source, table: Table) -> dict[str, Any]:
         "target": source.target,
         "offset": source.offset,
         "exposure": source.exposure,
-        "one_hot": {column: list(found) for column, found in table.one_hot.items()},
+        "one_hot": dict(table.one_hot),
         "zero_based": table.zero_based,
     }
 

@@ -2,7 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,15 +28,15 @@ from laconic.glm.columns import (
     DenseColumns,
     MappedColumns,
     SparseColumns,
+    SparseRows,
     as_columns,
-    as_matrix,
     placed,
-    type_of,
 )
 from laconic.glm.families import FAMILIES, Family
 from laconic.glm.options import FitOptions
-from laconic.glm.precision import Precision, precision_for
-from laconic.glm.scaling import Scaling
+from laconic.glm.precision import Precision, precision_for, text_format
+from laconic.glm.scaling import Scaling, scaling_for
+from laconic.kernels.formats import FORMATS
 
 Label = str | int | float
 CHUNK = 1 << 16
@@ -136,15 +136,7 @@ class Problem:
 
     def stored_as(self, precision: Precision) -> "Problem":
         """The problem with X stored as a recipe says."""
-        columns, dtype = self.columns, precision.format("data").storage
-        if isinstance(columns, MappedColumns):
-            columns = MappedColumns(columns.X, columns.mapped, columns.scaling, dtype)
-        elif isinstance(columns, DenseColumns) and columns.dtype != dtype:
-            columns = DenseColumns(columns.X.to(dtype))
-        elif isinstance(columns, SparseColumns) and columns.dtype != dtype:
-            values, index, begins = columns.matrix
-            columns = SparseColumns(values.to(dtype), index, begins, columns.n)
-        return replace(self, columns=columns)
+        return replace(self, columns=self.columns.stored(precision.format("data").storage))
 
 
 def make_problem(
@@ -155,38 +147,50 @@ def make_problem(
     weights: torch.Tensor | None,
     *,
     comm: Communicator = ALONE,
-    scaling: Scaling | None = None,
     part: bool = False,
     **more: Any,
 ) -> Problem:
     """The problem of a fit: columns scaled if they are to be, stored as the recipe begins with, where the device is.
 
     X        (m, n_p) tensor, SciPy matrix in CSR form, or `Columns`: this rank's block of the columns, and all rows;
-             `Columns` of one of several teams of ranks have the rows of that team
-    comm     the ranks, or this rank's team of them
-    scaling  of these columns, from `scaling_for`
-    part     these are a part of the rows there will be: their weights are taken as they are. Otherwise only their
-             proportions count, so that a row of weight 2 is a row given twice, and alpha means the same for any scale
+             `Columns` of one of several teams of ranks have the rows of that team, and are not scaled
+    comm     the ranks, or this rank's team of them; all call this
+    part     these are a part of the rows there will be: their weights are taken as they are, and columns are scaled
+             only if that is asked for. Otherwise only the weights' proportions count, so that a row of weight 2 is a
+             row given twice, and alpha means the same for any scale
     more     further fields of `Problem`
     """
-    data_format = precision_for(options.recipe, type_of(X)).data
-    mean = 1.0
+    columns, teams, mean, scaling = as_columns(X), comm.peers.size, 1.0, None
+    data_format = precision_for(options.recipe, columns.dtype).data
     if weights is not None and not part:
         rows = more.get("rows")
         mean = float(weights.mean() if rows is None else weights[torch.from_numpy(rows)].mean())
         if mean == 0:
             what = " is zero in every row to train on; at least one weight must be positive"
             raise InvalidOption(Option("sample_weight"), what)
-    X = X if scaling is None else scaling.apply(as_matrix(X), data_format)
-    if comm.peers.size > 1:
-        X, y, weights, more = _rows_of_team(comm.peers, X, y, weights, more)
-    columns = placed(as_columns(X, data_format), options.device, comm.size)
+    whole = teams == 1 or not isinstance(X, Columns)
+    if whole and (options.standardize is True or not part):
+        scaling = scaling_for(columns, options, comm, more.get("first", 0), more.get("n_features", columns.n))
+    if scaling is not None:
+        columns = scaling.apply(columns, FORMATS[data_format].storage)
+    if teams > 1:
+        columns = _every(columns, comm.peers.rank, teams) if whole else columns
+        y, weights, more = _rows_of_team(comm.peers, y, weights, more)
+    columns = placed(as_columns(columns, data_format), options.device, comm.size)
     return Problem(columns, family, y, weights, mean_weight=mean, scaling=scaling, **more)
 
 
+def _every(columns: Columns, first: int, step: int) -> Columns:
+    """Every R-th row of some columns."""
+    if isinstance(columns, DenseColumns):
+        return DenseColumns(columns.X[first::step].contiguous())
+    rows = columns.take(np.arange(first, columns.m, step), columns.dtype)
+    return SparseColumns(*cast(SparseRows, rows).matrix, columns.n)
+
+
 def _rows_of_team(
-    peers: Communicator, X: Any, y: torch.Tensor, weights: torch.Tensor | None, more: dict[str, Any]
-) -> tuple[Any, torch.Tensor, torch.Tensor | None, dict[str, Any]]:
+    peers: Communicator, y: torch.Tensor, weights: torch.Tensor | None, more: dict[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, Any]]:
     """Every R-th row, from the number of the team on, of all that has rows; row numbers as they are among these."""
     team, teams, offset = peers.rank, peers.size, more.get("offset")
     for name in ("rows", "validation"):
@@ -196,49 +200,34 @@ def _rows_of_team(
             what = " do not have a row each to train on, and to hold back; lower "
             raise InvalidOption(Option("teams", teams), what, Option("teams"))
         more = more if numbers is None else more | {name: numbers[numbers % teams == team] // teams}
-    if not isinstance(X, Columns):
-        X = X[team::teams]
-        X = X.contiguous() if isinstance(X, torch.Tensor) else X
     more = more if offset is None else more | {"offset": offset[team::teams]}
-    return X, y[team::teams], None if weights is None else weights[team::teams], more
+    return y[team::teams], None if weights is None else weights[team::teams], more
 
 
-def load(source: Source, comm: Communicator, dtype: str) -> Table:
-    """This rank's columns of the file.
+def load(source: Source, comm: Communicator, options: FitOptions) -> Table:
+    """This rank's columns of the file, if something can be fitted to them.
 
-    dtype  "fp32", "fp64" or "bf16", to read text and Parquet in; files with a type of their own keep that
+    Text and Parquet are read as the recipe has it; files with a type of their own keep that. X stays mapped where
+    memory may not hold it, but for a GPU and for several teams of ranks, which have copies of their rows.
     """
-    kind = format_of(source)
+    kind, dtype, table = format_of(source), text_format(options.recipe), None
     if kind in NAMED:
         rows = stored(source, dtype)
         if isinstance(rows, Source):
             source, kind = rows, "store"
         elif comm.size == 1:
-            return _checked(source, collect(rows))
-    columns = None if comm.size == 1 else _columns(source, kind, comm)
-    table = read(source, columns=columns, dtype=dtype if kind in NAMED or source.dense else None)
-    if comm.size > 1 and table.is_sparse and kind != "libsvm":
-        cuts = column_cuts(column_weights(table.X), comm.size)
-        first, last = cuts[comm.rank], cuts[comm.rank + 1]
-        table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
-    if table.mapped is not None and table.X.numel() * table.X.element_size() <= source.limits.memory_bytes:
-        table = replace(table, mapped=None)
-    return _checked(source, table)
-
-
-def matrix_of(table: Table, options: FitOptions, comm: Communicator) -> Any:
-    """X of a table as `make_problem` takes it; `MappedColumns` where `load` says that memory may not hold it.
-
-    A GPU, and several teams of ranks, have copies of their rows: for these X is a tensor.
-    """
-    on_gpu = options.device not in (None, "cpu") and torch.cuda.is_available()
-    if table.mapped is None or on_gpu or comm.peers.size > 1:
-        return table.X
-    return MappedColumns(table.X, table.mapped)
-
-
-def _checked(source: Source, table: Table) -> Table:
-    """The table, if something can be fitted to it."""
+            table = collect(rows)
+    if table is None:
+        columns = None if comm.size == 1 else _columns(source, kind, comm)
+        table = read(source, columns=columns, dtype=dtype if kind in NAMED or source.dense else None)
+        if comm.size > 1 and table.is_sparse and kind != "libsvm":
+            cuts = column_cuts(column_weights(table.X), comm.size)
+            first, last = cuts[comm.rank], cuts[comm.rank + 1]
+            table = replace(table, X=take_columns(table.X, first, last), columns=(first, last))
+    if table.mapped is not None:
+        on_gpu = options.device not in (None, "cpu") and torch.cuda.is_available()
+        small = table.X.numel() * table.X.element_size() <= source.limits.memory_bytes
+        table = replace(table, mapped=None) if small or on_gpu or comm.peers.size > 1 else table
     if table.n_rows == 0 or table.n_features == 0:
         raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
     if source.target is not False and bool(table.y[:1].isnan().all()):
@@ -263,13 +252,8 @@ def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] |
     return cuts[comm.rank], cuts[comm.rank + 1]
 
 
-def problem_of(
-    table: Table, options: FitOptions, comm: Communicator = ALONE, scaling: Scaling | None = None, X: Any = None
-) -> Problem:
-    """The problem of a file's table; the family is the one asked for, or found from the targets.
-
-    X  what `matrix_of` made of it; by default its X
-    """
+def problem_of(table: Table, options: FitOptions, comm: Communicator = ALONE) -> Problem:
+    """The problem of a file's table, with the family asked for, or found from the targets. All ranks call this."""
     asked = options.family
     classifies = asked is None or FAMILIES[asked].classifies
     values = distinct(table.y, table.classes) if classifies or table.classes else None
@@ -279,8 +263,8 @@ def problem_of(
     y = table.y if classes is None else codes(table.y, table.classes, classes)
     more: dict[str, Any] = {"first": table.columns[0], "n_features": table.n_features}
     more |= {"offset": table.offset, "classes": classes}
-    X = table.X if X is None else X
-    return make_problem(options, X, family, y, table.sample_weight, comm=comm, scaling=scaling, **more)
+    X = table.X if table.mapped is None else MappedColumns(table.X, table.mapped)
+    return make_problem(options, X, family, y, table.sample_weight, comm=comm, **more)
 
 
 def choose_family(asked: str | None, values: "tuple[Label, ...] | None") -> str:

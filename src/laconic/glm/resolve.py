@@ -122,11 +122,11 @@ def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *,
     return best_s(job, DEFAULT.what_if(n_ranks), most=LARGEST_S)
 
 
-def one_process_seconds(problem: Problem, batch_size: int, epochs: int) -> float:
+def one_process_seconds(problem: Problem, options: FitOptions, epochs: int) -> float:
     """What as many epochs of SGD would take in one process with all columns, by the planner's typical rates."""
     columns, n_outputs = problem.columns, problem.family.n_outputs
     density = columns.matrix[0].numel() / max(1, columns.m * columns.n) if isinstance(columns, SparseColumns) else 1.0
-    family, b = "multinomial" if n_outputs > 1 else "logistic", min(batch_size, problem.n_rows)
+    family, b = "multinomial" if n_outputs > 1 else "logistic", min(options.batch_size, problem.n_rows)
     job = GlmJob(problem.n_rows, problem.n_features, density or 1.0, family, n_outputs, b)
     return epochs * job.batches * cost(job, GlmOption("sgd", "fp32", alone=True), DEFAULT).seconds
 

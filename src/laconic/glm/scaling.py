@@ -1,20 +1,17 @@
 """Columns of mean zero and variance one, and the way back."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
 from laconic.data.errors import BadTable
 from laconic.exchange import Communicator
-from laconic.glm.columns import Columns, MappedColumns, as_matrix
+from laconic.glm.columns import CHUNK_VALUES, Columns, DenseColumns, MappedColumns, SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.ranks import gather_columns
-from laconic.kernels.formats import format_named
 
-CHUNK_VALUES = 1 << 20
 DIFFER = 10.0
 """Columns are scaled by themselves where the largest is more than so many times the size of the median one."""
 
@@ -33,33 +30,37 @@ class Scaling:
     spread: float | None = None
 
     @classmethod
-    def of(cls, X: Any, *, centre: bool) -> "Scaling":
-        """From the rows of X, in two passes over it.
+    def of(cls, columns: Columns, *, centre: bool) -> "Scaling":
+        """From all rows, in two passes.
 
-        >>> scaling = Scaling.of(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), centre=True)
+        >>> scaling = Scaling.of(DenseColumns(torch.tensor([[1.0, 5.0], [3.0, 5.0]])), centre=True)
         >>> scaling.mean.tolist(), scaling.deviation.tolist()
         ([2.0, 5.0], [1.0, 1.0])
         """
-        dense = isinstance(X, torch.Tensor | MappedColumns)
-        mean, variance = _moments(X) if dense else _sparse_moments(X)
+        sparse = isinstance(columns, SparseColumns)
+        mean, variance = _sparse_moments(columns) if isinstance(columns, SparseColumns) else _moments(columns)
         deviation = variance.sqrt()
         flat = deviation <= 1e-12 * mean.abs()
-        return cls(mean if centre and dense else torch.zeros_like(mean), torch.where(flat, 1.0, deviation))
+        return cls(torch.zeros_like(mean) if sparse or not centre else mean, torch.where(flat, 1.0, deviation))
 
-    def apply(self, X: Any, data_format: str) -> Any:
-        """X scaled: one new matrix, made a block of rows at a time; of mapped columns, rows as they are taken."""
-        if isinstance(X, MappedColumns):
-            return MappedColumns(X.X, X.mapped, (self.mean, 1 / self.deviation), format_named(data_format).storage)
-        if not isinstance(X, torch.Tensor):
-            kind = "float64" if X.dtype == "float64" else "float32"
-            return X.multiply((1 / self.deviation).numpy()[None, :]).tocsr().astype(kind)
-        storage = format_named(data_format).storage
-        scaled = torch.empty(X.shape, dtype=storage, device=X.device)
-        wide = torch.float64 if storage == torch.float64 else torch.float32
-        mean, factor = self.mean.to(X.device, wide), (1 / self.deviation).to(X.device, wide)
-        for rows in _blocks(X):
-            scaled[rows] = ((X[rows].to(wide) - mean) * factor).to(storage)
-        return scaled
+    def apply(self, columns: Columns, dtype: torch.dtype) -> Columns:
+        """The columns scaled and, if they are dense, stored as `dtype`, made a block of rows at a time.
+
+        Rows of mapped columns are scaled as they are taken.
+        """
+        factor = 1 / self.deviation
+        if isinstance(columns, MappedColumns):
+            return MappedColumns(columns.X, columns.mapped, (self.mean, factor), dtype)
+        if isinstance(columns, SparseColumns):
+            values, index, begins = columns.matrix
+            wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+            return SparseColumns((values.double() * factor[index]).to(wide), index, begins, columns.n)
+        scaled = torch.empty(columns.m, columns.n, dtype=dtype, device=columns.device)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        mean, factor = self.mean.to(columns.device, wide), factor.to(columns.device, wide)
+        for rows, Y in columns.blocks(None, wide):
+            scaled[rows] = ((Y.dense() - mean) * factor).to(dtype)
+        return DenseColumns(scaled)
 
     def explain(self, options: FitOptions) -> str:
         """That columns were scaled, why, and what the penalty is of."""
@@ -76,73 +77,61 @@ class Scaling:
         return plain.to(coef.dtype), plain @ self.mean
 
 
-def scaling_for(X: Any, options: FitOptions, comm: Communicator, first: int, n_features: int) -> Scaling | None:
+def scaling_for(
+    columns: Columns, options: FitOptions, comm: Communicator, first: int, n_features: int
+) -> Scaling | None:
     """The scaling of a rank's columns, if they are to be scaled. All ranks call this.
 
-    X                  a tensor, a CSR matrix, or `Columns`
     first, n_features  of the rank's first column, and of all ranks' columns
     """
     if options.standardize is False:
         return None
-    if comm.peers.size > 1 and isinstance(X, Columns):
-        return None  # each team has rows of its own, and would scale by those
-    X, spread = as_matrix(X), None
+    spread = None
     if options.standardize == AUTO:
-        sizes = gather_columns(column_sizes(X)[None], first, n_features, comm)
+        sizes = gather_columns(column_sizes(columns)[None], first, n_features, comm)
         if not bool(sizes.isfinite().all()):
             raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
         sizes = sizes[sizes > 0]
         spread = float(sizes.max() / sizes.median()) if len(sizes) else 1.0
         if spread <= DIFFER:
             return None
-    found = Scaling.of(X, centre=options.fit_intercept)
-    return Scaling(found.mean, found.deviation, spread)
+    return replace(Scaling.of(columns, centre=options.fit_intercept), spread=spread)
 
 
-def column_sizes(X: Any) -> torch.Tensor:
+def column_sizes(columns: Columns) -> torch.Tensor:
     """Root mean squares of the columns."""
-    m, n = X.shape
-    squares = torch.zeros(n, dtype=torch.float64)
-    if isinstance(X, torch.Tensor | MappedColumns):
-        for part in _parts(X):
-            squares += part.square().sum(0).cpu()
-    else:
-        for j, x in _stored(X):
+    squares = torch.zeros(columns.n, dtype=torch.float64)
+    if isinstance(columns, SparseColumns):
+        for j, x in _stored(columns):
             squares.index_add_(0, j, x.square())
-    return torch.sqrt(squares / max(1, m))
+    else:
+        for _, Y in columns.blocks(None, torch.float64):
+            squares += Y.dense().square().sum(0).cpu()
+    return torch.sqrt(squares / max(1, columns.m))
 
 
-def _blocks(X: Any) -> Iterator[slice]:
-    m, n = X.shape
-    step = max(1, CHUNK_VALUES // max(1, n))
-    for first in range(0, m, step):
-        yield slice(first, min(first + step, m))
+def _moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
+    total, squares = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+    for _, Y in columns.blocks(None, torch.float64):
+        total += Y.dense().sum(0)
+    mean = total / columns.m
+    for _, Y in columns.blocks(None, torch.float64):
+        squares += (Y.dense() - mean).square().sum(0)
+    return mean.cpu(), (squares / columns.m).cpu()
 
 
-def _parts(X: Any) -> Iterator[torch.Tensor]:
-    """Rows of a dense X in float64, some at a time."""
-    for rows in _blocks(X):
-        yield X[rows].double() if isinstance(X, torch.Tensor) else X.between(rows, torch.float64).Y
-
-
-def _moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    mean = sum(part.sum(0) for part in _parts(X)) / X.shape[0]
-    variance = sum((part - mean).square().sum(0) for part in _parts(X)) / X.shape[0]
-    return mean.cpu(), variance.cpu()
-
-
-def _sparse_moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _sparse_moments(columns: SparseColumns) -> tuple[torch.Tensor, torch.Tensor]:
     """Σ x / m and (Σ (x − mean)² − (Σ (x − mean))² / m) / m, where values that are not stored are zeros.
 
     The second term of the variance would be zero, were the mean not rounded.
     """
-    m = X.shape[0]
-    stored, total, from_mean, squares = torch.zeros(4, X.shape[1], dtype=torch.float64)
-    for j, x in _stored(X):
+    m = columns.m
+    stored, total, from_mean, squares = torch.zeros(4, columns.n, dtype=torch.float64)
+    for j, x in _stored(columns):
         stored.index_add_(0, j, torch.ones_like(x))
         total.index_add_(0, j, x)
     mean, zeros = total / m, m - stored
-    for j, x in _stored(X):
+    for j, x in _stored(columns):
         from_mean.index_add_(0, j, x - mean[j])
         squares.index_add_(0, j, (x - mean[j]).square())
     from_mean -= zeros * mean
@@ -150,8 +139,9 @@ def _sparse_moments(X: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return mean, ((squares - from_mean.square() / m) / m).clamp(min=0)
 
 
-def _stored(X: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Columns and values of what a CSR matrix stores, some at a time."""
-    for first in range(0, len(X.data), CHUNK_VALUES):
+def _stored(columns: SparseColumns) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Column numbers and values of what is stored, some at a time."""
+    values, index, _ = columns.matrix
+    for first in range(0, len(values), CHUNK_VALUES):
         part = slice(first, first + CHUNK_VALUES)
-        yield torch.from_numpy(X.indices[part]).long(), torch.from_numpy(X.data[part]).double()
+        yield index[part].long(), values[part].double()

@@ -27,7 +27,7 @@ from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.resolve import resolve, steepness
-from laconic.glm.scores import Scores, by_output
+from laconic.glm.scores import ScoredRows, Scores, by_output
 from laconic.glm.solvers import Callback, Solution, ca_sgd, sgd
 from laconic.glm.solvers.device.choice import device_solver, is_supported
 from laconic.glm.solvers.newton import Objective, Pass, Requests, serve_alone
@@ -102,10 +102,10 @@ def _scored(
     offset = None if problem.offset is None else problem.offset[rows]
     found = []
     for fit, own in zip(fits, torch.chunk(z, len(fits), 1), strict=True):
-        scores = Scores(problem.family)
+        scored = ScoredRows(problem.family)
         own = own if offset is None else own + by_output(offset.to(own.dtype))
-        scores.add(own, problem.y[rows], None if weights is None else weights[rows], offset)
-        found.append((fit, scores))
+        scored.add(own, problem.y[rows], None if weights is None else weights[rows], offset)
+        found.append((fit, scored.scores()))
     return found
 
 

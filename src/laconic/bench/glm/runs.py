@@ -20,7 +20,6 @@ from laconic.glm.families import FAMILIES
 from laconic.glm.problem import load as load_table
 from laconic.glm.problem import make_problem, problem_of
 from laconic.glm.ranks import Wire
-from laconic.glm.scaling import scaling_for
 from laconic.glm.solvers.state import segment
 from laconic.measure.solvers import Contender, Copies, SolverRun
 from laconic.options import check_names
@@ -94,7 +93,7 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
     n = given.n_features or SHAPES[given.name].n_features
     cuts = column_cuts(n, comm.size)
     made = make(given.name, given.scale, n_features=n, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
-    options, family = FitOptions(recipe="fp32", device=device), FAMILIES[made.family].of()
+    options, family = FitOptions(recipe="fp32", device=device, standardize=False), FAMILIES[made.family].of()
     more: dict[str, Any] = {"first": cuts[comm.rank], "n_features": n}
     return make_problem(options, made.table.X, family, made.table.y.float(), None, comm=comm, **more), n
 
@@ -102,9 +101,7 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
 def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
     family = given.family if given.positive is None else "multinomial"
     options = FitOptions(family=family, standardize=given.standardize, recipe="fp32", device=device)
-    table = load_table(source, comm, "fp32")
-    scaling = scaling_for(table.X, options, comm, table.columns[0], table.n_features)
-    found = problem_of(table, options, comm, scaling)
+    found = problem_of(load_table(source, comm, options), options, comm)
     if given.positive is None:
         return found, found.n_features
     names = [str(label) for label in found.classes or ()]

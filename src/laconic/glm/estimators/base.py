@@ -20,7 +20,6 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import raise_on_all_ranks, require_same
 from laconic.exchange.launch import default_communicator
-from laconic.glm.columns import type_of
 from laconic.glm.estimators.inputs import (
     Given,
     Inputs,
@@ -36,6 +35,7 @@ from laconic.glm.estimators.inputs import (
     read_inputs,
     refuse_names,
     source_of,
+    type_of,
 )
 from laconic.glm.estimators.saved import Saved
 from laconic.glm.families import Family
@@ -44,8 +44,7 @@ from laconic.glm.model import Model, rows_for
 from laconic.glm.options import DEFAULTS, FitOptions, check_choice
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, precision_for
 from laconic.glm.problem import Problem, make_problem
-from laconic.glm.scaling import scaling_for
-from laconic.glm.scores import Scores, by_output
+from laconic.glm.scores import ScoredRows, by_output
 from laconic.glm.solvers import Callback, Outcome, Progress, begin
 from laconic.glm.summary import Summary, summarise
 
@@ -211,12 +210,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             train, validation = _split(target, w, options, stratified=family.classifies)
         weights = None if w is None else torch.from_numpy(w)
         offset = None if whole.offset is None else torch.from_numpy(whole.offset)
-        place = {"first": first, "n_features": whole.n_features}
-        scaling = None
-        if options.standardize is True or not one_epoch:
-            scaling = scaling_for(X, options, comm, first, whole.n_features)
-        more = {"offset": offset, "rows": train, "validation": validation, **place}
-        return make_problem(options, X, family, y, weights, comm=comm, scaling=scaling, part=one_epoch, **more)
+        more: dict[str, Any] = {"offset": offset, "rows": train, "validation": validation}
+        more |= {"first": first, "n_features": whole.n_features}
+        return make_problem(options, X, family, y, weights, comm=comm, part=one_epoch, **more)
 
     def _earlier(self, saved: Saved | None, options: FitOptions) -> Earlier | None:
         """What to go on from; a recipe that was found is kept."""
@@ -301,9 +297,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _score(self, data: Given) -> float:
         """The family's score, on which the command line agrees to the last digit."""
-        scores = Scores(self._family())
-        scores.add(*self._rows(data))
-        return scores.score
+        scored = ScoredRows(self._family())
+        scored.add(*self._rows(data))
+        return scored.scores().score
 
     def _rows(self, data: Given, *, target: bool = True) -> Judged:
         """Margins of some rows, and what to judge them by: as given, or as a file has it."""

@@ -18,11 +18,11 @@ from laconic.data.files import NAMED, as_source, format_of
 from laconic.data.table import as_floats, check_finite
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.columns import DenseColumns, as_columns, type_of
+from laconic.glm.columns import Columns, DenseColumns, MappedColumns, as_columns
 from laconic.glm.model import inputs_of
 from laconic.glm.options import FitOptions
-from laconic.glm.precision import is_auto, text_format
-from laconic.glm.problem import load, matrix_of
+from laconic.glm.precision import is_auto
+from laconic.glm.problem import load
 from laconic.glm.ranks import gather_array, repartition
 
 Matrix = Any
@@ -80,8 +80,8 @@ def read_inputs(
         for note in table.notes:
             warnings.warn(note, stacklevel=5)
         X, columns, n = table.X, table.columns, table.n_features
-        if rows == "replicated" or comm.whole.size == 1:
-            X = matrix_of(table, options, comm)
+        if table.mapped is not None and (rows == "replicated" or comm.whole.size == 1):
+            X = MappedColumns(X, table.mapped)
         y = labels(table) if y is None or is_name(y) else y
         sample_weight = (
             _floats(table.sample_weight) if sample_weight is None or is_name(sample_weight) else sample_weight
@@ -108,7 +108,7 @@ def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOpti
     elif not reset:
         source = replace(source, one_hot=estimator._inputs.get("one_hot") or source.one_hot)
     source = replace(source, target=False) if y is not None and not is_name(y) else source
-    table = load(source, comm, text_format(options.recipe))
+    table = load(source, comm, options)
     if not reset:
         if table.n_features != estimator.n_features_in_:
             raise ValueError(f"{path} has {table.n_features} features, the model has {estimator.n_features_in_}")
@@ -184,6 +184,13 @@ def _join_rows(local: Inputs, comm: Communicator) -> Inputs:
             raise TypeError('labels must be numbers or text to be gathered from all ranks (rows="partitioned")')
         y = y.astype(str)
     return replace(local, y=joined(y), sample_weight=joined(local.sample_weight), offset=joined(local.offset))
+
+
+def type_of(X: Any) -> torch.dtype:
+    """The number type of a tensor, of `Columns` or of a SciPy matrix."""
+    if isinstance(X, torch.Tensor | Columns):
+        return X.dtype
+    return torch.float64 if X.dtype == np.float64 else torch.float32
 
 
 def labels(table: Table) -> np.ndarray:
