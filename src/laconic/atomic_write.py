@@ -49,7 +49,12 @@ def atomic_write(
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync(path.parent)
+        if hasattr(os, "O_DIRECTORY"):  # the rename is to survive a power cut, too
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         if error.filename != str(temporary) and error.errno not in FULL:
             raise
@@ -83,13 +88,3 @@ def not_written(path: Path, error: OSError, n_bytes: int | None = None) -> NotWr
         size = "" if n_bytes is None else f" for the {n_bytes:,} bytes"
         return NotWritten(f"no room{size} of {path} ({error.strerror}); free some or write elsewhere")
     return NotWritten(f"cannot write {path}: {error.strerror or error}")
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

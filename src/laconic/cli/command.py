@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields
@@ -49,11 +50,11 @@ def options_command(
     parameters = {each.name: _parameter(each, kinds[each.name]) for _, each in taken}
 
     def command(**given: Any) -> None:
-        asked: list[dict[str, Any]] = [{} for _ in groups]
+        asked: defaultdict[int, dict[str, Any]] = defaultdict(dict)
         for key, value in given.items():
             if value not in (None, []):
-                asked[groups_of[key]][key] = _value(kinds[key], value)
-        run(*asked)
+                asked[groups_of[key]][key] = _items(key, kinds[key], value) if "Sequence" in kinds[key] else value
+        run(*map(asked.__getitem__, range(len(groups))))
 
     command.__name__, command.__doc__ = name, run.__doc__
     command.__annotations__ = {key: kind for key, (kind, _) in parameters.items()}
@@ -99,12 +100,14 @@ def names(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, ",".join(given or ()).split(","))))
 
 
-def _value(kind: str, value: Any) -> Any:
-    """What was typed, as the field takes it."""
-    if "Sequence" not in kind:
-        return value
+def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
+    """What was typed for a list, as the field takes it."""
     words = names(value)
-    return tuple(whole_number()(word) for word in words) if "int" in kind else words
+    try:
+        return tuple(map(whole_number() if "int" in kind else float if "float" in kind else str, words))
+    except ValueError as error:
+        what = f"--{name.replace('_', '-')} must be numbers, such as 1e-6,1e-4,1e-2"
+        raise BadInput(f"{what}; got {','.join(words)}") from error
 
 
 @contextmanager
@@ -135,8 +138,9 @@ class Suites(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; None if there is none."""
-        if cmd_name not in self.suites():
-            return super().get_command(ctx, cmd_name)
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in self.suites():
+            return own
         from laconic.cli.bench import command
 
         alone = typer.Typer(add_completion=False)

@@ -35,7 +35,7 @@ class FitCommand:
     ranks: int | None = option(None, "Local processes to share the columns among.", most=1024)
     share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
     test: str | None = option(None, "Rows to judge the model by.", metavar="FILE")
-    alphas: Sequence[str] = option((), "Take the best of these penalties, by rows held out.", metavar="NUMBER,...")
+    alphas: Sequence[float] = option((), "Take the best of these penalties, by rows held out.", metavar="NUMBER,...")
     cv: int = option(5, "Folds of rows that --alphas holds out in turn.", least=2, metavar="N")
     checkpoint: str | None = option(None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER")
     checkpoint_every: float = option(
@@ -50,14 +50,6 @@ class FitCommand:
             raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
         if not self.checkpoint_every >= 0:
             raise BadInput(f"--checkpoint-every must be a number of at least 0; got {self.checkpoint_every:g}")
-
-    @property
-    def penalties(self) -> tuple[float, ...]:
-        """`alphas` as numbers."""
-        try:
-            return tuple(map(float, self.alphas))
-        except ValueError as error:
-            raise BadInput(f"--alphas must be numbers, such as 1e-6,1e-4,1e-2; got {','.join(self.alphas)}") from error
 
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
@@ -74,7 +66,7 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
         raise BadInput("--summary needs all columns in one process: leave out --ranks")
     saved = (asked.checkpoint, asked.checkpoint_every, asked.resume)
     table = ("robust" if asked.robust else "fisher") if asked.summary else None
-    search = (asked.penalties, asked.cv)
+    search = (asked.alphas, asked.cv)
     job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved, table, *search)
     try:
         report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)

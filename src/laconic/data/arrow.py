@@ -190,12 +190,14 @@ def _blocks(
             of = dict(zip(batch.schema.names, batch.columns, strict=True))
             X = _matrix(source.path, of, batch.num_rows, schema, like, row)
             check_finite(X, first_row=row, first_column=like.columns[0], names=like.feature_names)
-            block: dict[str, Any] = {"X": X, "y": no_target(batch.num_rows)}
+            block: dict[str, Any] = {"X": X}
             for key, name, part in (*parts, ("offset", schema.offset, margin)):
                 if name is not None:
                     text = key == "y" and schema.classes
                     values = _codes(source.path, name, of[name], text, row) if text else _numbers(of[name])
                     block[key] = as_floats(values, name, part=part, first_row=row)
+                elif key == "y":
+                    block[key] = no_target(batch.num_rows)
             yield replace(like, **block)
             row += batch.num_rows
 

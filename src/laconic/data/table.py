@@ -267,8 +267,8 @@ def collect(stream: RowStream) -> Table:
             whole[name] = empty.new_empty(stream.n_rows, *empty.shape[1:])
     row = 0
     for block in stream.blocks:
-        rows = slice(row, row + block.n_rows)
-        row += block.n_rows
+        rows = slice(row, row + len(block.y))
+        row = rows.stop
         if row > stream.n_rows:
             break
         for name, values in whole.items():

@@ -7,7 +7,7 @@ import torch
 
 from laconic.codec import Codec
 from laconic.errors import InvalidOption, Option
-from laconic.kernels.formats import FORMAT_OF, Format, format_named
+from laconic.kernels.formats import FORMAT_OF, FORMATS, Format, format_named
 
 AUTO = "auto"
 WIRES = ("fp64", "fp32", "bf16", "fp16")
@@ -69,8 +69,7 @@ class Precision:
 
     def format(self, knob: str) -> Format:
         """The format of a knob; that of a codec's wire is float32."""
-        value = getattr(self, knob)
-        return format_named(value if isinstance(value, str) else "fp32")
+        return FORMATS.get(getattr(self, knob), FORMATS["fp32"])
 
     @property
     def carrier(self) -> torch.dtype:
@@ -85,6 +84,8 @@ class Precision:
         """The recipe's name, or the nearest recipe's with what differs from it."""
         names: list[list[str]] = []
         for name, recipe in RECIPES.items():
+            if recipe == self:
+                return name
             knobs = zip(KNOBS, _values(self), _values(recipe), strict=True)
             names.append([name, *(f"{knob}={own}" for knob, own, other in knobs if own != other)])
         nearest = min(names, key=len)

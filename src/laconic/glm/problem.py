@@ -1,7 +1,7 @@
 """What is fitted to: rows of a file or of arrays as a `Problem`, checked, stored and placed as a fit wants them."""
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -65,6 +65,7 @@ class Problem:
     n_features   columns in all; by default this rank's are all
     scaling      of the columns, if they were scaled
     epoch_rows   rows of an epoch, where teams of ranks do not have as many each: the fewest; by default all
+    n_train      rows to train on
     """
 
     columns: Columns
@@ -80,9 +81,11 @@ class Problem:
     n_features: int = -1
     scaling: Scaling | None = None
     epoch_rows: int | None = None
+    n_train: int = field(init=False)
 
     def __post_init__(self) -> None:
         m = self.columns.m
+        object.__setattr__(self, "n_train", m if self.rows is None else len(self.rows))
         for name in ("y", "weights", "offset"):
             value = getattr(self, name)
             if value is not None and len(value) != m:
@@ -100,11 +103,6 @@ class Problem:
         self.family.check(self.y)
         if self.n_features < 0:
             object.__setattr__(self, "n_features", self.columns.n)
-
-    @property
-    def n_train(self) -> int:
-        """Rows to train on."""
-        return self.columns.m if self.rows is None else len(self.rows)
 
     @property
     def n_rows(self) -> int:
@@ -228,8 +226,9 @@ def load(source: Source, comm: Communicator, options: FitOptions) -> Table:
         on_gpu = options.device not in (None, "cpu") and torch.cuda.is_available()
         small = table.X.numel() * table.X.element_size() <= source.limits.memory_bytes
         table = replace(table, mapped=None) if small or on_gpu or comm.peers.size > 1 else table
-    if table.n_rows == 0 or table.n_features == 0:
-        raise BadTable(f"{source.path} has {table.n_rows} rows and {table.n_features} features; nothing can be fitted")
+    m, n = len(table.y), table.n_features
+    if m == 0 or n == 0:
+        raise BadTable(f"{source.path} has {m} rows and {n} features; nothing can be fitted")
     if source.target is not False and bool(table.y[:1].isnan().all()):
         raise BadTable(f"{source.path} has no target; convert it again with one")
     return table

@@ -85,7 +85,8 @@ def resolve(
     precision = precision_for(options.recipe, columns.dtype)
     options = replace(options, solver=solver, s=s, recipe=precision, tol=tol, polish=bool(polish))
     if options.average_every == AUTO:
-        options = replace(options, average_every=auto_average_every(problem, options, comm))
+        often = auto_average_every(problem, options, comm) if comm.peers.size > 1 else 1
+        options = replace(options, average_every=often)
     if options.eta0 != AUTO:
         return options
     eta0 = 1.0 if solver == "newton" else eta0
@@ -134,10 +135,8 @@ def one_process_seconds(problem: Problem, options: FitOptions, epochs: int) -> f
 def auto_average_every(problem: Problem, options: FitOptions, comm: Communicator) -> int:
     """Blocks between two averages of teams: averages take a tenth of the time, by the planner's typical rates.
 
-    An epoch ends with an average in any case. 1 where there is one team.
+    An epoch ends with an average in any case.
     """
-    if comm.peers.size == 1:
-        return 1
     job = GlmJob(max(TYPICAL_ROWS, options.batch_size), max(1, problem.n_features), batch_size=options.batch_size)
     block = cost(job, GlmOption(options.solver, "fp32", options.step), DEFAULT.what_if(comm.size))
     n_bytes = 4 * problem.family.n_outputs * -(-problem.n_features // comm.size)
