@@ -7,6 +7,7 @@ trains as FSDP2 does, which a test checks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.distributed as dist  # noqa: TID251 (a process group without ranks)
@@ -15,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from laconic.bench.fsdp import sharded
 from laconic.codec import Codec
 from laconic.exchange import Communicator, GatherChunks, ReduceScatter, Task, run_in_turn
-from laconic.exchange.messages import NEW, Buffers, Inbox, Outbox
+from laconic.exchange.messages import Inbox, Messages
 from laconic.kernels import Stream
 from laconic.training.fsdp import ColumnsTask
 from laconic.training.fsdp_units import Unit, find_units
@@ -32,43 +33,10 @@ class OneProcess(Communicator):
 
     mail: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict, compare=False)
 
-    def outbox(
-        self,
-        lengths: list[int] | None,
-        device: torch.device,
-        *,
-        phase: int,
-        sending: list[int] | None = None,
-        buffers: Buffers = NEW,
-    ) -> Outbox:
-        return _Post(self, device)
-
-    def shared_outbox(
-        self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW
-    ) -> Outbox:
-        return _Post(self, device)
-
-
-class _Post(Outbox):
-    def __init__(self, comm: OneProcess, device: torch.device) -> None:
-        self.comm, self.device = comm, device
-
-    def send(self, rank: int, message: torch.Tensor) -> None:
-        self.comm.mail[self.comm.rank, rank] = message
-
-    def close(self) -> Inbox:
-        return Inbox(_Messages(self.comm), [lambda: None] * self.comm.size, self.device)
-
-
-class _Messages(list[torch.Tensor]):
-    """What every rank has sent to this one, once it has."""
-
-    def __init__(self, comm: OneProcess) -> None:
-        super().__init__([torch.empty(0)] * comm.size)
-        self.comm = comm
-
-    def __getitem__(self, rank: int) -> torch.Tensor:  # type: ignore[override]
-        return self.comm.mail[rank, self.comm.rank]
+    def send(self, messages: Messages) -> Inbox:
+        made = messages.made(self.rank, [None] * self.size)
+        self.mail.update({(self.rank, to): message for to, message in made})
+        return Inbox([partial(self.mail.__getitem__, (sender, self.rank)) for sender in range(self.size)])
 
 
 def units_of(network: torch.nn.Module, size: int) -> list[Unit]:

@@ -24,7 +24,7 @@ from laconic.exchange import (
     run_in_turn,
 )
 from laconic.exchange.channel import Channel
-from laconic.exchange.scatter_reduce import chunk_cuts
+from laconic.exchange.collectives import chunk_cuts
 
 CODECS = ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf", "rotated", "ef-sign", "ef-nuqsgd"]
 MEMBERS = [("all_reduce", "fp32", "fixed"), ("all_reduce", "bf16", "fixed"), ("nothing", "fp32", "fixed")]

@@ -12,7 +12,7 @@ import torch
 from members import SUBTRACTING, inputs, named, same_bits, with_bucket
 
 from laconic import Codec, Dithered, ErrorFeedback, QSGDInf, Stream
-from laconic.exchange.scatter_reduce import chunk_cuts
+from laconic.exchange.collectives import chunk_cuts
 from laconic.kernels import dither, select
 from laconic.kernels.reference import rounding
 from laconic.kernels.reference.dither import dither_bits, dither_offset

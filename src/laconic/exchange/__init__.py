@@ -1,22 +1,29 @@
 """Exchanges: averages over a process group, with a codec on the wire.
 
-what averages        `base` (the interface), `all_gather`, `scatter_reduce`, `all_reduce`, `choice` among them
+what averages        `base` (the interface), `collectives` (the members, and the choice among them)
 what they send       `codes`
-what carries bytes   `communicator` (the ranks), `channel`, `messages`, `outboxes`, `neighbours` on a `topology`
+what carries bytes   `communicator` (the ranks), `channel`, `messages`; `neighbours` on a `topology`
 what overlaps them   `scheduler`: `Pipeline` (threads) and `Lockstep` (none)
 what starts ranks    `launch`, `rank`
 what ranks agree on  `agreement`
 """
 
 from laconic.exchange.accounting import Accounting
-from laconic.exchange.all_gather import AllGather
-from laconic.exchange.all_reduce import AllReduce
-from laconic.exchange.base import Exchange, Exchanged, Nothing, Task, run_in_turn
-from laconic.exchange.choice import EXCHANGES, BySize, by_name
+from laconic.exchange.base import Exchange, Exchanged, Task, run_in_turn
+from laconic.exchange.collectives import (
+    EXCHANGES,
+    AllGather,
+    AllReduce,
+    BySize,
+    GatherChunks,
+    Nothing,
+    ReduceScatter,
+    ScatterReduce,
+    by_name,
+)
 from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Buffers, KeptBuffers
 from laconic.exchange.neighbours import Neighbours
-from laconic.exchange.scatter_reduce import GatherChunks, ReduceScatter, ScatterReduce
 from laconic.exchange.scheduler import (
     PIECE_VALUES,
     Handle,

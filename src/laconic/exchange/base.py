@@ -1,7 +1,4 @@
-"""The interface of an exchange, which averages a tensor over ranks, and its null member `Nothing`.
-
-`codes` makes the messages of its members, and values of them.
-"""
+"""The interface of an exchange, which averages a tensor over ranks; `collectives` has the members."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -103,13 +100,16 @@ class Exchange(ABC):
                 f"out must be a contiguous row of {n} float32 values, got {out.dtype} of shape {tuple(out.shape)}"
             )
 
-    @abstractmethod
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
-        """Most bytes a rank receives for n values among `size` ranks; what "auto" minimises."""
+        """Most bytes a rank receives for n values among `size` ranks, which "auto" minimises: a code of each other."""
+        return (size - 1) * codec.max_bytes(n)
 
-    @abstractmethod
     def variance_bound(self, codec: Codec, n: int, size: int) -> float:
-        """Bound on E‖result − mean‖² over the mean of ‖v_i‖²; for unbiased codecs."""
+        """Bound on E‖result − mean‖² over the mean of ‖v_i‖², for unbiased codecs.
+
+        ω / P where P independent errors of at most ω ‖v_i‖² are averaged.
+        """
+        return codec.quantizer.variance_bound(n) / size
 
     def average(
         self,
@@ -135,25 +135,6 @@ class Exchange(ABC):
         self.require(codec, v, out)
         task = Task(flat(v), codec, stream, memory, measure_error, out, scale=scale)
         return run_in_turn([self.phases(task, Communicator.over() if comm is None else comm)])[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing(Exchange):
-    """Every rank keeps its own values. For benchmarks only: replicas drift apart."""
-
-    name: ClassVar[str] = "nothing"
-
-    def phases(self, task: Task, comm: Communicator) -> Phases:
-        yield
-        value = task.target().copy_(task.v.detach().reshape(-1))
-        return Exchanged(value, Accounting(n_exchanges=1, n_values=value.numel()))
-
-    def bytes_received(self, codec: Codec, n: int, size: int) -> int:
-        return 0
-
-    def variance_bound(self, codec: Codec, n: int, size: int) -> float:
-        """No bound: nothing is averaged."""
-        return float("inf")
 
 
 def run_in_turn(running: Sequence[Phases]) -> list[Exchanged]:

@@ -1,17 +1,25 @@
-"""A channel: one process group as one of its ranks uses it, and how its threads share cores with the program."""
+"""A channel: one process group as one of its ranks uses it, and how its threads share cores with the program.
+
+Every rank sends a message to every rank, pairwise over Gloo, or in one collective of the process group. For NCCL,
+messages are written and read where the collective takes them. Each has a row of whole 64 bytes, so that those received
+are the rows of a matrix, which one kernel reads in place. A few bytes at the end of a row travel along and mean
+nothing.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from laconic.errors import ExchangeFailed
+from laconic.exchange.messages import CPU, Inbox, Messages, whole_row
 
-CPU = torch.device("cpu")
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the newer name of the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,84 @@ class Channel:
                 f"exchange failed on rank {self.rank} of {self.size}: "
                 f"another rank stopped, or did not answer in time ({reason})"
             ) from error
+
+    def send_pairwise(self, messages: Messages, tag: int) -> Inbox:
+        """One by one, so that the first message is on the wire while the next is made: for Gloo.
+
+        Those that come in lie in the rows of one matrix, own one included, so that one kernel can read them all. Gloo
+        takes messages from the CPU only: those on a GPU go by way of pinned memory, and a copy's end is waited for.
+        """
+        own, lengths, on_gpu = self.rank, messages.lengths, messages.device.type != "cpu"
+        widths = [whole_row(max(lengths))] * self.size
+        _, received = messages.rows("received", widths, lengths, CPU, pinned=on_gpu)
+        places = messages.rows("received", widths, lengths, messages.device)[1] if on_gpu else received
+        coming = {r: self.group.recv([received[r]], r, tag) for r in range(self.size) if r != own}
+        leaving: list[tuple[dist.Work, torch.Tensor]] = []
+        last: torch.Tensor | None = None
+        host = received[own]
+        for rank, message in messages.made(own, [places[r] if r == own else None for r in range(self.size)]):
+            if rank == own:
+                received[own] = places[own] = message
+                continue
+            if message is not last:  # one copy for all ranks that get the same
+                last = host = message
+                if on_gpu:
+                    host = messages.memory(f"sent to {rank},", len(message), CPU, pinned=True).copy_(message)
+            leaving.append((self.group.send([host], rank, tag), host))
+
+        def arrive(rank: int) -> torch.Tensor:
+            self.wait(coming.get(rank))
+            return places[rank].copy_(received[rank]) if on_gpu else received[rank]
+
+        def sent() -> None:
+            for work, _ in leaving:
+                self.wait(work)
+
+        return Inbox([partial(arrive, rank) for rank in range(self.size)], sent)
+
+    def send_collected(self, messages: Messages) -> Inbox:
+        """In one all-to-all once all messages are made, after one of their lengths, which only the senders know."""
+        made, device = dict(messages.made(self.rank, [None] * self.size)), messages.device
+        sending = [len(made[rank]) for rank in range(self.size)]
+        sent = torch.tensor(sending, device=self.wire_device(device))
+        received = torch.empty_like(sent)
+        self.wait(dist.all_to_all_single(received, sent, group=self.group, async_op=True))
+        return self.send_all_to_all(Messages(lambda rank, place: made[rank], device, received.tolist(), sending))
+
+    def send_all_to_all(self, messages: Messages) -> Inbox:
+        """A message for each rank, as one all-to-all of the process group."""
+        wire = self.wire_device(messages.device)
+        n_sent, n_received = ([whole_row(length) for length in n] for n in (messages.sending, messages.lengths))
+        sent, places = messages.rows("sent", n_sent, messages.sending, wire)
+        received, rows = messages.rows("received", n_received, messages.lengths, wire)
+        for rank, message in messages.made(self.rank, places):
+            _put(message, places[rank])
+        work = dist.all_to_all_single(received, sent, n_received, n_sent, group=self.group, async_op=True)
+        return self._arriving(work, rows, messages.device)
+
+    def send_shared(self, messages: Messages) -> Inbox:
+        """The same message for every rank, as one all-gather of the process group, in place."""
+        own, width = self.rank, whole_row(max(messages.lengths))
+        received, rows = messages.rows("shared", [width] * self.size, messages.lengths, messages.device)
+        _put(messages.make(own, rows[own]), rows[own])
+        row = received.view(self.size, width)[own]
+        work = _all_gather(received, row, group=self.group, async_op=True)
+        return self._arriving(work, rows, messages.device)
+
+    def _arriving(self, work: dist.Work | None, rows: Sequence[torch.Tensor], device: torch.device) -> Inbox:
+        """The rows, once the work is done."""
+
+        def arrive(row: torch.Tensor) -> torch.Tensor:
+            self.wait(work)
+            return row.to(device)
+
+        return Inbox([partial(arrive, row) for row in rows])
+
+
+def _put(message: torch.Tensor, row: torch.Tensor) -> None:
+    """Copy a message to its row, unless it was written there."""
+    if message.data_ptr() != row.data_ptr():
+        row.copy_(message)
 
 
 def backend_of(group: dist.ProcessGroup, device: torch.device = CPU) -> str:

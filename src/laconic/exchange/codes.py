@@ -1,4 +1,4 @@
-"""The messages of one exchange on this rank, made and read: whole payloads (`Codes`), or of a known size (`Slots`).
+"""The codes of one exchange on this rank, sent and received: whole payloads (`Codes`), or of a known size (`Slots`).
 
 Slots are for codes of variable size over NCCL: phases need no lengths on the host.
 
@@ -13,10 +13,11 @@ The first exchange of a tensor knows no length, and sends whole payloads, whose 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from laconic.codec import Codec, Payload
 from laconic.codec.payload import side_by_side
@@ -24,7 +25,7 @@ from laconic.errors import CorruptPayload
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchanged, Phases, Task, measure_error, run_in_turn
 from laconic.exchange.communicator import Communicator
-from laconic.exchange.messages import CPU, ROW_BYTES, whole_row
+from laconic.exchange.messages import CPU, ROW_BYTES, Inbox, Make, Messages, sending_order, whole_row
 from laconic.kernels import ONES, Scale, Stream
 
 
@@ -32,16 +33,16 @@ from laconic.kernels import ONES, Scale, Stream
 class Codes:
     """Whole payloads.
 
-    codecs    those of the phases
-    rows      of the first phase, by the rank they are for: memory that begins with a payload, and its number of values
-    longest   bytes of the longest payload that came, by phase
+    codecs   those of the phases
+    rows     of the first phase, by the rank they are for: memory that begins with a payload, and its number of values
+    longest  bytes of the longest payload that came, by phase
     """
 
     task: Task
     comm: Communicator
     codecs: Sequence[Codec]
     accounting: Accounting = field(default_factory=lambda: Accounting(n_exchanges=1))
-    rows: dict[int, tuple[torch.Tensor, int]] = field(default_factory=dict)
+    rows: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
     longest: dict[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -58,78 +59,123 @@ class Codes:
         able = all(not codec.fixed_size and codec.has_slots(device) for codec in self.codecs)
         return self.task.late and able and not self.comm.is_gloo(device)
 
-    def lengths(self, phase: int, sizes: Sequence[int]) -> list[int] | None:
-        """Bytes of messages with so many values each; None where only those who send them know."""
-        codec = self.codecs[phase]
-        return [codec.max_bytes(n) for n in sizes] if codec.fixed_size else None
+    def send_values(self) -> Inbox:
+        """In phase 0, all values to every rank."""
+        n = self.task.n_values
+        return self._send(0, lambda rank, place: self._part(rank, (0, n), place), [n] * self.comm.size, shared=True)
 
-    def encode_part(self, first: int, last: int, stream: Stream, rank: int, place: torch.Tensor | None) -> torch.Tensor:
-        """The message with values [first, last) of the task for a rank; the memory's part is updated in place."""
-        task, n = self.task, last - first
+    def send_chunks(self, cuts: Sequence[int]) -> Inbox:
+        """In phase 0, values cuts[r] to cuts[r + 1] to rank r."""
+        chunks = list(pairwise(cuts))
+        sizes = [last - first for first, last in chunks]
+        return self._send(0, lambda rank, place: self._part(rank, chunks[rank], place, f"/{rank}"), sizes)
+
+    def send_average(self, own: Tensor, cuts: Sequence[int]) -> Inbox:
+        """In phase 1, own chunk to every rank; `cuts` are those of all chunks."""
+        sizes, at = [last - first for first, last in pairwise(cuts)], self._stream("/average")
+        return self._send(1, lambda _, place: self._cut(1, self._encode(1, own, at, place), place), sizes, shared=True)
+
+    def _send(self, phase: int, make: Make, sizes: Sequence[int], *, shared: bool = False) -> Inbox:
+        """Codes of so many values each: if `shared`, of each rank's; otherwise this one's to each rank."""
+        task, comm, accounting = self.task, self.comm, self.accounting
+        accounting.n_values = task.n_values
+        sending = self._lengths(phase, sizes)
+        lengths = sending if shared or not sending else [sending[comm.rank]] * comm.size
+
+        def count(rank: int, place: Tensor | None) -> Tensor:
+            message = make(rank, place)
+            accounting.bytes_sent += len(message) * (comm.size - 1 if shared else rank != comm.rank)
+            return message
+
+        with accounting.timed("encode"):
+            return comm.send(Messages(count, task.v.device, lengths, sending, shared, phase, task.buffers))
+
+    def _lengths(self, phase: int, sizes: Sequence[int]) -> list[int]:
+        """Bytes of codes with so many values each; empty where only those who send them know."""
+        codec = self.codecs[phase]
+        return [codec.max_bytes(n) for n in sizes] if codec.fixed_size else []
+
+    def _stream(self, part: str = "") -> Stream:
+        stream = replace(self.task.stream, rank=self.comm.rank)
+        return stream.at(tensor=f"{stream.tensor}{part}") if part else stream
+
+    def _part(self, rank: int, part: tuple[int, int], place: Tensor | None, name: str = "") -> Tensor:
+        """The code of a part of the task's values for a rank, made once; the memory's part is updated in place."""
+        task, n = self.task, part[1] - part[0]
         if rank not in self.rows:
-            v, scale = task.part(first, last), task.scale.cut(first, last)
-            memory = task.memory[first:last] if task.memory is not None and task.memory.numel() else task.memory
-            row = self._encode(0, v, stream, place, memory, scale)
+            v, scale = task.part(*part), task.scale.cut(*part)
+            memory = task.memory[slice(*part)] if task.memory is not None and task.memory.numel() else task.memory
+            row = self._encode(0, v, self._stream(name), place, memory, scale)
             self.rows[rank] = (row, n)
             if task.codec.quantizer.core.symbol_bits < 32:
                 self.accounting.n_coded += n
                 self.accounting.code_bytes += len(self._cut(0, row, None))
             if task.measure_error:
                 sent = torch.empty(n, device=v.device)
-                self.decode(0, row, sent)
+                self._decode(0, row, sent)
                 measure_error(v, sent, self.accounting)
         return self._cut(0, self.rows[rank][0], place)
 
-    def encode(self, phase: int, v: torch.Tensor, stream: Stream, place: torch.Tensor | None) -> torch.Tensor:
-        """The message with values of a later phase."""
-        return self._cut(phase, self._encode(phase, v, stream, place), place)
-
     def _encode(
-        self,
-        phase: int,
-        v: torch.Tensor,
-        stream: Stream,
-        place: torch.Tensor | None,
-        memory: torch.Tensor | None = None,
-        scale: Scale = ONES,
-    ) -> torch.Tensor:
+        self, phase: int, v: Tensor, at: Stream, place: Tensor | None, memory: Tensor | None = None, scale: Scale = ONES
+    ) -> Tensor:
         """Memory that begins with the payload: `place` if given, and of use."""
-        return self.codecs[phase].encode(v, stream, memory, out=place, scale=scale).data
+        return self.codecs[phase].encode(v, at, memory, out=place, scale=scale).data
 
-    def _cut(self, phase: int, row: torch.Tensor, place: torch.Tensor | None) -> torch.Tensor:
+    def _cut(self, phase: int, row: Tensor, place: Tensor | None) -> Tensor:
         """What of it is sent, in `place` if given, and of use."""
         return row
 
-    def note(self, phase: int, messages: Sequence[torch.Tensor]) -> None:
+    def average(self, inbox: Inbox, out: Tensor, weight: float | None = None, scale: Scale = ONES) -> Tensor:
+        """After phase 0: out = the mean of the codes of all ranks, or `weight` times their sum, times `scale`."""
+        with self.accounting.timed("wire"):
+            messages = inbox.wait()
+        self._note(0, messages)
+        with self.accounting.timed("decode"):
+            return self._decode_sum(0, messages, out, 1.0 / self.comm.size if weight is None else weight, scale)
+
+    def collect(self, inbox: Inbox, out: Tensor, cuts: Sequence[int], *, add: bool = False) -> Tensor:
+        """After phase 1: the chunks of all ranks to their places in `out`, or added to what is there."""
+        messages = [out] * self.comm.size
+        for rank in reversed(sending_order(self.comm.rank, self.comm.size)):  # own, then who sent to this one first
+            with self.accounting.timed("wire"):
+                messages[rank] = inbox.arrivals[rank]()
+            with self.accounting.timed("decode"):
+                first, last = cuts[rank : rank + 2]
+                self._decode(1, messages[rank], out[first:last], self.task.scale.cut(first, last), add=add)
+        with self.accounting.timed("wire"):
+            inbox.sent()
+        self._note(1, messages)
+        return out
+
+    def _note(self, phase: int, messages: Sequence[Tensor]) -> None:
         """These have come, one of each rank."""
         lengths = [len(message) for message in messages]
         self.accounting.bytes_received += sum(lengths) - lengths[self.comm.rank]
         self.longest[phase] = max(lengths)
 
-    def decode_sum(
-        self, phase: int, codes: Sequence[torch.Tensor], out: torch.Tensor, weight: float, scale: Scale = ONES
-    ) -> torch.Tensor:
+    def _decode_sum(
+        self, phase: int, messages: Sequence[Tensor], out: Tensor, weight: float, scale: Scale = ONES
+    ) -> Tensor:
         """out = weight * sum of the values in messages * scale."""
-        return self.codecs[phase].decode_sum([received(code) for code in codes], out, weight=weight, scale=scale)
+        return self.codecs[phase].decode_sum(map(received, messages), out, weight=weight, scale=scale)
 
-    def decode(
-        self, phase: int, code: torch.Tensor, out: torch.Tensor, scale: Scale = ONES, *, add: bool = False
-    ) -> None:
+    def _decode(self, phase: int, message: Tensor, out: Tensor, scale: Scale = ONES, *, add: bool = False) -> None:
         """out = the values in a message * scale; or `add` the values to it."""
         if add:
-            self.codecs[phase].decode_add(received(code), out)
+            self.codecs[phase].decode_add(received(message), out)
         else:
-            self.codecs[phase].decode(received(code), out=out, scale=scale)
+            self.codecs[phase].decode(received(message), out=out, scale=scale)
 
-    def result(self, value: torch.Tensor, again: "Callable[[Codes], Phases]") -> Exchanged:
+    def result(self, value: Tensor, again: "Callable[[Codes], Phases]") -> Exchanged:
         """The average, after the last phase; `again` does the exchange anew with other codes."""
         if self.fit_slots:
             longest = torch.tensor([self.longest[phase] for phase in range(len(self.codecs))], device=value.device)
             self.comm.largest(longest, phase=len(self.codecs) - 1)()
-            self.learn(longest.tolist())
+            self._learn(longest.tolist())
         return Exchanged(value, self.accounting)
 
-    def learn(self, lengths: Sequence[int]) -> None:
+    def _learn(self, lengths: Sequence[int]) -> None:
         """Keep the capacities for the next exchange; `lengths` are the longest of each phase, over all ranks."""
         for phase, length in enumerate(lengths):
             self.task.buffers.learn(phase, length)
@@ -142,40 +188,33 @@ class Slots(Codes):
     report  (phases + 1,) int64 where the values are: the longest payload of each phase, and how many were corrupt
     """
 
-    report: torch.Tensor = field(init=False)
+    report: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self.report = torch.zeros(len(self.codecs) + 1, dtype=torch.int64, device=self.task.v.device)
 
-    def capacity(self, phase: int) -> int:
-        """Bytes of a message."""
+    def _capacity(self, phase: int) -> int:
         return self.task.buffers.capacities[phase]
 
-    def lengths(self, phase: int, sizes: Sequence[int]) -> list[int] | None:
-        return [self.capacity(phase)] * len(sizes)
+    def _lengths(self, phase: int, sizes: Sequence[int]) -> list[int]:
+        return [self._capacity(phase)] * len(sizes)
 
     def _encode(
-        self,
-        phase: int,
-        v: torch.Tensor,
-        stream: Stream,
-        place: torch.Tensor | None,
-        memory: torch.Tensor | None = None,
-        scale: Scale = ONES,
-    ) -> torch.Tensor:
-        n_bytes = max(self.capacity(phase), whole_row(self.codecs[phase].max_bytes(v.numel())))
+        self, phase: int, v: Tensor, at: Stream, place: Tensor | None, memory: Tensor | None = None, scale: Scale = ONES
+    ) -> Tensor:
+        n_bytes = max(self._capacity(phase), whole_row(self.codecs[phase].max_bytes(v.numel())))
         row = torch.empty(n_bytes, dtype=torch.uint8, device=v.device)
-        self.codecs[phase].encode_slot(v, stream, memory, row, scale=scale)
+        self.codecs[phase].encode_slot(v, at, memory, row, scale=scale)
         return row
 
-    def _cut(self, phase: int, row: torch.Tensor, place: torch.Tensor | None) -> torch.Tensor:
-        message = row[: self.capacity(phase)]
+    def _cut(self, phase: int, row: Tensor, place: Tensor | None) -> Tensor:
+        message = row[: self._capacity(phase)]
         return message if place is None else place.copy_(message)
 
-    def decode_sum(
-        self, phase: int, codes: Sequence[torch.Tensor], out: torch.Tensor, weight: float, scale: Scale = ONES
-    ) -> torch.Tensor:
-        codec, rows = self.codecs[phase], side_by_side(codes, ROW_BYTES)
+    def _decode_sum(
+        self, phase: int, messages: Sequence[Tensor], out: Tensor, weight: float, scale: Scale = ONES
+    ) -> Tensor:
+        codec, rows = self.codecs[phase], side_by_side(messages, ROW_BYTES)
         verdict = torch.zeros(1, dtype=torch.int32, device=out.device)
         codec.decode_slots(rows, out, weight, verdict, scale=scale)
         longest = codec.layout.slot_lengths(rows, out.numel()).max()
@@ -183,14 +222,12 @@ class Slots(Codes):
         self.report[-1] += verdict[0]
         return out
 
-    def decode(
-        self, phase: int, code: torch.Tensor, out: torch.Tensor, scale: Scale = ONES, *, add: bool = False
-    ) -> None:
-        values = self.decode_sum(phase, [code], torch.empty_like(out) if add else out, 1.0, scale)
+    def _decode(self, phase: int, message: Tensor, out: Tensor, scale: Scale = ONES, *, add: bool = False) -> None:
+        values = self._decode_sum(phase, [message], torch.empty_like(out) if add else out, 1.0, scale)
         if add:
             out.add_(values)
 
-    def result(self, value: torch.Tensor, again: Callable[[Codes], Phases]) -> Exchanged:
+    def result(self, value: Tensor, again: Callable[[Codes], Phases]) -> Exchanged:
         """The average, to be settled."""
         self.comm.largest(self.report, phase=len(self.codecs) - 1)()
         size, cuda = len(self.report), self.report.is_cuda
@@ -199,25 +236,20 @@ class Slots(Codes):
         arrived = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         if arrived is not None:
             arrived.record()
-        return Exchanged(value, self.accounting, partial(self._settle, found, arrived, value, again))
 
-    def _settle(
-        self,
-        found: torch.Tensor,
-        arrived: torch.cuda.Event | None,
-        value: torch.Tensor,
-        again: Callable[[Codes], Phases],
-    ) -> Exchanged:
-        if arrived is not None:
-            arrived.synchronize()
-        *lengths, n_corrupt = found.tolist()
-        fits = all(length <= self.capacity(phase) for phase, length in enumerate(lengths))
-        self.learn(lengths)
-        if not fits:
-            return run_in_turn([again(self._whole())])[0]
-        if n_corrupt:
-            raise CorruptPayload(f"{n_corrupt} of the payloads of tensor {self.task.stream.tensor!r} are corrupt")
-        return Exchanged(value, self.accounting)
+        def settle() -> Exchanged:
+            if arrived is not None:
+                arrived.synchronize()
+            *lengths, n_corrupt = found.tolist()
+            fits = all(length <= self._capacity(phase) for phase, length in enumerate(lengths))
+            self._learn(lengths)
+            if not fits:
+                return run_in_turn([again(self._whole())])[0]
+            if n_corrupt:
+                raise CorruptPayload(f"{n_corrupt} of the payloads of tensor {self.task.stream.tensor!r} are corrupt")
+            return Exchanged(value, self.accounting)
+
+        return Exchanged(value, self.accounting, settle)
 
     def _whole(self) -> Codes:
         """The same payloads, whole; the host waits for their lengths."""
@@ -226,9 +258,9 @@ class Slots(Codes):
         return Codes(self.task, self.comm, self.codecs, self.accounting, whole)
 
 
-def received(code: torch.Tensor) -> Payload:
+def received(message: Tensor) -> Payload:
     """A message as a payload. On a GPU its header is not read, for the host would wait for it.
 
     This rank fixed the message's length, and `laconic.compress` compares the ranks' codecs before the first exchange.
     """
-    return Payload(code, trusted=code.is_cuda)
+    return Payload(message, trusted=message.is_cuda)

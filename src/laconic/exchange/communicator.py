@@ -1,6 +1,6 @@
 """The ranks of an exchange: a process group with its channels, or one rank alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,9 +12,8 @@ import torch
 import torch.distributed as dist
 
 from laconic.errors import ExchangeFailed, InvalidOption, Option
-from laconic.exchange.channel import CPU, Channel, yielding_threads
-from laconic.exchange.messages import NEW, Buffers, Inbox, Outbox, Wait
-from laconic.exchange.outboxes import AllGatherOutbox, AllToAllOutbox, CollectedOutbox, LocalOutbox, PairwiseOutbox
+from laconic.exchange.channel import Channel, yielding_threads
+from laconic.exchange.messages import CPU, Inbox, Messages, Wait, whole_row
 
 N_TAGS = 4
 """Phases whose messages are numbered apart from those of the others; all later ones share the last numbers."""
@@ -151,57 +150,30 @@ class Communicator:
         """The channel for a phase; the last one serves all later phases."""
         return self.channels[min(phase, len(self.channels) - 1)]
 
-    def all_to_all(self, messages: list[torch.Tensor], lengths: list[int] | None, *, phase: int) -> Inbox:
+    def send(self, messages: Messages) -> Inbox:
+        """Send a message to each rank, each as soon as it is made, and receive one from each; returns at once."""
+        phase, device, lengths = messages.phase, messages.device, messages.lengths
+        tag = next(self._tags[min(phase, len(self._tags) - 1)])
+        if not self.channels:
+            place = messages.memory("own", whole_row(lengths[0]), device)[: lengths[0]] if lengths else None
+            message = messages.make(self.rank, place)
+            return Inbox([lambda: message])
+        channel = self.channel(phase)
+        if not lengths:
+            return channel.send_collected(messages)
+        if channel.is_gloo(device):
+            return channel.send_pairwise(messages, tag)
+        return channel.send_shared(messages) if messages.shared else channel.send_all_to_all(messages)
+
+    def all_to_all(
+        self, messages: Sequence[torch.Tensor], lengths: Sequence[int] | None = None, *, phase: int = 0
+    ) -> Inbox:
         """Send messages[r] (uint8) to rank r, and receive one from each; returns at once.
 
         lengths  bytes to be received from each rank; None where only the sender knows, and they are exchanged first
         """
-        outbox = self.outbox(lengths, messages[0].device, phase=phase, sending=[len(message) for message in messages])
-        for rank in self.sending_order:
-            outbox.send(rank, messages[rank])
-        return outbox.close()
-
-    @property
-    def sending_order(self) -> list[int]:
-        """Ranks in the order to send to them: the next one first, oneself last; so none is everybody's first."""
-        return [(self.rank + i) % self.size for i in range(1, self.size + 1)]
-
-    def outbox(
-        self,
-        lengths: list[int] | None,
-        device: torch.device,
-        *,
-        phase: int,
-        sending: list[int] | None = None,
-        buffers: Buffers = NEW,
-    ) -> Outbox:
-        """Begin an all-to-all whose messages are sent one by one, each as soon as it is made.
-
-        lengths  bytes to be received from each rank; None where only the sender knows
-        sending  bytes to be sent to each rank, if they are known and others than `lengths`
-        buffers  where memory for the messages comes from
-        """
-        tag = self._tag(phase)
-        if not self.channels:
-            return LocalOutbox(lengths, device, buffers, str(phase))
-        channel = self.channel(phase)
-        if lengths is None:
-            return CollectedOutbox(channel, device)
-        if channel.is_gloo(device):
-            return PairwiseOutbox(channel, lengths, device, tag, buffers, str(phase))
-        return AllToAllOutbox(channel, sending or lengths, lengths, device, buffers, str(phase))
-
-    def shared_outbox(
-        self, lengths: list[int] | None, device: torch.device, *, phase: int, buffers: Buffers = NEW
-    ) -> Outbox:
-        """The same where every rank gets the same message: `send` it to each; `buffer_for` is the same for all."""
-        if lengths is None or not self.channels or self.channel(phase).is_gloo(device):
-            return self.outbox(lengths, device, phase=phase, buffers=buffers)
-        self._tag(phase)
-        return AllGatherOutbox(self.channel(phase), lengths, device, buffers, str(phase))
-
-    def _tag(self, phase: int) -> int:
-        return next(self._tags[min(phase, len(self._tags) - 1)])
+        device, sending = messages[0].device, [len(message) for message in messages]
+        return self.send(Messages(lambda rank, place: messages[rank], device, lengths or (), sending, phase=phase))
 
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
         """Sum `v` over the ranks, in place; returns at once."""

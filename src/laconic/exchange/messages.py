@@ -1,7 +1,6 @@
-"""Messages of an all-to-all: memory for them, those this rank sends, and those on their way to it."""
+"""The messages of one phase: what is sent, memory for it, and what is on its way to this rank."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -12,6 +11,8 @@ ROW_BYTES = 64
 """Received messages begin at multiples of it."""
 Wait = Callable[[], None]
 """Returns once something is done; raises `ExchangeFailed` if it fails."""
+Make = Callable[[int, torch.Tensor | None], torch.Tensor]
+"""Makes the message (uint8) to a rank: where the second argument says, to save a copy, or anywhere if that is None."""
 
 
 class Buffers:
@@ -73,50 +74,64 @@ NEW = Buffers()
 
 
 @dataclass(frozen=True, slots=True)
+class Messages:
+    """One message from every rank to every rank; what this rank sends, and how much it gets.
+
+    make     makes a message when its turn has come
+    device   where messages are made, and wanted
+    lengths  bytes to be received from each rank; empty where only the sender knows, and they are exchanged first
+    sending  bytes to be sent to each rank
+    shared   whether every rank gets the same message: `make` is called once, for own rank
+    phase    of the exchange, which decides on the channel
+    buffers  where memory for messages comes from
+    """
+
+    make: Make
+    device: torch.device
+    lengths: Sequence[int]
+    sending: Sequence[int]
+    shared: bool = False
+    phase: int = 0
+    buffers: Buffers = NEW
+
+    def made(self, rank: int, places: Sequence[torch.Tensor | None]) -> Iterator[tuple[int, torch.Tensor]]:
+        """Ranks in the order to send to them, each with the message of `rank` to it, made now.
+
+        places  to write each message to
+        """
+        shared = self.make(rank, places[rank]) if self.shared else None
+        for to in sending_order(rank, len(places)):
+            yield to, self.make(to, places[to]) if shared is None else shared
+
+    def memory(self, purpose: str, n: int, device: torch.device, *, pinned: bool = False) -> torch.Tensor:
+        """A row of n bytes."""
+        return self.buffers.empty(f"{purpose} {self.phase}", n, torch.uint8, device, pinned=pinned)
+
+    def rows(
+        self, purpose: str, widths: Sequence[int], lengths: Sequence[int], device: torch.device, *, pinned: bool = False
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Memory cut into rows of some widths, and the first bytes of each, as many as its message has."""
+        memory = self.memory(purpose, sum(widths), device, pinned=pinned)
+        rows = memory.split_with_sizes(list(widths))
+        return memory, [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
 class Inbox:
     """Messages on their way here, one from each rank.
 
-    messages  one from each rank, where the wire puts them
-    arrivals  wait for each of them
-    device    where they are wanted
+    arrivals  by rank: returns its message once it has arrived; raises `ExchangeFailed` if it does not
     sent      waits until own messages have left
-    places    where on the device they are wanted; None if anywhere
     """
 
-    messages: list[torch.Tensor]
-    arrivals: list[Wait]
-    device: torch.device
+    arrivals: Sequence[Callable[[], torch.Tensor]]
     sent: Wait = lambda: None
-    places: list[torch.Tensor] | None = None
-
-    def receive(self, rank: int) -> torch.Tensor:
-        """The message of one rank, once it has arrived; `ExchangeFailed` if it does not."""
-        self.arrivals[rank]()
-        if self.places is None:
-            return self.messages[rank].to(self.device)
-        return self.places[rank].copy_(self.messages[rank])
 
     def wait(self) -> list[torch.Tensor]:
         """All messages, once all have arrived and own ones have left."""
-        received = [self.receive(rank) for rank in range(len(self.messages))]
+        received = [arrival() for arrival in self.arrivals]
         self.sent()
         return received
-
-
-class Outbox(ABC):
-    """An all-to-all under way: `send` once to each rank, in any order, then `close`."""
-
-    @abstractmethod
-    def send(self, rank: int, message: torch.Tensor) -> None:
-        """Send a message (uint8) to a rank; returns at once."""
-
-    @abstractmethod
-    def close(self) -> Inbox:
-        """All messages are sent: where the others' arrive."""
-
-    def buffer_for(self, rank: int) -> torch.Tensor | None:
-        """Where to write the message to a rank, to save a copy; None if it may lie anywhere."""
-        return None
 
 
 def whole_row(n_bytes: int) -> int:
@@ -126,3 +141,12 @@ def whole_row(n_bytes: int) -> int:
     (64, 64, 128)
     """
     return -(-n_bytes // ROW_BYTES) * ROW_BYTES
+
+
+def sending_order(rank: int, size: int) -> list[int]:
+    """Ranks in the order to send to them: the next one first, oneself last; so none is everybody's first.
+
+    >>> sending_order(1, 4)
+    [2, 3, 0, 1]
+    """
+    return [(rank + i) % size for i in range(1, size + 1)]

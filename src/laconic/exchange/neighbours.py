@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from laconic.errors import CorruptPayload, ExchangeFailed
 from laconic.exchange.accounting import Accounting
-from laconic.exchange.channel import CPU
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.messages import CPU
 from laconic.exchange.topology import Mixing, Topology
 
 Edges = dict[int, Accounting]

@@ -170,7 +170,7 @@ def gather_array(array: np.ndarray, comm: Communicator) -> list[np.ndarray]:
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     message = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
-    received = comm.all_to_all([message] * comm.size, None, phase=0).wait()
+    received = comm.all_to_all([message] * comm.size).wait()
     return [np.load(io.BytesIO(m.numpy().tobytes()), allow_pickle=False) for m in received]
 
 
@@ -188,7 +188,7 @@ def repartition(blocks: Sequence[Columns], row_counts: Sequence[int], comm: Comm
     tensor([[3., 4., 5.]])
     """
     messages = [_bytes(block) for block in blocks]
-    received = comm.all_to_all(messages, None, phase=0).wait()
+    received = comm.all_to_all(messages).wait()
     own = blocks[comm.rank]
     if isinstance(own, SparseColumns):
         return _stack_sparse(received, row_counts, own.matrix[0].dtype, own.n)

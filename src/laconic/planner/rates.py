@@ -63,7 +63,7 @@ def _message(clock: Stopwatch, name: str, size: int) -> Callable[[], object]:
     comm = clock.comm
     if name == "all_to_all":
         message = torch.zeros(size, dtype=torch.uint8, device=clock.device)
-        return lambda: comm.all_to_all([message] * comm.size, [size] * comm.size, phase=0).wait()
+        return lambda: comm.all_to_all([message] * comm.size, [size] * comm.size).wait()
     v = torch.zeros(size // DTYPES[name].itemsize, dtype=DTYPES[name], device=clock.device)
     return lambda: comm.all_reduce(v)()
 
