@@ -51,7 +51,7 @@ def test_ctrl_c_is_one_line_and_130(module, bar, arguments, monkeypatch, capsys)
 
 def test_ctrl_c_ends_the_ranks_and_says_how_to_go_on(folder, monkeypatch, capsys):
     ended, end = [], launch._end
-    monkeypatch.setattr(launch, "_end", lambda ranks: (end(ranks), ended.extend(ranks)))
+    monkeypatch.setattr(launch, "_end", lambda processes: (end(processes), ended.extend(processes)))
     monkeypatch.setattr(fit, "fit_progress", pressed_when(lambda said: (folder / "kept/checkpoint.json").exists()))
     arguments = [*ENDLESS, "--checkpoint", "kept", "--checkpoint-every", "0"]
     assert main(arguments) == 130
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_the_ranks_and_says_how_to_go_on(folder, monkeypatch, capsys
         "laconic: interrupted; the same command with --resume goes on from what kept holds\n"
     )
     assert len(ended) == 2
-    assert all(rank.process.returncode is not None for rank in ended)
+    assert all(process.returncode is not None for process in ended)
 
 
 def test_a_list_may_be_given_in_parts(folder, capsys):

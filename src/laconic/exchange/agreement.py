@@ -12,8 +12,8 @@ import torch
 
 from laconic.errors import Disagreement, LaconicError, from_json
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.messages import CPU
 
-CPU = torch.device("cpu")
 ALONE = Communicator()
 MOST_DIFFERENCES = 5
 
@@ -27,16 +27,15 @@ def gather_json(comm: Communicator, value: Any, device: torch.device = CPU) -> l
     [{'rows': 3}]
     """
     message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(device)
-    received = comm.all_to_all([message] * comm.size, None, phase=0).wait()
+    received = comm.all_to_all([message] * comm.size).wait()
     return [json.loads(message.cpu().numpy().tobytes()) for message in received]
 
 
 def gather_from_all(comm: Communicator, value: Any, device: torch.device, replicas: Communicator) -> list[Any]:
-    """The same for ranks in several groups like `comm`, by group and rank; `replicas` have this rank's number there."""
+    """`gather_json` over several groups like `comm`, by group and rank; `replicas` are this rank's number in each."""
     everyone = gather_json(comm, value, device) if comm.size > 1 else [value]
-    return (
-        [one for group in gather_json(replicas, everyone, device) for one in group] if replicas.size > 1 else everyone
-    )
+    groups = gather_json(replicas, everyone, device) if replicas.size > 1 else [everyone]
+    return [one for group in groups for one in group]
 
 
 @contextmanager
@@ -56,11 +55,10 @@ def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterat
         yield
     except Exception as error:
         if comm.size > 1:
-            gather_json(comm, _as_laconic(error).to_json(), device)
+            told = error if isinstance(error, LaconicError) else LaconicError(user_message(error))
+            gather_json(comm, told.to_json(), device)
         raise
-    if comm.size == 1:
-        return
-    for rank, parts in enumerate(gather_json(comm, None, device)):
+    for rank, parts in enumerate(gather_json(comm, None, device) if comm.size > 1 else ()):
         if parts is not None:
             raise Disagreement(f"rank {rank}: ", *from_json(parts))
 
@@ -100,11 +98,16 @@ def require_same(
     [{'seed': 0}]
     """
     everyone = gather_from_all(comm, dict(facts), device, replicas)
-    differences = [line for rank, other in enumerate(everyone) for line in _differences(everyone[0], other, rank)]
-    compared = [line for name, line in differences if name not in may_differ]
-    if compared:
+    first = everyone[0]
+    differences = [
+        f"{name} is {first.get(name)} on rank 0 and {other.get(name)} on rank {rank}"
+        for rank, other in enumerate(everyone)
+        for name in sorted((first.keys() | other.keys()) - set(may_differ))
+        if first.get(name) != other.get(name)
+    ]
+    if differences:
         raise Disagreement(
-            f"ranks disagree: {'; '.join(compared[:MOST_DIFFERENCES])}. "
+            f"ranks disagree: {'; '.join(differences[:MOST_DIFFERENCES])}. "
             "Give every rank the same arguments and, to go on with a run, states of the same step"
         )
     return everyone
@@ -120,15 +123,3 @@ def user_message(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     expected = isinstance(error, LaconicError | ValueError | TypeError | OSError)
     return str(error) if expected and str(error) else f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-def _as_laconic(error: Exception) -> LaconicError:
-    return error if isinstance(error, LaconicError) else LaconicError(user_message(error))
-
-
-def _differences(first: dict[str, Any], other: dict[str, Any], rank: int) -> list[tuple[str, str]]:
-    return [
-        (name, f"{name} is {first.get(name)} on rank 0 and {other.get(name)} on rank {rank}")
-        for name in sorted(first.keys() | other.keys())
-        if first.get(name) != other.get(name)
-    ]

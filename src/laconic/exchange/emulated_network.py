@@ -95,7 +95,7 @@ def emulated_network(n_hosts: int, rate: str | Sequence[str] | None) -> Iterator
     switch, *hosts = _names(n_hosts)
     with _terminate_as_exit():
         try:
-            _build(switch, hosts, _burst(min(bits)), [_limit(b) for b in bits])
+            _build(switch, hosts, bits)
             yield [Host(_address(i), INTERFACE, name) for i, name in enumerate(hosts)]
         finally:
             _remove([switch, *hosts])
@@ -129,25 +129,22 @@ def _limit(rate: int) -> list[str]:
     return ["root", "tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(queue)]
 
 
-def _build(switch: str, hosts: Sequence[str], burst: int, limits: Sequence[Sequence[str]]) -> None:
-    """1. the switch with its bridge; 2. each host with its link; 3. the limits at both ends of each link.
-
-    burst  the smallest of all links', which every host's segments must fit
-    """
+def _build(switch: str, hosts: Sequence[str], rates: Sequence[int]) -> None:
+    """1. the switch with its bridge; 2. each host with its link; 3. the limits at both ends of each link."""
     _run("ip", "netns", "add", switch)
     _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
     _run("ip", "-n", switch, "link", "set", "bridge", "up")
-    segment = str(min(MOST_SEGMENT, max(LEAST_SEGMENT, burst // 2)))
-    for i, host in enumerate(hosts):
-        port = f"port{i}"
+    segment = str(min(MOST_SEGMENT, max(LEAST_SEGMENT, _burst(min(rates)) // 2)))  # fits every link's burst
+    for i, (host, rate) in enumerate(zip(hosts, rates, strict=True)):
+        port, limit = f"port{i}", _limit(rate)
         _run("ip", "netns", "add", host)
         _run("ip", "-n", host, "link", "set", "lo", "up")
         _run("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host)
         _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
         _run("ip", "-n", host, "address", "add", f"{_address(i)}/24", "dev", INTERFACE)
         _run("ip", "-n", host, "link", "set", INTERFACE, "gso_max_size", segment, "up")
-        _run("tc", "-n", host, "qdisc", "add", "dev", INTERFACE, *limits[i])
-        _run("tc", "-n", switch, "qdisc", "add", "dev", port, *limits[i])
+        _run("tc", "-n", host, "qdisc", "add", "dev", INTERFACE, *limit)
+        _run("tc", "-n", switch, "qdisc", "add", "dev", port, *limit)
 
 
 def _remove(names: Sequence[str]) -> None:

@@ -3,17 +3,18 @@
 import atexit
 import json
 import os
-import queue
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -29,8 +30,8 @@ from laconic.kernels import require_gpu
 
 STDERR_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
-_Events = queue.SimpleQueue[tuple[int, dict[str, Any]]]
-"""What ranks write (see `rank`), and {"ended": exit status} as the last event of each."""
+Outcome = dict[str, Any]
+"""{"result": value} or {"error": parts}: see `rank`."""
 
 
 class RankFailed(RuntimeError):
@@ -106,14 +107,14 @@ def default_communicator() -> Communicator:
     world = dist.group.WORLD
     if world is None or backend_of(world):
         return Communicator.over()
-    if _beside[:1] != [world]:
-        with yielding_threads():
-            _beside[:] = [world, dist.new_group(backend=BACKENDS["cuda"])]
-    return Communicator.over(_beside[1])
+    return Communicator.over(_beside(world))
 
 
-_beside: list[dist.ProcessGroup] = []
-"""The default process group if it carries no tensors of the CPU, and one of the same ranks that carries both."""
+@lru_cache(maxsize=1)
+def _beside(world: dist.ProcessGroup) -> dist.ProcessGroup:
+    """A group of the same ranks as the default group's that carries tensors of the CPU, too."""
+    with yielding_threads():
+        return dist.new_group(backend=BACKENDS["cuda"])  # type: ignore[no-any-return]
 
 
 def _leave() -> None:
@@ -159,22 +160,19 @@ def join_ranks(
     If the function raises a `LaconicError`, rank 0 raises it. Raises `ExchangeFailed` if the ranks do not find each
     other.
     """
-    local = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cuda" and share_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
         os.environ.update(Host().environment(int(os.environ["RANK"]), shared=True))
-    use_gpu(device, local)
+    use_gpu(device, int(os.environ.get("LOCAL_RANK", "0")))
     try:
         dist.init_process_group(BACKENDS[device], timeout=timedelta(seconds=timeout_seconds))
     except (dist.DistNetworkError, dist.DistStoreError) as error:
         master = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-        why = str(error).splitlines()[0]
-        raise ExchangeFailed(
-            f"cannot join the other ranks at {master}: {why}; is that port free for rank 0?"
-        ) from error
+        why = f"{str(error).splitlines()[0]}; is that port free for rank 0?"
+        raise ExchangeFailed(f"cannot join the other ranks at {master}: {why}") from error
     try:
         comm = Communicator.over()
         outcomes = gather_json(comm, outcome(function, arguments, lambda text: None))
-        return _results(dict(enumerate(outcomes))) if comm.rank == 0 else None
+        return _results(outcomes) if comm.rank == 0 else None
     finally:
         dist.destroy_process_group()
 
@@ -198,115 +196,104 @@ def start_ranks(
     threads    of each process, for torch and for our kernels
     progress   called here with the texts that rank 0 calls its own with
 
-    All are ended, by their own ids, before this returns or
-    raises; they also end by themselves when this process is gone. A `LaconicError` of the function is raised here; for
-    any other failure `RankFailed` shows the error output of the rank that failed first.
+    All are ended, by their own ids, before this returns or raises; they also end by themselves when this process is
+    gone. A `LaconicError` of the function is raised here; for any other failure `RankFailed` shows the error output of
+    the rank that failed first.
     """
-    with tempfile.TemporaryDirectory(prefix="laconic-") as folder:
-        ranks: list[_Rank] = []
-        events: _Events = queue.SimpleQueue()
+    processes: list[subprocess.Popen[str]] = []
+    listeners: list[Future[Outcome]] = []
+    with tempfile.TemporaryDirectory(prefix="laconic-") as folder, ThreadPoolExecutor(len(hosts)) as pool:
         try:
             for rank, host in enumerate(hosts):
-                job = Job(
-                    function, arguments, rank, len(hosts), str(Path(folder, "store")), timeout_seconds, device, threads
-                )
-                ranks.append(_Rank(job, host, Path(folder, f"stderr-{rank}"), events))
-            return _results(_outcomes(ranks, events, timeout_seconds, progress))
+                store, stderr = Path(folder, "store"), Path(folder, f"stderr-{rank}")
+                job = Job(function, arguments, rank, len(hosts), str(store), timeout_seconds, device, threads)
+                processes.append(_start(job, host, stderr))
+                listeners.append(pool.submit(_listen, rank, processes[-1], stderr, progress))
+            return _results(_outcomes(listeners, timeout_seconds))
         finally:
-            _end(ranks)
+            _end(processes)
 
 
-class _Rank:
-    """A rank process and the thread that listens to it."""
-
-    def __init__(self, job: Job, host: Host, stderr: Path, events: _Events) -> None:
-        self.rank, self.stderr, self.events = job.rank, stderr, events
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), str(job.threads))
-        network = host.environment(job.rank, shared=job.device == "cuda" and share_gpus(job.size))
-        with stderr.open("w") as errors:
-            self.process = subprocess.Popen(  # noqa: S603 (a list of our own arguments, no shell)
-                [*host.command, sys.executable, "-m", "laconic.exchange.rank"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env={**os.environ, **threads, **network},
-                start_new_session=True,  # Ctrl-C is ours to handle: we end the ranks
-            )
-        self.stdin, self.stdout = cast(IO[str], self.process.stdin), cast(IO[str], self.process.stdout)
-        self.listener = threading.Thread(target=self._listen, daemon=True)
-        self.listener.start()
-        try:
-            self.stdin.write(json.dumps(asdict(job)) + "\n")
-            self.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended; the listener tells
-
-    def _listen(self) -> None:
-        for line in self.stdout:
-            self.events.put((self.rank, json.loads(line)))
-        self.events.put((self.rank, {"ended": self.process.wait()}))
-
-    def failure(self, code: int) -> RankFailed:
-        """That it ended without a result; with the end of its error output, unless a signal has ended it."""
-        if code < 0:
-            memory = "; was there enough memory?" if -code == signal.SIGKILL else ""
-            return RankKilled(f"rank {self.rank} was ended by signal {-code} ({signal.strsignal(-code)}){memory}")
-        output = self.stderr.read_text(errors="replace").strip()[-STDERR_CHARACTERS:]
-        return RankFailed(
-            f"rank {self.rank} ended with exit status {code} and no result" + (f":\n{output}" if output else "")
+def _start(job: Job, host: Host, stderr: Path) -> subprocess.Popen[str]:
+    """A rank process with its job; its error output goes to a file."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), str(job.threads))
+    network = host.environment(job.rank, shared=job.device == "cuda" and share_gpus(job.size))
+    with stderr.open("w") as errors:
+        process = subprocess.Popen(  # noqa: S603 (a list of our own arguments, no shell)
+            [*host.command, sys.executable, "-m", "laconic.exchange.rank"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **threads, **network},
+            start_new_session=True,  # Ctrl-C is ours to handle: we end the ranks
         )
+    with suppress(BrokenPipeError):  # if it has ended already, which `_listen` tells
+        stdin = cast(IO[str], process.stdin)
+        stdin.write(json.dumps(asdict(job)) + "\n")
+        stdin.flush()
+    return process
 
 
-def _outcomes(ranks: Sequence[_Rank], events: _Events, timeout: float, progress: Progress) -> dict[int, dict[str, Any]]:
-    """Listen to all ranks until each has given its outcome and ended, one has failed, or time is up.
+def _listen(rank: int, process: subprocess.Popen[str], stderr: Path, progress: Progress) -> Outcome:
+    """What a rank writes (see `rank`): the outcome, once the process has ended; `RankFailed` if there is none.
 
-    Ranks that do not answer soon after another's error are waited for no longer.
+    That shows the end of the rank's error output, unless a signal has ended it.
     """
-    deadline = time.monotonic() + timeout
-    outcomes: dict[int, dict[str, Any]] = {}
-    running = set(range(len(ranks)))
-    while running:
-        try:
-            rank, event = events.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            if any("error" in found for found in outcomes.values()):
+    found: Outcome = {}
+    with cast(IO[str], process.stdout) as lines:
+        for line in lines:
+            event = json.loads(line)
+            if "progress" in event:
+                progress(event["progress"])
+            else:
+                found = event
+    code = process.wait()
+    if code < 0:
+        memory = "; was there enough memory?" if -code == signal.SIGKILL else ""
+        raise RankKilled(f"rank {rank} was ended by signal {-code} ({signal.strsignal(-code)}){memory}")
+    if code or not found:
+        output = stderr.read_text(errors="replace").strip()[-STDERR_CHARACTERS:]
+        raise RankFailed(f"rank {rank} ended with exit status {code} and no result{output and ':'}\n{output}".strip())
+    return found
+
+
+def _outcomes(listeners: Sequence[Future[Outcome]], timeout: float) -> list[Outcome]:
+    """The outcomes of ranks, once all have ended or one has failed; `RankFailed` if time is up.
+
+    Those that do not answer soon after another's error are left out.
+    """
+    done: set[Future[Outcome]] = set()
+    try:
+        for listener in as_completed(listeners, timeout):
+            done.add(listener)
+            if "error" in listener.result():
+                done, _ = wait(listeners, GRACE_SECONDS)
                 break
-            raise RankFailed(f"ranks {sorted(running)} were not done after {timeout:g} s") from None
-        if "progress" in event:
-            progress(event["progress"])
-        elif "ended" not in event:
-            outcomes[rank] = event
-            if "error" in event:
-                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-        elif rank not in outcomes or event["ended"] != 0:
-            raise ranks[rank].failure(event["ended"])
-        else:
-            running.remove(rank)
-    return outcomes
+    except TimeoutError:
+        late = [rank for rank, listener in enumerate(listeners) if listener not in done]
+        raise RankFailed(f"ranks {late} were not done after {timeout:g} s") from None
+    return [listener.result() for listener in listeners if listener in done]
 
 
-def _results(outcomes: Mapping[int, Mapping[str, Any]]) -> list[Any]:
-    """The results in the order of ranks; the error of the first rank that had one is raised."""
-    by_rank = [found for _, found in sorted(outcomes.items())]
-    for found in by_rank:
+def _results(outcomes: Sequence[Outcome]) -> list[Any]:
+    """The results of ranks; the error of the first that had one is raised."""
+    for found in outcomes:
         if "error" in found:
             raise LaconicError(*from_json(found["error"]))
-    return [found["result"] for found in by_rank]
+    return [found["result"] for found in outcomes]
 
 
-def _end(ranks: Sequence[_Rank]) -> None:
+def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
     """End the processes that still run, politely first."""
-    for rank in ranks:
-        if rank.process.poll() is None:
-            rank.process.terminate()
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
     deadline = time.monotonic() + GRACE_SECONDS
-    for rank in ranks:
+    for process in processes:
         try:
-            rank.process.wait(max(0.0, deadline - time.monotonic()))
+            process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            rank.process.kill()
-            rank.process.wait()
-        rank.listener.join()
-        rank.stdin.close()
-        rank.stdout.close()
+            process.kill()
+            process.wait()
+        cast(IO[str], process.stdin).close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pkgutil import resolve_name
-from typing import IO, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -65,13 +65,13 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed goes to stderr
     job = Job(**json.loads(sys.stdin.readline()))
-    threading.Thread(target=_end_with_starter, args=(sys.stdin,), daemon=True).start()
+    threading.Thread(target=_end_with_starter, daemon=True).start()
 
-    def progress(text: str) -> None:
-        if job.rank == 0:
-            _write(answers, {"progress": text})
+    def write(event: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(event) + "\n")
+        answers.flush()
 
-    _write(answers, _run(job, progress))
+    write(_run(job, lambda text: write({"progress": text}) if job.rank == 0 else None))
     sys.stderr.flush()
     os._exit(0)  # threads of process groups may still be about; the result is out
 
@@ -89,14 +89,9 @@ def _run(job: Job, progress: Progress) -> dict[str, Any]:
     return found
 
 
-def _end_with_starter(stdin: IO[str]) -> None:
-    stdin.read()
+def _end_with_starter() -> None:
+    sys.stdin.read()
     os._exit(1)
-
-
-def _write(answers: IO[str], event: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(event) + "\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import torch
@@ -15,8 +16,9 @@ import torch
 from laconic.codec import Codec
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task
-from laconic.exchange.channel import CPU, yielding_threads
+from laconic.exchange.channel import yielding_threads
 from laconic.exchange.communicator import Communicator
+from laconic.exchange.messages import CPU
 from laconic.kernels import Stream
 from laconic.kernels.side_stream import SideStream
 
@@ -34,21 +36,20 @@ class Handle:
     finish       has the scheduler run the remaining phases, if no thread does
     """
 
-    phases: Phases | None
+    phases: Phases
     side_stream: SideStream
     finish: "Callable[[Handle], None]"
-    _done: threading.Event = field(default_factory=threading.Event)
-    _result: Exchanged | None = None
-    _error: BaseException | None = None
+    _ended: Future[Exchanged] = field(default_factory=Future)
+    _settled: Exchanged | None = None
 
     def done(self) -> bool:
         """Whether all phases have run, so that `wait` would return at once."""
-        return self._done.is_set()
+        return self._ended.done()
 
     def run(self) -> None:
         """Have all phases run; on a GPU, that is, queued."""
         self.finish(self)
-        self._done.wait()
+        self._ended.exception()
 
     def wait(self) -> Exchanged:
         """The result, once it is there; an error of the exchange is raised here.
@@ -56,32 +57,23 @@ class Handle:
         On a GPU "there" means: for whatever the caller queues from now on, on its current stream.
         """
         self.run()
-        if self._error is not None:
-            raise self._error
-        if self._result is None:
-            raise RuntimeError("the exchange ended without a result")
         with self.side_stream.current():
-            self._result = self._result.settled()
-        self.side_stream.join(self._result.value)
-        return self._result
+            self._settled = self._settled or self._ended.result().settled()
+        self.side_stream.join(self._settled.value)
+        return self._settled
 
     def advance(self, earlier: BaseException | None) -> BaseException | None:
         """Run the next phase, or fail with an `earlier` error; returns the error it failed with."""
         try:
             if earlier is not None:
                 raise earlier
-            if self.phases is not None:
-                next(self.phases)
+            next(self.phases)
         except StopIteration as end:
-            self._end(end.value, None)
+            self._ended.set_result(end.value)
         except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
-            self._end(None, error)
+            self._ended.set_exception(error)
             return error
         return None
-
-    def _end(self, result: Exchanged | None, error: BaseException | None) -> None:
-        self._result, self._error, self.phases = result, error, None
-        self._done.set()
 
 
 class Scheduler(ABC):
@@ -113,9 +105,8 @@ class Scheduler(ABC):
     def _begin(self, handle: Handle) -> None:
         """Run the first phase of an exchange, or have it run."""
 
-    @abstractmethod
-    def _finish(self, handle: Handle) -> None:
-        """Run the remaining phases of an exchange, or leave that to a thread."""
+    def _finish(self, handle: Handle) -> None:  # noqa: B027 (threads need not be asked)
+        """Run the remaining phases of an exchange, if no thread does."""
 
     def _advance(self, *handles: Handle) -> None:
         """Run one phase of each; the first error stays."""
@@ -154,22 +145,17 @@ class Pipeline(Scheduler):
     def _begin(self, handle: Handle) -> None:
         self._queues[0].put(handle)
 
-    def _finish(self, handle: Handle) -> None:
-        pass  # the threads do
-
     def _run(self, phase: int) -> None:
         torch.set_num_threads(self._n_torch_threads)
-        while True:
-            handle = self._queues[phase].get()
-            last = phase + 1 == len(self._queues)
-            if handle is not None:
+        last = phase + 1 == len(self._queues)
+        while (handle := self._queues[phase].get()) is not None:
+            self._advance(handle)
+            while last and not handle.done():
                 self._advance(handle)
-                while last and not handle.done():
-                    self._advance(handle)
-            if not last and (handle is None or not handle.done()):
+            if not handle.done():
                 self._queues[phase + 1].put(handle)
-            if handle is None:
-                return
+        if not last:
+            self._queues[phase + 1].put(None)
 
 
 class Lockstep(Scheduler):
@@ -182,7 +168,7 @@ class Lockstep(Scheduler):
 
     >>> import laconic
     >>> from laconic.exchange import AllGather
-    >>> lockstep = Lockstep(Communicator(), torch.device("cpu"))
+    >>> lockstep = Lockstep(Communicator(), CPU)
     >>> task = Task(torch.tensor([3.0, 4.0]), laconic.codec("fp32"), laconic.Stream())
     >>> lockstep.start(AllGather(), task).wait().value
     tensor([3., 4.])
@@ -207,13 +193,7 @@ class Lockstep(Scheduler):
 
 
 def pipeline_for(comm: Communicator, device: torch.device) -> Scheduler:
-    """The scheduler for tensors on `device`: a `Pipeline` if the host waits for messages, otherwise a `Lockstep`.
-
-    >>> scheduler = pipeline_for(Communicator(), torch.device("cpu"))
-    >>> type(scheduler).__name__
-    'Pipeline'
-    >>> scheduler.close()
-    """
+    """The scheduler for tensors on `device`: a `Pipeline` if the host waits for messages, otherwise a `Lockstep`."""
     return Pipeline(comm, device) if device.type == "cpu" or comm.is_gloo(device) else Lockstep(comm, device)
 
 
@@ -231,14 +211,12 @@ def average_in_pieces(
 ) -> Exchanged:
     """Average `v` (n,) over the ranks of the pipeline, about `piece_values` at a time, and wait for it.
 
-    pipeline  a `Pipeline` or `Lockstep`
-    out       where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
+    `memory`, `measure_error` and `out` are those of `Task`. The result has every property that the exchange's own has;
+    its bits depend on `piece_values`, which must be the same on all ranks. The seconds of its accounting are sums over
+    pieces, which together exceed the time it took.
 
-    The result has every property that the exchange's own has; its bits depend on `piece_values`, which must be the same
-    on all ranks. The seconds of its accounting are sums over pieces, so that together they exceed the time it took.
-
-    >>> import torch, laconic
-    >>> from laconic.exchange import AllGather, Communicator, Pipeline
+    >>> import laconic
+    >>> from laconic.exchange import AllGather
     >>> pipeline = Pipeline(Communicator())
     >>> v = torch.arange(10.0)
     >>> average_in_pieces(pipeline, AllGather(), v, laconic.codec("fp32"), piece_values=4).value.equal(v)
