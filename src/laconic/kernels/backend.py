@@ -11,14 +11,15 @@ from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from laconic.errors import BackendUnavailable, Option
 from laconic.kernels.grid import Grid, Norm
 
 BACKENDS = ("auto", "reference", "cpu", "gpu")
 
-Number = float | torch.Tensor
-Blocks = tuple[torch.Tensor, torch.Tensor]
+Number = float | Tensor
+Blocks = tuple[Tensor, Tensor]
 """A coded stream: words per block (int32, n_blocks) and the blocks' 32-bit words one after another (int32)."""
 
 
@@ -27,103 +28,83 @@ class Backend(Protocol):
 
     __name__: str
 
-    def norms(self, v: torch.Tensor, bucket_size: int, norm: Norm) -> torch.Tensor:
+    def norms(self, v: Tensor, bucket_size: int, norm: Norm) -> Tensor:
         """One float32 norm per bucket."""
 
-    def quantize(self, v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
+    def quantize(self, v: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int) -> Tensor:
         """Round |v| / norm to the grid, stochastically; symbol = sign bit, then level."""
 
-    def dequantize(self, symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int) -> torch.Tensor:
+    def dequantize(self, symbols: Tensor, norms: Tensor, grid: Grid, bucket_size: int) -> Tensor:
         """Symbols back to float32 values."""
 
-    def pack(self, symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
+    def pack(self, symbols: Tensor, bits: int, bucket_size: int) -> Tensor:
         """`bits` bits per symbol, bucket by bucket."""
 
-    def unpack(self, data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Tensor:
+    def unpack(self, data: Tensor, n: int, bits: int, bucket_size: int) -> Tensor:
         """The inverse of `pack`."""
 
     def quantize_pack(
-        self,
-        v: torch.Tensor,
-        norm: Norm,
-        grid: Grid,
-        bucket_size: int,
-        key: int,
-        norms_out: torch.Tensor,
-        data_out: torch.Tensor,
+        self, v: Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: Tensor, data_out: Tensor
     ) -> None:
         """`norms`, `quantize` and `pack` in one pass over memory."""
 
     def unpack_dequantize(
-        self,
-        data: torch.Tensor,
-        norms: torch.Tensor,
-        grid: Grid,
-        bucket_size: int,
-        out: torch.Tensor,
-        weight: float,
-        accumulate: bool,
+        self, data: Tensor, norms: Tensor, grid: Grid, bucket_size: int, out: Tensor, weight: float, accumulate: bool
     ) -> None:
         """out = weight * sum of values, or out += the same, in one pass over memory.
 
         data (P, n_bytes) and norms (P, n_buckets) are those of P payloads of the same values; rows may lie apart.
         """
 
-    def scale(self, values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+    def scale(self, values: Tensor, out: Tensor, weight: float, accumulate: bool) -> None:
         """out = weight * values, or out += weight * values; `values` (n,) float32 or bfloat16, `out` (n,) float32."""
 
-    def scale_by_root(
-        self, values: torch.Tensor, squares: torch.Tensor, factor: Number, least: Number, inverse: bool
-    ) -> None:
+    def scale_by_root(self, values: Tensor, squares: Tensor, factor: Number, least: Number, inverse: bool) -> None:
         """values *= ρ(max(factor · squares, least)), or values /= the same, in place; ρ is √ to within 6 %."""
 
-    def total(self, values: torch.Tensor, squared: bool) -> torch.Tensor:
+    def total(self, values: Tensor, squared: bool) -> Tensor:
         """Σx or Σx² of float32 values (n,) as a float64 number, in whatever order."""
 
-    def histogram(self, symbols: torch.Tensor, bits: int) -> torch.Tensor:
+    def histogram(self, symbols: Tensor, bits: int) -> Tensor:
         """How often each of the 2**bits symbols occurs (int64)."""
 
-    def elias_encode(self, symbols: torch.Tensor, bits: int, dense: bool) -> Blocks:
+    def elias_encode(self, symbols: Tensor, bits: int, dense: bool) -> Blocks:
         """Elias omega stream of sign-magnitude symbols."""
 
-    def elias_decode(self, blocks: Blocks, n: int, bits: int, dense: bool) -> tuple[torch.Tensor, int]:
+    def elias_decode(self, blocks: Blocks, n: int, bits: int, dense: bool) -> tuple[Tensor, int]:
         """Symbols and the index of the first corrupt block, or -1."""
 
-    def huffman_encode(self, symbols: torch.Tensor, lengths: torch.Tensor) -> Blocks:
+    def huffman_encode(self, symbols: Tensor, lengths: Tensor) -> Blocks:
         """Canonical Huffman stream for code `lengths` (uint8, 2**bits)."""
 
-    def huffman_decode(self, blocks: Blocks, n: int, lengths: torch.Tensor) -> tuple[torch.Tensor, int]:
+    def huffman_decode(self, blocks: Blocks, n: int, lengths: Tensor) -> tuple[Tensor, int]:
         """Symbols and the index of the first corrupt block, or -1."""
 
-    def rans_encode(self, symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
+    def rans_encode(self, symbols: Tensor, frequencies: Tensor) -> Blocks:
         """Interleaved rANS stream for `frequencies` (int32, 2**bits, summing to 2**14)."""
 
-    def rans_decode(self, blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
+    def rans_decode(self, blocks: Blocks, n: int, frequencies: Tensor) -> tuple[Tensor, int]:
         """Symbols and the index of the first corrupt block, or -1."""
 
-    def rotate_quantize(
-        self, v: torch.Tensor, bits: int, bucket_size: int, key: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def rotate_quantize(self, v: Tensor, bits: int, bucket_size: int, key: int) -> tuple[Tensor, Tensor]:
         """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
 
-    def rotate_dequantize(
-        self, symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
-    ) -> torch.Tensor:
+    def rotate_dequantize(self, symbols: Tensor, scales: Tensor, bits: int, bucket_size: int, key: int) -> Tensor:
         """Symbols back to float32 values."""
 
     def rotate_pack(
-        self, v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
+        self, v: Tensor, bits: int, bucket_size: int, key: int, scales_out: Tensor, data_out: Tensor
     ) -> None:
         """`rotate_quantize` and `pack` in one pass over memory."""
 
     def unpack_rotate(
         self,
-        data: torch.Tensor,
-        scales: torch.Tensor,
-        keys: torch.Tensor,
+        data: Tensor,
+        scales: Tensor,
+        keys: Tensor,
         bits: int,
         bucket_size: int,
-        out: torch.Tensor,
+        out: Tensor,
         weight: float,
         accumulate: bool,
     ) -> None:
@@ -132,20 +113,20 @@ class Backend(Protocol):
         keys (P, 2) int32: the lower and upper half of each payload's key, as headers have them.
         """
 
-    def cell_moments(self, v: torch.Tensor) -> torch.Tensor:
+    def cell_moments(self, v: Tensor) -> Tensor:
         """(2, n_cells) float64: Σ|x| and Σx² of each cell of 512 values."""
 
-    def dither_encode(self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
+    def dither_encode(self, v: Tensor, steps: Tensor, step_size: int, key: int, shape: int) -> Blocks:
         """Values (n,) to blocks; value i has the step steps[i // step_size], step_size a whole number of cells."""
 
     def dither_decode(
         self,
         blocks: Blocks,
-        steps: torch.Tensor,
+        steps: Tensor,
         step_size: int,
         key: int,
         shape: int,
-        out: torch.Tensor,
+        out: Tensor,
         weight: float,
         accumulate: bool,
     ) -> int:
@@ -158,25 +139,25 @@ class DeviceBackend(Protocol):
     `quantize_pack` takes an error memory, `memory=`: v + memory is rounded, and memory = what of it was not sent."""
 
     def dither_encode_into(
-        self, v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor, out: torch.Tensor
-    ) -> torch.Tensor:
+        self, v: Tensor, steps: Tensor, step_size: int, key: int, shape: Tensor, out: Tensor
+    ) -> Tensor:
         """What `TableRANS` makes of values, into the words `out` as far as they go; returns its bytes, (1,) int64."""
 
     def dither_decode_rows(
         self,
-        data: torch.Tensor,
-        lengths: torch.Tensor,
-        steps: torch.Tensor,
+        data: Tensor,
+        lengths: Tensor,
+        steps: Tensor,
         step_size: int,
-        keys: torch.Tensor,
-        out: torch.Tensor,
+        keys: Tensor,
+        out: Tensor,
         weight: float,
         accumulate: bool | None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """out = weight * sum of the values of P rows, or out += the same; returns which blocks were good."""
 
     def stamp(
-        self, out: torch.Tensor, header: bytes, size: torch.Tensor, checks: tuple[int, ...], size_at: int, check_at: int
+        self, out: Tensor, header: bytes, size: Tensor, checks: tuple[int, ...], size_at: int, check_at: int
     ) -> None:
         """Write a header, and in it a size that only the device knows."""
 

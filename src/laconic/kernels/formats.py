@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Format:
         """Whether every value of `other`, overflow aside, is one of this format."""
         return self.precision >= other.precision
 
-    def round(self, x: torch.Tensor) -> torch.Tensor:
+    def round(self, x: Tensor) -> Tensor:
         """`x` rounded to the nearest value of this format, in the type it came in.
 
         >>> FORMATS["bf16"].round(torch.tensor([1.0, 1.001, 1.004]))
@@ -48,7 +49,7 @@ class Format:
         return x.to(self.dtype).to(x.dtype)
 
 
-def _round_significand(x: torch.Tensor, dropped: int) -> torch.Tensor:
+def _round_significand(x: Tensor, dropped: int) -> Tensor:
     """float32 with its last `dropped` bits rounded away, ties to even; non-finite values stay as they are."""
     bits = x.contiguous().view(torch.int32)
     odd = (bits >> dropped) & 1

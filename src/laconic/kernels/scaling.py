@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 from laconic.kernels.backend import Number, select
 
@@ -17,7 +17,7 @@ class Part:
 
     first: int
     last: int
-    squares: torch.Tensor | None
+    squares: Tensor | None
     factor: Number
     least: Number
 
@@ -31,15 +31,15 @@ class Scale:
 
     parts: tuple[Part, ...] = ()
 
-    def divide(self, values: torch.Tensor) -> None:
+    def divide(self, values: Tensor) -> None:
         """Values (n,) float32 divided by m, in place; nothing if they are none."""
         self._apply(values, inverse=True)
 
-    def multiply(self, values: torch.Tensor) -> None:
+    def multiply(self, values: Tensor) -> None:
         """Values (n,) float32 multiplied by m, in place; nothing if they are none."""
         self._apply(values, inverse=False)
 
-    def _apply(self, flat: torch.Tensor, inverse: bool) -> None:
+    def _apply(self, flat: Tensor, inverse: bool) -> None:
         for part in self.parts if flat.numel() else ():
             values = flat[part.first : part.last]
             if part.squares is not None:

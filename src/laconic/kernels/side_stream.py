@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
 
 
 class SideStream:
@@ -21,7 +22,7 @@ class SideStream:
     def __init__(self, device: torch.device, priority: int = 0) -> None:
         self.stream = _new_stream(device, priority) if device.type == "cuda" else None
 
-    def follow(self, *given: torch.Tensor | None) -> None:
+    def follow(self, *given: Tensor | None) -> None:
         """Make later work on this stream wait for all that the caller has queued; `given` are used here."""
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
@@ -33,12 +34,12 @@ class SideStream:
         """A context whose work is queued on this stream."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
-    def fork(self, *given: torch.Tensor | None) -> AbstractContextManager[object]:
+    def fork(self, *given: Tensor | None) -> AbstractContextManager[object]:
         """`follow`, then `current`: the context's work runs beside what the caller queues after it."""
         self.follow(*given)
         return self.current()
 
-    def join(self, *taken: torch.Tensor) -> None:
+    def join(self, *taken: Tensor) -> None:
         """Make the caller's later work wait for all that is queued on this stream; `taken` are used there."""
         if self.stream is not None:
             current = torch.cuda.current_stream(self.stream.device)

@@ -47,12 +47,12 @@ def trailing_zeros(_context, _x):
 
 @intrinsic
 def prefetch(_context, _array, _index):
-    """Ask for the cache line of array[index], which will be read and written."""
+    """Ask for the cache line of array[index], which may lie past its end."""
 
     def codegen(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
-        flags = [ir.Constant(ir.IntType(32), flag) for flag in (1, 3, 1)]
+        flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3, 1)]
         kind = ir.FunctionType(ir.VoidType(), [address.type, *(flag.type for flag in flags)])
         builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind), [address, *flags])
         return context.get_dummy_value()
@@ -88,19 +88,31 @@ def _widen(x):
     return lambda x: bits_float(u32(u32(x) << u32(16)))
 
 
-@njit(nogil=True, cache=True)
-def canonical_nan(x):
-    """Every NaN becomes the same NaN, so that it is the same on the wire."""
-    return np.float32(np.nan) if x != x else np.float32(x)
+@njit(nogil=True, cache=True, inline="always")
+def usable(norm):
+    """Whether a norm or a step is one that values can be divided by: not zero, and finite."""
+    return norm > np.float32(0) and norm < np.float32(np.inf)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def reciprocal(x):
+    """A power of two g, by which values are multiplied first, and 1 / (x g), which is then within float32; 0 for ∞."""
+    guard = np.float32(1)
+    if x < np.float32(2.0**-62):
+        guard = np.float32(2.0**64)
+    elif x > np.float32(2.0**62):
+        guard = np.float32(2.0**-64)
+    return guard, np.float32(1) / (x * guard)
 
 
 @njit(nogil=True, cache=True, inline="always")
 def bucket_key(key, bucket):
-    """The 64-bit key of a bucket; its halves are k0 (low) and k1 (high)."""
+    """The halves k0 (low) and k1 (high) of a bucket's key."""
     z = key + u64(bucket + 1) * GOLDEN
     z = (z ^ (z >> u64(30))) * MIX_1
     z = (z ^ (z >> u64(27))) * MIX_2
-    return z ^ (z >> u64(31))
+    z = z ^ (z >> u64(31))
+    return u32(z & u64(0xFFFFFFFF)), u32(z >> u64(32))
 
 
 @njit(nogil=True, cache=True, inline="always")

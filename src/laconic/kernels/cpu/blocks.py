@@ -5,10 +5,12 @@ its own last store.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from numba import njit
+from torch import Tensor
 
 from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu.threads import run
@@ -20,20 +22,20 @@ u64 = np.uint64
 
 
 def encode_blocks(
-    symbols: torch.Tensor, max_words: Callable[[int], int], kernel: Callable[[int, int, Array, Array, Array], object]
+    symbols: Tensor, max_words: Callable[[int], int], kernel: Callable[..., object], *tables: Any
 ) -> Blocks:
     """Code every block, then bring the blocks together.
 
     max_words  most words that a block of so many symbols can take
-    kernel     (first, last, symbols, scratch, sizes): codes these blocks, each into its row of scratch (uint32), and
-               notes its size in words
+    kernel     (first, last, symbols, *tables, scratch, sizes): codes these blocks, each into its row of scratch
+               (uint32), and notes its size in words
     """
     n, count = symbols.numel(), n_blocks(symbols.numel())
     values = symbols.contiguous().numpy()
     # torch's memory: NumPy asks for huge pages, which the kernel would clear whole, and rows are hardly ever full
     scratch = torch.empty(count, max_words(min(n, BLOCK_SIZE)), dtype=torch.int32, device="cpu").numpy().view(np.uint32)
     sizes = np.empty(count, np.int32)
-    run(lambda first, last: kernel(first, last, values, scratch, sizes), count, n)
+    run(lambda first, last: kernel(first, last, values, *tables, scratch, sizes), count, n)
     starts = np.zeros(count + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     words = np.empty(starts[-1], np.int32)
@@ -41,25 +43,32 @@ def encode_blocks(
     return torch.from_numpy(sizes), torch.from_numpy(words)
 
 
-def decode_blocks(
-    blocks: Blocks, n: int, kernel: Callable[[int, int, Array, Array, Array, Array], object]
-) -> tuple[torch.Tensor, int]:
+def decode_blocks(blocks: Blocks, n: int, kernel: Callable[..., object], *tables: Any) -> tuple[Tensor, int]:
     """Decode every block; symbols and the first corrupt block, or -1.
 
-    kernel  (first, last, words, starts, symbols, good): decodes these blocks, block b from words (uint32) starts[b] to
-            starts[b + 1], and notes which were good; never trusts what the words say
+    kernel  as `decode_into` takes it, with the symbols (n,) uint8 after the tables
     """
-    starts, bad = block_starts(blocks, n)
-    symbols = np.zeros(n, np.uint8) if bad >= 0 else np.empty(n, np.uint8)
-    if bad < 0:
-        words = blocks[1].contiguous().numpy().view(np.uint32)
-        where, good = np.array(starts, np.int64), np.zeros(n_blocks(n), np.bool_)
-        run(lambda first, last: kernel(first, last, words, where, symbols, good), len(good), n)
-        bad = -1 if good.all() else int(good.argmin())
+    symbols = np.empty(n, np.uint8)
+    bad = decode_into(blocks, n, kernel, *tables, symbols)
     return torch.from_numpy(symbols), bad
 
 
-def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
+def decode_into(blocks: Blocks, n: int, kernel: Callable[..., object], *given: Any) -> int:
+    """Decode every block of n symbols; the first corrupt block, or -1.
+
+    kernel  (first, last, words, starts, *given, good): decodes these blocks, block b from words (uint32) starts[b] to
+            starts[b + 1], and notes which were good; never trusts what the words say
+    """
+    starts, bad = block_starts(blocks, n)
+    if bad >= 0:
+        return bad
+    words = blocks[1].contiguous().numpy().view(np.uint32)
+    where, good = np.array(starts, np.int64), np.zeros(n_blocks(n), np.bool_)
+    run(lambda first, last: kernel(first, last, words, where, *given, good), len(good), n)
+    return -1 if good.all() else int(good.argmin())
+
+
+def histogram(symbols: Tensor, bits: int) -> Tensor:
     """Counts of the 2**bits symbols (int64). A symbol outside the alphabet is an error."""
     values, count = symbols.contiguous().numpy(), n_blocks(symbols.numel())
     parts = np.empty((count, 256), np.uint32)

@@ -8,104 +8,60 @@ two a value is its *code*, the byte κ + 127, or 255 if it is to be sent raw.
 import numpy as np
 import torch
 from numba import njit
+from torch import Tensor
 
+from laconic.kernels import dither
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.bits import bits_float, borrowed, bucket_key, float_bits, hash32, prefetch, widen
-from laconic.kernels.cpu.blocks import Array, encode_blocks, ends_well
-from laconic.kernels.cpu.fused import _stored
+from laconic.kernels.cpu import bits
+from laconic.kernels.cpu import table_rans as coder
+from laconic.kernels.cpu.bits import bits_float, borrowed, bucket_key, float_bits, hash32, prefetch, reciprocal, widen
+from laconic.kernels.cpu.blocks import decode_into, encode_blocks, ends_well
+from laconic.kernels.cpu.fused import stored
 from laconic.kernels.cpu.scaling import scale_span, spans
-from laconic.kernels.cpu.table_rans import (
-    SCALE_LAW,
-    TAIL_LAWS,
-    class_laws,
-    find_escapes,
-    join_digits,
-    pop_bytes,
-    pop_tails,
-    push,
-    rows_of_bytes,
-    rows_of_tails,
-    split_bytes,
-    tables,
-    to_digits,
-    write_block,
-)
 from laconic.kernels.cpu.threads import run
-from laconic.kernels.dither import (
-    CELL,
-    DITHER_BITS,
-    FIXED_LIMIT,
-    FIXED_POINT,
-    HALF,
-    LOWEST_STATE,
-    N_SCALES,
-    N_STATES,
-    N_STRATA,
-    RAW,
-    RAW_ABOVE,
-    TAIL_LIMIT,
-    ZEROS,
-    max_words,
-    thresholds,
-)
-from laconic.kernels.layout import BLOCK_SIZE, n_blocks
-from laconic.kernels.reference.bitstream import block_starts
+from laconic.kernels.dither import CELL, HALF, N_SCALES, N_STATES, N_STRATA, RAW, TAIL_LIMIT, ZEROS
+from laconic.kernels.layout import BLOCK_SIZE
 from laconic.kernels.scaling import ONES, Scale
 
 u8, u16, u32, u64, i32, i64, f32 = np.uint8, np.uint16, np.uint32, np.uint64, np.int32, np.int64, np.float32
 CELLS = BLOCK_SIZE // CELL
-_LOWEST = u64(LOWEST_STATE)
+_LOWEST = u64(dither.LOWEST_STATE)
 _ROUND, _ROUND_BITS = f32(1.5 * 2**23), i32(0x4B400000)
 """Added to a float32 below 2²², it leaves the whole number next to it, halves to even, in the lowest bits."""
-_UNIT, _TWICE = f32(2.0 ** -(DITHER_BITS + 1)), u32(2 * (2**16 - 1))
-_CENTRES = ((np.arange(N_STRATA + HALF) % N_STRATA << 17) + 1 - (1 << DITHER_BITS)).astype(np.int32)
+_UNIT, _TWICE = f32(2.0 ** -(dither.DITHER_BITS + 1)), u32(2 * (2**16 - 1))
+_CENTRES = ((np.arange(N_STRATA + HALF) % N_STRATA << 17) + 1 - (1 << dither.DITHER_BITS)).astype(np.int32)
 """2 q + 1 − 2²⁰ where the 16 random bits of q are zero; cells start at their rotation. Negative where u is."""
 
 
-def cell_moments(v: torch.Tensor, scale: Scale = ONES) -> torch.Tensor:
+def cell_moments(v: Tensor, scale: Scale = ONES) -> Tensor:
     """(2, n_cells) float64: Σ|x| and Σx² of each cell; v is divided by m first, in place."""
-    n, x = v.numel(), _stored(v)
+    n, x = v.numel(), stored(v)
     out, m = np.empty((2, -(-n // CELL)), np.float64), spans(scale)
     run(lambda first, last: _moments(first, last, x, m, out), out.shape[1], n)
     return torch.from_numpy(out)
 
 
-def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
+def dither_encode(v: Tensor, steps: Tensor, step_size: int, key: int, shape: int) -> Blocks:
     """Values (n,) to blocks; value i has the step Δ = steps[i // step_size], step_size a whole number of cells."""
-    widths, rows, _ = tables(shape)
-    x, deltas, marks = _stored(v), steps.numpy(), thresholds()
-
-    def kernel(first: int, last: int, values: Array, scratch: Array, sizes: Array) -> None:
-        _encode_range(first, last, values, deltas, step_size, u64(key), widths, rows, marks, scratch, sizes)
-
-    return encode_blocks(torch.from_numpy(x), max_words, kernel)
+    rule = (steps.numpy(), step_size, u64(key), *coder.tables(shape)[:2], dither.thresholds())
+    return encode_blocks(torch.from_numpy(stored(v)), dither.max_words, _encode_range, *rule)
 
 
 def dither_decode(
     blocks: Blocks,
-    steps: torch.Tensor,
+    steps: Tensor,
     step_size: int,
     key: int,
     shape: int,
-    out: torch.Tensor,
+    out: Tensor,
     weight: float,
     accumulate: bool,
     scale: Scale = ONES,
 ) -> int:
     """out = weight * values, or out += the same, and then out *= m; returns the first corrupt block or -1, and `out` is
     undefined then."""
-    n = out.numel()
-    starts, bad = block_starts(blocks, n)
-    if bad >= 0:
-        return bad
-    widths, rows, slots = tables(shape)
-    words = blocks[1].contiguous().numpy().view(u32)
-    where, good, y = np.array(starts, i64), np.zeros(n_blocks(n), np.bool_), out.numpy()
-    scales = (steps * weight).numpy()
-    code = (words, where, scales, step_size, u64(key), (widths, rows, slots))
-    args = (*code, f32(weight), accumulate, spans(scale), y, good)
-    run(lambda first, last: _decode_range(first, last, *args), len(good), n)
-    return -1 if good.all() else int(good.argmin())
+    rule = ((steps * weight).numpy(), step_size, u64(key), coder.tables(shape))
+    return decode_into(blocks, out.numel(), _decode_range, *rule, f32(weight), accumulate, spans(scale), out.numpy())
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
@@ -113,19 +69,14 @@ def _moments(first, last, values, m, out):
     """Sums in the order that is fastest; the step that follows from them travels."""
     for cell in range(first, last):
         x = values[cell * CELL : (cell + 1) * CELL]
-        scale_span(x, cell * CELL, m, True)
+        if m[0].size:
+            scale_span(x, cell * CELL, m, True)
         magnitude, square = 0.0, 0.0
         for i in range(x.size):
             value = np.float64(widen(x[i]))
             magnitude += abs(value)
             square += value * value
         out[0, cell], out[1, cell] = magnitude, square
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _block_key(key, block):
-    halves = bucket_key(key, block)
-    return u32(halves & u64(0xFFFFFFFF)), u32(halves >> u64(32))
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -146,8 +97,8 @@ def _code(t, centre, random):
     negative, a = i32(centre >> i32(31)), abs(t)
     k = i32(i32(float_bits((t + f32(i32(centre + random)) * _UNIT) + _ROUND)) - _ROUND_BITS)
     code = i32(i32(i32(k ^ negative) - negative) + i32(TAIL_LIMIT))
-    fixed = i32((a if a < f32(FIXED_LIMIT) else f32(FIXED_LIMIT)) * f32(FIXED_POINT))
-    return u8(code if a <= f32(RAW_ABOVE) else i32(RAW)), fixed
+    fixed = i32((a if a < f32(dither.FIXED_LIMIT) else f32(dither.FIXED_LIMIT)) * f32(dither.FIXED_POINT))
+    return u8(code if a <= f32(dither.RAW_ABOVE) else i32(RAW)), fixed
 
 
 @njit(nogil=True, cache=True)
@@ -174,16 +125,11 @@ def _value(code, centre, random, scale):
 @njit(nogil=True, cache=True)
 def _to_values(codes, first, centres, k0, k1, scale, accumulate, out):
     """The inverse of `_to_codes`; `out` takes the values, or adds them."""
-    if accumulate:
-        for i in range(HALF):
-            low, high = _random(u32(first + u32(i)), k0, k1)
-            out[i] += _value(codes[i], centres[i], low, scale)
-            out[i + HALF] += _value(codes[i + HALF], centres[i], high, scale)
-    else:
-        for i in range(HALF):
-            low, high = _random(u32(first + u32(i)), k0, k1)
-            out[i] = _value(codes[i], centres[i], low, scale)
-            out[i + HALF] = _value(codes[i + HALF], centres[i], high, scale)
+    for i in range(HALF):
+        low, high = _random(u32(first + u32(i)), k0, k1)
+        a, b = _value(codes[i], centres[i], low, scale), _value(codes[i + HALF], centres[i], high, scale)
+        out[i] = out[i] + a if accumulate else a
+        out[i + HALF] = out[i + HALF] + b if accumulate else b
 
 
 @njit(nogil=True, cache=True)
@@ -213,21 +159,14 @@ def _all_zero(x):
     return u32(bits << u32(1)) == u32(0)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _prepare(step):
-    """Whether a step is usable; a power of two that keeps its reciprocal within float32; and that reciprocal."""
-    usable = step > f32(0) and step < f32(np.inf)
-    guard = f32(2.0**64) if step < f32(2.0**-62) else (f32(2.0**-64) if step > f32(2.0**62) else f32(1))
-    return usable, guard, f32(1) / (step * guard) if usable else f32(0)
-
-
 @njit(nogil=True, cache=True)
 def _round_block(values, begin, steps, step_size, k0, k1, marks, x, codes, scales):
     """Codes of all values of a block and the scale of each cell."""
     for cell in range(codes.shape[0]):
         at = begin + cell * CELL
-        usable, guard, inverse = _prepare(steps[at // step_size])
-        _load(values[at : min(at + CELL, values.size)], usable, x)
+        step = steps[at // step_size]
+        guard, inverse = reciprocal(step if bits.usable(step) else f32(np.inf))
+        _load(values[at : min(at + CELL, values.size)], bits.usable(step), x)
         rotation = _rotation(cell, k0, k1)
         centres = _CENTRES[rotation : rotation + HALF]
         magnitude = _to_codes(x, guard, inverse, u32(cell * HALF), centres, k0, k1, codes[cell])
@@ -247,38 +186,38 @@ def _encode_range(first, last, values, steps, step_size, key, widths, table, mar
     states, laws_ = np.empty(N_STATES, np.uint32), np.empty(N_STATES, np.uint64)
     unit, full = np.empty(N_STATES, np.uint16), np.empty(N_STATES, np.uint8)
     for block in range(first, last):
-        k0, k1 = _block_key(key, block)
+        k0, k1 = bucket_key(key, block)
         begin = block * BLOCK_SIZE
         n_cells = (min(BLOCK_SIZE, values.size - begin) + CELL - 1) // CELL
         _round_block(values, begin, steps, step_size, k0, k1, marks, x, codes[:n_cells], scales)
         n_raws, p = 0, u64(units.size)
-        states[:] = u32(LOWEST_STATE)
+        states[:] = u32(dither.LOWEST_STATE)
         for cell in range(n_cells - 1, -1, -1):
             if scales[cell] == ZEROS:
                 continue
             scale, width = scales[cell], i64(widths[scales[cell]])
             n_bytes = CELL * width // 8
-            to_digits(codes[cell], width, digits)
-            join_digits(digits_8, width, data_8)
-            class_laws(scale, _rotation(cell, k0, k1), laws_)
-            rows_of_bytes(data, n_bytes, laws_, table, rows)
-            n_tails = find_escapes(data_8, width, positions)
+            coder.to_digits(codes[cell], width, digits)
+            coder.join_digits(digits_8, width, data_8)
+            coder.class_laws(scale, _rotation(cell, k0, k1), laws_)
+            coder.rows_of_bytes(data, n_bytes, laws_, table, rows)
+            n_tails = coder.find_escapes(data_8, width, positions)
             for e in range(n_tails - 1, -1, -1):
                 tails[e] = codes[cell, positions[e]]
                 if tails[e] == u8(RAW):
                     raws[n_raws] = float_bits(widen(values[begin + cell * CELL + positions[e]]))
                     n_raws += 1
-            n_rows = n_bytes + rows_of_tails(tails[:n_tails], u64((TAIL_LAWS + scale) << 8), table, rows[n_bytes:])
-            p = push(rows[:n_rows], states, units, p, unit, full)
+            n_rows = n_bytes + coder.rows_of_tails(tails[:n_tails], coder.TAIL_LAWS + scale, table, rows[n_bytes:])
+            p = coder.push(rows[:n_rows], states, units, p, unit, full)
         before = i64(0)
         for cell in range(n_cells):
             tails[cell] = u8(ZEROS)
             if scales[cell] != ZEROS:
                 tails[cell] = u8((scales[cell] - before + N_SCALES) % N_SCALES)
                 before = scales[cell]
-        n_rows = rows_of_tails(tails[:n_cells], u64(SCALE_LAW << 8), table, rows)
-        p = push(rows[:n_rows], states, units, p, unit, full)
-        sizes[block] = write_block(units[i64(p) :], raws[:n_raws], states, scratch[block])
+        n_rows = coder.rows_of_tails(tails[:n_cells], coder.SCALE_LAW, table, rows)
+        p = coder.push(rows[:n_rows], states, units, p, unit, full)
+        sizes[block] = coder.write_block(units[i64(p) :], raws[:n_raws], states, scratch[block])
 
 
 @njit(nogil=True, cache=True)
@@ -306,29 +245,29 @@ def _decode_block(block, words, where, scales, step_size, key, code, weight, acc
         states[s] = words[end + s]
     if states.min() < _LOWEST or states.max() >= _LOWEST << u64(16):
         return False
-    k0, k1 = _block_key(key, block)
-    begin, scaled = block * BLOCK_SIZE, m[0].size > 0
+    k0, k1 = bucket_key(key, block)
+    begin = block * BLOCK_SIZE
     n = min(BLOCK_SIZE, out.size - begin)
     n_cells, p, limit = (n + CELL - 1) // CELL, u64(2 * start), u64(2 * end + 1)
-    p = pop_tails(deltas[:n_cells], u64(SCALE_LAW << 8), states, units, p, limit, table, slots)
+    p = coder.pop_tails(deltas[:n_cells], coder.SCALE_LAW, states, units, p, limit, table, slots)
     scale, next_raw = i64(0), end - 1
     for cell in range(n_cells):
         at = begin + cell * CELL
         rest = out[at : at + CELL]
         if deltas[cell] == u8(ZEROS):
             _add_zeros(scales[at // step_size], accumulate, rest)
-            if scaled:
+            if m[0].size:
                 scale_span(rest, at, m, False)
             continue
         scale = (scale + i64(deltas[cell])) % N_SCALES
         width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
-        class_laws(scale, rotation, laws_)
+        coder.class_laws(scale, rotation, laws_)
         for i in range(0, CELL, 16):
             prefetch(out, at + i)
-        p = pop_bytes(data[: CELL * width // 8], laws_, states, units, p, limit, table, slots)
-        split_bytes(data_8, width, codes_8)
-        n_tails = find_escapes(data_8, width, positions)
-        p = pop_tails(tails[:n_tails], u64((TAIL_LAWS + scale) << 8), states, units, p, limit, table, slots)
+        p = coder.pop_bytes(data[: CELL * width // 8], laws_, states, units, p, limit, table, slots)
+        coder.split_bytes(data_8, width, codes_8)
+        n_tails = coder.find_escapes(data_8, width, positions)
+        p = coder.pop_tails(tails[:n_tails], coder.TAIL_LAWS + scale, states, units, p, limit, table, slots)
         whole = at + CELL <= out.size
         target = rest if whole else values
         if not whole:
@@ -344,6 +283,6 @@ def _decode_block(block, words, where, scales, step_size, key, code, weight, acc
                 next_raw -= 1
         if not whole:
             rest[:] = values[: rest.size]
-        if scaled:
+        if m[0].size:
             scale_span(rest, at, m, False)
     return next_raw >= start - 1 and ends_well(states, _LOWEST, units, p, u64(2 * (next_raw + 1)))

@@ -13,7 +13,8 @@ from numba import njit
 
 from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu import prefix
-from laconic.kernels.cpu.bitstream import MAX_SYMBOLS, flush, is_end, log2, peek, put, take_many
+from laconic.kernels.cpu.bits import trailing_zeros
+from laconic.kernels.cpu.bitstream import MAX_SYMBOLS, flush, is_end, peek, put, take_many
 from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks
 from laconic.kernels.layout import BLOCK_SIZE
 from laconic.kernels.reference.elias import dense_codeword, omega_encode, sparse_codeword
@@ -26,42 +27,23 @@ SHORT_RUN = 127
 
 def elias_encode(symbols: torch.Tensor, bits: int, dense: bool) -> Blocks:
     """Symbols (n,) uint8 below 2**bits to blocks."""
+    codes = _codes(bits, dense)
     if dense:
-        return prefix.encode(symbols, _dense_codes(bits))
-    codes, runs = _sparse_codes(bits), _run_codes()
+        return prefix.encode(symbols, codes)
     longest = max(1 + int((codes & 255).max()), 2)
-
-    def kernel(first: int, last: int, values: Array, scratch: Array, sizes: Array) -> None:
-        _encode_range(first, last, values, codes, runs, scratch, sizes)
-
-    return encode_blocks(symbols, lambda n: (28 + n * longest) // 32 + 2, kernel)
+    return encode_blocks(symbols, lambda n: (28 + n * longest) // 32 + 2, _encode_range, codes, _run_codes())
 
 
 def elias_decode(blocks: Blocks, n: int, bits: int, dense: bool) -> tuple[torch.Tensor, int]:
     """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
-    if dense:
-        return prefix.decode(blocks, n, _dense_tables(bits))
-    table = _sparse_table(bits)
-
-    def kernel(first: int, last: int, words: Array, starts: Array, symbols: Array, good: Array) -> None:
-        _decode_range(first, last, words, starts, table, bits, symbols, good)
-
-    return decode_blocks(blocks, n, kernel)
+    tables = _tables(bits, dense)
+    return prefix.decode(blocks, n, tables) if dense else decode_blocks(blocks, n, _decode_range, tables[1], bits)
 
 
 @cache
-def _dense_codes(bits: int) -> Array:
-    return prefix.code_array({symbol: dense_codeword(symbol, bits) for symbol in range(2**bits)})
-
-
-@cache
-def _dense_tables(bits: int) -> tuple[Array, Array]:
-    return prefix.decode_tables(_dense_codes(bits))
-
-
-@cache
-def _sparse_codes(bits: int) -> Array:
-    return prefix.code_array({symbol: sparse_codeword(symbol, bits) for symbol in range(1, 2**bits)})
+def _codes(bits: int, dense: bool) -> Array:
+    codeword, symbols = dense_codeword if dense else sparse_codeword, range(0 if dense else 1, 2**bits)
+    return prefix.code_array({symbol: codeword(symbol, bits) for symbol in symbols})
 
 
 @cache
@@ -70,12 +52,9 @@ def _run_codes() -> Array:
 
 
 @cache
-def _sparse_table(bits: int) -> Array:
-    """The symbols each string of bits stands for, zeros included; wide enough for any level with no zeros before it."""
-    largest = sparse_codeword(2**bits - 1, bits)
-    table = np.zeros(2 ** max(prefix.MIN_WIDTH, 1 + len(largest)), u64)
-    _fill_table(bits, table)
-    return table
+def _tables(bits: int, dense: bool) -> tuple[Array, Array]:
+    """Sparse tables are wide enough for any level with no zeros before it, and bring the zeros with them."""
+    return prefix.decode_tables(_codes(bits, dense), prefix.NO_RUNS if dense else _run_codes()[: MAX_SYMBOLS + 1])
 
 
 @njit(nogil=True, cache=True)
@@ -123,24 +102,6 @@ def _take_symbol(window, bits):
 
 
 @njit(nogil=True, cache=True)
-def _fill_table(bits, table):
-    width = log2(table.size)
-    for head in range(table.size):
-        n_symbols, n_codes, position, entry = u64(0), u64(0), u64(0), u64(0)
-        while True:
-            window = u64(u64(u64(head) << u64(u64(32) - width + position)) & u64(0xFFFFFFFF))
-            run, run_length = _take_omega(window)
-            if run == u64(0) or n_symbols + run > u64(MAX_SYMBOLS):
-                break
-            symbol, length = _take_symbol(u64(u64(window << run_length) & u64(0xFFFFFFFF)), bits)
-            if length == u64(0) or position + run_length + length > width:
-                break
-            n_symbols, n_codes, position = n_symbols + run, n_codes + u64(1), position + run_length + length
-            entry |= u64(symbol << u64(u64(8) * (n_symbols - u64(1))))
-        table[head] = entry | n_symbols << u64(48) | n_codes << u64(52) | position << u64(56)
-
-
-@njit(nogil=True, cache=True)
 def _encode_range(first, last, symbols, codes, runs, scratch, sizes):
     places = np.empty(BLOCK_SIZE + 1, np.uint16)
     for block in range(first, last):
@@ -182,7 +143,7 @@ def _decode_range(first, last, words, starts, table, bits, symbols, good):
 
 @njit(nogil=True, cache=True)
 def _decode_block(words, start, stop, table, bits, symbols):
-    n, i, width = u64(symbols.size), u64(0), log2(table.size)
+    n, i, width = u64(symbols.size), u64(0), trailing_zeros(u64(table.size))
     n_codes, position = _take_omega(peek(words, start, stop, u64(0)))
     if n_codes == u64(0):
         return False

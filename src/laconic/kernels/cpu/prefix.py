@@ -5,11 +5,12 @@ longer than 15 bits.
 """
 
 import numpy as np
-import torch
 from numba import njit
+from torch import Tensor
 
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.bitstream import MAX_SYMBOLS, flush, is_end, log2, peek, put, take_many
+from laconic.kernels.cpu.bits import trailing_zeros
+from laconic.kernels.cpu.bitstream import MAX_SYMBOLS, flush, is_end, peek, put, take_many
 from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks
 from laconic.kernels.layout import BLOCK_SIZE
 from laconic.kernels.reference.huffman import canonical_codes
@@ -18,6 +19,8 @@ u8, u32, u64 = np.uint8, np.uint32, np.uint64
 
 MIN_WIDTH = 12
 """Tables have at least 2**12 entries, so that several short codewords fit; more where one codeword is longer."""
+NO_RUNS = np.zeros(2, u32)
+"""Every run is of one symbol, and has no codeword."""
 
 
 def code_array(codewords: dict[int, str]) -> Array:
@@ -28,68 +31,61 @@ def code_array(codewords: dict[int, str]) -> Array:
     return codes
 
 
-def decode_tables(codes: Array) -> tuple[Array, Array]:
-    """For each string of `width` bits its first codeword (symbol << 8 | length), and all that fit (`bitstream`)."""
-    width = max(MIN_WIDTH, int((codes & 255).max()))
-    single = np.zeros(2**width, np.uint16)
-    many = np.zeros(2**width, u64)
-    _fill_single(codes, width, single)
+def decode_tables(codes: Array, runs: Array = NO_RUNS) -> tuple[Array, Array]:
+    """For each string of `width` bits its first codeword (run << 16 | symbol << 8 | length), and all that fit
+    (`bitstream`); before each symbol comes the codeword runs[run] of a run, which counts the zeros and the symbol."""
+    width = max(MIN_WIDTH, int((codes & 255).max() + (runs[1] & 255)))
+    single, many = np.zeros(2**width, u32), np.zeros(2**width, u64)
+    _fill_single(codes, runs, width, single)
     _fill_many(single, width, many)
     return single, many
 
 
-def encode(symbols: torch.Tensor, codes: Array) -> Blocks:
+def encode(symbols: Tensor, codes: Array) -> Blocks:
     """Symbols (n,) uint8 to blocks."""
     longest = int((codes & 255).max())
-
-    def kernel(first: int, last: int, values: Array, scratch: Array, sizes: Array) -> None:
-        _encode_range(first, last, values, codes, scratch, sizes)
-
-    return encode_blocks(symbols, lambda n: n * longest // 32 + 2, kernel)
+    return encode_blocks(symbols, lambda n: n * longest // 32 + 2, _encode_range, codes)
 
 
-def decode(blocks: Blocks, n: int, tables: tuple[Array, Array]) -> tuple[torch.Tensor, int]:
+def decode(blocks: Blocks, n: int, tables: tuple[Array, Array]) -> tuple[Tensor, int]:
     """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
-    single, many = tables
-
-    def kernel(first: int, last: int, words: Array, starts: Array, symbols: Array, good: Array) -> None:
-        _decode_range(first, last, words, starts, single, many, symbols, good)
-
-    return decode_blocks(blocks, n, kernel)
+    return decode_blocks(blocks, n, _decode_range, *tables)
 
 
-def huffman_encode(symbols: torch.Tensor, lengths: torch.Tensor) -> Blocks:
+def huffman_encode(symbols: Tensor, lengths: Tensor) -> Blocks:
     """Symbols (n,) uint8 to blocks, by code `lengths` (uint8, 2**bits); every symbol that occurs has a length."""
     return encode(symbols, code_array(canonical_codes(lengths)))
 
 
-def huffman_decode(blocks: Blocks, n: int, lengths: torch.Tensor) -> tuple[torch.Tensor, int]:
+def huffman_decode(blocks: Blocks, n: int, lengths: Tensor) -> tuple[Tensor, int]:
     """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
     return decode(blocks, n, decode_tables(code_array(canonical_codes(lengths))))
 
 
 @njit(nogil=True, cache=True)
-def _fill_single(codes, width, single):
-    for symbol in range(256):
-        length = np.int64(codes[symbol] & u32(255))
-        if length:
-            first = np.int64(codes[symbol] >> u32(8)) << (width - length)
-            single[first : first + (1 << (width - length))] = symbol << 8 | length
+def _fill_single(codes, runs, width, single):
+    for run in range(1, runs.size):
+        for symbol in range(256):
+            size = np.int64(codes[symbol] & u32(255))
+            length = size + np.int64(runs[run] & u32(255))
+            if size and length <= width:
+                code = np.int64(runs[run] >> u32(8)) << size | np.int64(codes[symbol] >> u32(8))
+                first = code << (width - length)
+                single[first : first + (1 << (width - length))] = run << 16 | symbol << 8 | length
 
 
 @njit(nogil=True, cache=True)
 def _fill_many(single, width, many):
     for bits in range(single.size):
-        n_symbols, position, entry = 0, np.int64(0), u64(0)
-        while n_symbols < MAX_SYMBOLS:
+        n_symbols, n_codes, position, entry = np.int64(0), 0, np.int64(0), u64(0)
+        while True:
             code = np.int64(single[(bits << position) & (single.size - 1)])
-            length = code & 255
-            if length == 0 or position + length > width:
+            length, run = code & 255, code >> 16
+            if length == 0 or position + length > width or n_symbols + run > MAX_SYMBOLS:
                 break
-            entry |= u64(u64(code >> 8) << u64(8 * n_symbols))
-            n_symbols += 1
-            position += length
-        many[bits] = entry | u64(n_symbols) << u64(48) | u64(n_symbols) << u64(52) | u64(position) << u64(56)
+            n_symbols, n_codes, position = n_symbols + run, n_codes + 1, position + length
+            entry |= u64(u64(code >> 8 & 255) << u64(8 * (n_symbols - 1)))
+        many[bits] = entry | u64(n_symbols) << u64(48) | u64(n_codes) << u64(52) | u64(position) << u64(56)
 
 
 @njit(nogil=True, cache=True)
@@ -124,13 +120,13 @@ def _decode_range(first, last, words, starts, single, many, symbols, good):
 
 @njit(nogil=True, cache=True)
 def _decode_block(words, start, stop, single, many, symbols):
-    n, i, position, width = u64(symbols.size), u64(0), u64(0), log2(single.size)
+    n, i, position, width = u64(symbols.size), u64(0), u64(0), trailing_zeros(u64(single.size))
     while i < n:
         position, i, _ = take_many(words, start, position, many, width, symbols, i, u64(n - i))
         code = single[u64(peek(words, start, stop, position) >> u64(u64(32) - width))]
-        if code == 0:
+        if code == u32(0):
             return False
-        symbols[i] = u8(code >> 8)
+        symbols[i] = u8(code >> u32(8))
         i += u64(1)
-        position += u64(code & 255)
+        position += u64(code & u32(255))
     return is_end(words, start, stop, position)

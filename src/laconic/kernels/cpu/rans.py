@@ -10,8 +10,8 @@ down is ((x + 1) - e (x + 1) / 2**(32 + P)) / f, and 0 < e (x + 1) / 2**(32 + P)
 """
 
 import numpy as np
-import torch
 from numba import njit
+from torch import Tensor
 
 from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks, ends_well
@@ -24,28 +24,18 @@ _P, _M, _LOWEST = u64(PRECISION), u64(TOTAL), u64(LOWEST_STATE)
 _PRODUCT_SHIFT = u64(32 + PRECISION)
 
 
-def rans_encode(symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
+def rans_encode(symbols: Tensor, frequencies: Tensor) -> Blocks:
     """Symbols (n,) uint8 to blocks, by `frequencies` (int32, 2**bits); every symbol that occurs has one."""
-    columns = _encoder_columns(frequencies)
-
-    def kernel(first: int, last: int, values: Array, scratch: Array, sizes: Array) -> None:
-        _encode_range(first, last, values, columns, scratch, sizes)
-
-    return encode_blocks(symbols, lambda n: N_STATES + (n + 1) // 2, kernel)
+    return encode_blocks(symbols, lambda n: N_STATES + (n + 1) // 2, _encode_range, _encoder_columns(frequencies))
 
 
-def rans_decode(blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
+def rans_decode(blocks: Blocks, n: int, frequencies: Tensor) -> tuple[Tensor, int]:
     """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
-    columns = _decoder_columns(frequencies)
     slots = np.repeat(np.arange(frequencies.numel(), dtype=u8), frequencies.numpy())
-
-    def kernel(first: int, last: int, words: Array, starts: Array, symbols: Array, good: Array) -> None:
-        _decode_range(first, last, words, starts, slots, columns, symbols, good)
-
-    return decode_blocks(blocks, n, kernel)
+    return decode_blocks(blocks, n, _decode_range, slots, _decoder_columns(frequencies))
 
 
-def _encoder_columns(frequencies: torch.Tensor) -> Array:
+def _encoder_columns(frequencies: Tensor) -> Array:
     """Four columns of 256, one after another: f 2**(32 - P), reciprocal of f, M - f, start.
 
     There is a row for every byte, so that no look-up leaves the table whatever the symbols are.
@@ -61,7 +51,7 @@ def _encoder_columns(frequencies: torch.Tensor) -> Array:
     return columns.ravel()
 
 
-def _decoder_columns(frequencies: torch.Tensor) -> Array:
+def _decoder_columns(frequencies: Tensor) -> Array:
     """Two columns of 256, one after another: f, start."""
     columns = np.zeros((2, 256), u64)
     columns[:, : frequencies.numel()] = np.array(table(frequencies)).T

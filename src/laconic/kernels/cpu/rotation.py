@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
+from torch import Tensor
 
 from laconic.kernels.cpu import threads, vectors
-from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32
-from laconic.kernels.cpu.fused import _flat_rows
-from laconic.kernels.cpu.norms import bucket_norm
-from laconic.kernels.cpu.packing import PADDING, copy, fill, pack_bucket, packed_size, unpack_bucket
+from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, reciprocal, usable
+from laconic.kernels.cpu.fused import as_keys, flat_rows, key_numbers
+from laconic.kernels.cpu.packing import PADDING, fill, pack_bucket, packed_size, unpack_bucket
+from laconic.kernels.cpu.rounding import L2, MINUS, bucket_norm
 from laconic.kernels.cpu.scaling import scale_span, spans
 from laconic.kernels.cpu.vectors import N_LEVELS
-from laconic.kernels.grid import Norm
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 from laconic.kernels.reference.rotation import LANES, LEVELS, ROW, thresholds
 from laconic.kernels.scaling import ONES, Scale
 
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
-L2, MINUS = int(Norm.L2), u32(0x80000000)
 
 
 @njit(nogil=True, cache=True)
@@ -147,21 +146,19 @@ def _frame(m, key, bucket):
     p = 1
     while 2 * p <= m:
         p *= 2
-    halves = bucket_key(key, bucket)
-    factor = f32(1.0 / np.float64(f32(math.sqrt(p))))
-    return p, factor, f32(math.sqrt(m)), u32(halves & u64(0xFFFFFFFF)), u32(halves >> u64(32))
+    k0, k1 = bucket_key(key, bucket)
+    return p, f32(1.0 / np.float64(f32(math.sqrt(p)))), f32(math.sqrt(m)), k0, k1
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _quantize_bucket(x, bits, marks, levels, key, bucket, w, hashes, symbols):
     """Symbols of one bucket to `symbols` (x.size,) uint8; returns its scale. `w` (x.size,) float32 is scratch."""
     m, norm = x.size, bucket_norm(x, L2)
-    if not (norm > f32(0) and norm < f32(np.inf)):
+    if not usable(norm):
         fill(symbols, u8(0))
         return norm
-    guard = f32(2.0**64) if norm < f32(2.0**-62) else (f32(2.0**-64) if norm > f32(2.0**62) else f32(1))
+    guard, inverse = reciprocal(norm)
     p, factor, root_m, k0, k1 = _frame(m, key, bucket)
-    inverse = f32(1) / (norm * guard)
     if p == m and guard == f32(1):
         _turn(x, inverse, k0, k1, 0, hashes, w)
     else:
@@ -222,42 +219,36 @@ def _put_rest(values, accumulate, out):
 
 
 @njit(nogil=True, cache=True)
-def _quantize_range(v, size, bits, marks, levels, key, stride, packed, m, scales, out, first, last):
-    """Buckets `first` to `last`: their scales, and their symbols, packed or one per byte."""
-    width = min(size, v.size)
-    w, hashes = np.empty(width, np.float32), np.empty(LANES, np.uint32)
-    symbols = np.empty(width + PADDING, np.uint8)
+def _quantize_range(v, size, bits, marks, levels, key, width, stride, m, scales, out, first, last):
+    """Buckets `first` to `last`: their scales, and their symbols in `width` bits each."""
+    n = min(size, v.size)
+    w, hashes, symbols = np.empty(n, np.float32), np.empty(LANES, np.uint32), np.empty(n + PADDING, np.uint8)
     for b in range(first, last):
-        x, target = v[b * size : (b + 1) * size], out[b * stride : (b + 1) * stride]
+        x = v[b * size : (b + 1) * size]
         n = x.size
-        scale_span(x, b * size, m, True)
+        if m[0].size:
+            scale_span(x, b * size, m, True)
         scales[b] = _quantize_bucket(x, bits, marks, levels, key, b, w[:n], hashes, symbols[:n])
-        if packed:
-            pack_bucket(symbols[: n + PADDING], n, bits, target)
-        else:
-            copy(symbols, target)
+        pack_bucket(symbols[: n + PADDING], n, width, out[b * stride : (b + 1) * stride])
 
 
 @njit(nogil=True, cache=True)
-def _values_range(
-    data, data_row, scales, scale_row, keys, size, bits, levels, stride, packed, weight, accumulate, m, out, first, last
-):
-    width = min(size, out.size)
-    w, scaled, hashes = np.empty(width, np.float32), np.empty(N_LEVELS, np.float32), np.empty(LANES, np.uint32)
-    symbols = np.empty(width + PADDING, np.uint8)
+def _values_range(rows, keys, size, bits, levels, width, stride, weight, accumulate, m, out, first, last):
+    data, data_row, scales, scale_row = rows
+    n = min(size, out.size)
+    w, scaled, hashes = np.empty(n, np.float32), np.empty(N_LEVELS, np.float32), np.empty(LANES, np.uint32)
+    symbols = np.empty(n + PADDING, np.uint8)
     for b in range(first, last):
         target = out[b * size : (b + 1) * size]
         n = target.size
         for p in range(keys.size):
             start = p * data_row + b * stride
-            if packed:
-                unpack_bucket(data[start : start + packed_size(n, bits)], n, bits, symbols[: n + PADDING])
-            else:
-                copy(data[start : start + n], symbols[:n])
+            unpack_bucket(data[start : start + packed_size(n, width)], n, width, symbols[: n + PADDING])
             scale = scales[p * scale_row + b] * weight
             adding = accumulate or p > 0
             _bucket_values(symbols[:n], scale, bits, levels, keys[p], b, adding, scaled, w[:n], hashes, target)
-        scale_span(target, b * size, m, False)
+        if m[0].size:
+            scale_span(target, b * size, m, False)
 
 
 @cache
@@ -269,85 +260,58 @@ def _levels(bits: int) -> tuple[Any, Any]:
     return marks, levels
 
 
-def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rotate_quantize(v: Tensor, bits: int, bucket_size: int, key: int) -> tuple[Tensor, Tensor]:
     """Values (n,) to symbols (n,) uint8 and scales (n_buckets,) float32."""
     symbols = torch.empty(v.numel(), dtype=torch.uint8, device=v.device)
     scales = torch.empty(n_buckets(v.numel(), bucket_size), dtype=torch.float32, device=v.device)
-    _quantize(v, bits, bucket_size, key, scales, symbols, bucket_size, False)
+    rotate_pack(v, bits, bucket_size, key, scales, symbols, width=8)
     return symbols, scales
 
 
 def rotate_pack(
-    v: torch.Tensor,
+    v: Tensor,
     bits: int,
     bucket_size: int,
     key: int,
-    scales_out: torch.Tensor,
-    data_out: torch.Tensor,
+    scales: Tensor,
+    data: Tensor,
     scale: Scale = ONES,
+    width: int | None = None,
 ) -> None:
-    """Scales and packed symbols in one pass over memory; v is divided by m first, in place."""
-    _quantize(v, bits, bucket_size, key, scales_out, data_out, packed_bucket_bytes(bucket_size, bits), True, scale)
+    """Scales and packed symbols in one pass over memory; v is divided by m first, in place.
+
+    width  bits that a symbol takes in `data`, if not `bits`: 8 for one symbol per byte
+    """
+    width, x = bits if width is None else width, v.detach().float().contiguous().numpy()
+    args = (x, bucket_size, bits, *_levels(bits), u64(key), width, packed_bucket_bytes(bucket_size, width))
+    more = (spans(scale), scales.numpy(), data.numpy())
+    threads.run(lambda i, j: _quantize_range(*args, *more, i, j), len(scales), 2 * v.numel())
 
 
-def _quantize(
-    v: torch.Tensor,
-    bits: int,
-    bucket_size: int,
-    key: int,
-    scales: torch.Tensor,
-    out: torch.Tensor,
-    stride: int,
-    packed: bool,
-    scale: Scale = ONES,
-) -> None:
-    x = v.detach().float().contiguous().numpy()
-    args = (x, bucket_size, bits, *_levels(bits), u64(key), stride, packed, spans(scale), scales.numpy(), out.numpy())
-    threads.run(lambda i, j: _quantize_range(*args, i, j), len(scales), 2 * v.numel())
-
-
-def rotate_dequantize(
-    symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
-) -> torch.Tensor:
+def rotate_dequantize(symbols: Tensor, scales: Tensor, bits: int, bucket_size: int, key: int) -> Tensor:
     """Symbols (n,) to float32 values (n,)."""
     out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
-    rows = (symbols[None], scales[None], np.array([key], np.uint64))
-    _values(*rows, bits, bucket_size, out, 1.0, False, bucket_size, False)
+    unpack_rotate(symbols[None], scales[None], as_keys(key), bits, bucket_size, out, 1.0, False, width=8)
     return out
 
 
 def unpack_rotate(
-    data: torch.Tensor,
-    scales: torch.Tensor,
-    keys: torch.Tensor,
+    data: Tensor,
+    scales: Tensor,
+    keys: Tensor,
     bits: int,
     bucket_size: int,
-    out: torch.Tensor,
+    out: Tensor,
     weight: float,
     accumulate: bool,
     scale: Scale = ONES,
+    width: int | None = None,
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
 
-    What is then in `out` is multiplied by m.
+    What is then in `out` is multiplied by m. `width` as in `rotate_pack`.
     """
-    stride, numbers = packed_bucket_bytes(bucket_size, bits), keys.contiguous().numpy().view(np.uint64)[:, 0]
-    _values(data, scales, numbers, bits, bucket_size, out, weight, accumulate, stride, True, scale)
-
-
-def _values(
-    data: torch.Tensor,
-    scales: torch.Tensor,
-    keys: Any,
-    bits: int,
-    bucket_size: int,
-    out: torch.Tensor,
-    weight: float,
-    accumulate: bool,
-    stride: int,
-    packed: bool,
-    scale: Scale = ONES,
-) -> None:
-    rows = (*_flat_rows(data), *_flat_rows(scales), keys, bucket_size, bits, _levels(bits)[1])
-    args = (*rows, stride, packed, f32(weight), accumulate, spans(scale), out.numpy())
-    threads.run(lambda i, j: _values_range(*args, i, j), scales.shape[1], 2 * len(keys) * len(out))
+    width = bits if width is None else width
+    args = (flat_rows(data, scales), key_numbers(keys), bucket_size, bits, _levels(bits)[1], width)
+    more = (packed_bucket_bytes(bucket_size, width), f32(weight), accumulate, spans(scale), out.numpy())
+    threads.run(lambda i, j: _values_range(*args, *more, i, j), scales.shape[1], 2 * len(keys) * len(out))

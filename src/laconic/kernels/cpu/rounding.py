@@ -1,21 +1,62 @@
-"""Rounding of one bucket to a grid, and back; `reference/rounding.py` is the specification.
+"""Norm of one bucket, rounding to a grid, and back; `reference/rounding.py` is the specification.
 
 Each loop is one that LLVM turns into vector code: no branch, no call, every integer cut back to 32 bits. Symbols
 pass through a tile of 32-bit words on their way from and to bytes, for a loop that mixes widths runs at half the speed.
+Sums run in float64, in any order: `reassoc` lets them use vector registers.
 """
 
 import numpy as np
 from numba import njit
 
-from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, widen
+from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, reciprocal, usable, widen
 from laconic.kernels.cpu.packing import copy, fill
-from laconic.kernels.grid import Rounding
+from laconic.kernels.grid import Norm, Rounding
 
-u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
+u8, u32, f32 = np.uint8, np.uint32, np.float32
 ZERO, ONE, MINUS = f32(0), f32(1), u32(0x80000000)
 TILE = 1024
 POWER, TABLE = int(Rounding.POWER), int(Rounding.TABLE)
 SIGN, SUBTRACT = int(Rounding.SIGN), int(Rounding.SUBTRACT)
+L2, LINF = int(Norm.L2), int(Norm.LINF)
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _sum_of_squares(x):
+    total = 0.0
+    for i in range(x.size):
+        value = np.float64(widen(x[i]))
+        total += value * value
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _sum_of_magnitudes(x):
+    total = 0.0
+    for i in range(x.size):
+        total += abs(np.float64(widen(x[i])))
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _largest_magnitude(x):
+    """Magnitudes order as their bit patterns do, with infinity and then NaN on top."""
+    largest = u32(0)
+    for i in range(x.size):
+        pattern = u32(float_bits(widen(x[i])) & u32(0x7FFFFFFF))
+        largest = pattern if pattern > largest else largest
+    return bits_float(largest)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def bucket_norm(x, norm):
+    """The float32 norm of a non-empty bucket. Every NaN becomes the same NaN, so that it is the same on the wire."""
+    if norm == L2:
+        found = f32(np.sqrt(_sum_of_squares(x)))
+    elif norm == LINF:
+        found = _largest_magnitude(x)
+    else:
+        found = f32(_sum_of_magnitudes(x) / x.size)
+    return found if found == found else f32(np.nan)
 
 
 @njit(nogil=True, cache=True)
@@ -105,26 +146,13 @@ def _round(x, first, guard, inverse, rounding, bits, levels, k0, k1, out):
         _round_uniform(x, first, guard, inverse, bits, k0, k1, out)
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _usable(norm):
-    return norm > ZERO and norm < f32(np.inf)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _prepare(norm, key, bucket):
-    """What the values of a bucket share: range guard, 1 / (norm * guard), and the halves of the random key."""
-    guard = f32(2.0**64) if norm < f32(2.0**-62) else (f32(2.0**-64) if norm > f32(2.0**62) else ONE)
-    halves = bucket_key(key, bucket)
-    return guard, ONE / (norm * guard), u32(halves & u64(0xFFFFFFFF)), u32(halves >> u64(32))
-
-
 @njit(nogil=True, cache=True)
 def round_bucket(x, norm, rounding, bits, levels, key, bucket, words, out):
     """Symbols of one bucket, written to `out` (x.size,) uint8; `words` (TILE,) uint32 is scratch."""
-    if not _usable(norm):
+    if not usable(norm):
         fill(out, u8(0))
         return
-    guard, inverse, k0, k1 = _prepare(norm, key, bucket)
+    (guard, inverse), (k0, k1) = reciprocal(norm), bucket_key(key, bucket)
     for first in range(0, x.size, TILE):
         _round(x[first : first + TILE], u32(first), guard, inverse, rounding, bits, levels, k0, k1, words)
         copy(words, out[first : first + TILE])
@@ -136,10 +164,10 @@ def round_pack_4(x, norm, rounding, levels, key, bucket, low, high, out):
 
     `low` and `high` (TILE,) uint32 are scratch.
     """
-    if not _usable(norm):
+    if not usable(norm):
         fill(out, u8(0))
         return
-    guard, inverse, k0, k1 = _prepare(norm, key, bucket)
+    (guard, inverse), (k0, k1) = reciprocal(norm), bucket_key(key, bucket)
     half = out.size
     for first in range(0, half, TILE):
         target = out[first : first + TILE]
@@ -202,7 +230,7 @@ def _values_sign(words, scale, out):
 
 
 @njit(nogil=True, cache=True)
-def _values(words, scale, rounding, bits, levels, first, halves, out):
+def _values(words, scale, rounding, bits, levels, first, k0, k1, out):
     if rounding == POWER:
         _values_power(words, scale, bits, out)
     elif rounding == TABLE:
@@ -210,7 +238,7 @@ def _values(words, scale, rounding, bits, levels, first, halves, out):
     elif rounding == SIGN:
         _values_sign(words, scale, out)
     elif rounding == SUBTRACT:
-        _values_subtract(words, scale, bits, first, u32(halves & u64(0xFFFFFFFF)), u32(halves >> u64(32)), out)
+        _values_subtract(words, scale, bits, first, k0, k1, out)
     else:
         _values_uniform(words, scale, bits, out)
 
@@ -228,12 +256,12 @@ def bucket_values(symbols, scale, rounding, bits, levels, key, bucket, accumulat
     key  of the encoder's random numbers, where they are taken off again
     `words` (TILE,) uint32 and `values` (TILE,) float32 are scratch.
     """
-    halves = bucket_key(key, bucket)
+    k0, k1 = bucket_key(key, bucket)
     for first in range(0, symbols.size, TILE):
         target = out[first : first + TILE]
         copy(symbols[first : first + TILE], words[: target.size])
         if accumulate:
-            _values(words, scale, rounding, bits, levels, u32(first), halves, values[: target.size])
+            _values(words, scale, rounding, bits, levels, u32(first), k0, k1, values[: target.size])
             _add(values, target)
         else:
-            _values(words, scale, rounding, bits, levels, u32(first), halves, target)
+            _values(words, scale, rounding, bits, levels, u32(first), k0, k1, target)

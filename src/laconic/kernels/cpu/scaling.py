@@ -7,9 +7,10 @@ import torch
 from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
+from torch import Tensor
 
 from laconic.kernels.cpu import threads
-from laconic.kernels.cpu.bits import bits_float, float_bits, u32, u64
+from laconic.kernels.cpu.bits import bits_float, float_bits, prefetch, u32, u64
 from laconic.kernels.scaling import Scale
 
 f32 = np.float32
@@ -36,20 +37,6 @@ def _floats(_context, _address):
     return types.CPointer(types.float32)(types.uint64), codegen
 
 
-@intrinsic
-def _fetch(_context, _address):
-    """Ask for the cache line at an address; nothing happens if there is none."""
-
-    def codegen(context, builder, _signature, args):
-        place = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        flags = [ir.Constant(ir.IntType(32), flag) for flag in (0, 3, 1)]
-        kind = ir.FunctionType(ir.VoidType(), [place.type, *(flag.type for flag in flags)])
-        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind), [place, *flags])
-        return context.get_dummy_value()
-
-    return types.void(types.uint64), codegen
-
-
 @njit(nogil=True, cache=True, inline="always")
 def _root(square, factor, least):
     return bits_float(u32(u32(float_bits(max(square * factor, least)) >> u32(1)) + u32(127 << 22)))
@@ -57,12 +44,9 @@ def _root(square, factor, least):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _scale_by_root(values, squares, factor, least, inverse):
-    if inverse:
-        for i in range(values.size):
-            values[i] /= _root(squares[i], factor, least)
-    else:
-        for i in range(values.size):
-            values[i] *= _root(squares[i], factor, least)
+    for i in range(values.size):
+        root = _root(squares[i], factor, least)
+        values[i] = values[i] / root if inverse else values[i] * root
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -73,10 +57,8 @@ def _scale_by(values, m, inverse):
 
 @njit(nogil=True, cache=True)
 def scale_span(x, first, spans, inverse):
-    """x, the values from number `first` on, divided by their m, or multiplied; nothing if there are no parts."""
+    """x, the values from number `first` on, divided by their m, or multiplied; there is a part at least."""
     bounds, addresses, factors, least = spans
-    if addresses.size == 0:
-        return
     at, last = first, first + x.size
     k = np.searchsorted(bounds, at, side="right") - 1
     while at < last:
@@ -85,16 +67,15 @@ def scale_span(x, first, spans, inverse):
         if addresses[k] == u64(0):
             _scale_by(part, least[k], inverse)
         else:
-            address = u64(addresses[k] + u64(4 * (at - bounds[k])))
-            squares = carray(_floats(address), stop - at)
+            squares = carray(_floats(u64(addresses[k] + u64(4 * (at - bounds[k])))), stop - at)
             if stop - at <= 1024:  # of the next span: processors see only longer streams coming
-                for line in range(u64(4 * (stop - at)), u64(8 * (stop - at)), u64(64)):
-                    _fetch(u64(address + line))
+                for i in range(stop - at, 2 * (stop - at), 16):
+                    prefetch(squares, i)
             _scale_by_root(part, squares, factors[k], least[k], inverse)
         at, k = stop, k + 1
 
 
-def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: float, least: float, inverse: bool) -> None:
+def scale_by_root(values: Tensor, squares: Tensor, factor: float, least: float, inverse: bool) -> None:
     """values *= ρ(max(factor · squares, least)), or values /= the same, in place and in one pass over memory."""
     x, v, numbers = values.numpy(), squares.numpy(), (f32(factor), f32(least), inverse)
     threads.run(lambda i, j: _scale_by_root(x[i:j], v[i:j], *numbers), len(x), len(x))
@@ -120,6 +101,6 @@ def _total(x, squared):
     return found
 
 
-def total(values: torch.Tensor, squared: bool) -> torch.Tensor:
+def total(values: Tensor, squared: bool) -> Tensor:
     """Σx or Σx² of float32 values (n,), in 64 float64 lanes: on every machine and number of threads the same."""
     return torch.tensor(_total(values.numpy(), squared), dtype=torch.float64)

@@ -13,26 +13,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from laconic.kernels import dither
 from laconic.kernels.cpu.bits import trailing_zeros
-from laconic.kernels.dither import (
-    CELL,
-    LOWEST_STATE,
-    N_CLASSES,
-    N_SCALES,
-    N_STATES,
-    N_STRATA,
-    PRECISION,
-    TAIL_LIMIT,
-    TOTAL,
-    laws,
-)
+from laconic.kernels.dither import CELL, N_CLASSES, N_SCALES, N_STATES, N_STRATA, PRECISION, TAIL_LIMIT, TOTAL
 
 u8, u16, u32, u64, i32, i64, f32 = np.uint8, np.uint16, np.uint32, np.uint64, np.int32, np.int64, np.float32
 TAIL_LAWS, SCALE_LAW = N_SCALES * N_CLASSES, N_SCALES * N_CLASSES + N_SCALES
 """Numbers of laws; the first row of a law is 256 times that."""
 IDENTITY = u32(TOTAL << 16)
 """The row of a symbol that is certain, which leaves its state as it is: fills up the last group of 16."""
-_P, _MASK, _LOWEST = u64(PRECISION), u64(TOTAL - 1), u64(LOWEST_STATE)
+_P, _MASK, _LOWEST = u64(PRECISION), u64(TOTAL - 1), u64(dither.LOWEST_STATE)
 _BYTES = 0x0101010101010101
 
 
@@ -40,7 +30,7 @@ _BYTES = 0x0101010101010101
 def tables(shape: int) -> tuple[Any, ...]:
     """What the kernels take of a shape's laws: width per scale; by law and symbol a row, zero if it has no frequency;
     by law and slot the symbol."""
-    found = laws(shape)
+    found = dither.laws(shape)
     f = np.zeros((SCALE_LAW + 1, 256), np.int64)
     f[:TAIL_LAWS] = found.bytes_.reshape(-1, 256)
     f[TAIL_LAWS:SCALE_LAW] = found.tails
@@ -142,9 +132,10 @@ def rows_of_bytes(data, n, laws_, table, rows):
 
 @njit(nogil=True, cache=True)
 def rows_of_tails(codes, law, table, rows):
-    """A row for each tail symbol, and certain ones to fill up the last group; returns how many."""
+    """A row of the law for each tail symbol, and certain ones to fill up the last group; returns how many."""
+    first = u64(law << 8)
     for e in range(codes.size):
-        rows[e] = table[law + u64(codes[e])]
+        rows[e] = table[first + u64(codes[e])]
     end = (codes.size + N_STATES - 1) // N_STATES * N_STATES
     rows[codes.size : end] = IDENTITY
     return end
@@ -216,7 +207,8 @@ def pop_bytes(data, laws_, states, units, p, limit, table, slots):
 @njit(nogil=True, cache=True)
 def pop_tails(tails, law, states, units, p, limit, table, slots):
     """Decode symbols of one law, the e-th from state e mod 16; returns the cursor."""
+    first = u64(law << 8)
     for e in range(tails.size):
         s, p = e & (N_STATES - 1), p if p < limit else limit
-        states[s], p, tails[e] = _pop(states[s], p, law, units, table, slots)
+        states[s], p, tails[e] = _pop(states[s], p, first, units, table, slots)
     return p

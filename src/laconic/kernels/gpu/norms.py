@@ -1,4 +1,4 @@
-"""One float32 norm per bucket, summed in float64; `reference/norms.py` is the specification.
+"""One float32 norm per bucket, summed in float64; `reference/rounding.py` is the specification.
 
 The order of the sum is not that of the reference. In float64 this moves the rounded norm in about one bucket of 10^7,
 by one unit in its last place: law 5 compares symbols given the same norms.

@@ -8,9 +8,10 @@ first word. The last word is filled up with zeros. A decoder accepts a block onl
 filling is zero, so a block has exactly one encoding.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels.backend import Blocks
@@ -55,18 +56,19 @@ def to_words(bits: str) -> list[int]:
     return [int(bits[i : i + WORD_BITS], 2) for i in range(0, len(bits), WORD_BITS)]
 
 
-def encode_blocks(symbols: torch.Tensor, encode_block: Callable[[list[int]], list[int]]) -> Blocks:
+def encode_blocks(symbols: Tensor, encode_block: Callable[[list[int]], list[int]]) -> Blocks:
     """Code each block of `symbols` with `encode_block` (symbols to words)."""
     firsts = range(0, symbols.numel(), BLOCK_SIZE)
-    parts = [encode_block(symbols[first : first + BLOCK_SIZE].tolist()) for first in firsts]
-    sizes = torch.tensor([len(part) for part in parts], dtype=torch.int32, device="cpu")
-    words = _to_int32(word for part in parts for word in part)
-    return sizes.to(symbols.device), words.to(symbols.device)
+    return join_blocks([encode_block(symbols[first : first + BLOCK_SIZE].tolist()) for first in firsts], symbols.device)
 
 
-def decode_blocks(
-    blocks: Blocks, n: int, decode_block: Callable[[list[int], int], list[int]]
-) -> tuple[torch.Tensor, int]:
+def join_blocks(parts: list[list[int]], device: torch.device) -> Blocks:
+    """The words of each block as `Blocks`."""
+    sizes, words = [len(part) for part in parts], [word for part in parts for word in part]
+    return torch.tensor(sizes, device=device).int(), torch.tensor(words, dtype=torch.int64, device=device).int()
+
+
+def decode_blocks(blocks: Blocks, n: int, decode_block: Callable[[list[int], int], list[int]]) -> tuple[Tensor, int]:
     """Decode each block with `decode_block` (words and number of symbols to symbols).
 
     Returns the n symbols (uint8) and the index of the first corrupt block, or -1.
@@ -107,11 +109,7 @@ def block_starts(blocks: Blocks, n: int) -> tuple[list[int], int]:
     return starts, -1 if starts[-1] == n_words else max(len(sizes) - 1, 0)
 
 
-def _to_int32(words: Iterable[int]) -> torch.Tensor:
-    return torch.tensor(list(words), dtype=torch.int64, device="cpu").to(torch.int32)
-
-
-def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
+def histogram(symbols: Tensor, bits: int) -> Tensor:
     """Counts of the 2**bits symbols (int64). A symbol outside the alphabet is an error.
 
     >>> histogram(torch.tensor([0, 3, 3], dtype=torch.uint8), 2).tolist()

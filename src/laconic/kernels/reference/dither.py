@@ -25,31 +25,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from laconic.kernels import dither
 from laconic.kernels.backend import Blocks
-from laconic.kernels.dither import (
-    CELL,
-    DITHER_BITS,
-    FIXED_LIMIT,
-    FIXED_POINT,
-    HALF,
-    LOWEST_STATE,
-    N_CLASSES,
-    N_SCALES,
-    N_STATES,
-    N_STRATA,
-    PRECISION,
-    RAW,
-    RAW_ABOVE,
-    TAIL_LIMIT,
-    TOTAL,
-    ZEROS,
-    Laws,
-    laws,
-    scale_of,
-)
+from laconic.kernels.dither import CELL, HALF, LOWEST_STATE, N_SCALES, N_STATES, N_STRATA, TAIL_LIMIT, TOTAL, Laws
 from laconic.kernels.layout import BLOCK_SIZE
-from laconic.kernels.reference.bitstream import _to_int32, block_starts
+from laconic.kernels.reference.bitstream import block_starts, join_blocks
 from laconic.kernels.reference.random import bucket_keys, hash32
 from laconic.kernels.reference.rounding import range_guard
 
@@ -61,13 +43,13 @@ Symbol = tuple[int, int, int, int]
 """State, start and frequency of its law's symbol, and the symbol."""
 
 
-def cell_moments(v: torch.Tensor) -> torch.Tensor:
+def cell_moments(v: Tensor) -> Tensor:
     """(2, n_cells) float64: Σ|x| and Σx² of each cell."""
     x = torch.nn.functional.pad(v.double(), (0, -v.numel() % CELL)).view(-1, CELL)
     return torch.stack([x.abs().sum(1), x.square().sum(1)])
 
 
-def dither_bits(key: int, n: int, device: torch.device) -> torch.Tensor:
+def dither_bits(key: int, n: int, device: torch.device) -> Tensor:
     """(n,) int64: the 20 random bits q of each value, its stratum in the highest four."""
     i = torch.arange(n, device=device)
     block, cell = i // BLOCK_SIZE, i % BLOCK_SIZE // CELL
@@ -76,13 +58,13 @@ def dither_bits(key: int, n: int, device: torch.device) -> torch.Tensor:
     return (i + rotation) % N_STRATA << 16 | torch.where(i % CELL < HALF, h % 2**16, h >> 16)
 
 
-def dither_offset(q: torch.Tensor) -> torch.Tensor:
+def dither_offset(q: Tensor) -> Tensor:
     """u = (2 q + 1 − 2²⁰) / 2²¹, float32."""
-    u: torch.Tensor = (2 * q + 1 - 2**DITHER_BITS).float() / 2 ** (DITHER_BITS + 1)
+    u: Tensor = (2 * q + 1 - 2**dither.DITHER_BITS).float() / 2 ** (dither.DITHER_BITS + 1)
     return u
 
 
-def scaled(v: torch.Tensor, steps: torch.Tensor, step_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def scaled(v: Tensor, steps: Tensor, step_size: int) -> tuple[Tensor, Tensor]:
     """t = x/Δ (n,) float32, and which values are in a cell of zeros; x counts as 0 if Δ is zero or not finite."""
     usable, guard = (steps > 0) & steps.isfinite(), range_guard(steps)
     inverse = torch.where(usable, 1 / (steps * guard), 0.0)
@@ -92,9 +74,7 @@ def scaled(v: torch.Tensor, steps: torch.Tensor, step_size: int) -> tuple[torch.
     return (x * guard[index]) * inverse[index], zeros.repeat_interleave(CELL)[: x.numel()]
 
 
-def dither_quantize(
-    v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def dither_quantize(v: Tensor, steps: Tensor, step_size: int, key: int) -> tuple[Tensor, Tensor]:
     """κ (n,) int64 of each value, BEYOND for those to be sent raw and ZERO for those of a cell of zeros; and the
     magnitude (n_cells,) int64 of each cell.
 
@@ -103,13 +83,13 @@ def dither_quantize(
     """
     n, (t, zeros) = v.numel(), scaled(v, steps, step_size)
     u = dither_offset(dither_bits(key, n, v.device))
-    k = torch.where(t.abs() <= RAW_ABOVE, (t + u).round(), float(BEYOND)).long()
-    fixed = (t.abs().clamp(max=FIXED_LIMIT) * FIXED_POINT).long()
+    k = torch.where(t.abs() <= dither.RAW_ABOVE, (t + u).round(), float(BEYOND)).long()
+    fixed = (t.abs().clamp(max=dither.FIXED_LIMIT) * dither.FIXED_POINT).long()
     cells = torch.nn.functional.pad(fixed, (0, -n % CELL)).view(-1, CELL).sum(1)
     return torch.where((u < 0) & (k != BEYOND), -k, k).where(~zeros, ZERO), cells
 
 
-def dither_dequantize(kappa: torch.Tensor, scales: torch.Tensor, step_size: int, key: int) -> torch.Tensor:
+def dither_dequantize(kappa: Tensor, scales: Tensor, step_size: int, key: int) -> Tensor:
     """(k − u) · scale (n,), float32, and 0 · scale for zeros; a scale is Δ times the weight."""
     n, device = kappa.numel(), kappa.device
     u = dither_offset(dither_bits(key, n, device))
@@ -117,7 +97,7 @@ def dither_dequantize(kappa: torch.Tensor, scales: torch.Tensor, step_size: int,
     return k * scales[torch.arange(n, device=device) // step_size]
 
 
-def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: int) -> Blocks:
+def dither_encode(v: Tensor, steps: Tensor, step_size: int, key: int, shape: int) -> Blocks:
     """Values (n,) to blocks.
 
     steps      (n_steps,) float32: value i has the step Δ = steps[i // step_size]
@@ -129,20 +109,12 @@ def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int
     for first in range(0, v.numel(), BLOCK_SIZE):
         part = slice(first, first + BLOCK_SIZE)
         cells = magnitudes[first // CELL : (first + BLOCK_SIZE) // CELL]
-        parts.append(_encode_block(v[part].float(), kappa[part], strata[part], cells.tolist(), laws(shape)))
-    sizes = torch.tensor([len(part) for part in parts], dtype=torch.int32, device="cpu")
-    return sizes.to(v.device), _to_int32(word for part in parts for word in part).to(v.device)
+        parts.append(_encode_block(v[part].float(), kappa[part], strata[part], cells.tolist(), dither.laws(shape)))
+    return join_blocks(parts, v.device)
 
 
 def dither_decode(
-    blocks: Blocks,
-    steps: torch.Tensor,
-    step_size: int,
-    key: int,
-    shape: int,
-    out: torch.Tensor,
-    weight: float,
-    accumulate: bool,
+    blocks: Blocks, steps: Tensor, step_size: int, key: int, shape: int, out: Tensor, weight: float, accumulate: bool
 ) -> int:
     """out = weight * values, or out += the same; returns the first corrupt block or -1, and `out` is undefined then."""
     n = out.numel()
@@ -155,7 +127,7 @@ def dither_decode(
     for block, (start, stop) in enumerate(pairwise(starts)):
         first = block * BLOCK_SIZE
         words = [word % 2**32 for word in blocks[1][start:stop].tolist()]
-        found = _decode_block(words, strata[first : first + BLOCK_SIZE], laws(shape))
+        found = _decode_block(words, strata[first : first + BLOCK_SIZE], dither.laws(shape))
         if found is None:
             return block
         kappa += found[0]
@@ -168,18 +140,18 @@ def dither_decode(
 
 
 def _class_of(stratum: int) -> int:
-    return stratum - N_CLASSES if stratum >= N_CLASSES else N_CLASSES - 1 - stratum
+    return stratum - dither.N_CLASSES if stratum >= dither.N_CLASSES else dither.N_CLASSES - 1 - stratum
 
 
-def _encode_block(
-    v: torch.Tensor, kappa: torch.Tensor, strata: torch.Tensor, magnitudes: list[int], tables: Laws
-) -> list[int]:
+def _encode_block(v: Tensor, kappa: Tensor, strata: Tensor, magnitudes: list[int], tables: Laws) -> list[int]:
     pad = -v.numel() % CELL
     values, symbols = v.tolist() + [0.0] * pad, kappa.tolist() + [0] * pad
-    scales = [None if symbols[i * CELL] == ZERO else scale_of(magnitude) for i, magnitude in enumerate(magnitudes)]
+    scales = [
+        None if symbols[i * CELL] == ZERO else dither.scale_of(magnitude) for i, magnitude in enumerate(magnitudes)
+    ]
     deltas, before = [], 0
     for scale in scales:
-        deltas.append(ZEROS if scale is None else (scale - before) % N_SCALES)
+        deltas.append(dither.ZEROS if scale is None else (scale - before) % N_SCALES)
         before = before if scale is None else scale
     plan = [_symbol(cell % N_STATES, tables.scales, delta) for cell, delta in enumerate(deltas)]
     raw: list[float] = []
@@ -192,13 +164,13 @@ def _encode_block(
         escaped = _plan_digits(symbols[part], scale, classes, tables, plan)
         for e, i in enumerate(escaped):
             inside = abs(symbols[part][i]) <= TAIL_LIMIT
-            tail = symbols[part][i] + TAIL_LIMIT if inside else RAW
+            tail = symbols[part][i] + TAIL_LIMIT if inside else dither.RAW
             plan.append(_symbol(e % N_STATES, tables.tails[scale], tail))
             raw += [] if inside else [values[part][i]]
     states, units = [LOWEST_STATE] * N_STATES, []
     for state, start, frequency, _ in reversed(plan):
         x = states[state]
-        if x >= frequency << (31 - PRECISION):
+        if x >= frequency << (31 - dither.PRECISION):
             units.append(x % 2**16)
             x >>= 16
         states[state] = x // frequency * TOTAL + x % frequency + start
@@ -258,7 +230,7 @@ def _decode_block(words: list[int], strata: list[int], tables: Laws) -> tuple[li
     scale = 0
     deltas = [pop(cell % N_STATES, tables.scales) for cell in range(n_cells)]
     for cell, delta in enumerate(deltas):
-        if delta == ZEROS:
+        if delta == dither.ZEROS:
             kappa += [ZERO] * CELL
             continue
         scale = (scale + delta) % N_SCALES
@@ -274,7 +246,7 @@ def _decode_block(words: list[int], strata: list[int], tables: Laws) -> tuple[li
                 escaped += [i] if digits[i] == escape else []
         for e, i in enumerate(escaped):
             tail = pop(e % N_STATES, tables.tails[scale])
-            raw_at += [cell * CELL + i] if tail == RAW else []
+            raw_at += [cell * CELL + i] if tail == dither.RAW else []
             digits[i] = tail - TAIL_LIMIT + limit
         kappa += [digit - limit for digit in digits]
     rest = len(units) - 2 * len(raw_at) - used

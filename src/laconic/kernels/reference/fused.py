@@ -1,32 +1,29 @@
-"""The two fused kernels, as what they fuse."""
+"""The fused kernels, as what they fuse; products with a weight or a scale."""
 
 import torch
+from torch import Tensor
 
 from laconic.kernels.backend import Number
 from laconic.kernels.grid import Grid, Norm
-from laconic.kernels.reference.norms import norms
 from laconic.kernels.reference.packing import pack, unpack
-from laconic.kernels.reference.rounding import dequantize_scaled, quantize
+from laconic.kernels.reference.rounding import dequantize, norms, quantize
 
 
 def quantize_pack(
-    v: torch.Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: torch.Tensor, data_out: torch.Tensor
+    v: Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: Tensor, data_out: Tensor
 ) -> None:
     """norms_out = norms(v); data_out = pack(quantize(v))."""
     norms_out.copy_(norms(v, bucket_size, norm))
     data_out.copy_(pack(quantize(v, norms_out, grid, bucket_size, key), grid.bits, bucket_size))
 
 
-def scale(values: torch.Tensor, out: torch.Tensor, weight: float, accumulate: bool) -> None:
+def scale(values: Tensor, out: Tensor, weight: float, accumulate: bool) -> None:
     """out = weight * values, or out += weight * values, each operation rounded to float32."""
     scaled = values.float() * torch.full_like(out, weight)
-    if accumulate:
-        out.add_(scaled)
-    else:
-        out.copy_(scaled)
+    out.copy_(out + scaled if accumulate else scaled)
 
 
-def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: Number, least: Number, inverse: bool) -> None:
+def scale_by_root(values: Tensor, squares: Tensor, factor: Number, least: Number, inverse: bool) -> None:
     """values *= ρ(max(factor · squares, least)), or values /= the same, each operation rounded to float32.
 
     ρ is the square root to within 6 %, never below it: half of the bit pattern and of 127 · 2²³. So it is the same on
@@ -40,34 +37,37 @@ def scale_by_root(values: torch.Tensor, squares: torch.Tensor, factor: Number, l
         values.mul_(root)
 
 
-def total(values: torch.Tensor, squared: bool) -> torch.Tensor:
+def total(values: Tensor, squared: bool) -> Tensor:
     """Σx or Σx² of float32 values (n,), a float64 number on their device."""
-    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
     return norm.square() if squared else values.sum(dtype=torch.float64)
 
 
 def unpack_dequantize(
-    data: torch.Tensor,
-    norms: torch.Tensor,
+    data: Tensor,
+    norms: Tensor,
     grid: Grid,
     bucket_size: int,
-    out: torch.Tensor,
+    out: Tensor,
     weight: float,
     accumulate: bool,
     *,
-    keys: torch.Tensor | None = None,
+    keys: Tensor | None = None,
 ) -> None:
     """out = weight * sum over payloads of dequantize(unpack(data)), or out += the same.
 
     `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added
     one after another. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
     """
-    numbers = [0] * len(data) if keys is None else keys.flatten().clone().view(torch.int64).tolist()
-    for row, row_norms, key in zip(data, norms, numbers, strict=True):
+    for row, scales, key in payload_rows(data, norms, keys, weight):
         symbols = unpack(row, out.numel(), grid.bits, bucket_size)
-        values = dequantize_scaled(symbols, row_norms * torch.full_like(row_norms, weight), grid, bucket_size, key)
-        if accumulate:
-            out.add_(values)
-        else:
-            out.copy_(values)
+        values = dequantize(symbols, scales, grid, bucket_size, key)
+        out.copy_(out + values if accumulate else values)
         accumulate = True
+
+
+def payload_rows(data: Tensor, norms: Tensor, keys: Tensor | None, weight: float) -> list[tuple[Tensor, Tensor, int]]:
+    """Bytes, weight * norms and key of each payload."""
+    numbers = [0] * len(data) if keys is None else keys.flatten().clone().view(torch.int64).tolist()
+    rows = zip(data, norms, numbers, strict=True)
+    return [(row, own * torch.full_like(own, weight), key % 2**64) for row, own, key in rows]

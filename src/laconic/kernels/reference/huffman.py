@@ -8,7 +8,7 @@ of a single symbol, whose codeword is the one bit `0`.
 Bits and words as in `bitstream.py`.
 """
 
-import torch
+from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels.backend import Blocks
@@ -18,7 +18,7 @@ MAX_LENGTH = 12
 """Longest codeword in bits. Part of the wire format: decoders look codewords up in a table of 2**12 entries."""
 
 
-def valid_lengths(lengths: torch.Tensor) -> bool:
+def valid_lengths(lengths: Tensor) -> bool:
     """Whether the code lengths are those of a complete prefix code, or of a single symbol.
 
     >>> valid_lengths(torch.tensor([1, 2, 2])), valid_lengths(torch.tensor([0, 1])), valid_lengths(torch.tensor([2, 2]))
@@ -30,7 +30,7 @@ def valid_lengths(lengths: torch.Tensor) -> bool:
     return max(used, default=99) <= MAX_LENGTH and sum(2 ** (MAX_LENGTH - length) for length in used) == 2**MAX_LENGTH
 
 
-def canonical_codes(lengths: torch.Tensor) -> dict[int, str]:
+def canonical_codes(lengths: Tensor) -> dict[int, str]:
     """Codeword of each symbol that has one.
 
     >>> canonical_codes(torch.tensor([2, 1, 0, 2]))
@@ -46,13 +46,13 @@ def canonical_codes(lengths: torch.Tensor) -> dict[int, str]:
     return codes
 
 
-def huffman_encode(symbols: torch.Tensor, lengths: torch.Tensor) -> Blocks:
+def huffman_encode(symbols: Tensor, lengths: Tensor) -> Blocks:
     """Symbols (n,) uint8 to blocks, by code `lengths` (uint8, 2**bits); every symbol that occurs has a length."""
     codes = canonical_codes(lengths)
     return encode_blocks(symbols, lambda block: to_words("".join(codes[symbol] for symbol in block)))
 
 
-def huffman_decode(blocks: Blocks, n: int, lengths: torch.Tensor) -> tuple[torch.Tensor, int]:
+def huffman_decode(blocks: Blocks, n: int, lengths: Tensor) -> tuple[Tensor, int]:
     """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
     symbols = {code: symbol for symbol, code in canonical_codes(lengths).items()}
     return decode_blocks(blocks, n, lambda words, n_symbols: _decode_block(words, n_symbols, symbols))

@@ -7,18 +7,19 @@ packing is shifts and ors of whole contiguous rows.
 """
 
 import torch
+from torch import Tensor
 
 from laconic.kernels.layout import field_widths, n_buckets, packed_bucket_bytes
 
 
-def pack(symbols: torch.Tensor, bits: int, bucket_size: int) -> torch.Tensor:
+def pack(symbols: Tensor, bits: int, bucket_size: int) -> Tensor:
     """Symbols (n,) uint8 to packed bytes (layout.packed_bytes,) uint8."""
     starts = range(0, symbols.numel(), bucket_size)
     parts = [_pack_bucket(symbols[start : start + bucket_size], bits) for start in starts]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=symbols.device)
 
 
-def _pack_bucket(symbols: torch.Tensor, bits: int) -> torch.Tensor:
+def _pack_bucket(symbols: Tensor, bits: int) -> Tensor:
     n, shift, parts = symbols.numel(), 0, []
     for w in field_widths(bits):
         stride = packed_bucket_bytes(n, w)
@@ -30,7 +31,7 @@ def _pack_bucket(symbols: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def unpack(data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Tensor:
+def unpack(data: Tensor, n: int, bits: int, bucket_size: int) -> Tensor:
     """The inverse of `pack`; `data` has `layout.packed_bytes(n, bits, bucket_size)` bytes."""
     stride = packed_bucket_bytes(bucket_size, bits)
     parts = [
@@ -40,7 +41,7 @@ def unpack(data: torch.Tensor, n: int, bits: int, bucket_size: int) -> torch.Ten
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=data.device)
 
 
-def _unpack_bucket(data: torch.Tensor, n: int, bits: int) -> torch.Tensor:
+def _unpack_bucket(data: Tensor, n: int, bits: int) -> Tensor:
     symbols = torch.zeros(n, dtype=torch.int64, device=data.device)
     shift = first = 0
     for w in field_widths(bits):

@@ -25,7 +25,7 @@ hide the latency of a step, and about 20 bytes per block, a tenth of a percent.
 
 from itertools import accumulate
 
-import torch
+from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels.backend import Blocks
@@ -38,12 +38,12 @@ LOWEST_STATE = 2**16
 UNIT_BITS = 16
 
 
-def valid_frequencies(frequencies: torch.Tensor) -> bool:
+def valid_frequencies(frequencies: Tensor) -> bool:
     """Whether the frequencies are non-negative and sum to TOTAL."""
     return bool((frequencies >= 0).all()) and int(frequencies.sum()) == TOTAL
 
 
-def table(frequencies: torch.Tensor) -> list[tuple[int, int]]:
+def table(frequencies: Tensor) -> list[tuple[int, int]]:
     """(frequency, start) of each symbol."""
     if not valid_frequencies(frequencies):
         raise ValueError(f"expected frequencies from 0 that sum to {TOTAL}, got a sum of {int(frequencies.sum())}")
@@ -51,13 +51,13 @@ def table(frequencies: torch.Tensor) -> list[tuple[int, int]]:
     return list(zip(f, accumulate(f, initial=0), strict=False))
 
 
-def rans_encode(symbols: torch.Tensor, frequencies: torch.Tensor) -> Blocks:
+def rans_encode(symbols: Tensor, frequencies: Tensor) -> Blocks:
     """Symbols (n,) uint8 to blocks, by `frequencies` (int32, 2**bits); every symbol that occurs has one."""
     entries = table(frequencies)
     return encode_blocks(symbols, lambda block: _encode_block(block, entries))
 
 
-def rans_decode(blocks: Blocks, n: int, frequencies: torch.Tensor) -> tuple[torch.Tensor, int]:
+def rans_decode(blocks: Blocks, n: int, frequencies: Tensor) -> tuple[Tensor, int]:
     """Symbols (n,) uint8, and the index of the first corrupt block or -1."""
     entries = table(frequencies)
     slots = [(s, f, c) for s, (f, c) in enumerate(entries) for _ in range(f)]

@@ -24,12 +24,13 @@ import math
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from laconic.kernels.grid import Norm
-from laconic.kernels.reference.norms import norms
+from laconic.kernels.reference.fused import payload_rows
 from laconic.kernels.reference.packing import pack, unpack
 from laconic.kernels.reference.random import bucket_keys, hash32
-from laconic.kernels.reference.rounding import range_guard
+from laconic.kernels.reference.rounding import norms, range_guard
 
 LEVELS = {
     2: (0.45278, 1.510418),
@@ -61,7 +62,7 @@ def root(m: int) -> float:
     return float(torch.tensor(math.sqrt(m), dtype=torch.float32, device="cpu"))
 
 
-def signs(key: int, first: int, n_buckets: int, p: int, turn: int, device: torch.device) -> torch.Tensor:
+def signs(key: int, first: int, n_buckets: int, p: int, turn: int, device: torch.device) -> Tensor:
     """± 1 (n_buckets, p) for round `turn` of the buckets from `first` on."""
     k0, k1 = (half[first:, None] for half in bucket_keys(key, first + n_buckets, device))
     i = torch.arange(p, device=device)
@@ -69,7 +70,7 @@ def signs(key: int, first: int, n_buckets: int, p: int, turn: int, device: torch
     return 1.0 - 2.0 * (bits >> (31 - i // LANES % 32) & 1).float()
 
 
-def hadamard(x: torch.Tensor) -> torch.Tensor:
+def hadamard(x: Tensor) -> Tensor:
     """H x of each row (rows, p) float32, without a factor."""
     rows, p = x.shape
     h = 1
@@ -86,27 +87,18 @@ def parts(m: int) -> list[slice]:
     return [slice(0, p), slice(m - p, m)]
 
 
-def rotate(x: torch.Tensor, key: int, first: int) -> torch.Tensor:
-    """R x of each row (rows, m) float32; row 0 is bucket `first`."""
+def rotate(x: Tensor, key: int, first: int, back: bool = False) -> Tensor:
+    """R x of each row (rows, m) float32, or R⁻¹ x; row 0 is bucket `first`."""
     (rows, m), y = x.shape, x.clone()
     p = order(m)
-    for turn, part in enumerate(parts(m)):
-        s = signs(key, first, rows, p, turn, x.device)
-        y[:, part] = hadamard(y[:, part] * s) * (1 / root(p))
+    turns = list(enumerate(parts(m)))
+    for turn, part in reversed(turns) if back else turns:
+        s, factor = signs(key, first, rows, p, turn, x.device), 1 / root(p)
+        y[:, part] = hadamard(y[:, part] * factor) * s if back else hadamard(y[:, part] * s) * factor
     return y
 
 
-def rotate_back(y: torch.Tensor, key: int, first: int) -> torch.Tensor:
-    """R⁻¹ y of each row."""
-    (rows, m), x = y.shape, y.clone()
-    p = order(m)
-    for turn, part in reversed(list(enumerate(parts(m)))):
-        s = signs(key, first, rows, p, turn, y.device)
-        x[:, part] = hadamard(x[:, part] * (1 / root(p))) * s
-    return x
-
-
-def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rotate_quantize(v: Tensor, bits: int, bucket_size: int, key: int) -> tuple[Tensor, Tensor]:
     """Values (n,) to symbols (n,) uint8, sign << (bits − 1) | level, and scales (n_buckets,) float32."""
     whole = norms(v, bucket_size, Norm.L2)
     made = [
@@ -119,9 +111,7 @@ def rotate_quantize(v: torch.Tensor, bits: int, bucket_size: int, key: int) -> t
     return torch.cat(symbols), torch.cat(scales)
 
 
-def _quantize(
-    x: torch.Tensor, norm: torch.Tensor, bits: int, key: int, first: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _quantize(x: Tensor, norm: Tensor, bits: int, key: int, first: int) -> tuple[Tensor, Tensor]:
     """Of buckets (rows, m) of one size."""
     m, usable, guard = x.shape[1], torch.isfinite(norm) & (norm > 0), range_guard(norm)
     inverse = torch.where(usable, 1 / (norm * guard), 0.0)
@@ -137,14 +127,12 @@ def _quantize(
     return symbols.to(torch.uint8).view(-1), torch.where(usable, scale, norm)
 
 
-def rotate_dequantize(
-    symbols: torch.Tensor, scales: torch.Tensor, bits: int, bucket_size: int, key: int
-) -> torch.Tensor:
+def rotate_dequantize(symbols: Tensor, scales: Tensor, bits: int, bucket_size: int, key: int) -> Tensor:
     """Symbols (n,) to float32 values (n,): R⁻¹(± level · scale)."""
     levels = torch.tensor(LEVELS[bits], dtype=torch.float32, device=symbols.device)
     values = torch.cat([levels, -levels])[symbols.long()]
     made = [
-        rotate_back(values[start:stop].view(-1, m) * scales[b : b + rows, None], key, b).view(-1)
+        rotate(values[start:stop].view(-1, m) * scales[b : b + rows, None], key, b, back=True).view(-1)
         for b, rows, m, start, stop in _groups(symbols.numel(), bucket_size)
     ]
     return torch.cat(made) if made else torch.empty(0, dtype=torch.float32, device=symbols.device)
@@ -157,9 +145,7 @@ def _groups(n: int, bucket_size: int) -> list[tuple[int, int, int, int, int]]:
     return [group for group in groups if group[1] * group[2]]
 
 
-def rotate_pack(
-    v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
-) -> None:
+def rotate_pack(v: Tensor, bits: int, bucket_size: int, key: int, scales_out: Tensor, data_out: Tensor) -> None:
     """scales_out, data_out = scales and packed symbols of v."""
     symbols, scales = rotate_quantize(v, bits, bucket_size, key)
     scales_out.copy_(scales)
@@ -167,12 +153,12 @@ def rotate_pack(
 
 
 def unpack_rotate(
-    data: torch.Tensor,
-    scales: torch.Tensor,
-    keys: torch.Tensor,
+    data: Tensor,
+    scales: Tensor,
+    keys: Tensor,
     bits: int,
     bucket_size: int,
-    out: torch.Tensor,
+    out: Tensor,
     weight: float,
     accumulate: bool,
 ) -> None:
@@ -180,12 +166,8 @@ def unpack_rotate(
 
     `data` (P, n_bytes), `scales` (P, n_buckets), `keys` (P, 2) int32, `out` (n,) float32.
     """
-    for row, row_scales, key in zip(data, scales, keys.flatten().clone().view(torch.int64).tolist(), strict=True):
+    for row, scaled, key in payload_rows(data, scales, keys, weight):
         symbols = unpack(row, out.numel(), bits, bucket_size)
-        scaled = row_scales * torch.full_like(row_scales, weight)
-        values = rotate_dequantize(symbols, scaled, bits, bucket_size, key % 2**64)
-        if accumulate:
-            out.add_(values)
-        else:
-            out.copy_(values)
+        values = rotate_dequantize(symbols, scaled, bits, bucket_size, key)
+        out.copy_(out + values if accumulate else values)
         accumulate = True

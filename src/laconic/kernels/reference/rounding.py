@@ -1,4 +1,7 @@
-"""Stochastic rounding of |v| / norm to a grid of levels, and back: the specification of the lossy step.
+"""One norm per bucket, stochastic rounding of |v| / norm to a grid of levels, and back: the lossy step's specification.
+
+Norms are summed in float64 and rounded to float32. A bucket that holds a non-finite value, or whose norm passes the
+range of float32, gets a non-finite norm. NaN is always the same NaN, so that it is the same on the wire.
 
 With r = |v| / norm between neighbouring levels lo <= r < hi, the level is hi with probability (r - lo) / (hi - lo),
 else lo; hence E[level] = r. Each `_levels_*` function writes that for one kind of grid in single IEEE operations on
@@ -21,22 +24,52 @@ decodes to non-finite values and no other bucket does.
 """
 
 import torch
+from torch import Tensor
 
-from laconic.kernels.grid import Grid, Rounding
-from laconic.kernels.reference.norms import from_buckets, to_buckets
+from laconic.kernels.grid import Grid, Norm, Rounding
+from laconic.kernels.layout import n_buckets
 from laconic.kernels.reference.random import random_bits
 
 ONE_23 = 2**23
 
 
-def range_guard(norms: torch.Tensor) -> torch.Tensor:
+def to_buckets(v: Tensor, bucket_size: int) -> Tensor:
+    """(n,) to (n_buckets, width), the short last bucket filled with zeros; width = min(bucket_size, n)."""
+    width = max(1, min(bucket_size, v.numel()))
+    rows = n_buckets(v.numel(), bucket_size)
+    padded = torch.zeros(rows * width, dtype=v.dtype, device=v.device)
+    padded[: v.numel()] = v
+    return padded.view(rows, width)
+
+
+def from_buckets(x: Tensor, n: int) -> Tensor:
+    """The inverse of `to_buckets`."""
+    return x.reshape(-1)[:n]
+
+
+def norms(v: Tensor, bucket_size: int, norm: Norm) -> Tensor:
+    """v (n,) to norms (n_buckets,) in float32."""
+    if v.numel() == 0:
+        return torch.empty(0, dtype=torch.float32, device=v.device)
+    x = to_buckets(v.float(), bucket_size).double()
+    if norm is Norm.L2:
+        value = x.square().sum(dim=1).sqrt()
+    elif norm is Norm.LINF:
+        value = x.abs().amax(dim=1)
+    else:
+        counts = to_buckets(torch.ones_like(v), bucket_size).double().sum(dim=1)
+        value = x.abs().sum(dim=1) / counts
+    return value.float().nan_to_num(nan=torch.nan, posinf=torch.inf)
+
+
+def range_guard(norms: Tensor) -> Tensor:
     """A power of two that brings the norm near 1 where its reciprocal would leave the range of float32."""
     small, large = norms < 2.0**-62, norms > 2.0**62
     one = torch.ones_like(norms)  # of three numbers alone, the result would have torch's default type
     return torch.where(small, 2.0**64 * one, torch.where(large, 2.0**-64 * one, one))
 
 
-def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int) -> torch.Tensor:
+def quantize(v: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int) -> Tensor:
     """v (n,) and norms (n_buckets,) to symbols (n,) uint8: sign << (bits - 1) | level."""
     if v.numel() == 0:
         return torch.empty(0, dtype=torch.uint8, device=v.device)
@@ -53,7 +86,7 @@ def quantize(v: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int,
     return from_buckets(torch.where(usable[:, None], symbols, 0).to(torch.uint8), v.numel())
 
 
-def _levels(x: torch.Tensor, norms: torch.Tensor, grid: Grid, random: torch.Tensor) -> torch.Tensor:
+def _levels(x: Tensor, norms: Tensor, grid: Grid, random: Tensor) -> Tensor:
     guard = range_guard(norms)
     a = (x.abs() * guard[:, None]).nan_to_num(nan=0.0, posinf=0.0)
     inverse = (1.0 / (norms * guard))[:, None]
@@ -64,26 +97,26 @@ def _levels(x: torch.Tensor, norms: torch.Tensor, grid: Grid, random: torch.Tens
     return _levels_table((a * inverse).clamp(max=1.0), grid, random >> 8)
 
 
-def _shifted(x: torch.Tensor, norms: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
+def _shifted(x: Tensor, norms: Tensor, grid: Grid, random23: Tensor) -> Tensor:
     guard, top = range_guard(norms), float((2**grid.bits - 1) * 2**22)
     factor = (1.0 / (norms * guard) * top)[:, None]
     fixed = ((x * guard[:, None]) * factor).clamp(-top, top).nan_to_num(nan=0.0).long()
     return (fixed + int(top) + random23) >> 23
 
 
-def _levels_power(r: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
+def _levels_power(r: Tensor, grid: Grid, random23: Tensor) -> Tensor:
     m = grid.top - 1
     t = r + r.clamp(min=2.0**-m)
     return ((t.view(torch.int32).long() + random23) >> 23) - (127 - m)
 
 
-def _levels_uniform(a: torch.Tensor, inverse: torch.Tensor, grid: Grid, random23: torch.Tensor) -> torch.Tensor:
+def _levels_uniform(a: Tensor, inverse: Tensor, grid: Grid, random23: Tensor) -> Tensor:
     top = float(grid.top * ONE_23)
     fixed = (a * (inverse * top)).clamp(max=top).nan_to_num(nan=0.0).long()
     return (fixed + random23) >> 23
 
 
-def _levels_table(r: torch.Tensor, grid: Grid, random24: torch.Tensor) -> torch.Tensor:
+def _levels_table(r: Tensor, grid: Grid, random24: Tensor) -> Tensor:
     levels = torch.tensor(grid.levels, dtype=torch.float32, device=r.device)
     low = (torch.searchsorted(levels, r.contiguous(), right=True) - 1).clamp(0, grid.top - 1)
     uniform = random24.float() * 2.0**-24
@@ -91,15 +124,11 @@ def _levels_table(r: torch.Tensor, grid: Grid, random24: torch.Tensor) -> torch.
     return low + up.long()
 
 
-def dequantize(symbols: torch.Tensor, norms: torch.Tensor, grid: Grid, bucket_size: int, key: int = 0) -> torch.Tensor:
-    """Symbols (n,) to float32 values (n,): (+ or -) level * norm. SUBTRACT takes the encoder's key."""
-    return dequantize_scaled(symbols, norms, grid, bucket_size, key)
+def dequantize(symbols: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int = 0) -> Tensor:
+    """Symbols (n,) to float32 values (n,): (+ or -) level * norm. SUBTRACT takes the encoder's key.
 
-
-def dequantize_scaled(
-    symbols: torch.Tensor, scales: torch.Tensor, grid: Grid, bucket_size: int, key: int = 0
-) -> torch.Tensor:
-    """The same with any factor a bucket in the norm's place; `scales` (n_buckets,)."""
+    Any factor per bucket may stand in the norm's place.
+    """
     n = symbols.numel()
     if n == 0:
         return torch.empty(0, dtype=torch.float32, device=symbols.device)
@@ -107,7 +136,7 @@ def dequantize_scaled(
     sign_bit = 2 ** (grid.bits - 1)
     sign = 1.0 - 2.0 * (s >= sign_bit).float()
     level = s & (sign_bit - 1)
-    scales = scales[:, None]
+    scales = norms[:, None]
     if grid.rounding is Rounding.SUBTRACT:
         random23 = random_bits(key, s.shape[0], s.shape[1], s.device) >> 9
         shifted = ((s - (sign_bit - 1)) * 2**24 - (2 * random23 + 1)).float() * 2.0**-24
