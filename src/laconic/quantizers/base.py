@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from laconic.errors import LaconicError
 from laconic.kernels import Backend, Grid, Norm, Stream, select
@@ -33,8 +34,8 @@ class Quantized:
     key      of the random numbers that `dequantize` draws again; 0 where it draws none
     """
 
-    symbols: torch.Tensor
-    norms: torch.Tensor
+    symbols: Tensor
+    norms: Tensor
     key: int = 0
 
     def __eq__(self, other: object) -> bool:
@@ -62,13 +63,9 @@ class Quantizer(ABC):
     wire_id: ClassVar[int]
     draws_again: ClassVar[bool] = False
     """Whether decoding draws the encoder's random numbers again, so that a payload carries their key."""
+    unbiased: ClassVar[bool]
     bits: int
     bucket_size: int
-
-    @property
-    @abstractmethod
-    def unbiased(self) -> bool:
-        """Whether E[dequantize(quantize(v))] = v."""
 
     @abstractmethod
     def variance_bound(self, n: int) -> float:
@@ -79,11 +76,11 @@ class Quantizer(ABC):
         return math.inf
 
     @abstractmethod
-    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+    def quantize(self, v: Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """Values of any shape to symbols."""
 
     @abstractmethod
-    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> Tensor:
         """Symbols to float32 values (n,), times `weight`."""
 
     def n_norms(self, n: int) -> int:
@@ -118,11 +115,11 @@ class Quantizer(ABC):
         """The quantizer that makes the symbols: itself, unless it wraps another."""
         return self
 
-    def new_memory(self, v: torch.Tensor) -> torch.Tensor:
+    def new_memory(self, v: Tensor) -> Tensor:
         """The state to pass along with values like `v`: empty, unless the quantizer remembers its error."""
         return torch.empty(0, dtype=torch.float32, device=v.device)
 
-    def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor | None:
+    def require_memory(self, v: Tensor, memory: Tensor | None) -> Tensor | None:
         """The memory, if it is one for `v`; raises `ValueError` if it is not, and says what it must be."""
         if memory is not None and memory.numel():
             raise ValueError(
@@ -155,6 +152,7 @@ class Bucketed(Quantizer):
 
     min_bits: ClassVar[int] = 2
     max_bits: ClassVar[int] = 8
+    unbiased: ClassVar[bool] = True
     norm: ClassVar[Norm]
 
     def __post_init__(self) -> None:
@@ -177,11 +175,7 @@ class Bucketed(Quantizer):
         levels = self.grid.levels
         return zlib.crc32(struct.pack(f"<BB{len(levels)}f", self.norm, self.grid.rounding, *levels))
 
-    @property
-    def unbiased(self) -> bool:
-        return True
-
-    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+    def quantize(self, v: Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """Values of any shape to symbols and norms."""
         v = flat(v)
         kernels = select(self.backend_for(backend, v.device), v.device)
@@ -189,7 +183,7 @@ class Bucketed(Quantizer):
         symbols = kernels.quantize(v, norms, self.grid, self.bucket_size, stream.key)
         return Quantized(symbols, norms, stream.key if self.draws_again else 0)
 
-    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> Tensor:
         """(+ or −) level · (norm · weight), in float32."""
         self.require_own(quantized)
         device, key = quantized.symbols.device, (quantized.key,) if self.draws_again else ()
@@ -197,21 +191,12 @@ class Bucketed(Quantizer):
         return kernels.dequantize(quantized.symbols, quantized.norms * weight, self.grid, self.bucket_size, *key)
 
     def pack(
-        self,
-        kernels: Backend,
-        v: torch.Tensor,
-        key: int,
-        norms: torch.Tensor,
-        coded: torch.Tensor,
-        *rest: Any,
-        **more: Any,
+        self, kernels: Backend, v: Tensor, key: int, norms: Tensor, coded: Tensor, *rest: Any, **more: Any
     ) -> None:
         """Norms and symbols at fixed width in one pass; `rest` and `more` where the backend takes a scale, a memory."""
         kernels.quantize_pack(v, self.norm, self.grid, self.bucket_size, key, norms, coded, *rest, **more)
 
-    def unpack(
-        self, kernels: Backend, coded: torch.Tensor, norms: torch.Tensor, keys: torch.Tensor | None, *rest: Any
-    ) -> None:
+    def unpack(self, kernels: Backend, coded: Tensor, norms: Tensor, keys: Tensor | None, *rest: Any) -> None:
         """Add up the values of P payloads with these keys in one pass; `rest` as `Backend.unpack_dequantize` has it."""
         drawn: dict[str, Any] = {} if keys is None else {"keys": keys}
         kernels.unpack_dequantize(coded, norms, self.grid, self.bucket_size, *rest, **drawn)
@@ -247,9 +232,9 @@ class Bucketed(Quantizer):
         return min(check_int("n", n, 0), self.bucket_size)
 
 
-def flat(v: torch.Tensor) -> torch.Tensor:
+def flat(v: Tensor) -> Tensor:
     """`v` as one contiguous row, after a check that it holds real floating-point numbers."""
-    if not isinstance(v, torch.Tensor):
+    if not isinstance(v, Tensor):
         raise TypeError(_no_tensor(v))
     if v.dtype not in DTYPES:
         allowed = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)

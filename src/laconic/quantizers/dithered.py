@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Scale, Stream, select
 from laconic.kernels.dither import CELL, N_SCALES, SHAPE_LIMITS, SHAPES, ZERO_SCALE, ZEROS, laws
+from laconic.kernels.reference.dither import dither_bits, dither_offset, scaled
 from laconic.options import check_int
 from laconic.quantizers.base import MAX_BUCKET_SIZE, Quantized, Quantizer, flat
 
@@ -59,6 +61,7 @@ class Dithered(Quantizer):
     wire_id: ClassVar[int] = 5
     symbol_bits: ClassVar[int] = 0
     draws_again: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.error is not None and self.bits is not None:
@@ -91,10 +94,6 @@ class Dithered(Quantizer):
         """A bucket; a cell, where one step holds for all values of each part."""
         return CELL if self.bucket_size == WHOLE else self.bucket_size
 
-    @property
-    def unbiased(self) -> bool:
-        return True
-
     def variance_bound(self, n: int) -> float:
         """The error asked for, which is the variance itself where no value is beyond 126.5 Δ; unknown if bits were."""
         return math.inf if self.error is None else self.error * (1 + 1e-6)
@@ -104,7 +103,7 @@ class Dithered(Quantizer):
         """CRC-32 of the shapes of its laws."""
         return zlib.crc32(struct.pack("<BBB", N_SCALES, ZERO_SCALE, ZEROS) + repr(SHAPES).encode())
 
-    def steps(self, v: torch.Tensor, backend: str = "auto", *scale: Scale) -> tuple[torch.Tensor, int]:
+    def steps(self, v: Tensor, backend: str = "auto", *scale: Scale) -> tuple[Tensor, int]:
         """Δ of each bucket, (n_norms,) float32, and the shape of the laws that code the values best.
 
         Cells of zeros, which have no error, do not count as values. Δ is zero where all values of a bucket are, not
@@ -123,7 +122,7 @@ class Dithered(Quantizer):
             steps = np.where(steps > 0, np.maximum(steps, SMALLEST), steps).astype(np.float32)
         return torch.from_numpy(steps).to(v.device), shape
 
-    def steps_there(self, v: torch.Tensor, moments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def steps_there(self, v: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
         """`steps` for an error, by the device of the values, for which the host does not wait; the shape is (1,) int32.
 
         moments  (2, n_cells) float64: of v's n > 0 values, Σ|x| and Σx² of each cell
@@ -143,13 +142,11 @@ class Dithered(Quantizer):
         shape = sum(((ratio < limit).int() for limit in SHAPE_LIMITS), start=torch.zeros_like(ratio, dtype=torch.int32))
         return steps, shape.view(1)
 
-    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+    def quantize(self, v: Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """k of each value, `ZERO` in cells of zeros, and the steps.
 
         Values beyond 126.5 Δ, which a codec sends as they are, are rounded too.
         """
-        from laconic.kernels.reference.dither import dither_bits, dither_offset, scaled
-
         v = flat(v)
         steps, _ = self.steps(v, backend)
         if v.numel() == 0:
@@ -159,10 +156,8 @@ class Dithered(Quantizer):
         k = (t + dither_offset(q)).round().clamp(-(2.0**30), 2.0**30).int()
         return Quantized(k.where(~zeros, ZERO), steps, stream.key)
 
-    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> Tensor:
         """Δ (k − u) · weight."""
-        from laconic.kernels.reference.dither import dither_bits, dither_offset
-
         self.require_own(quantized, torch.int32)
         k, n = quantized.symbols, quantized.symbols.numel()
         if n == 0:

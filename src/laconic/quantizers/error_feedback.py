@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from laconic.kernels import Stream
 from laconic.quantizers.base import Quantized, Quantizer, flat
@@ -39,6 +40,8 @@ class ErrorFeedback(Quantizer):
 
     name: ClassVar[str] = "error-feedback"
     wire_id: ClassVar[int] = -1
+    unbiased: ClassVar[bool] = False
+    """One message is never: what is sent depends on the memory. Over time the errors cancel instead."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Quantizer):
@@ -64,11 +67,6 @@ class ErrorFeedback(Quantizer):
     def core(self) -> Quantizer:
         return self.inner.core
 
-    @property
-    def unbiased(self) -> bool:
-        """Never of one message: what is sent depends on the memory. Over time the errors cancel instead."""
-        return False
-
     def variance_bound(self, n: int) -> float:
         """That of the inner quantizer, relative to what it is given: v + e."""
         return self.inner.variance_bound(n)
@@ -76,14 +74,14 @@ class ErrorFeedback(Quantizer):
     def n_norms(self, n: int) -> int:
         return self.inner.n_norms(n)
 
-    def new_memory(self, v: torch.Tensor) -> torch.Tensor:
+    def new_memory(self, v: Tensor) -> Tensor:
         """Zeros, one per value."""
         return torch.zeros(v.numel(), dtype=torch.float32, device=v.device)
 
-    def require_memory(self, v: torch.Tensor, memory: torch.Tensor | None) -> torch.Tensor:
+    def require_memory(self, v: Tensor, memory: Tensor | None) -> Tensor:
         if memory is None:
             raise ValueError("ErrorFeedback needs its memory: pass memory=quantizer.new_memory(v), the same each step")
-        if not isinstance(memory, torch.Tensor):
+        if not isinstance(memory, Tensor):
             raise TypeError(f"memory must be a tensor such as quantizer.new_memory(v), got {type(memory).__name__}")
         if memory.shape != (v.numel(),) or memory.dtype != torch.float32 or memory.device != v.device:
             raise ValueError(
@@ -96,7 +94,7 @@ class ErrorFeedback(Quantizer):
             raise ValueError("memory must not require grad, for it is written in place; pass memory.detach()")
         return memory
 
-    def remember(self, memory: torch.Tensor, unsent: torch.Tensor, norms: torch.Tensor) -> None:
+    def remember(self, memory: Tensor, unsent: Tensor, norms: Tensor) -> None:
         """e ← unsent, except in buckets with a non-finite norm."""
         finite = torch.isfinite(norms) if norms.numel() else torch.isfinite(unsent)
         if finite.is_cpu and bool(finite.all()):  # on a GPU, asking would make the host wait
@@ -108,10 +106,10 @@ class ErrorFeedback(Quantizer):
 
     def quantize(
         self,
-        v: torch.Tensor,
+        v: Tensor,
         stream: Stream = Stream(),  # noqa: B008
         *,
-        memory: torch.Tensor | None = None,
+        memory: Tensor | None = None,
         backend: str = "auto",
     ) -> Quantized:
         """Q(v + e), and e updated in place."""
@@ -121,6 +119,6 @@ class ErrorFeedback(Quantizer):
         self.remember(kept, corrected - self.inner.dequantize(quantized, backend=backend), quantized.norms)
         return quantized
 
-    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> Tensor:
         """What was sent."""
         return self.inner.dequantize(quantized, weight=weight, backend=backend)

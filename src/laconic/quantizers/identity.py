@@ -47,7 +47,7 @@ class Identity(Quantizer):
         return _FORMATS[self.dtype][0]
 
     @property
-    def unbiased(self) -> bool:
+    def unbiased(self) -> bool:  # type: ignore[override]
         """True for fp32; rounding to the nearest bfloat16 is not random."""
         return self.dtype == "fp32"
 

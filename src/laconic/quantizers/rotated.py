@@ -4,7 +4,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
+from torch import Tensor
 
 from laconic.kernels import Backend, Scale, Stream, select
 from laconic.kernels.reference.rotation import LEVELS
@@ -50,6 +50,7 @@ class Rotated(Quantizer):
     name: ClassVar[str] = "rotated"
     wire_id: ClassVar[int] = 6
     draws_again: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True  # on average over rotations
 
     def __post_init__(self) -> None:
         for name, least, most in (("bits", 2, 4), ("bucket_size", 1, 65536)):
@@ -58,11 +59,6 @@ class Rotated(Quantizer):
     @classmethod
     def examples(cls) -> list[Quantizer]:
         return [cls(bits=bits) for bits in LEVELS]
-
-    @property
-    def unbiased(self) -> bool:
-        """On average over rotations."""
-        return True
 
     def variance_bound(self, n: int) -> float:
         """5/2 of a Gaussian's error. Not proved: whole buckets of a power of two values have the error itself, a short
@@ -74,24 +70,22 @@ class Rotated(Quantizer):
         """CRC-32 of the levels, as Python prints them."""
         return zlib.crc32(repr(LEVELS[self.bits]).encode())
 
-    def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
+    def quantize(self, v: Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008
         """Values of any shape to symbols, and the scales of the buckets."""
         v = flat(v)
         made = select(backend, v.device).rotate_quantize(v, self.bits, self.bucket_size, stream.key)
         return Quantized(*made, stream.key)
 
-    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> torch.Tensor:
+    def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> Tensor:
         """R⁻¹(± level · (scale · weight)), in float32."""
         self.require_own(quantized)
         rule = (quantized.norms * weight, self.bits, self.bucket_size, quantized.key)
         return select(backend, quantized.symbols.device).rotate_dequantize(quantized.symbols, *rule)
 
-    def pack(
-        self, kernels: Backend, v: torch.Tensor, key: int, scales: torch.Tensor, coded: torch.Tensor, *scale: Scale
-    ) -> None:
+    def pack(self, kernels: Backend, v: Tensor, key: int, scales: Tensor, coded: Tensor, *scale: Scale) -> None:
         """As of `Bucketed`."""
         kernels.rotate_pack(v, self.bits, self.bucket_size, key, scales, coded, *scale)
 
-    def unpack(self, kernels: Backend, coded: torch.Tensor, scales: torch.Tensor, keys: Any, *rest: Any) -> None:
+    def unpack(self, kernels: Backend, coded: Tensor, scales: Tensor, keys: Any, *rest: Any) -> None:
         """As of `Bucketed`."""
         kernels.unpack_rotate(coded, scales, keys, self.bits, self.bucket_size, *rest)

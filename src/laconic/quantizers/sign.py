@@ -29,15 +29,12 @@ class Sign(Bucketed):
     min_bits: ClassVar[int] = 1
     max_bits: ClassVar[int] = 1
     norm: ClassVar[Norm] = Norm.MEAN_ABS
+    unbiased: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.bits != 1:
             raise ValueError(f"sign: bits must be 1, got {self.bits!r}")
         super(Sign, self).__post_init__()
-
-    @property
-    def unbiased(self) -> bool:
-        return False
 
     @property
     def grid(self) -> Grid:
