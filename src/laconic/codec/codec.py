@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from laconic import coders, quantizers
 from laconic.codec.bodies import Body, Tabled, body_for
@@ -79,17 +80,17 @@ class Codec:
         """Most bytes a payload of n values can take; exact where `fixed_size`."""
         return self.layout.max_bytes(n)
 
-    def new_memory(self, v: torch.Tensor) -> torch.Tensor:
+    def new_memory(self, v: Tensor) -> Tensor:
         """The error memory to pass to each `encode` of values like `v`; empty where the quantizer keeps none."""
         return self.quantizer.new_memory(v)
 
     def encode(
         self,
-        v: torch.Tensor,
+        v: Tensor,
         stream: Stream = Stream(),  # noqa: B008
-        memory: torch.Tensor | None = None,
+        memory: Tensor | None = None,
         *,
-        out: torch.Tensor | None = None,
+        out: Tensor | None = None,
         scale: Scale = ONES,
     ) -> Payload:
         """Values of any shape to a payload on the same device.
@@ -108,8 +109,8 @@ class Codec:
         return payload
 
     def decode(
-        self, payload: Payload, n: int | None = None, *, out: torch.Tensor | None = None, scale: Scale = ONES
-    ) -> torch.Tensor:
+        self, payload: Payload, n: int | None = None, *, out: Tensor | None = None, scale: Scale = ONES
+    ) -> Tensor:
         """The values (n,) in float32; raises `CorruptPayload` if they cannot be had.
 
         n      if given, must be the number of values sent
@@ -127,37 +128,31 @@ class Codec:
                 self._body.require_written(payload.data, n)
             out = torch.empty(n, dtype=torch.float32, device=payload.data.device)
         else:
-            _require_row(out)
-            if n is not None and n != out.numel():
+            if n is not None and isinstance(out, Tensor) and n != out.numel():
                 raise ValueError(f"out has room for {out.numel()} values, n says {n}; give one of them, or both alike")
-            self._require_for(payload, out)
+            self._require_for([payload], out)
         fused = self._body.fused(scale, out.device)
-        self._body.read(payload.data, out, 1.0, False, fused)
-        if fused is not scale:
+        self._body.read(payload.data, out, 1.0, False, *fused)
+        if not fused:
             scale.multiply(out)
         return out
 
-    def decode_add(self, payload: Payload, out: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+    def decode_add(self, payload: Payload, out: Tensor, weight: float = 1.0) -> Tensor:
         """out += weight * values, without a copy of the values. `out` is (n,) float32 and contiguous; returned."""
-        _require_row(out)
-        self._require_for(payload, out)
+        self._require_for([payload], out)
         self._body.read(payload.data, out, weight, True)
         return out
 
     def decode_sum(
-        self, payloads: Iterable[Payload], out: torch.Tensor, weight: float = 1.0, *, scale: Scale = ONES
-    ) -> torch.Tensor:
+        self, payloads: Iterable[Payload], out: Tensor, weight: float = 1.0, *, scale: Scale = ONES
+    ) -> Tensor:
         """out = weight * sum of the payloads' values, in one pass over `out`; the same bits as `decode_add` one by one.
 
         `out` is (n,) float32 and contiguous; what it held is lost. The sum is multiplied by `scale`. Returned.
         """
-        _require_row(out)
-        payloads = list(payloads)
-        for payload in payloads:
-            self._require_for(payload, out)
-        fused = self._body.fused(scale, out.device)
-        self._body.read_sum(payloads, out, weight, fused)
-        if fused is not scale:
+        rows, fused = self._require_for(payloads, out), self._body.fused(scale, out.device)
+        self._body.read_sum(rows, out, weight, *fused)
+        if not fused:
             scale.multiply(out)
         return out
 
@@ -166,7 +161,7 @@ class Codec:
         return not self.checksum and self._body.has_slots(device)
 
     def encode_slot(
-        self, v: torch.Tensor, stream: Stream, memory: torch.Tensor | None, slot: torch.Tensor, *, scale: Scale = ONES
+        self, v: Tensor, stream: Stream, memory: Tensor | None, slot: Tensor, *, scale: Scale = ONES
     ) -> None:
         """`encode` into a slot, a row of uint8 on the same device, without waiting for the size.
 
@@ -174,9 +169,7 @@ class Codec:
         """
         self._tabled().encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
 
-    def decode_slots(
-        self, slots: torch.Tensor, out: torch.Tensor, weight: float, verdict: torch.Tensor, *, scale: Scale = ONES
-    ) -> None:
+    def decode_slots(self, slots: Tensor, out: Tensor, weight: float, verdict: Tensor, *, scale: Scale = ONES) -> None:
         """out = weight * sum of the values in slots (P, n_bytes) uint8, whose rows may lie apart, without waiting.
 
         verdict  (1,) int32: 1 is added for each row that is corrupt or did not fit, and `out` is undefined then
@@ -190,23 +183,22 @@ class Codec:
             raise TypeError(f"{self} has no slots; ask has_slots(device) first")
         return self._body
 
-    def _require_for(self, payload: Payload, out: torch.Tensor) -> None:
-        """The payload holds as many values as `out`, on the same device."""
-        self.layout.check(payload, out.numel())
-        device = payload.data.device
-        if device != out.device:
-            raise ValueError(
-                f"the payload is on {device}, out on {out.device}; pass Payload(payload.data.to(out.device))"
-            )
-
-
-def _require_row(out: torch.Tensor) -> None:
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
-    if out.dtype != torch.float32 or out.dim() != 1 or not out.is_contiguous():
-        raise ValueError(f"out must be a contiguous row of float32, got {out.dtype} of shape {tuple(out.shape)}")
-    if out.requires_grad:
-        raise ValueError("out must not require grad, for decoding has no gradient; pass out.detach()")
+    def _require_for(self, payloads: Iterable[Payload], out: Tensor) -> list[Tensor]:
+        """The payloads' bytes, if `out` is a row of float32 and each holds as many values, on the same device."""
+        if not isinstance(out, Tensor):
+            raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
+        if out.dtype != torch.float32 or out.dim() != 1 or not out.is_contiguous():
+            raise ValueError(f"out must be a contiguous row of float32, got {out.dtype} of shape {tuple(out.shape)}")
+        if out.requires_grad:
+            raise ValueError("out must not require grad, for decoding has no gradient; pass out.detach()")
+        rows = []
+        for payload in payloads:
+            self.layout.check(payload, out.numel())
+            rows.append(payload.data)
+            if rows[-1].device != out.device:
+                where = f"the payload is on {rows[-1].device}, out on {out.device}"
+                raise ValueError(f"{where}; pass Payload(payload.data.to(out.device))")
+        return rows
 
 
 def codec(

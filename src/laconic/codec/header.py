@@ -54,19 +54,8 @@ class Header:
 
     def to_bytes(self) -> bytes:
         """The 64 bytes."""
-        fields = _FIELDS.pack(
-            MAGIC,
-            VERSION,
-            self.quantizer,
-            self.bits,
-            self.coder,
-            self.flags,
-            self.bucket_size,
-            self.n,
-            self.coded_bytes,
-            self.stream_key,
-            self.fingerprint,
-        )
+        ids, sizes = (self.quantizer, self.bits, self.coder), (self.bucket_size, self.n, self.coded_bytes)
+        fields = _FIELDS.pack(MAGIC, VERSION, *ids, self.flags, *sizes, self.stream_key, self.fingerprint)
         return fields + _REST.pack(zlib.crc32(fields), self.checksum, self.step_size, 0)
 
     @classmethod

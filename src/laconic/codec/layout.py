@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from laconic.codec.header import CHECK_AT, CHECKSUM, HEADER_BYTES, KEY_AT, SIZE_AT, Header, size_checks
 from laconic.codec.payload import Payload, side_by_side
@@ -22,7 +23,7 @@ MAX_VALUES = 2**48
 MAX_FRAMES = 1024
 """Frames a layout keeps; a codec meets as many sizes as a model has groups and chunks."""
 
-Parts = tuple[torch.Tensor, torch.Tensor]
+Parts = tuple[Tensor, Tensor]
 """Norms and coded symbols."""
 
 
@@ -96,13 +97,8 @@ class Layout:
         return made
 
     def new(
-        self,
-        n: int,
-        device: torch.device,
-        out: torch.Tensor | None = None,
-        coded_bytes: int | None = None,
-        key: int = 0,
-    ) -> torch.Tensor:
+        self, n: int, device: torch.device, out: Tensor | None = None, coded_bytes: int | None = None, key: int = 0
+    ) -> Tensor:
         """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes.
 
         key  of the random numbers, where the decoder draws them again
@@ -119,34 +115,33 @@ class Layout:
             out[:HEADER_BYTES] = _row(header, device)
         return out
 
-    def stamp(self, slot: torch.Tensor, n: int, key: int, coded_bytes: torch.Tensor, backend: DeviceBackend) -> None:
+    def stamp(self, slot: Tensor, n: int, key: int, coded_bytes: Tensor, backend: DeviceBackend) -> None:
         """Write the header of n values into a slot (int32 words); only the device knows the coded bytes, (1,) int64."""
         header = self.header(n, 0, key).to_bytes()
         backend.stamp(slot, header, coded_bytes, size_checks(), SIZE_AT, CHECK_AT)
 
-    def slot_lengths(self, slots: torch.Tensor, n: int) -> torch.Tensor:
+    def slot_lengths(self, slots: Tensor, n: int) -> Tensor:
         """(P,) int64: bytes that the payloads of n values in slots (P, n_bytes) have, as their headers say."""
         return slots.view(torch.int64)[:, SIZE_AT // 8] + self.first_coded(n)
 
-    def split(self, data: torch.Tensor, n: int) -> Parts:
+    def split(self, data: Tensor, n: int) -> Parts:
         """Norms (n_norms,) and coded symbols in the bytes of a payload of n values; copied if they lie unaligned."""
         first, data = self.first_coded(n), aligned(data)
         return data[HEADER_BYTES:first].view(torch.float32), data[first:]
 
-    def split_rows(self, payloads: Sequence[Payload], n: int) -> Parts:
-        """Norms (P, n_norms) and coded symbols (P, coded bytes) of P payloads of n values and one size."""
-        if len(payloads) == 1:
-            norms, coded = self.split(payloads[0].data, n)
+    def split_rows(self, rows: Sequence[Tensor], n: int) -> Parts:
+        """Norms (P, n_norms) and coded symbols (P, coded bytes) in the bytes of P payloads of n values and one size."""
+        if len(rows) == 1:
+            norms, coded = self.split(rows[0], n)
             return norms[None], coded[None]
-        first, n_bytes = self.first_coded(n), payloads[0].n_bytes
-        rows = side_by_side([payload.data for payload in payloads], WORD_BYTES)
-        norms = rows.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : first // NORM_BYTES]
-        return norms, rows[:, first:n_bytes]
+        first, matrix = self.first_coded(n), side_by_side(rows, WORD_BYTES)
+        norms = matrix.view(torch.float32)[:, HEADER_BYTES // NORM_BYTES : first // NORM_BYTES]
+        return norms, matrix[:, first : rows[0].numel()]
 
-    def keys(self, payloads: Sequence[Payload]) -> torch.Tensor:
-        """(P, 2) int32: the halves of the keys in the headers of P payloads of one size, where the payloads are."""
-        rows = side_by_side([payload.data[:HEADER_BYTES] for payload in payloads], WORD_BYTES)
-        return rows.view(torch.int32)[:, KEY_AT // 4 : KEY_AT // 4 + 2]
+    def keys(self, rows: Sequence[Tensor]) -> Tensor:
+        """(P, 2) int32: the halves of the keys in the headers of P payloads, where the payloads are."""
+        headers = side_by_side([data[:HEADER_BYTES] for data in rows], WORD_BYTES)
+        return headers.view(torch.int32)[:, KEY_AT // 4 : KEY_AT // 4 + 2]
 
     def check(self, payload: Payload, n: int | None) -> int:
         """The number of values in a payload: n, if given. Raises `CorruptPayload` if it is not of this layout.
@@ -196,8 +191,8 @@ class Layout:
             raise CorruptPayload(f"{coded_bytes} bytes of symbols do not hold {header.n} values, which take {takes}")
 
 
-def _require_row(out: torch.Tensor, n_bytes: int, device: torch.device) -> None:
-    if not isinstance(out, torch.Tensor):
+def _require_row(out: Tensor, n_bytes: int, device: torch.device) -> None:
+    if not isinstance(out, Tensor):
         raise TypeError(f"out must be a torch.Tensor, got {type(out).__name__}")
     if out.shape != (n_bytes,) or out.dtype != torch.uint8 or out.device != device or not out.is_contiguous():
         raise ValueError(
@@ -208,13 +203,13 @@ def _require_row(out: torch.Tensor, n_bytes: int, device: torch.device) -> None:
         raise ValueError(f"out must begin at a multiple of {WORD_BYTES} bytes, for the norms in it are float32")
 
 
-def _copy_to(out: torch.Tensor, data: bytes) -> None:
+def _copy_to(out: Tensor, data: bytes) -> None:
     """Copy bytes to a row on any device; the host does not wait for a GPU, which reads them from pinned memory."""
     row = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     out.copy_(row.pin_memory() if out.is_cuda else row, non_blocking=True)
 
 
 @lru_cache(maxsize=4096)
-def _row(header: bytes, device: torch.device) -> torch.Tensor:
+def _row(header: bytes, device: torch.device) -> Tensor:
     """The header as a tensor, to be copied from only: sent to a GPU once, since sending makes the host wait."""
     return torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device)

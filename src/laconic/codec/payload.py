@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from laconic.codec.header import CHECKED_FROM, CHECKSUM_AT, HEADER_BYTES, Header
 from laconic.errors import CorruptPayload
@@ -29,11 +30,11 @@ class Payload:
     (4164, 4.07)
     """
 
-    data: torch.Tensor
+    data: Tensor
     trusted: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, torch.Tensor):
+        if not isinstance(self.data, Tensor):
             raise TypeError(f"a payload is a row of uint8, got {type(self.data).__name__}; use Payload.from_bytes")
         if self.data.dtype != torch.uint8 or self.data.dim() != 1:
             raise CorruptPayload(
@@ -92,7 +93,7 @@ class Payload:
         return cls(torch.frombuffer(bytearray(data), dtype=torch.uint8) if len(data) else _NOTHING)
 
 
-def side_by_side(rows: Sequence[torch.Tensor], word_bytes: int) -> torch.Tensor:
+def side_by_side(rows: Sequence[Tensor], word_bytes: int) -> Tensor:
     """Equally long rows of bytes as the rows of one matrix, filled up to whole words; as they lie where that can be.
 
     It can where they are rows of one matrix already, as an exchange receives them.

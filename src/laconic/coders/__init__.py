@@ -4,8 +4,7 @@ from laconic.coders.base import Coder, Shape, SymbolCoder
 from laconic.coders.elias import Elias
 from laconic.coders.fixed_width import FixedWidth
 from laconic.coders.huffman import Huffman
-from laconic.coders.rans import RANS
-from laconic.coders.tables import TableRANS
+from laconic.coders.rans import RANS, TableRANS
 
 __all__ = ["CODERS", "RANS", "Coder", "Elias", "FixedWidth", "Huffman", "Shape", "SymbolCoder", "TableRANS", "by_name"]
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend
@@ -57,23 +57,23 @@ class SymbolCoder(Coder):
     max_bits: ClassVar[int] = 8
 
     @abstractmethod
-    def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
+    def encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> Tensor:
         """Symbols (n,) to bytes, both uint8 and on the same device."""
 
     @abstractmethod
-    def decode(self, data: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
+    def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
         """The inverse of `encode`, or `CorruptPayload`."""
 
-    def _require_alphabet(self, symbols: torch.Tensor, bits: int) -> None:
+    def _require_alphabet(self, symbols: Tensor, bits: int) -> None:
         if symbols.numel() and int(symbols.max()) >= 2**bits:
             raise ValueError(f"expected symbols of {bits} bits, below {2**bits}; got {int(symbols.max())}")
 
-    def _require_size(self, data: torch.Tensor, n_bytes: int) -> None:
+    def _require_size(self, data: Tensor, n_bytes: int) -> None:
         if data.numel() != n_bytes:
             raise CorruptPayload(f"{self.name}: expected {n_bytes} bytes of symbols, got {data.numel()}")
 
 
-def aligned(data: torch.Tensor) -> torch.Tensor:
+def aligned(data: Tensor) -> Tensor:
     """The same bytes where they can be read as words: copied if they start between two words of memory."""
     data = data.contiguous()
     return data.clone() if data.storage_offset() % WORD_BYTES or data.data_ptr() % WORD_BYTES else data

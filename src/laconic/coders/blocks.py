@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from laconic.coders.base import WORD_BYTES, Shape, SymbolCoder, aligned
 from laconic.errors import CorruptPayload
@@ -37,11 +38,11 @@ class BlockCoder(SymbolCoder):
         """Most bits that the blocks of `shape.n` > 0 symbols hold, before each fills up its last word."""
 
     @abstractmethod
-    def _encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> tuple[torch.Tensor, Blocks]:
+    def _encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> tuple[Tensor, Blocks]:
         """Table (uint8) and blocks of n > 0 symbols."""
 
     @abstractmethod
-    def _decode(self, table: torch.Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[torch.Tensor, int]:
+    def _decode(self, table: Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[Tensor, int]:
         """The inverse of `_encode`: symbols and the first corrupt block, or -1."""
 
     def max_bytes(self, shape: Shape) -> int:
@@ -58,7 +59,7 @@ class BlockCoder(SymbolCoder):
         count = n_blocks(self._n_coded(shape))
         return _whole_words(self._table_bytes(shape.bits)) + 2 * WORD_BYTES * count if shape.n else 0
 
-    def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
+    def encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> Tensor:
         """Symbols (n,) uint8 to the body (uint8), on the same device."""
         self._require_bits(shape)
         if symbols.dtype != torch.uint8 or symbols.shape != (shape.n,):
@@ -70,7 +71,7 @@ class BlockCoder(SymbolCoder):
             return torch.empty_like(symbols)
         return write(*self._encode(symbols, shape, backend))
 
-    def decode(self, data: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
+    def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
         """The inverse of `encode`, or `CorruptPayload`."""
         self._require_bits(shape)
         if shape.n == 0:
@@ -87,7 +88,7 @@ class BlockCoder(SymbolCoder):
             raise ValueError(f"{self.name}: expected symbols of 1 to {self.max_bits} bits, got {shape.bits}")
 
 
-def write(table: torch.Tensor, blocks: Blocks) -> torch.Tensor:
+def write(table: Tensor, blocks: Blocks) -> Tensor:
     """Body (uint8) of a table (uint8, on any device) and blocks."""
     block_words, words = blocks
     padding = torch.zeros(-table.numel() % WORD_BYTES, dtype=torch.uint8, device=words.device)
@@ -97,7 +98,7 @@ def write(table: torch.Tensor, blocks: Blocks) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([part.numpy() for part in parts]))  # torch would wake its own threads
 
 
-def copy_bytes(target: torch.Tensor, source: torch.Tensor) -> None:
+def copy_bytes(target: Tensor, source: Tensor) -> None:
     """Copy bytes (n,) on one device; on the CPU without torch's threads, which would compete with ours for a while."""
     if target.is_cpu:
         target.numpy()[:] = source.numpy()
@@ -105,7 +106,7 @@ def copy_bytes(target: torch.Tensor, source: torch.Tensor) -> None:
         target.copy_(source)
 
 
-def parse(data: torch.Tensor, n: int, n_table_bytes: int, name: str) -> tuple[torch.Tensor, Blocks]:
+def parse(data: Tensor, n: int, n_table_bytes: int, name: str) -> tuple[Tensor, Blocks]:
     """Table (uint8) and blocks of a body of n > 0 symbols; `name` is for the error message."""
     head = _whole_words(n_table_bytes)
     start = head + WORD_BYTES * n_blocks(n)

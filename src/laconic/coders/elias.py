@@ -5,6 +5,7 @@ from functools import cache
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from laconic.coders.base import Shape
 from laconic.coders.blocks import BlockCoder
@@ -69,7 +70,7 @@ class Elias(BlockCoder):
         sparse += n_blocks(shape.n) * len(omega_encode(BLOCK_SIZE + 1))
         return {"dense": dense, "sparse": sparse, "auto": min(dense, sparse)}[self.variant]
 
-    def _encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> tuple[torch.Tensor, Blocks]:
+    def _encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> tuple[Tensor, Blocks]:
         counts = backend.histogram(symbols, shape.bits).tolist()
         if self.variant == "auto":
             dense, blocks = _shorter(symbols, shape, counts, backend)
@@ -78,14 +79,14 @@ class Elias(BlockCoder):
             blocks = backend.elias_encode(symbols, shape.bits, dense)
         return torch.tensor([int(dense), 0, 0, 0], dtype=torch.uint8, device="cpu"), blocks
 
-    def _decode(self, table: torch.Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[torch.Tensor, int]:
+    def _decode(self, table: Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[Tensor, int]:
         variant = int.from_bytes(bytes(table.tolist()), "little")
         if variant >= len(VARIANTS):
             raise CorruptPayload(f"elias: expected variant 0 (sparse) or 1 (dense), got {variant}")
         return backend.elias_decode(blocks, shape.n, shape.bits, VARIANTS[variant] == "dense")
 
 
-def _shorter(symbols: torch.Tensor, shape: Shape, counts: list[int], backend: Backend) -> tuple[bool, Blocks]:
+def _shorter(symbols: Tensor, shape: Shape, counts: list[int], backend: Backend) -> tuple[bool, Blocks]:
     """Whether dense is no longer than sparse, and the blocks of the one that is taken.
 
     The counts give the exact number of dense bits, and a lower bound of the sparse ones (every run of zeros takes at

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from laconic.coders.base import Shape, SymbolCoder, aligned
 from laconic.kernels import Backend
@@ -36,7 +37,7 @@ class FixedWidth(SymbolCoder):
             return packed_bytes(shape.n, shape.bits, shape.bucket_size)
         raise ValueError(f"fixed: expected symbols of 1 to 8, 16 or 32 bits, got {shape.bits}")
 
-    def encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
+    def encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> Tensor:
         """Symbols (n,), uint8 or, for 16 and 32 bits, int16 and int32, to bytes (uint8)."""
         dtype = _WORDS.get(shape.bits, torch.uint8)
         if symbols.dtype != dtype or symbols.shape != (shape.n,):
@@ -50,7 +51,7 @@ class FixedWidth(SymbolCoder):
             self._require_alphabet(symbols, shape.bits)
         return backend.pack(symbols, shape.bits, shape.bucket_size)
 
-    def decode(self, data: torch.Tensor, shape: Shape, backend: Backend) -> torch.Tensor:
+    def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
         """The inverse of `encode`, or `CorruptPayload`."""
         self._require_size(data, self.max_bytes(shape))
         if shape.bits in _WORDS:

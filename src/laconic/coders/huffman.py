@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from laconic.coders.base import Shape
 from laconic.coders.blocks import BlockCoder
@@ -39,12 +40,12 @@ class Huffman(BlockCoder):
     def _max_bits(self, shape: Shape) -> int:
         return shape.n * shape.bits
 
-    def _encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> tuple[torch.Tensor, Blocks]:
+    def _encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> tuple[Tensor, Blocks]:
         counts = backend.histogram(symbols, shape.bits)
         lengths = torch.tensor(code_lengths(counts.tolist(), MAX_LENGTH), dtype=torch.uint8, device="cpu")
         return lengths, backend.huffman_encode(symbols, lengths)
 
-    def _decode(self, table: torch.Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[torch.Tensor, int]:
+    def _decode(self, table: Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[Tensor, int]:
         lengths = table.cpu()
         if not valid_lengths(lengths):
             raise CorruptPayload(f"huffman: the table of code lengths is not that of a code of 1 to {MAX_LENGTH} bits")

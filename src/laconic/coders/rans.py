@@ -1,16 +1,17 @@
-"""Range asymmetric numeral systems."""
+"""Range asymmetric numeral systems: `RANS` with the frequencies at hand, `TableRANS` with laws of the format."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from laconic.coders.base import Shape
-from laconic.coders.blocks import BlockCoder
+from laconic.coders.base import WORD_BYTES, Coder, Shape
+from laconic.coders.blocks import BlockCoder, parse, write
 from laconic.errors import CorruptPayload
-from laconic.kernels import Backend, Blocks
-from laconic.kernels.layout import n_blocks, n_buckets, packed_bytes
+from laconic.kernels import Backend, Blocks, dither
+from laconic.kernels.layout import BLOCK_SIZE, n_blocks, n_buckets, packed_bytes
 from laconic.kernels.reference.rans import N_STATES, PRECISION, TOTAL, valid_frequencies
 
 BUCKET = 8192
@@ -53,7 +54,7 @@ class RANS(BlockCoder):
         filling = 8 * PRECISION * n_buckets(shape.n, BUCKET) if n_bytes < shape.n else 0
         return shape.n * shape.bits + n_bytes + filling + 32 * N_STATES * n_blocks(n_bytes)
 
-    def _encode(self, symbols: torch.Tensor, shape: Shape, backend: Backend) -> tuple[torch.Tensor, Blocks]:
+    def _encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> tuple[Tensor, Blocks]:
         self._require_alphabet(symbols, shape.bits)
         width = _digit_bits(shape.bits)
         data = symbols if width == 8 else backend.pack(symbols, width, BUCKET)
@@ -64,7 +65,7 @@ class RANS(BlockCoder):
         blocks = backend.rans_encode(data, byte_frequencies(frequencies, width))
         return frequencies.to(torch.int16).view(torch.uint8), blocks
 
-    def _decode(self, table: torch.Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[torch.Tensor, int]:
+    def _decode(self, table: Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[Tensor, int]:
         frequencies = table.view(torch.int16).to(device="cpu", dtype=torch.int32)
         if not valid_frequencies(frequencies):
             raise CorruptPayload(f"rans: the table of frequencies does not sum to {TOTAL}")
@@ -80,12 +81,48 @@ class RANS(BlockCoder):
         return symbols, bad
 
 
+@dataclass(frozen=True, slots=True)
+class TableRANS(Coder):
+    """rANS whose laws depend on the dither and on one number per 512 values; no table travels with the payload.
+
+    It belongs to `Dithered`, whose kernels take values, not symbols: which law a value's symbol has follows from the
+    random offset that both sides compute. `kernels/dither.py` gives the laws, `kernels/reference/dither.py` the blocks.
+    Before them comes the number of the laws' shape, one byte, filled up to four.
+    """
+
+    name: ClassVar[str] = "tables"
+    wire_id: ClassVar[int] = 4
+    fixed_size: ClassVar[bool] = False
+
+    def max_bytes(self, shape: Shape) -> int:
+        """Most bytes that n values can take: every value escaped twice."""
+        whole, rest = divmod(shape.n, BLOCK_SIZE)
+        n_words = whole * dither.max_words(BLOCK_SIZE) + (dither.max_words(rest) if rest else 0)
+        return WORD_BYTES * (1 + n_blocks(shape.n) + n_words) if shape.n else 0
+
+    def min_bytes(self, shape: Shape) -> int:
+        """The size and the states of each block."""
+        return WORD_BYTES * (1 + n_blocks(shape.n) * (1 + dither.N_STATES)) if shape.n else 0
+
+    def join(self, shape: int | Tensor, blocks: Blocks) -> Tensor:
+        """Bytes (uint8) of blocks coded by the laws of a shape, where the blocks are."""
+        return write(torch.as_tensor(shape, device=blocks[1].device).view(1).to(torch.uint8), blocks)
+
+    def split(self, data: Tensor, n: int) -> tuple[int, Blocks]:
+        """The inverse of `join` for n > 0 values; raises `CorruptPayload` if it cannot be."""
+        table, blocks = parse(data, n, 1, self.name)
+        shape, n_shapes = int(table[0]), len(dither.SHAPES)
+        if shape >= n_shapes:
+            raise CorruptPayload(f"{self.name}: there are {n_shapes} shapes of laws, the payload asks for {shape}")
+        return shape, blocks
+
+
 def _digit_bits(bits: int) -> int:
     """Bits that a symbol takes in a byte: the next of 1, 2, 4 and 8."""
     return next(width for width in (1, 2, 4, 8) if bits <= width)
 
 
-def _digit_counts(counts: torch.Tensor, width: int) -> torch.Tensor:
+def _digit_counts(counts: Tensor, width: int) -> Tensor:
     """(2**width,): how often each symbol occurs in bytes that occur so often.
 
     >>> _digit_counts(torch.tensor([2, 0, 0, 0] + 252 * [0]), 4)[:2].tolist()
@@ -97,7 +134,7 @@ def _digit_counts(counts: torch.Tensor, width: int) -> torch.Tensor:
     return found
 
 
-def byte_frequencies(frequencies: torch.Tensor, width: int) -> torch.Tensor:
+def byte_frequencies(frequencies: Tensor, width: int) -> Tensor:
     """(256,) int32 that sum to TOTAL: of bytes of 8 / width independent symbols with these `frequencies`.
 
     Products are rounded to the nearest, or to 1 where they are smaller but not 0; then slots are taken from the largest
@@ -117,7 +154,7 @@ def byte_frequencies(frequencies: torch.Tensor, width: int) -> torch.Tensor:
     return torch.from_numpy(f.astype(np.int32))
 
 
-def allocate(counts: torch.Tensor, total: int) -> torch.Tensor:
+def allocate(counts: Tensor, total: int) -> Tensor:
     """Integers f >= 1 for the symbols that occur, 0 for the others, that sum to `total` and minimise the code length.
 
         minimise  sum_s counts_s * log2(total / f_s)    subject to  sum_s f_s = total
