@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.command import Printing, Suites, options_command, spelt
+from laconic.cli.command import Printing, Suites, options_command
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
 from laconic.options import option
@@ -66,13 +66,12 @@ def run_suite(suite: "Suite", asked: dict[str, Any], common: RunOptions) -> None
 
     page, first = page_of(suite, common), os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
-        with spelt(suite.options), bad_input():
+        with bad_input():
             options = suite.options(**asked)
             paths = [path for path in (common.output, page) if path and first]
             files: dict[Path | None, IO[Any]] = {path: stack.enter_context(atomic_write(path)) for path in paths}
         begin = stack.enter_context(progress(options.n_parts, quiet=common.quiet or not first))
-        with spelt(suite.options):
-            document = run_document(suite, options, begin, common.commit)
+        document = run_document(suite, options, begin, common.commit)
         if document is None:
             return
         written, name = json.dumps(document, indent=2, allow_nan=False), document["suite"]

@@ -3,8 +3,7 @@
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from laconic.cli.errors import BadInput, spell
+from laconic.cli.errors import NAMES, BadInput, spell
 from laconic.errors import LaconicError
 from laconic.options import ARGUMENT, flags, option
 
@@ -35,26 +34,38 @@ class Printing:
 
 
 def options_command(
-    run: Callable[..., None], name: str, *options: "type[Any] | tuple[type[Any], Sequence[str]]"
+    run: Callable[..., None],
+    name: str,
+    *options: "type[Any] | tuple[type[Any], Sequence[str]]",
+    unset: Sequence[type[Any]] = (),
 ) -> Callable[..., None]:
     """A command with an option for each field of some dataclasses (see `laconic.options`), as Typer takes it.
 
     run      is called with a mapping for each dataclass, of what was given by field; its docstring is the help
     options  dataclasses, or a dataclass and those of its fields that the command has
+    unset    of these dataclasses `run` gets only what was typed, and no defaults
+
+    Errors speak of options by the names that the command gives them.
     """
     groups = [one if isinstance(one, tuple) else (one, [each.name for each in fields(one)]) for one in options]
     kinds = {key: str(kind) for one, _ in groups for key, kind in get_type_hints(one).items()}
     chosen = [(i, each) for i, (one, some) in enumerate(groups) for each in fields(one) if each.name in some]
     taken = [(i, each) for i, each in chosen if each.metadata["flag"] is not None]
     groups_of = {each.name: i for i, each in taken}
-    parameters = {each.name: _parameter(each, kinds[each.name]) for _, each in taken}
+    defaults = {each.name: None if groups[i][0] in unset else each.default for i, each in taken}
+    parameters = {each.name: _parameter(each, kinds[each.name], defaults[each.name]) for _, each in taken}
+    spelling = NAMES | {field: flag for one, _ in groups for field, flag in flags(one).items()}
 
     def command(**given: Any) -> None:
         asked: defaultdict[int, dict[str, Any]] = defaultdict(dict)
         for key, value in given.items():
             if value not in (None, []):
                 asked[groups_of[key]][key] = _items(key, kinds[key], value) if "Sequence" in kinds[key] else value
-        run(*map(asked.__getitem__, range(len(groups))))
+        try:
+            run(*map(asked.__getitem__, range(len(groups))))
+        except LaconicError as error:
+            error.parts = (error.message(partial(spell, names=spelling)),)
+            raise
 
     command.__name__, command.__doc__ = name, run.__doc__
     command.__annotations__ = {key: kind for key, (kind, _) in parameters.items()}
@@ -67,16 +78,17 @@ def options_command(
     return command
 
 
-def _parameter(one: "Field[Any]", kind: str) -> tuple[Any, Any]:
+def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
     """The annotation and the default of a field's parameter. Defaults of lists are not shown."""
     said = one.metadata
     words = (said["flag"] or f"--{one.name.replace('_', '-')}").split(" ")
     shown = partial(typer.Option, *words, help=said["help"], metavar=said["metavar"] or None)
     if said["flag"] == ARGUMENT:
         shown = partial(typer.Argument, help=said["help"], metavar=said["metavar"] or None)
-    default = inspect.Parameter.empty if one.default is MISSING else one.default
-    if said["parse"] is not None:
-        return Annotated[Any, shown(parser=said["parse"])], default
+    default = inspect.Parameter.empty if default is MISSING else default
+    parse = said["parse"] or (PARSERS.get(said["metavar"]) if "float" in kind else None)
+    if parse is not None:
+        return Annotated[Any, shown(parser=parse)], default
     if "Sequence" in kind:
         return Annotated[list[str] | None, shown()], None
     if kind == "bool | str":  # what is not given is ours to choose
@@ -108,15 +120,6 @@ def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
     except ValueError as error:
         what = f"--{name.replace('_', '-')} must be numbers, such as 1e-6,1e-4,1e-2"
         raise BadInput(f"{what}; got {','.join(words)}") from error
-
-
-@contextmanager
-def spelt(options: type[Any]) -> Iterator[None]:
-    """Errors speak of the options by the names that the command gives them."""
-    try:
-        yield
-    except LaconicError as error:
-        raise BadInput(error.message(partial(spell, names=flags(options)))) from error
 
 
 class Suites(TyperGroup):
@@ -183,33 +186,33 @@ def number_or_text(text: str) -> int | float | str:
         return text
 
 
-def link_rate(text: str | float) -> float:
+def link_rate(text: str) -> float:
     """Bits per second; as plans print them, too.
 
     >>> link_rate("25gbit"), link_rate("100mbit"), link_rate("3.1 Gbit/s")
     (25000000000.0, 100000000.0, 3100000000.0)
     """
-    if isinstance(text, float):  # a default
-        return text
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)\s*([kmgt])bit(?:/s)?", str(text).strip().lower(), re.ASCII)
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)\s*([kmgt])bit(?:/s)?", text.strip().lower(), re.ASCII)
     value = float(match[1]) * _RATES[match[2]] if match else 0.0
     if not value > 0:
         raise typer.BadParameter(f"expected a rate such as 25gbit, 400gbit or 100mbit, got {text!r}")
     return value
 
 
-def duration(text: str | float) -> float:
+def duration(text: str) -> float:
     """Seconds.
 
     >>> duration("20us"), duration("80ms")
     (2e-05, 0.08)
     """
-    if isinstance(text, float):  # a default
-        return text
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-zµμ]+)", str(text).strip().lower())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-zµμ]+)", text.strip().lower())
     if match is None or match[2] not in _TIMES:
         raise typer.BadParameter(f"expected a time such as 20us, 80ms or 1.5s, got {text!r}")
     return float(f"{float(match[1]) * _TIMES[match[2]]:.12g}")
+
+
+PARSERS = {"RATE": link_rate, "TIME": duration}
+"""How numbers are typed, by what stands for them in the help text."""
 
 
 def _whole(text: str | int) -> int | None:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from laconic.atomic_write import atomic_write, check_writable
-from laconic.cli.command import Printing, duration, link_rate, options_command, spelt
+from laconic.cli.command import Printing, options_command
 from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import option
+from laconic.planner import DEFAULT, GlmJob, NetworkJob, from_json
+from laconic.planner import plan as make
+from laconic.planner.plan import JOBS
 
 if TYPE_CHECKING:
     from laconic.measure.calibrate import Calibration
@@ -30,30 +33,9 @@ KINDS = {"glm": "model", "network": "network"}
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions(Printing):
-    """The job, whose fields are those of `GlmJob` and `NetworkJob`; the cluster; and what becomes of the plan."""
+    """What `laconic plan` takes besides a job: the cluster, and what becomes of the plan."""
 
-    n_rows: int | None = option(None, "Rows of a model's data.", flag="--rows")
-    n_features: int | None = option(None, "Columns of a model's data.", flag="--features")
-    density: float | None = option(None, "Share of the entries that are not zero; by default 1.")
-    family: str | None = option(None, "As for `laconic fit`; by default logistic.")
-    n_outputs: int | None = option(None, "Classes of a multinomial model.", flag="--outputs")
-    batch_size: int | None = option(None, "Rows of a batch; by default 32.")
     s: int | None = option(None, "Only this many iterations per message; 1 is SGD.")
-    loss_gap: float | None = option(
-        None, "How far above fp32 SGD's the loss may end: by default 0.005, which allows C; 0.02 allows D."
-    )
-    n_parameters: int | None = option(None, "Parameters of a network.", flag="--parameters")
-    backward_seconds: float | None = option(
-        None, "Its backward pass, such as 80ms; by default 0.", flag="--backward", metavar="TIME", parse=duration
-    )
-    other_seconds: float | None = option(
-        None, "The rest of a step: forward, update; by default 0.", flag="--other", metavar="TIME", parse=duration
-    )
-    gathers: int | None = option(
-        None,
-        "How often a step gathers the weights, if it is sharded (FSDP2): 2, or 1 with reshard_after_forward=False; by "
-        "default 0.",
-    )
     ranks: int | None = option(
         None, "Ranks to start here, by default 4; with --from or --calibration, ranks to plan for."
     )
@@ -65,10 +47,8 @@ class PlanOptions(Printing):
     given: Path | None = option(  # noqa: RUF009
         None, "Do not measure: take job and rates of this plan.", flag="--from", metavar="PLAN.json"
     )
-    link: float | None = option(None, "Plan for links of this rate, such as 25gbit.", metavar="RATE", parse=link_rate)
-    latency: float | None = option(
-        None, "Plan for links of this latency, such as 20us.", metavar="TIME", parse=duration
-    )
+    link: float | None = option(None, "Plan for links of this rate, such as 25gbit.", metavar="RATE")
+    latency: float | None = option(None, "Plan for links of this latency, such as 20us.", metavar="TIME")
     algorithm: str | None = option(None, "Plan for this all-reduce: ring, tree, or best of both.")
     explain: bool = option(False, "Print every term of the prediction.")
     chart: Path | None = option(  # noqa: RUF009
@@ -86,11 +66,6 @@ class PlanOptions(Printing):
         if self.chart is not None and self.chart.suffix not in CHARTS:
             ending = self.chart.suffix or "without an ending"
             raise BadInput(f"charts are written as {' or '.join(CHARTS)}, not {ending}: {self.chart}")
-        if self.device == "cuda" and self.n_rows is not None:
-            raise BadInput(
-                "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
-                "take on a GPU is measured by laconic bench glm --device cuda"
-            )
         for name in ("device", "gradient"):
             if getattr(self, name) is not None and (self.given or self.calibration):
                 source = "--from" if self.given else "--calibration"
@@ -101,7 +76,7 @@ class PlanOptions(Printing):
             read_gradient(self.gradient)
 
 
-def run(asked: dict[str, Any]) -> None:
+def run(model: dict[str, Any], network: dict[str, Any], asked: dict[str, Any]) -> None:
     """Predict the time of each option and recommend one, which may be not to compress.
 
     For a model, give --rows and --features; for a network, --parameters, and --gathers 2 if it is sharded by
@@ -109,13 +84,14 @@ def run(asked: dict[str, Any]) -> None:
     of torchrun, for some seconds; with --from or --calibration measures nothing. With --from, what is not given is as
     in that plan.
     """
-    from laconic.planner import from_json
-    from laconic.planner import plan as make
-
     o = PlanOptions(**asked)
+    if o.device == "cuda" and "n_rows" in model:
+        raise BadInput(
+            "--device cuda measures links and codecs, for a network (--parameters); how long a model's iterations "
+            "take on a GPU is measured by laconic bench glm --device cuda"
+        )
     old = None if o.given is None else _read(o.given, from_json)
-    with spelt(PlanOptions):
-        job, s = job_for(asked, old)
+    job, s = job_for({"glm": model, "network": network}, o.s, old)
     cluster, calibrated = _known(old, o.calibration)
     ranks = o.ranks
     if cluster is None:
@@ -139,40 +115,29 @@ def run(asked: dict[str, Any]) -> None:
     show(terminal(PLAN, document))
 
 
-plan = options_command(run, "plan", PlanOptions)
+plan = options_command(run, "plan", GlmJob, NetworkJob, PlanOptions, unset=(GlmJob, NetworkJob))
 
 
-def job_for(asked: Mapping[str, Any], old: "Plan | None") -> "tuple[Job, int | None]":
+def job_for(given: Mapping[str, Mapping[str, Any]], s: int | None, old: "Plan | None") -> "tuple[Job, int | None]":
     """The job and its s: as asked, and otherwise as in the old plan if that is of the same kind.
 
-    asked  the options that were given, by name
+    given  by kind of job, its fields that were given
     """
     from laconic.glm.families import FAMILIES
-    from laconic.planner.plan import JOBS
 
-    if asked.get("family", "logistic") not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        raise InvalidOption("unknown ", Option("family", asked["family"]), f"; choose one of {known}")
-    about = {kind: [name for name in asked if name in _fields(kind)] for kind in KINDS}
-    kind = _kind(about, old)
-    given, s = {name: asked[name] for name in about[kind] if name != "s"}, asked.get("s")
+    family = given["glm"].get("family", "logistic")
+    if family not in FAMILIES:
+        raise InvalidOption("unknown ", Option("family", family), f"; choose one of {', '.join(FAMILIES)}")
+    kind = _kind({"glm": [*given["glm"], *([] if s is None else ["s"])], "network": [*given["network"]]}, old)
     if old is not None and old.job.kind == kind:
-        job, s = replace(old.job, **given), s or old.s
+        job, s = replace(old.job, **given[kind]), s or old.s
     else:
-        job = JOBS[kind](**given)
+        job = JOBS[kind](**given[kind])
     batches = getattr(job, "batches", None)
     if s is not None and batches is not None and s > batches:
         most = Option("s", batches)
         raise InvalidOption(Option("s", s), f" is more than the {batches} batches of an epoch; give ", most, " or less")
     return job, s
-
-
-def _fields(kind: str, *, needed: bool = False) -> list[str]:
-    """The options that are about a kind of job; if `needed`, those without which there is none."""
-    from laconic.planner.plan import JOBS
-
-    found = [one.name for one in fields(JOBS[kind]) if not needed or one.default is MISSING]
-    return [*found, "s"] if kind == "glm" and not needed else found
 
 
 def _kind(about: Mapping[str, list[str]], old: "Plan | None") -> str:
@@ -183,14 +148,14 @@ def _kind(about: Mapping[str, list[str]], old: "Plan | None") -> str:
         raise InvalidOption(model, " is about a model and ", network, " about a network: give one of them, not both")
     former = None if old is None else old.job.kind
     kind = kinds[0] if kinds else former
-    if kind is not None and (kind == former or set(_fields(kind, needed=True)) <= set(about[kind])):
+    needed = [one.name for one in fields(JOBS[kind]) if one.default is MISSING] if kind else []
+    if kind is not None and (kind == former or set(needed) <= set(about[kind])):
         return kind
     if kind is None or former is None:
         raise InvalidOption("say what to plan: --rows and --features of a model's data, or --parameters of a network")
-    first, *rest = (Option(name) for name in _fields(kind, needed=True))
     why = f"the plan is of a {KINDS[former]}; for a {KINDS[kind]}, which "
-    more = [part for name in rest for part in (" and ", name)]
-    raise InvalidOption(why, Option(about[kind][0]), " is about, give ", first, *more)
+    more = [part for name in needed[1:] for part in (" and ", Option(name))]
+    raise InvalidOption(why, Option(about[kind][0]), " is about, give ", Option(needed[0]), *more)
 
 
 def _read(path: Path, make: Callable[[Any], T]) -> T:
@@ -206,7 +171,6 @@ def _read(path: Path, make: Callable[[Any], T]) -> T:
 def _known(old: "Plan | None", calibration: str | None) -> "tuple[Cluster | None, Calibration | None]":
     """The cluster to plan for, if it need not be measured, and the calibration that it comes from, if any."""
     from laconic.measure.calibrate import Calibration
-    from laconic.planner import DEFAULT
 
     if calibration is None:
         return None if old is None else old.cluster, None

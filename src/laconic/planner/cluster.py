@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from laconic.errors import InvalidOption, LaconicError, Option
 from laconic.options import check_int
@@ -18,8 +18,20 @@ class Impossible(LaconicError, ValueError):
     """A job that cannot be run at all; the message says why and what to change."""
 
 
+class Rates:
+    """Numbers of a link, a solver or a codec, each finite and at least 0."""
+
+    __slots__ = ()
+    of: ClassVar[str]
+    """What they are of, in messages."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]
+            _check(f"{each.name} of {self.of}", getattr(self, each.name))
+
+
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(Rates):
     """Between two ranks: a message of B bytes takes α + β B.
 
     alpha_seconds     α, the latency of one message
@@ -28,9 +40,7 @@ class Link:
 
     alpha_seconds: float
     seconds_per_byte: float
-
-    def __post_init__(self) -> None:
-        _check_fields(self, "a link")
+    of: ClassVar = "a link"
 
     @property
     def bits_per_second(self) -> float:
@@ -43,7 +53,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class SolverRates:
+class SolverRates(Rates):
     """γ of a solver in one precision, as our own code runs on one rank while all others run too.
 
     iteration_seconds  of an outer iteration, whatever its size: interpreter, launches, allocation
@@ -62,13 +72,11 @@ class SolverRates:
     gemv_seconds: float
     gemm_seconds: float
     pair_seconds: float
-
-    def __post_init__(self) -> None:
-        _check_fields(self, "a solver")
+    of: ClassVar = "a solver"
 
 
 @dataclass(frozen=True, slots=True)
-class CodecRates:
+class CodecRates(Rates):
     """γ of a codec on one rank while all others run too.
 
     bits             per value on the wire, norms and headers included
@@ -87,9 +95,7 @@ class CodecRates:
     decode_seconds: float
     uncode_seconds: float
     error: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_fields(self, "a codec")
+    of: ClassVar = "a codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +192,15 @@ class Cluster:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Cluster":
         """The inverse of `to_json`; a `ValueError` says what is missing."""
+        names = [one.name for one in fields(cls)]
         try:
-            return cls(
-                n_ranks=values["n_ranks"],
-                **{name: Link(**values[name]) for name in LINKS},
-                solvers={name: SolverRates(**rates) for name, rates in values["solvers"].items()},
-                codecs={name: CodecRates(**rates) for name, rates in values["codecs"].items()},
-                algorithm=values["algorithm"],
-                memory_bytes=values["memory_bytes"],
-                sync_seconds=values["sync_seconds"],
-                uncertainty=values["uncertainty"],
-                machine_bytes=values.get("machine_bytes"),
-            )
+            rates = {name: Link(**values[name]) for name in LINKS} | {
+                "solvers": {name: SolverRates(**some) for name, some in values["solvers"].items()},
+                "codecs": {name: CodecRates(**some) for name, some in values["codecs"].items()},
+            }
+            return cls(**{name: values[name] for name in names if name in values} | rates)
         except (KeyError, TypeError, AttributeError) as error:
-            needed = ", ".join(f.name for f in fields(cls))
-            raise ValueError(f"not a cluster as laconic plan writes it ({error}); it has {needed}") from error
+            raise ValueError(f"not a cluster as laconic plan writes it ({error}); it has {', '.join(names)}") from error
 
 
 def rates_of(name: str, known: Mapping[str, R]) -> R:
@@ -208,11 +208,6 @@ def rates_of(name: str, known: Mapping[str, R]) -> R:
     if name not in known:
         raise Impossible(f"there are no rates of {name}, only of: {', '.join(known) or 'none'}; calibrate again")
     return known[name]
-
-
-def _check_fields(one: Link | SolverRates | CodecRates, what: str) -> None:
-    for each in fields(one):
-        _check(f"{each.name} of {what}", getattr(one, each.name))
 
 
 def _check(name: str, value: Any) -> None:

@@ -16,10 +16,12 @@ Per iteration, and in orders: CA-SGD has b s times the flops of SGD, b² s n_p f
 for b, but one message where SGD has s. That is the trade-off published by Devarakonda and Demmel (arXiv 2011.08281).
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from math import inf
 from typing import ClassVar
 
 from laconic.errors import Option
+from laconic.options import option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.collectives import all_reduce
 from laconic.planner.terms import WIRE, Cost, CostTerm, Prediction
@@ -38,23 +40,18 @@ MOST_S = 256
 
 @dataclass(frozen=True, slots=True)
 class GlmJob:
-    """A generalised linear model to fit.
+    """A generalised linear model to fit: m rows, n features, C outputs, which only a multinomial model has more than
+    one of, batches of b rows. Recipes that may exceed the loss gap are out."""
 
-    n_rows, n_features  m and n
-    density             share of the entries that are not zero
-    family              as for `laconic fit`; only multinomial has more than one output
-    n_outputs           C, columns of the margins: classes of a multinomial model, otherwise 1
-    batch_size          b
-    loss_gap            how far above float32 SGD's the loss may end, relatively; recipes that may exceed it are out
-    """
-
-    n_rows: int
-    n_features: int
-    density: float = 1.0
-    family: str = "logistic"
-    n_outputs: int = 1
-    batch_size: int = 32
-    loss_gap: float = 0.005
+    n_rows: int = option(MISSING, "Rows of a model's data.", flag="--rows")
+    n_features: int = option(MISSING, "Columns of a model's data.", flag="--features")
+    density: float = option(1.0, "Share of the entries that are not zero; by default 1.")
+    family: str = option("logistic", "As for `laconic fit`; by default logistic.")
+    n_outputs: int = option(1, "Classes of a multinomial model.", flag="--outputs")
+    batch_size: int = option(32, "Rows of a batch; by default 32.")
+    loss_gap: float = option(
+        0.005, "How far above fp32 SGD's the loss may end: by default 0.005, which allows C; 0.02 allows D."
+    )
 
     kind: ClassVar = "glm"
     unit: ClassVar = "an iteration"
@@ -75,7 +72,7 @@ class GlmJob:
             raise Impossible(family, " has one output; leave ", classes, " out, or take ", other, f" for {n} classes")
         if self.batch_size > self.n_rows:
             raise Impossible(f"a batch of {self.batch_size} rows does not fit into {self.n_rows}; lower the batch size")
-        if not 0 <= self.loss_gap < float("inf"):
+        if not 0 <= self.loss_gap < inf:
             raise Impossible(Option("loss_gap"), f" must be a number of at least 0, got {self.loss_gap}")
 
     @property
@@ -212,29 +209,26 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
     return Cost(terms, option.s)
 
 
-def options(job: GlmJob, cluster: Cluster, s: int | None = None, recipes: tuple[str, ...] = ()) -> list[GlmOption]:
+def options(job: GlmJob, cluster: Cluster, s: int | None = None) -> list[GlmOption]:
     """What there is to choose from: SGD in one process, where its rates are known; on ranks SGD, and CA-SGD with
     s = 1, 2, 4, … up to 256 or an epoch; all in every recipe allowed.
 
     s  only this many iterations per message; 1 is SGD
+
+    Memory must hold a rank's columns, or in one process all of them, and a block.
     """
-    allowed = recipes or tuple(name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap)
+    allowed = [name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap]
     blocks = [s] if s else job.blocks()
     alone = [GlmOption("sgd", name, alone=True) for name in allowed]
     candidates = [one for one in alone if cluster.n_ranks > 1 and one.series in cluster.solvers]
     candidates += [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
     candidates += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
-    fitting = [option for option in candidates if fits(job, option, cluster)]
+    needed = {one: counts(job, one, cluster.n_ranks).memory_bytes for one in candidates}
+    rank = inf if cluster.memory_bytes is None else cluster.memory_bytes
+    fitting = [one for one, n in needed.items() if n <= (cluster.machine_bytes or rank if one.alone else rank)]
     if not fitting:
-        least = min(counts(job, option, cluster.n_ranks).memory_bytes for option in candidates)
         raise Impossible(
-            f"a rank would need {least / 1e9:.3g} GB and has {(cluster.memory_bytes or 0) / 1e9:.3g} GB: "
+            f"a rank would need {min(needed.values()) / 1e9:.3g} GB and has {rank / 1e9:.3g} GB: "
             "a batch of this problem does not fit; use more ranks, a smaller batch or a smaller s"
         )
     return fitting
-
-
-def fits(job: GlmJob, option: GlmOption, cluster: Cluster) -> bool:
-    """Whether memory holds a rank's columns, or in one process all of them, and a block."""
-    memory = cluster.machine_bytes if option.alone and cluster.machine_bytes else cluster.memory_bytes
-    return memory is None or counts(job, option, cluster.n_ranks).memory_bytes <= memory

@@ -8,11 +8,12 @@ backward runs on and so add up; messages pass while backward computes earlier la
 A sharded network (FSDP2) reduces each gradient to its owner, and gathers weights once or twice in a step.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from math import inf
 from typing import ClassVar
 
 from laconic.errors import Option
-from laconic.options import check_int
+from laconic.options import check_int, option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.collectives import all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
 from laconic.planner.terms import Cost, CostTerm, Prediction
@@ -26,18 +27,20 @@ BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class NetworkJob:
-    """A network to train.
+    """A network to train: n values are exchanged per step, which takes a backward pass on each rank and the rest."""
 
-    n_parameters      n, values exchanged per step
-    backward_seconds  of one backward pass on a rank
-    other_seconds     forward pass, optimizer and reading, per step
-    gathers           how often a step gathers the weights of a sharded network; 0 where each rank has them all
-    """
-
-    n_parameters: int
-    backward_seconds: float = 0.0
-    other_seconds: float = 0.0
-    gathers: int = 0
+    n_parameters: int = option(MISSING, "Parameters of a network.", flag="--parameters")
+    backward_seconds: float = option(
+        0.0, "Its backward pass, such as 80ms; by default 0.", flag="--backward", metavar="TIME"
+    )
+    other_seconds: float = option(
+        0.0, "The rest of a step: forward, update; by default 0.", flag="--other", metavar="TIME"
+    )
+    gathers: int = option(
+        0,
+        "How often a step gathers the weights, if it is sharded (FSDP2): 2, or 1 with reshard_after_forward=False; by "
+        "default 0.",
+    )
 
     kind: ClassVar = "network"
     unit: ClassVar = "a step"
@@ -47,7 +50,7 @@ class NetworkJob:
         if self.n_parameters < 1:
             raise Impossible(f"a network has at least 1 parameter, got {self.n_parameters}")
         for name in ("backward_seconds", "other_seconds"):
-            if not 0 <= getattr(self, name) < float("inf"):
+            if not 0 <= getattr(self, name) < inf:
                 raise Impossible(Option(name), f" must be a number of at least 0, got {getattr(self, name)}")
         object.__setattr__(self, "gathers", check_int("gathers", self.gathers, 0, 2))
 
@@ -191,13 +194,12 @@ def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
     enough = job.n_parameters >= FEWEST_VALUES
     needed = {DIFFERENCES: RATES_OF_DIFFERENCES}
     known = [
-        option
-        for option in job.choices
-        if {option.codec, needed.get(option.weights, option.weights)} <= cluster.codecs.keys()
-        and (enough or not option.compressed)
+        one
+        for one in job.choices
+        if {one.codec, needed.get(one.weights, one.weights)} <= cluster.codecs.keys() and (enough or not one.compressed)
     ]
-    limit = float("inf") if cluster.memory_bytes is None else cluster.memory_bytes
-    fitting = [option for option in known if memory_bytes(job, option, cluster) <= limit]
+    limit = inf if cluster.memory_bytes is None else cluster.memory_bytes
+    fitting = [one for one in known if memory_bytes(job, one, cluster) <= limit]
     if known and not fitting:
         raise Impossible(
             f"{job.n_parameters} parameters with their gradients do not fit into the {limit / 1e9:.3g} GB of a rank"

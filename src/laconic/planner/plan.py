@@ -1,6 +1,6 @@
 """A plan: every option with its predicted time, the one to take, why, and at which link another becomes better."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
@@ -57,12 +57,10 @@ class Plan:
 
     @property
     def speedup_over_fp32(self) -> float:
-        """Of the recommended option."""
         return self.speedup_over(self.fp32)
 
     @property
     def speedup_over_bf16(self) -> float:
-        """Of the recommended option."""
         return self.speedup_over(self.bf16)
 
     @property
@@ -102,7 +100,7 @@ class Plan:
         if self.crossover is not None:
             side = "below" if self.crossover.below else "above"
             return f"{side} {rate(self.crossover.bits_per_second)} {self.job.saving}"
-        always = _gain(self.job, self.cluster)(SLOWEST_LINK) > 1
+        always = gain(self.job, self.cluster, SLOWEST_LINK) > 1
         why = ": each message's latency is what it saves" if always and isinstance(self.job, GlmJob) else ""
         return f"{self.job.saving} at {'every' if always else 'no'} rate of the link{why}"
 
@@ -199,28 +197,22 @@ def crossover(job: Job, cluster: Cluster) -> Crossover | None:
     None where it pays at every rate, or at none. Only the rate is changed; latency and the machine's rates stay. Fewer
     bits pay below a rate; fewer messages, which carry more bytes, pay above one, where latency is what counts.
     """
-    gain = _gain(job, cluster)
     low, high = SLOWEST_LINK, FASTEST_LINK
-    below = gain(low) > 1
-    if below == (gain(high) > 1):
+    below = gain(job, cluster, low) > 1
+    if below == (gain(job, cluster, high) > 1):
         return None
     for _ in range(60):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if (gain(middle) > 1) == below else (low, middle)
+        low, high = (middle, high) if (gain(job, cluster, middle) > 1) == below else (low, middle)
     return Crossover(low, below)
 
 
-def _gain(job: Job, cluster: Cluster) -> Callable[[float], float]:
-    """By rate: the best time of those that say all, over the best of those that say less."""
-
-    def gain(bits_per_second: float) -> float:
-        there = cluster.what_if(bits_per_second=bits_per_second)
-        found = [one for one in job.predictions(there) if one.allowed]
-        less = [one.seconds for one in found if one.option.compressed]
-        plain = [one.seconds for one in found if not one.option.compressed]
-        return min(plain, default=inf) / (job.margin(cluster) * min(less)) if less else 0.0
-
-    return gain
+def gain(job: Job, cluster: Cluster, bits_per_second: float) -> float:
+    """At a rate of the links: the best time of those that say all, over the best of those that say less."""
+    found = [one for one in job.predictions(cluster.what_if(bits_per_second=bits_per_second)) if one.allowed]
+    less = [one.seconds for one in found if one.option.compressed]
+    plain = [one.seconds for one in found if not one.option.compressed]
+    return min(plain, default=inf) / (job.margin(cluster) * min(less)) if less else 0.0
 
 
 def from_json(values: Mapping[str, Any]) -> Plan:
