@@ -91,15 +91,15 @@ def _batch_grams(values, columns, begins, row, out):
 @njit(nogil=True, cache=True)
 def _dense_step(x, u, average, eta, l1, mix):
     """Everything of a step that touches all weights; the gradient is in u (with momentum) or already taken off x."""
-    for f in range(x.shape[1]):
-        for c in range(x.shape[0]):
-            if u.shape[0]:
-                x[c, f] -= eta * u[c, f]
+    for f in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            if u.shape[1]:
+                x[f, c] -= eta * u[f, c]
             if l1 != 0:
-                size = max(abs(x[c, f]) - eta * l1, x[c, f] * 0)
-                x[c, f] = size if x[c, f] > 0 else -size
-            if average.shape[0]:
-                average[c, f] += mix * (x[c, f] - average[c, f])
+                size = max(abs(x[f, c]) - eta * l1, x[f, c] * 0)
+                x[f, c] = size if x[f, c] > 0 else -size
+            if average.shape[1]:
+                average[f, c] += mix * (x[f, c] - average[f, c])
 
 
 @njit(nogil=True, cache=True)
@@ -107,11 +107,11 @@ def _sgd(
     values, columns, begins, rows, size, y, w, offset, rates, mix, l2, l1, mu, mean, narrow, code, x, u, average,
     b, ub, ab, fitted,
 ):  # fmt: skip
-    of, n_outputs = x.dtype.type, x.shape[0]
+    of, n_outputs = x.dtype.type, x.shape[1]
     z, r = np.empty((size, n_outputs), x.dtype), np.empty((size, n_outputs), x.dtype)
     targets, weights = np.empty(size, x.dtype), np.empty(size, x.dtype)
     loss, averages = 0.0, mix.size > 0
-    dense = u.shape[0] > 0 or averages or l1 != 0
+    dense = u.shape[1] > 0 or averages or l1 != 0
     scale_x = 1.0
     for j in range(rates.size):
         batch = rows[j * size : (j + 1) * size]
@@ -122,22 +122,22 @@ def _sgd(
             for i in range(begins[batch[k]], begins[batch[k] + 1]):
                 value, f = widen(values[i]), columns[i]
                 for c in range(n_outputs):
-                    z[k, c] += value * x[c, f]
+                    z[k, c] += value * x[f, c]
             z[k] *= of(scale_x)
         finish_margins(z[:n_rows], batch, offset, b, narrow)
         loss += residuals(code, z[:n_rows], targets[:n_rows], weights[:n_rows], r[:n_rows])
         g, eta, part = of(1.0 / n_rows if mean else 1.0), of(rates[j]), of(mix[j] if averages else 0.0)
-        if u.shape[0]:
-            for f in range(x.shape[1]):
+        if u.shape[1]:
+            for f in range(x.shape[0]):
                 for c in range(n_outputs):
-                    u[c, f] = of(mu) * u[c, f] + of(l2) * x[c, f]
+                    u[f, c] = of(mu) * u[f, c] + of(l2) * x[f, c]
             factor, into = g, u
         else:
             shrink = 1.0 - rates[j] * l2
             if dense or abs(scale_x * shrink) < SMALLEST_SCALE:
-                for f in range(x.shape[1]):
+                for f in range(x.shape[0]):
                     for c in range(n_outputs):
-                        x[c, f] *= of(scale_x * shrink)
+                        x[f, c] *= of(scale_x * shrink)
                 scale_x = 1.0
             else:
                 scale_x *= shrink
@@ -147,13 +147,13 @@ def _sgd(
             for i in range(begins[batch[k]], begins[batch[k] + 1]):
                 value, f = widen(values[i]), columns[i]
                 for c in range(n_outputs):
-                    into[c, f] += r_k[c] * value
+                    into[f, c] += r_k[c] * value
         if dense:
             _dense_step(x, u, average, eta, of(l1), part)
         step_intercept(r[:n_rows], g, b, ub, ab, eta, of(mu), part, fitted, averages)
-    for f in range(x.shape[1] if scale_x != 1 else 0):
+    for f in range(x.shape[0] if scale_x != 1 else 0):
         for c in range(n_outputs):
-            x[c, f] *= of(scale_x)
+            x[f, c] *= of(scale_x)
     return loss
 
 
@@ -162,11 +162,11 @@ def sgd(
 ) -> float:
     """As `cpu.sgd.sgd`, for a sparse matrix (values, columns, begins).
 
-    Of weights (C, n), the C numbers of a column lie side by side (`by_column`), so that a value of X meets all of them
-    at once; others are copied.
+    The kernel takes weights (C, n) transposed, the C numbers of a column side by side (`by_column`), so that a value of
+    X meets all of them at once; others are copied.
     """
     own, given = weights.intercept, (weights.x, weights.momentum, weights.average)
-    x, momentum, average = (by_column(t) for t in given)
+    x, momentum, average = (t.T.contiguous() for t in given)
     loss: float = _sgd(
         *(_array(t) for t in matrix),
         *run_arguments(batches),
@@ -180,8 +180,8 @@ def sgd(
         own.fitted,
     )
     for t, used in zip(given, (x, momentum, average), strict=True):
-        if t is not used:
-            t.copy_(used)
+        if t.data_ptr() != used.data_ptr():
+            t.copy_(used.T)
     return loss
 
 
