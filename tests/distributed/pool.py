@@ -9,6 +9,7 @@ With `device="cuda"` the ranks share one GPU, the default process group is NCCL,
 """
 
 import os
+import pickle
 import shutil
 import subprocess
 import tempfile
@@ -63,9 +64,11 @@ def _serve(rank: int, store: str, device: str, environment: dict[str, str], pipe
         function, size, kwargs = job
         try:
             found = function(groups[size], **kwargs)
-            pipe.send((True, torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, found)))
+            found = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, found)
+            outcome = pickle.dumps((True, found))  # `pipe.send` would open shared memory for every tensor
         except BaseException as error:  # noqa: BLE001 (reported to the test)
-            pipe.send((False, (type(error).__name__, str(error), traceback.format_exc())))
+            outcome = pickle.dumps((False, (type(error).__name__, str(error), traceback.format_exc())))
+        pipe.send_bytes(outcome)
     os._exit(0)  # rank processes hold many process groups; taking them down in order brings nothing
 
 
@@ -104,7 +107,7 @@ class RankPool:
             if not ready:
                 raise TimeoutError(f"ranks {sorted(waiting)} did not answer")
             for rank in [r for r, pipe in waiting.items() if pipe in ready]:
-                results[rank] = waiting.pop(rank).recv()
+                results[rank] = pickle.loads(waiting.pop(rank).recv_bytes())  # noqa: S301 (of our own fork)
         return [results[rank] for rank in range(size)]
 
     def run(self, function: Callable[..., Any], size: int, **kwargs: Any) -> list[Any]:
