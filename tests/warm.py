@@ -18,11 +18,14 @@ _gradient = torch.ones(64)
 for _codec in (
     laconic.codec("nuqsgd"),
     laconic.codec("nuqsgd", "rans"),
+    laconic.codec("nuqsgd", "elias"),
+    laconic.codec("ef-sign"),
     laconic.codec("qsgdinf"),
     laconic.codec("dithered", error=0.1),
     laconic.codec("rotated", bucket_size=64),
 ):
-    _codec.decode_add(_codec.encode(_gradient, laconic.Stream()), torch.zeros(64))
+    _sent = _codec.encode(_gradient, laconic.Stream(), _codec.new_memory(_gradient))
+    _codec.decode_add(_sent, torch.zeros(64))
 _kernels = select("auto", _gradient.device)
 _kernels.scale_by_root(torch.ones(64), _gradient, 1.0, 0.0, True)
 _kernels.total(_gradient, True)

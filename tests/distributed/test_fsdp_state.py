@@ -17,14 +17,14 @@ from laconic import NUQSGD, Differences, ErrorFeedback, Policy, QSGDInf, Sign
 
 
 def interrupted(group, codec, hybrid, weight_codec):
-    """Twelve steps without a stop; and six, a checkpoint, a new model, six more; the same without laconic's state."""
+    """Six steps without a stop; and three, a checkpoint, a new model, three more; the same without laconic's state."""
     rank, options = dist.get_rank(group), {"mesh": copies()} if hybrid else {}
     options["compress"] = {"weight_codec": weight_codec}
     unbroken = shard(group, CODECS[codec], **options)
-    train(unbroken, sgd(unbroken), range(12), rank)
+    train(unbroken, sgd(unbroken), range(6), rank)
     first = shard(group, CODECS[codec], **options)
     optimizer = sgd(first)
-    train(first, optimizer, range(6), rank)
+    train(first, optimizer, range(3), rank)
     buffer = io.BytesIO()
     torch.save(laconic.state_dict(first), buffer)
     state = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
@@ -36,7 +36,7 @@ def interrupted(group, codec, hybrid, weight_codec):
         again.load_state_dict(optimizer.state_dict())
         if remembers:
             laconic.load_state_dict(model, state)
-        train(model, again, range(6, 12), rank)
+        train(model, again, range(3, 6), rank)
         found.append(whole(model.parameters()))
     return found
 

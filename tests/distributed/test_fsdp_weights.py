@@ -42,7 +42,7 @@ class Watched:
         UnitGather.__call__ = self.original
 
 
-def gathered(group, weights, n_steps=4, reshard=True, hybrid=False, policy=POLICY, broken=False):
+def gathered(group, weights, n_steps=3, reshard=True, hybrid=False, policy=POLICY, broken=False):
     """What is gathered in a few steps, and the statistics; if broken, weights are NaN at step 1, 0.5 from then on."""
     rank, options = dist.get_rank(group), {"mesh": copies()} if hybrid else {}
     compress = {"weight_codec": WEIGHTS.get(weights, weights), "policy": policy}
@@ -91,7 +91,7 @@ def test_errors_do_not_add_up(pool):
 
 
 def test_warm_up(pool):
-    found = errors(pool.run(gathered, 2, weights="bf16", policy=Policy(0, 0, warmup_steps=2))[0][0])
+    found = errors(pool.run(gathered, 2, weights="bf16", policy=Policy(0, 0, warmup_steps=2), n_steps=4)[0][0])
     assert [error == 0.0 for error in found] == [True, True, False, False]
 
 
@@ -105,7 +105,7 @@ def test_weights_that_are_not_finite_can_be_again(pool):
 
 def test_bytes_of_weights(pool):
     """Per step: two gathers, or one of differences."""
-    found = {weights: pool.run(gathered, 2, weights=weights, n_steps=10)[0][1] for weights in (None, *WEIGHTS)}
+    found = {weights: pool.run(gathered, 2, weights=weights, n_steps=4)[0][1] for weights in (None, *WEIGHTS)}
     sent = {weights: stats["weight_bytes_sent"] for weights, stats in found.items()}
     assert all(stats["weight_bytes_received"] == pytest.approx(sent[name], rel=0.1) for name, stats in found.items())
     plain = 2 * 4 * (25 * 21 + 25 * 51 + 3 * 51)
