@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 
 from laconic.atomic_write import atomic_write
 from laconic.cli.command import Printing, options_command
-from laconic.cli.errors import bad_input
+from laconic.cli.errors import BadInput, bad_input
 from laconic.cli.progress import progress
 from laconic.data.files import Source
 from laconic.errors import InvalidOption, Option
@@ -47,6 +46,9 @@ class AnalyzeOptions:
         if self.tolerance is not None and not 0 < self.tolerance < 1:
             why = " must be a number between 0 and 1 (at 1 the error is as large as the step), "
             raise InvalidOption(Option("tolerance"), why, f"got {self.tolerance:g}")
+        if self.output is not None and self.output.suffix not in PLOTS:
+            plot, page, report = PLOTS
+            raise BadInput(f"{self.output}: a plot is {plot} or {page}, a report {report}; give one of these endings")
 
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
@@ -56,14 +58,13 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     chooses the cheapest recipe that meets a tolerance. docs/precision.md derives the bounds.
     """
     asked, printed = AnalyzeOptions(**given), Printing(**printing)
-    output = asked.output
-    with ExitStack() as stack:
-        with bad_input():
-            file = stack.enter_context(atomic_write(output)) if output and _checked(output) else None
-        on_progress = stack.enter_context(progress(1 + 9 * asked.blocks, quiet=printed.quiet))
+    with (
+        nullcontext() if asked.output is None else atomic_write(asked.output) as file,
+        progress(1 + 9 * asked.blocks, quiet=printed.quiet) as on_progress,
+    ):
         report = analysed(Source(**data), options, asked, on_progress)
-        if file and output:
-            file.write(_file_text(report, output.suffix))
+        if file and asked.output:
+            file.write(_file_text(report, asked.output.suffix))
     if printed.as_json:
         typer.echo(json.dumps(report, indent=2, allow_nan=False))
         return
@@ -78,7 +79,7 @@ analyze = options_command(run, "analyze", Source, (FitOptions, OF_FIT), AnalyzeO
 def analysed(
     source: Source, options: dict[str, Any], asked: AnalyzeOptions, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Read the file, analyse it, and choose recipes: all of it as JSON values."""
+    """Read the file, analyse it, and choose recipes: all of it as JSON values, numbers that JSON lacks as None."""
     from laconic.bench.suite import document
     from laconic.exchange import Communicator
     from laconic.exchange.agreement import user_errors
@@ -116,28 +117,7 @@ def analysed(
         **analysis.to_json(),
         choices=[choice.to_json() for choice in choices],
     )
-    return {name: finite(value) for name, value in report.items()}
-
-
-def _checked(output: Path) -> bool:
-    if output.suffix not in PLOTS:
-        raise ValueError(
-            f"{output}: a plot is {PLOTS[0]} or {PLOTS[1]}, a report {PLOTS[2]}; give one of these endings"
-        )
-    return True
-
-
-def finite(value: Any) -> Any:
-    """A JSON value with None for numbers that JSON lacks, such as the bound of a term that has none.
-
-    >>> finite({"a": [1.5, float("inf")]})
-    {'a': [1.5, None]}
-    """
-    if isinstance(value, dict):
-        return {name: finite(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    return cast(dict[str, Any], json.loads(json.dumps(report), parse_constant=lambda name: None))
 
 
 def _file_text(report: dict[str, Any], suffix: str) -> str:

@@ -128,12 +128,9 @@ def measure_codec(
     small, large = CODEC_SIZES
     each = {what: max(0.0, (seconds[what, large] - seconds[what, small]) / (large - small)) for what in _WHAT}
     call = max(0.0, sum(seconds[what, small] - small * each[what] for what in _WHAT) / 2)
-    if base is None:
-        return CodecRates(bits, call, each["encode"], 0.0, each["decode"], 0.0, error), timings
-    code, uncode = (
-        max(0.0, each[w] - b) for w, b in zip(_WHAT, (base.quantize_seconds, base.decode_seconds), strict=True)
-    )
-    return CodecRates(bits, call, base.quantize_seconds, code, base.decode_seconds, uncode, error), timings
+    plain = each if base is None else {"encode": base.quantize_seconds, "decode": base.decode_seconds}
+    code, uncode = (max(0.0, each[what] - plain[what]) for what in _WHAT)
+    return CodecRates(bits, call, plain["encode"], code, plain["decode"], uncode, error), timings
 
 
 def scaled(rates: CodecRates, factor: float) -> CodecRates:

@@ -45,7 +45,6 @@ class BarChart:
     of: str = "rows"
 
     def blocks(self, document: Row) -> list["Bars"]:
-        """The bars, if there are any."""
         kept = [row for row in self.rows(rows_in(document, self.of)) if number_in(row, self.key) is not None]
         groups = grouped(kept, self.group)
         bars = [self._bar(row, name if len(groups) > 1 else "") for name, some in groups.items() for row in some]
@@ -128,7 +127,6 @@ class LineChart:
     rows: Rows = list
 
     def blocks(self, document: Row) -> list["Curves"]:
-        """The charts that have a curve."""
         rows = list(self.rows(rows_in(document, self.of)))
         inks = {name: i for i, name in enumerate(names_in(rows, self.name))}
         inks |= {text_in(row, self.name): int(ink) for row in rows if (ink := number_in(row, "ink")) is not None}
@@ -142,9 +140,10 @@ class LineChart:
 
     def _points(self, row: Row) -> list[dict[str, Any]]:
         found = self.points(row) if callable(self.points) else rows_in(row, self.points)
-        keys = [*(axis.key for axis in self.axes), self.y.key]
-        labels = [{"label": text_in(point, "label")} if "label" in point else {} for point in found]
-        points = [{key: number_in(p, key) for key in keys} | label for p, label in zip(found, labels, strict=True)]
+        points: list[dict[str, Any]] = []
+        for point in found:
+            label = {"label": text_in(point, "label")} if "label" in point else {}
+            points.append({axis.key: number_in(point, axis.key) for axis in (*self.axes, self.y)} | label)
         return points if any(point[self.y.key] is not None for point in points) else []
 
 

@@ -8,7 +8,7 @@ from laconic.report.charts import Axis, BarChart, LineChart
 from laconic.report.presentation import Presentation, register
 from laconic.report.runs import FIT, PLAN
 from laconic.report.svg import text_bar
-from laconic.report.tables import Column, RowTable, Text, text
+from laconic.report.tables import Column, RowTable, Text, grouped, text
 from laconic.report.values import Row, Unit, names_in, number_in, rows_in, shown, text_in
 
 
@@ -19,14 +19,10 @@ def shape(row: Row, times: str = " × ", end: str = "") -> str:
 
 
 def _fits(document: Row) -> list[Row]:
-    """A document for each data set and family."""
-    rows = [{"name": "fit", **row, "on": _on(row)} for row in rows_in(document)]
-    return [{"rows": [row for row in rows if text_in(row, "on") == on]} for on in names_in(rows, "on")]
-
-
-def _on(row: Row) -> str:
-    """The file, without the folders that it lies in, and the family."""
-    return f"{PurePath(text_in(row, 'data')).name}, {text_in(row, 'family')}"
+    """A document for each file, which is named without its folders, and family."""
+    on = [f"{PurePath(text_in(row, 'data')).name}, {text_in(row, 'family')}" for row in rows_in(document)]
+    rows = [{"name": "fit", **row, "on": name} for row, name in zip(rows_in(document), on, strict=True)]
+    return [{"rows": some} for some in grouped(rows, "on").values()]
 
 
 def _history(row: Row) -> list[Row]:
@@ -51,11 +47,7 @@ def _curve(key: str, name: str, note: str = "At the end of each epoch.") -> Line
 FITS = Presentation(
     lambda document: f"Fit of {text_in(rows_in(document)[0], 'on')}",
     [
-        _curve(
-            "loss",
-            "loss",
-            "The mean over each epoch, every row at the iterate that met it; the end's is in the table.",
-        ),
+        _curve("loss", "loss", "The mean over each epoch, every row at the iterate that met it; the end's is below."),
         _curve("validation_loss", "loss of the rows held back"),
         _curve("eta", "step size"),
         RowTable(
@@ -94,12 +86,9 @@ def _of_one(rows: Sequence[Row]) -> Sequence[Row]:
 def _fastest(rows: Sequence[Row]) -> list[Row]:
     """The fastest options, the one that is recommended, the two baselines and one process."""
     order = sorted(rows, key=lambda row: number_in(row, "seconds") or 0.0)
-    kept = [row for row in order[SHOWN:] if row.get("recommended") or row.get("alone") or _is_baseline(row)]
+    baselines = [row for row in rows if 1.0 in (row.get("speedup_over_fp32"), row.get("speedup_over_bf16"))]
+    kept = [row for row in order[SHOWN:] if row.get("recommended") or row.get("alone") or row in baselines]
     return [*order[:SHOWN], *kept]
-
-
-def _is_baseline(row: Row) -> bool:
-    return 1.0 in (row.get("speedup_over_fp32"), row.get("speedup_over_bf16"))
 
 
 def _against(key: str, name: str, unit: Unit) -> LineChart:

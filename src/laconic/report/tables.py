@@ -8,20 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from laconic.report.values import (
-    Row,
-    Unit,
-    finite,
-    names_in,
-    number_in,
-    percentiles,
-    plain,
-    ranged,
-    rows_in,
-    shown,
-    text_in,
-    under,
-)
+from laconic.report.values import Row, Unit, finite, names_in, percentiles, plain, ranged, rows_in, shown, text_in
 
 SIGNS = {"good": "✓ ", "bad": "✗ "}
 """What stands before a cell that is marked."""
@@ -145,7 +132,6 @@ class RowTable:
     folded: bool = False
 
     def blocks(self, document: Row) -> list[Cells]:
-        """A table, or one for each group of rows; nothing where no column holds anything."""
         rows = list(self.rows(rows_in(document, self.of)))
         return [made for group in grouped(rows, self.by).values() if (made := self.grid(group)).headings]
 
@@ -178,20 +164,16 @@ class Text:
     listed: bool = False
 
     def blocks(self, document: Row) -> list[Words]:
-        """The sentences that are not empty, if there are any."""
         lines = [line for line in self.lines(document) if line]
         return [Words(lines, self.listed)] if lines else []
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command was asked for: the mapping under a key of the document."""
-
-    of: str = "options"
+    """What the command was asked for: the options of the document."""
 
     def blocks(self, document: Row) -> list[Facts]:
-        """The options that were given."""
-        given = under(document, self.of)
+        given = document.get("options")
         items = given.items() if isinstance(given, Mapping) else ()
         kept = [(str(k).replace("_", " "), plain(v)) for k, v in items if v is not None and v is not False]
         return [Facts(kept)] if kept else []
@@ -202,18 +184,15 @@ class AllRows:
     """Every row with all that it holds; what is the same in each of them in a note. Without a title it is folded."""
 
     title: str = ""
-    of: str = "rows"
-    without: Sequence[str] = ("curve",)
 
     def blocks(self, document: Row) -> list[Cells]:
-        """The table, if rows differ in anything."""
-        rows = rows_in(document, self.of)
-        keys = dict.fromkeys(key for row in rows for key in row if key not in (ENVIRONMENT, *self.without))
+        rows = rows_in(document)
+        keys = dict.fromkeys(key for row in rows for key in row if key not in (ENVIRONMENT, "curve"))
         texts = {key: [plain(row.get(key)) for row in rows] for key in keys}
         same = [key for key in keys if len(rows) > 1 and len(set(texts[key])) == 1]
         differ = [key for key in keys if key not in same and any(said != "–" for said in texts[key])]
         facts = [f"{key.replace('_', ' ')}: {texts[key][0]}" for key in same if texts[key][0] not in ("–", "")]
         note = f"The same in all rows: {'; '.join(facts)}." if facts else ""
-        cells = [[Cell(texts[key][i], number_in(row, key)) for key in differ] for i, row in enumerate(rows)]
+        cells = [[Cell(texts[key][i], finite(row.get(key))) for key in differ] for i, row in enumerate(rows)]
         headings = [key.replace("_", " ") for key in differ]
         return [Cells(self.title or f"All {len(rows)} rows", headings, cells, note, not self.title)] if differ else []
