@@ -24,7 +24,7 @@ from laconic.errors import Option
 from laconic.options import option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.collectives import all_reduce
-from laconic.planner.terms import WIRE, Cost, CostTerm, Prediction
+from laconic.planner.terms import WIRE, Cost, CostTerm
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
 """Of a number in the AllReduce, by recipe."""
@@ -96,14 +96,6 @@ class GlmJob:
     def baselines(self) -> "tuple[GlmOption, GlmOption]":
         """What everybody has: SGD, in recipes fp32 and C."""
         return BASELINES
-
-    def predictions(self, cluster: Cluster, s: int | None = None) -> list[Prediction]:
-        """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
-        found = options(self, cluster, s)
-        return [
-            Prediction(o, cost(self, o, cluster), counts(self, o, cluster.n_ranks).memory_bytes, o in found)
-            for o in dict.fromkeys((*found, *BASELINES))
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +178,11 @@ def counts(job: GlmJob, option: GlmOption, n_ranks: int) -> Counts:
     return Counts(k, k * n_p, 2 * vectors * C * k * n_p, 2 * T * n_p, T * C, C * k + T, 1, data + work)
 
 
+def memory_bytes(job: GlmJob, option: GlmOption, cluster: Cluster) -> float:
+    """What a rank must hold."""
+    return counts(job, option, cluster.n_ranks).memory_bytes
+
+
 def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
     """The time of s iterations, term by term."""
     if option.s > job.batches:
@@ -223,7 +220,7 @@ def options(job: GlmJob, cluster: Cluster, s: int | None = None) -> list[GlmOpti
     candidates = [one for one in alone if cluster.n_ranks > 1 and one.series in cluster.solvers]
     candidates += [GlmOption("sgd", name) for name in allowed if name != "D" and (s or 1) == 1]
     candidates += [GlmOption("ca_sgd", name, block) for name in allowed for block in blocks]
-    needed = {one: counts(job, one, cluster.n_ranks).memory_bytes for one in candidates}
+    needed = {one: memory_bytes(job, one, cluster) for one in candidates}
     rank = inf if cluster.memory_bytes is None else cluster.memory_bytes
     fitting = [one for one, n in needed.items() if n <= (cluster.machine_bytes or rank if one.alone else rank)]
     if not fitting:

@@ -16,7 +16,7 @@ from laconic.errors import Option
 from laconic.options import check_int, option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.collectives import all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
-from laconic.planner.terms import Cost, CostTerm, Prediction
+from laconic.planner.terms import Cost, CostTerm
 
 GROUP_VALUES = 2**20
 """Gradients that are exchanged together: `Policy.group_values`."""
@@ -77,14 +77,6 @@ class NetworkJob:
         1.1
         """
         return min(MOST_PAYS, max(PAYS, 1 + cluster.uncertainty))
-
-    def predictions(self, cluster: Cluster, s: int | None = None) -> list[Prediction]:
-        """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
-        found = options(self, cluster)
-        return [
-            Prediction(o, cost(self, o, cluster), memory_bytes(self, o, cluster), o in found)
-            for o in dict.fromkeys((*found, *self.baselines))
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +181,7 @@ def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> fl
     return 2 * BYTES * job.n_parameters + codes * job.n_parameters * cluster.codecs[option.codec].bits / 8
 
 
-def options(job: NetworkJob, cluster: Cluster) -> list[NetworkOption]:
+def options(job: NetworkJob, cluster: Cluster, s: int | None = None) -> list[NetworkOption]:
     """What there is to choose from, where its codec was measured, memory suffices and there is enough to compress."""
     enough = job.n_parameters >= FEWEST_VALUES
     needed = {DIFFERENCES: RATES_OF_DIFFERENCES}

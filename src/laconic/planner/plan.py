@@ -6,11 +6,11 @@ from math import inf
 from typing import Any
 
 from laconic.options import check_int
-from laconic.planner import glm
+from laconic.planner import glm, network
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import MOST_S, GlmJob, GlmOption
 from laconic.planner.network import NetworkJob, NetworkOption
-from laconic.planner.terms import Prediction, duration, rate
+from laconic.planner.terms import Cost, duration, rate
 
 VERSION = 1
 Job = GlmJob | NetworkJob
@@ -20,6 +20,24 @@ SAME, MOST_SAME = 1.03, 1.15
 for another precision up to 15 %, where the calibration cannot tell less apart."""
 SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
 """Bits per second between which crossovers are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """An option, its predicted cost, and what a rank must hold.
+
+    allowed  whether it can be run and is as precise as the job wants; baselines are predicted in any case
+    """
+
+    option: GlmOption | NetworkOption
+    cost: Cost
+    memory_bytes: float
+    allowed: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """Of one iteration, or step."""
+        return self.cost.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +185,21 @@ def plan(job: Job, cluster: Cluster, s: int | None = None) -> Plan:
     """
     if s is not None:
         check_int("s", s, 1)
-    found = job.predictions(cluster, s)
+    found = predict(job, cluster, s)
     by_option = {one.option: one for one in found}
     fp32, bf16 = (by_option[option] for option in job.baselines)
     crossing = crossover(job, cluster) if cluster.n_ranks > 1 else None
     return Plan(job, cluster, tuple(found), recommend(job, found, cluster), fp32, bf16, crossing, s)
+
+
+def predict(job: Job, cluster: Cluster, s: int | None = None) -> list[Prediction]:
+    """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
+    of: Any = glm if isinstance(job, GlmJob) else network
+    found = of.options(job, cluster, s)
+    return [
+        Prediction(one, of.cost(job, one, cluster), of.memory_bytes(job, one, cluster), one in found)
+        for one in dict.fromkeys((*found, *job.baselines))
+    ]
 
 
 def recommend(job: Job, found: Sequence[Prediction], cluster: Cluster) -> Prediction:
@@ -209,7 +237,7 @@ def crossover(job: Job, cluster: Cluster) -> Crossover | None:
 
 def gain(job: Job, cluster: Cluster, bits_per_second: float) -> float:
     """At a rate of the links: the best time of those that say all, over the best of those that say less."""
-    found = [one for one in job.predictions(cluster.what_if(bits_per_second=bits_per_second)) if one.allowed]
+    found = [one for one in predict(job, cluster.what_if(bits_per_second=bits_per_second)) if one.allowed]
     less = [one.seconds for one in found if one.option.compressed]
     plain = [one.seconds for one in found if not one.option.compressed]
     return min(plain, default=inf) / (job.margin(cluster) * min(less)) if less else 0.0
@@ -252,7 +280,7 @@ def curves(made: Plan) -> list[dict[str, Any]]:
             found["s", name] = [{"s": s, "seconds": glm.cost(job, option, cluster).seconds} for s, option in some]
     for bits in RATES if cluster.n_ranks > 1 else ():
         best: dict[str, float] = {}
-        for prediction in job.predictions(cluster.what_if(bits_per_second=bits), made.s):
+        for prediction in predict(job, cluster.what_if(bits_per_second=bits), made.s):
             name, seconds = prediction.option.series, prediction.seconds
             best[name] = min(seconds, best.get(name, inf))
         for name, seconds in best.items():

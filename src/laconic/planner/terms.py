@@ -2,11 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from laconic.planner.glm import GlmOption
-    from laconic.planner.network import NetworkOption
 
 WIRE, WORK = "wire", "work"
 """What a term is spent on: waiting for the network, or this rank's own work."""
@@ -88,24 +83,6 @@ class Cost:
             return [*shown, f"{'sum':63}= {duration(total)}"]
         rule = f"sum {duration(total)} ÷ {self.iterations} iterations"
         return [*shown, f"{rule:63}= {duration(self.seconds)}"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """An option, its predicted cost, and what a rank must hold.
-
-    allowed  whether it can be run and is as precise as the job wants; baselines are predicted in any case
-    """
-
-    option: "GlmOption | NetworkOption"
-    cost: Cost
-    memory_bytes: float
-    allowed: bool = True
-
-    @property
-    def seconds(self) -> float:
-        """Of one iteration, or step."""
-        return self.cost.seconds
 
 
 def total(terms: Iterable[CostTerm]) -> float:

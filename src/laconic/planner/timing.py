@@ -75,11 +75,7 @@ class Stopwatch:
 
     def slowest(self, values: Sequence[float]) -> list[float]:
         """The largest of all ranks', one by one."""
-        return np.max(self.gather(values), axis=0).tolist()  # type: ignore[no-any-return]
-
-    def gather(self, values: Sequence[float]) -> np.ndarray:
-        """Everybody's numbers, (P, n)."""
-        return np.array(gather_json(self.comm, list(values), self.device), dtype=np.float64)
+        return [max(some) for some in zip(*gather_json(self.comm, list(values), self.device), strict=True)]
 
     def _round(self, run: Callable[[], object], calls: int) -> float:
         start = self.now()
