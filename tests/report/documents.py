@@ -211,10 +211,13 @@ DOCUMENTS = _measured() | {
     "papers-nuqsgd": _bench("papers-nuqsgd", *PAPER_ROWS, published=PUBLISHED, title="NUQSGD", about="Small."),
     "plan": _bench("plan", PLAN_ROW, regrets=[{"problem": "susy", "regret": 1.1}, {"problem": "higgs", "regret": 1.0}]),
     "scaling": _bench("scaling", *(_scaling(ranks) for ranks in (1, 4)), paper=PAPER, left_out=[]),
-    "training": _bench(
-        "training",
-        *({**TRAINED, "contender": f"nuqsgd-{b}", "bits": float(b), "loss_over_fp32": 1.0 + 1 / b} for b in (2, 4)),
-    ),
+    **{
+        suite: _bench(
+            suite,
+            *({**TRAINED, "contender": f"nuqsgd-{b}", "bits": float(b), "loss_over_fp32": 1.0 + 1 / b} for b in (2, 4)),
+        )
+        for suite in ("ddp-loss", "training")
+    },
     "plan-made": {
         "laconic_plan": 1,
         "recommended": "ca_sgd C s=16",
