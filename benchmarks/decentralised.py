@@ -12,7 +12,7 @@ from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import RANKS, RATE, noise, on_ranks, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial, network_width
+from laconic.bench.training import PROBLEMS, WARMUP_STEPS, Trial
 from laconic.errors import InvalidOption, Option
 from laconic.exchange.emulated_network import bits_per_second
 from laconic.exchange.topology import TOPOLOGIES
@@ -80,7 +80,7 @@ class DecentralisedOptions:
     def trial(self) -> Trial:
         """What every contender trains on, and for how long; simulated nodes are not timed and need no warm-up."""
         warmup_steps = 0 if self.simulated else WARMUP_STEPS
-        return Trial(self.problem, network_width(self.problem, self.size), self.batch_size, self.repeats, warmup_steps)
+        return Trial(self.problem, self.size, self.batch_size, self.repeats, warmup_steps)
 
     def contenders(self) -> dict[str, Contender]:
         """AllReduce in fp32 and by scatter_reduce, and every member on every graph on which it converges.

@@ -24,7 +24,7 @@ from laconic.atomic_write import atomic_write
 from laconic.bench.fsdp import WEIGHTS, FSDPOptions, new_run
 from laconic.bench.ranks import RankOptions, choose, finish, on_ranks, ranks_of, resolve_network
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.training import NetworkProblem, TrainingRun, Trial, batch_rows, interleave, network_width
+from laconic.bench.training import NetworkProblem, TrainingRun, Trial, batch_rows, interleave
 from laconic.exchange import Communicator
 from laconic.kernels import Stream
 from laconic.options import check_counts, option
@@ -81,8 +81,7 @@ class LossOptions(RankOptions):
     @property
     def trial(self) -> Trial:
         """What is trained on, and for how long."""
-        width = network_width("text", self.size)
-        return Trial("text", width, self.batch_size, self.steps, warmup_steps=0, device=self.device or "cpu")
+        return Trial("text", self.size, self.batch_size, self.steps, warmup_steps=0, device=self.device or "cpu")
 
     def file_of(self, label: str, seed: int) -> Path:
         """Where a run's result is, or will be; its name says all that the result depends on."""

@@ -35,7 +35,7 @@ def outcome(name: str, value: Spread | float, floor: float, aim: float) -> Outco
     >>> outcome("loss, %", 0.2, floor=0.5, aim=0.1).verdict
     'floor'
     """
-    value = value if isinstance(value, Spread) else Spread.exactly(value)
+    value = value if isinstance(value, Spread) else Spread(value, value, value)
 
     def reached(mark: float) -> bool:
         return value.median >= mark if aim > floor else value.median <= mark
@@ -386,7 +386,7 @@ GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | s
                 "copy's", kernels),
     "decentralised": (_ring_setting, decentralised),
     "training": ("4 and 16 simulated workers, 1000 steps, 5 seeds; mean validation loss", training),
-    "ddp-loss": ("4 simulated workers, 600 steps, 5 seeds; mean validation loss of a small network", ddp_loss),
+    "ddp-loss": ("4 simulated workers, 500 steps, 5 seeds; mean validation loss of a small network", ddp_loss),
     "lm": ("4 ranks, a transformer of 25 M parameters; the best of laconic's codecs", language_model),
     "plan": ("ranks 1, 2, 4; s from 1 to 64; links of 100 Mbit/s, 1 Gbit/s and loopback; an idle machine of 2 cores",
              plan),

@@ -225,10 +225,10 @@ def _cell(options: ScalingOptions, ranks: int, rate: str | None) -> list[dict[st
 def _rows(options: ScalingOptions, measured: Mapping[Any, Any], cluster: Cluster) -> Iterator[ScalingRow]:
     for (ranks, rate), results in measured.items():
         there = None if options.device else cluster.what_if(ranks, rate and bits_per_second(rate))
-        for kind, given in problems(ranks).items():
-            runs = [result[given.label]["runs"] for result in results]
+        for i, (kind, given) in enumerate(problems(ranks).items()):
+            runs = [result[i]["runs"] for result in results]
             seconds = {label: Spread.of(slowest([run[label] for run in runs])) for label in runs[0]}
-            alone = measured.get((1, None), [{}])[0].get(problems(1)[kind].label, {}).get("runs", {})
+            alone = measured[1, None][0][i]["runs"] if (1, None) in measured else {}
             n = given.n_features or SHAPES[PROBLEM].n_features
             job = GlmJob(round(SCALE * SHAPES[PROBLEM].n_rows), n, batch_size=options.batch_size)
             for one in options.contenders(ranks):
@@ -315,7 +315,7 @@ def race_on_rank(
         team = comm.split(one.teams)
         fit: dict[str, Any] = {"learning_rate": "adaptive", "eta0": AUTO, "tol": RACE_TOL, "n_iter_no_change": 1}
         fit |= {"max_iter": RACE_EPOCHS * one.teams, "average_every": max(1, RACE_AVERAGE // one.s)}
-        options, rows = replace(one.options(1.0, batch_size, SEED), **fit), load(given, team)[0]
+        options, rows = replace(one.options(1.0, batch_size, SEED), **fit), load(given, team)
         stored, judge = rows.stored_as(options.precision), Judge(rows, options, team, target)
         solve(stored, options, comm=team, last_epoch=1)  # kernels are compiled, links are open
         solve(stored, options, comm=team, callbacks=[judge])

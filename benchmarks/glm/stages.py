@@ -195,7 +195,7 @@ def _rows(
 ) -> Iterator[StageRow]:
     s, b, n, repeats = BLOCK_STEPS[name], options.batch_size, DEVICE_SHAPES[name].n_features, options.repeats
     block, k = _Block(n, b, s, device), s * b
-    row = StageRow(name, n, b, s, "", Spread.exactly(0.0), 0, 0, 1, nothing, bandwidth)
+    row = StageRow(name, n, b, s, "", Spread.of([0.0]), 0, 0, 1, nothing, bandwidth)
     yield replace(row, stage="gather", seconds=_spread(block.gather, repeats), n_bytes=4 * k * n)
     product: dict[str, Any] = {"n_bytes": 2 * k * n + 2 * k * k, "operations": k * k * n}
     yield replace(row, stage="Gram", seconds=_spread(block.gram, repeats), **product)

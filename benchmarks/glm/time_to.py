@@ -140,7 +140,7 @@ def race(options: TimeToOptions, progress: Progress = no_progress) -> Race:
     """Read or make the rows, let every contender run, then read and convert a LIBSVM file."""
     progress("the rows")
     file = options.file
-    problem = load(file, Communicator())[0] if file else covtype_like(options.n_rows or COVTYPE_ROWS)
+    problem = load(file, Communicator()) if file else covtype_like(options.n_rows or COVTYPE_ROWS)
     name, rows = file.name if file else "covtype-like", TrainingRows.of(problem, ALPHA)
     found = time_to_rows(name, rows, batch_size=options.batch_size, repeats=options.repeats, progress=progress)
     return Race(found, libsvm_speed.file_row(options.file_bytes, options.repeats, progress))

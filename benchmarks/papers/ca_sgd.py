@@ -17,23 +17,17 @@ from laconic.bench.glm.runs import (
     CHECKED,
     FP32,
     Given,
-    GLMRun,
-    add_losses,
     check_contenders,
-    compare_with_sgd,
-    on_problems,
+    races,
     rounds_of,
-    run_round,
 )
 from laconic.bench.glm.suite import check_iterates, rank_arguments
 from laconic.bench.protocol import Spread, speedup
-from laconic.bench.ranks import check_network, noise, on_ranks, slowest
+from laconic.bench.ranks import n_ranks, noise, on_ranks, slowest
 from laconic.bench.suite import Progress, no_progress
 from laconic.data import SHAPES, BadTable, Source
 from laconic.data.files import format_of
 from laconic.errors import InvalidOption, Option
-from laconic.exchange import Communicator
-from laconic.glm import Problem
 from laconic.measure.environment import n_cores
 from laconic.measure.solvers import Contender
 from laconic.options import check_names
@@ -47,6 +41,8 @@ ORIGINALS = {"epsilon": ("epsilon_normalized", "epsilon"), "susy": ("susy",), "h
 """Names of the files, in small letters, without suffixes. synth and Poisson-synth were made up in the paper, too."""
 SCALED = ("susy", "higgs")
 """Whose columns are brought to mean 0 and variance 1: the originals are not, and epsilon's are."""
+SETTINGS = ("s", "epochs", "iterations", "points", "ranks", "device")
+"""Options that say how far a rank goes from point to point."""
 SAMPLE = "-sample"
 FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     f"epsilon{SAMPLE}": ("epsilon_sample", {"n_features": 2000, "dense": True}, {"family": "logistic"}),
@@ -98,7 +94,7 @@ class CASGDOptions:
             raise InvalidOption(Option("epochs"), f" must be above 0, got {self.epochs:g}")
         check_device(self.device, instead="run on ranks of the CPU")
         if not self.alone:
-            check_network(self.ranks, self.rate)
+            n_ranks(self.ranks, self.rate)  # raises if there can be no such network
 
     @property
     def alone(self) -> bool:
@@ -189,17 +185,19 @@ def ca_sgd_rows(options: CASGDOptions, progress: Progress = no_progress) -> list
         from benchmarks.papers.ca_sgd_device import device_rows
 
         return device_rows(options, progress)
-    settings = {name: getattr(options, name) for name in ("s", "epochs", "points", "device")}
-    arguments = rank_arguments(options, **settings)
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    arguments = rank_arguments(options, settings=settings)
     results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, options.device)
     if results is None:
         return None
-    return [row for given in options.problems for row in _rows(given, options, results)]
+    return [
+        row for given, *ranks in zip(options.problems, *results, strict=True) for row in _rows(given, options, ranks)
+    ]
 
 
 def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, Any]]) -> list[CASGDRow]:
-    about = results[0][given.name]
-    runs = {c.label: [result[given.name]["runs"][c.label] for result in results] for c in options.contenders}
+    about = results[0]
+    runs = {c.label: [result["runs"][c.label] for result in results] for c in options.contenders}
     rounds = {label: slowest(ranks) for label, ranks in runs.items()}
     base, iterations = runs[FP32][0]["losses"], options.between_points(about["n_rows"])
 
@@ -269,35 +267,28 @@ def gaps(losses: Sequence[float], base: Sequence[float]) -> dict[str, float | No
 
 
 def ca_sgd_on_rank(
-    progress: Progress,
-    *,
-    problems: Sequence[Mapping[str, Any]],
-    contenders: Sequence[Mapping[str, Any]],
-    batch_size: int,
-    iterations: int | None,
-    **settings: Any,
-) -> dict[str, Any]:
+    progress: Progress, *, settings: Mapping[str, Any], batch_size: int, **asked: Any
+) -> list[dict[str, Any]]:
     """All contenders on each problem, the same batches, round by round in turn; their losses at every point."""
-    options = CASGDOptions([], batch_size=batch_size, iterations=iterations, **settings)
-    points = options.points
-
-    def train(runs: dict[str, GLMRun], problem: Problem, comm: Communicator, progress: Progress) -> None:
-        progress("the start")
-        iterations = options.between_points(problem.n_rows)
-        add_losses(runs, problem, comm)
-        for turn, rows in enumerate(rounds_of(problem.n_rows, points - 1, iterations * batch_size), start=1):
-            progress(f"point {turn} of {points - 1}")
+    options = CASGDOptions([], batch_size=batch_size, **settings)
+    points, results = options.points, []
+    for race in races(progress, batch_size=batch_size, device=options.device, **asked):
+        progress(f"{race.name}: the start")
+        iterations = options.between_points(race.problem.n_rows)
+        race.add_losses()
+        for turn, rows in enumerate(rounds_of(race.problem.n_rows, points - 1, iterations * batch_size), start=1):
+            progress(f"{race.name}: point {turn} of {points - 1}")
             checked = CHECKED * batch_size if turn == 1 and iterations > CHECKED else 0
-            run_round(runs, rows[:checked] if checked else rows, comm)
+            race.round(rows[:checked] if checked else rows)
             if turn == 1:
-                compare_with_sgd(runs, comm.rank)
+                race.compare_with_sgd()
             if checked:  # time the rest: kernels were compiled in the first
-                run_round(runs, rows[checked:], comm)
-                for run in runs.values():
+                race.round(rows[checked:])
+                for run in race.runs.values():
                     run.seconds = run.seconds[1:]
-            add_losses(runs, problem, comm)
-
-    return on_problems(progress, problems, contenders, batch_size, train, options.device)
+            race.add_losses()
+        results.append(race.result())
+    return results
 
 
 def given_problems(names: Sequence[str], scale: float, folder: Path | None) -> list[Given]:

@@ -138,7 +138,7 @@ def on_device(given: Given, device: torch.device) -> Problem:
     """The rows in float32 on the device: made there, or read and brought there."""
     if given.source is None:
         return device_problem(given.name, given.scale, device, SEED)
-    problem = load(given, Communicator())[0]
+    problem = load(given, Communicator())
     if not isinstance(problem.columns, DenseColumns):
         raise BadTable(f"{source_of(given)}: sparse rows do not go to the GPU; give the LIBSVM file")
     return replace(problem, columns=DenseColumns(problem.columns.X.float().to(device)), y=problem.y.to(device))

@@ -16,19 +16,8 @@ from laconic.options import option
 from laconic.report import Presentation
 
 MEMBERS = (
-    "fp32",
-    "nuqsgd-4/8192",
-    "nuqsgd-4/512",
-    "bf16",
-    "qsgdinf-8/8192",
-    "ef-sign",
-    "dithered-1",
-    "dithered-0.1",
-    "nuqsgd-8/8192",
-    "nuqsgd-2/8192",
-    "qsgd-4/8192",
-    "rotated-4",
-    "rotated-2",
+    *("fp32", "nuqsgd-4/8192", "nuqsgd-4/512", "bf16", "qsgdinf-8/8192", "ef-sign", "dithered-1"),
+    *("nuqsgd-2/8192", "qsgd-4/8192", "nuqsgd-8/8192", "dithered-0.1", "rotated-2", "rotated-4"),
 )
 """Codecs of `ddp`, the most telling first; an entropy coder behind one changes no loss."""
 
@@ -42,8 +31,8 @@ class DDPLossOptions(TrainingOptions):
         MEMBERS, "Members, such as fp32,nuqsgd-4/512; the codecs of ddp.", flag="--member", metavar="NAME,..."
     )
     workers: Sequence[int] = option((4,), "Simulated workers; 4.", metavar="N,...")
-    steps: int = option(600, "Steps.")
-    batch_size: int | None = option(16, "Of a worker.")
+    steps: int = option(500, "Steps.")
+    batch_size: int | None = option(8, "Of a worker.")
     width: int = option(64, "A multiple of 32; the convolutional network's is a quarter.")
     out: Path = option(Path("runs/ddp-loss"), "Folder of finished runs, which are not run again.", metavar="DIR")  # noqa: RUF009
 
@@ -53,9 +42,9 @@ SUITE = Suite(
     "ddp-loss",
     DDPLossOptions,
     training_rows,
-    """What the codecs of ddp do to the loss: 600 steps, 5 seeds, simulated workers.
+    """What the codecs of ddp do to the loss: 500 steps, 5 seeds, simulated workers.
 
-    Takes some ten minutes of one core. Each run is a file in the folder of --out, and is not run again: the same
+    Takes some minutes of one core. Each run is a file in the folder of --out, and is not run again: the same
     command goes on where the last one stopped, and its document has all that is there.
     """,
     more=lambda options, rows: goals_of_rows("ddp-loss", rows, n_missing=options.n_parts - len(rows)),

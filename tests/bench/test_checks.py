@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from laconic import Codec, Stream
+from laconic.bench.codec import empirical_entropy, schemes
 from laconic.bench.protocol import WrongResult, check_codec, check_symbols
-from laconic.bench.schemes import empirical_entropy, schemes
 
 SCHEMES = schemes(bucket_size=512)
 

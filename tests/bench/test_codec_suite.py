@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from laconic.bench.codec import CODERS, CodecOptions, codec_rows
+from laconic.bench.codec import CODERS, NAMES, CodecOptions, codec_rows, schemes
 from laconic.bench.ranks import scheme_of
-from laconic.bench.schemes import NAMES, schemes
 from laconic.quantizers import Bucketed, Rotated
 
 

@@ -9,7 +9,7 @@ from laconic.bench.exchange import CONTENDERS, ExchangeOptions, error_bound, exc
 from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.ranks import check_replicas
-from laconic.bench.training import batch_rows
+from laconic.bench.training import batch_rows, perceptron_width
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
 from laconic.kernels import Stream
@@ -112,7 +112,7 @@ def test_more_seeds_are_more_trials():
 
 @pytest.mark.parametrize("size", [1, 10_000, 2**22, 2**26])
 def test_the_network_is_as_large_as_asked(size):
-    width = DDPOptions(size=size).trial.width
+    width = perceptron_width(size)
     assert width % 16 == 0
     assert (1024 + 16 + width) * width >= size
     assert width == 16 or (1024 + 16 + width - 16) * (width - 16) < size

@@ -22,7 +22,7 @@ FIT = DeviceRow(
     "higgs", "bernoulli", 100, 28, 32, "sgd C", "sgd", "C", 1, "fused", 8, HALF, 100.0, 90.0, 0.9, 25.0, None, 1e-4,
     0.5, 0.002,
 )  # fmt: skip
-STAGE = StageRow("wide", 32_768, 32, 8, "recurrence", Spread.exactly(6e-6), 2**20, 10**9, 8, 5e-7, 2**42)
+STAGE = StageRow("wide", 32_768, 32, 8, "recurrence", Spread.of([6e-6]), 2**20, 10**9, 8, 5e-7, 2**42)
 SUITES = {
     "kernels": (KERNEL, ["quantize + pack", "0.500", "✗ missed", "Goals"]),
     "glm-device": (

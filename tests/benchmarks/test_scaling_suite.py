@@ -22,7 +22,7 @@ def cells(monkeypatch):
             one.label: {"seconds": [8e-6 * 2**i / ranks] * 3, "losses": [1.0 + i / 100]}
             for i, one in enumerate(options.contenders(ranks))
         }
-        return [{given.label: {"runs": runs} for given in problems(ranks).values()}] * ranks
+        return [[{"runs": runs} for _ in problems(ranks)]] * ranks
 
     monkeypatch.setattr(scaling, "_cell", cell)
     monkeypatch.setattr(scaling, "_calibration", lambda options: Calibration(DEFAULT).to_json())

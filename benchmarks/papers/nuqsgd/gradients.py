@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from laconic import coders
-from laconic.bench.schemes import empirical_entropy
+from laconic.bench.codec import empirical_entropy
 from laconic.codec import Codec
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer

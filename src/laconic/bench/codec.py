@@ -11,7 +11,7 @@ import torch
 
 from laconic import coders as coders_by
 from laconic.bench.protocol import Spread, check_codec, check_symbols, compare, measure, one_thread, relative_error
-from laconic.bench.schemes import NAMES, empirical_entropy, schemes
+from laconic.bench.ranks import scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import digits_gradient
 from laconic.codec import Codec
@@ -20,11 +20,15 @@ from laconic.data import read_gradient
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
+from laconic.planner.rates import make_codec
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Quantizer, Rotated
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
 from laconic.report.values import number_in, rows_in, shown, text_in
 
+LEVELS = tuple(f"{scheme}-{bits}" for bits in (2, 4, 8) for scheme in ("qsgd", "nuqsgd", "qsgdinf"))
+LABELS = ("fp32", "bf16", *LEVELS, "sign", "ef-sign", "rotated-2", "rotated-4", "dithered-1", "dithered-0.1")
+NAMES = tuple(dict.fromkeys(map(scheme_of, LABELS)))
 PROBLEMS = ("normal", "digits")
 CODERS = ("fixed", "elias", "huffman", "rans")
 MAX_SYMBOLS = 2**24
@@ -36,6 +40,18 @@ BUSY = 1.5
 """A copy that varies by more than this from one contender to the next had to share its cores."""
 
 Call = Callable[[], object]
+
+
+def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> dict[str, Quantizer]:
+    """By label, all contenders whose name is in `only`, narrow before wide.
+
+    >>> list(schemes(64, only=["nuqsgd"]))
+    ['nuqsgd-2', 'nuqsgd-4', 'nuqsgd-8', 'nuqsgd-4 p=0.7']
+    """
+    check_names(only, NAMES, "scheme")
+    found = {label: make_codec(label, bucket_size).quantizer for label in LABELS}
+    found["nuqsgd-4 p=0.7"] = NUQSGD(bits=4, bucket_size=bucket_size, p=0.7)
+    return {label: quantizer for label, quantizer in found.items() if scheme_of(label) in only}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,20 +273,37 @@ def coder_rows(quantizer: Bucketed, coder: SymbolCoder, options: CodecOptions, v
         return [Row.timed(options, call, symbols, target, operation=name, **about) for name, call in calls.items()]
 
 
-def _by_contender(rows: list[JsonRow]) -> list[JsonRow]:
-    """One row per contender: that of its first operation, with speeds by operation, such as "encode ÷ copy"."""
-    found: dict[str, dict[str, object]] = {}
-    for row in rows:
-        merged = found.setdefault(text_in(row, "contender"), dict(row))
-        operation = {"copy": "encode"}.get(text_in(row, "operation"), text_in(row, "operation"))
-        merged |= {f"{operation} GB/s": row.get("gb_per_second"), f"{operation} ÷ copy": row.get("ratio_to_copy")}
-        merged[f"{operation} values/s"] = row.get("values_per_second")
-    return list(found.values())
+def empirical_entropy(symbols: torch.Tensor, bits: int) -> float:
+    """Σ −f log₂ f over the shares f of the symbols that occur, in bits per symbol.
+
+    >>> empirical_entropy(torch.tensor([0, 1, 2, 3], dtype=torch.uint8), bits=2)
+    2.0
+    """
+    counts = select("auto", symbols.device).histogram(symbols, bits).double()
+    shares = counts[counts > 0] / max(1, symbols.numel())
+    return abs(float(-(shares * shares.log2()).sum()))
 
 
-def speeds_of(condition: Callable[[JsonRow], bool]) -> Callable[[list[JsonRow]], list[JsonRow]]:
-    """One row per contender, of the rows for which the condition holds."""
-    return lambda rows: _by_contender([row for row in rows if row.get("values_per_second") and condition(row)])
+def speeds_of(coders: bool) -> Callable[[list[JsonRow]], list[JsonRow]]:
+    """One row per coder, or per codec: that of its first operation, with speeds by operation, as "encode ÷ copy"."""
+
+    def chosen(rows: list[JsonRow]) -> list[JsonRow]:
+        found: dict[str, dict[str, object]] = {}
+        for row in rows:
+            if row.get("values_per_second") and is_coder(row) == coders:
+                operation = {"copy": "encode"}.get(text_in(row, "operation"), text_in(row, "operation"))
+                merged = found.setdefault(text_in(row, "contender"), dict(row))
+                merged[f"{operation} GB/s"] = row.get("gb_per_second")
+                merged[f"{operation} ÷ copy"] = row.get("ratio_to_copy")
+                merged[f"{operation} values/s"] = row.get("values_per_second")
+        return list(found.values())
+
+    return chosen
+
+
+def is_coder(row: JsonRow) -> bool:
+    """Whether it is of a lossless coder alone."""
+    return text_in(row, "via") == "coder"
 
 
 def _noise(document: JsonRow) -> list[str]:
@@ -284,26 +317,13 @@ def _noise(document: JsonRow) -> list[str]:
     return [f"{spread}: the machine was busy, so take ratios with care" if busy else spread]
 
 
-def is_coder(row: JsonRow) -> bool:
-    """Whether it is of a lossless coder alone."""
-    return text_in(row, "via") == "coder"
-
-
-def _first_with(key: str) -> Callable[[list[JsonRow]], list[JsonRow]]:
-    """The first row of each contender that has this number, and it is not zero."""
-
-    def chosen(rows: list[JsonRow]) -> list[JsonRow]:
-        found: dict[str, JsonRow] = {}
-        for row in _working(rows):
-            if number_in(row, key):
-                found.setdefault(text_in(row, "contender"), row)
-        return list(found.values())
-
-    return chosen
-
-
 def _working(rows: list[JsonRow]) -> list[JsonRow]:
     return [row for row in rows if text_in(row, "operation") not in ("nothing", "copy")]
+
+
+def _firsts(rows: list[JsonRow]) -> list[JsonRow]:
+    """The first row of each contender, which says how large and how wrong its payloads are."""
+    return list({text_in(row, "contender"): row for row in reversed(_working(rows))}.values())[::-1]
 
 
 def _who(row: JsonRow) -> str:
@@ -330,7 +350,7 @@ PRESENTATION = Presentation(
             ],
             "encode, decode + add: Codec, which allocates its payload; the last two columns: the bare kernels, into "
             "memory that is there. GB/s of float32 values. ÷ copy: speed over a torch copy_ just before.",
-            rows=speeds_of(lambda row: not is_coder(row)),
+            rows=speeds_of(coders=False),
         ),
         RowTable(
             "Symbols to bytes and back, on one core",
@@ -342,7 +362,7 @@ PRESENTATION = Presentation(
                 Column("encode, M symbols/s", "encode values/s", "M"),
                 Column("decode, M symbols/s", "decode values/s", "M"),
             ],
-            rows=speeds_of(is_coder),
+            rows=speeds_of(coders=True),
         ),
         BarChart(
             "Bits per coordinate on the wire",
@@ -351,14 +371,14 @@ PRESENTATION = Presentation(
             limit=("entropy", "entropy of the symbols"),
             reference=32.0,
             note="float32 has 32.",
-            rows=_first_with("bits_per_coordinate"),
+            rows=_firsts,
         ),
         BarChart(
             "Variance: error ‖Q(v) − v‖² / ‖v‖²",
             "error",
             log=True,
             limit=("bound", "proved bound"),
-            rows=_first_with("error"),
+            rows=lambda rows: [row for row in _firsts(rows) if row.get("error")],
         ),
         speedups("a torch copy of the same values", "ratio_to_copy", group="operation", label=_who, rows=_working),
     ],

@@ -12,9 +12,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.ranks import EVERY, CodecOptions, RankRow, digest, measured, noise, scheme_of
+from laconic.bench.ranks import EVERY, CodecOptions, RankRow, columns_of, digest, measured, noise, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave, network_width
+from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave
 from laconic.exchange import Communicator
 from laconic.options import check_names, option
 from laconic.planner.rates import make_codec
@@ -74,8 +74,7 @@ class DDPOptions(CodecOptions):
     @property
     def trial(self) -> Trial:
         """What every contender is trained on, and for how long."""
-        device = self.device or "cpu"
-        return Trial(self.problem, network_width(self.problem, self.size), self.batch_size, self.repeats, device=device)
+        return Trial(self.problem, self.size, self.batch_size, self.repeats, device=self.device or "cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,61 +126,45 @@ def ddp_on_rank(progress: Progress, **asked: Any) -> dict[str, dict[str, Any]]:
     return train_on_rank(_new_run, progress, **asked)
 
 
-NewRun = Callable[[str, NetworkProblem, int], TrainingRun]
-"""A contender by its label, on a problem, with a seed."""
-
-
 def train_on_rank(
-    new_run: NewRun, progress: Progress, *, labels: Sequence[str], trial: Mapping[str, Any], seeds: int
+    new_run: Callable[[str, NetworkProblem, int], TrainingRun],
+    progress: Progress,
+    *,
+    labels: Sequence[str],
+    trial: Mapping[str, Any],
+    seeds: int,
 ) -> dict[str, dict[str, Any]]:
     """For each contender: seconds of each timed step, training loss at the end, bytes per step, digest of the weights.
 
-    All of it is done `seeds` times, each with other weights, batches and random numbers: seconds of all, means of the
-    rest.
+    new_run  makes a contender by its label, on a problem, with a seed
+    seeds    how often all is done, each time with other weights, batches and random numbers: seconds of all, means of
+             the rest
     """
     asked = Trial(**trial)
-    problem = asked.network_problem()
-    results = [_train(new_run, labels, problem, asked, seed, progress) for seed in range(seeds)]
+    problem, results = asked.network_problem(), []
+    for seed in range(seeds):
+        runs = {label: new_run(label, problem, seed) for label in labels}
+        interleave(runs.values(), problem, asked, progress, seed=seed)
+        results.append({label: _result(run, problem) for label, run in runs.items()})
+        for run in runs.values():
+            run.close()
     return {label: _merged([result[label] for result in results]) for label in labels}
 
 
-def _train(
-    new_run: NewRun, labels: Sequence[str], problem: NetworkProblem, trial: Trial, seed: int, progress: Progress
-) -> dict[str, dict[str, Any]]:
-    runs = {label: new_run(label, problem, seed) for label in labels}
-    interleave(runs.values(), problem, trial, lambda said: progress(f"seed {seed + 1}, {said}"), seed=seed)
-    results = {label: _result(run, problem) for label, run in runs.items()}
-    for run in runs.values():
-        run.close()
-    return results
-
-
 def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
-    network = problem.new_network(seed)
-    if label in HOOKS:
-        model = with_hook(network, HOOKS[label])
-        return TrainingRun(model, problem.new_optimizer(model.parameters()))
-    model, nothing = DistributedDataParallel(network), label == "nothing"
-    codec = make_codec("fp32" if nothing else label.removesuffix(VERIFIED))
-    policy = Policy(verify_every=int(label.endswith(VERIFIED)))
-    how: dict[str, Any] = {"exchange": "nothing" if nothing else "auto", "policy": policy}
-    compressor = compress(model, codec, seed=seed, error_every=0, **how)
-    return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
-
-
-def with_hook(network: torch.nn.Module, hook: str) -> DistributedDataParallel:
-    """The network under DDP, which is left as it is ("fp32"), or has a hook of PyTorch ("bf16" or "powersgd")."""
+    """DDP as it is, or with a hook of PyTorch or laconic."""
+    network, hook, compressor = problem.new_network(seed), HOOKS.get(label), None
+    model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if hook == "powersgd" else None)
     if hook == "powersgd":
-        model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB)
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        return model
-    model = DistributedDataParallel(network)
-    if hook == "bf16":
+    elif hook == "bf16":
         model.register_comm_hook(None, _bf16)
-    elif hook != "fp32":
-        raise ValueError(f"unknown hook {hook!r}; choose one of fp32, bf16, powersgd")
-    return model
+    elif hook is None:
+        name, exchange = ("fp32", label) if label == "nothing" else (label.removesuffix(VERIFIED), "auto")
+        policy = Policy(verify_every=int(label.endswith(VERIFIED)))
+        compressor = compress(model, make_codec(name), exchange=exchange, policy=policy, seed=seed, error_every=0)
+    return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
@@ -221,14 +204,7 @@ def parts(plain: str, bf16: str, *more: Column) -> tuple[Part, ...]:
     return (
         RowTable(
             "A step of training",
-            [
-                text("contender", "contender"),
-                Column("ms per step", "seconds", "ms"),
-                Column("× fp32", "speedup_over_fp32"),
-                Column("× bf16", "speedup_over_bf16"),
-                Column("MB sent", "bytes_sent", "MB"),
-                *more,
-            ],
+            columns_of(Column("ms per step", "seconds", "ms"), Column("MB sent", "bytes_sent", "MB"), *more),
             f"ms: the slowest rank's, forward to update. × fp32: speed over {plain}; × bf16: over {bf16}. MB sent by a "
             "rank, where laconic sent them.",
         ),

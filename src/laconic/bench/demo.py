@@ -14,7 +14,6 @@ from laconic.bench.ddp import PARTS as DDP
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.glm import suite as glm
 from laconic.bench.protocol import one_thread
-from laconic.bench.schemes import schemes
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
@@ -55,7 +54,7 @@ class DemoOptions:
     @property
     def trained(self) -> dict[str, Quantizer]:
         """The schemes that a network is trained with, by label."""
-        return {label: scheme for label, scheme in schemes(self.bucket_size).items() if label in LABELS}
+        return {label: scheme for label, scheme in codec.schemes(self.bucket_size).items() if label in LABELS}
 
     @property
     def on_ranks(self) -> tuple[DDPOptions, glm.GLMOptions] | None:
@@ -160,7 +159,7 @@ PRESENTATION = (
                 ],
                 "bits: per coordinate, norms and header included. error: ‖Q(v) − v‖² / ‖v‖², whose mean the bound is "
                 "proved for. GB/s of float32 values.",
-                rows=codec.speeds_of(lambda row: not codec.is_coder(row)),
+                rows=codec.speeds_of(coders=False),
             ),
             *codec.PRESENTATION.parts[2:],
         ],

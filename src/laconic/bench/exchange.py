@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 import torch
 
 from laconic.bench.protocol import ROUNDOFF, WrongResult
-from laconic.bench.ranks import CodecOptions, RankRow, barrier, digest, finish, measured, noise, scheme_of
-from laconic.bench.schemes import BITS
+from laconic.bench.ranks import CodecOptions, RankRow, barrier, columns_of, digest, finish, measured, noise, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec
 from laconic.exchange import (
     PIECE_VALUES,
-    AllReduce,
+    Accounting,
     Communicator,
     Exchange,
     Exchanged,
@@ -28,26 +27,20 @@ from laconic.options import option
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
 from laconic.planner.rates import make_codec
-from laconic.quantizers import QSGD, QSGDInf
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text, where
 from laconic.report.values import Row, text_in
 
 BASELINES, NOTHING = ("fp32 all_reduce", "bf16 all_reduce"), "nothing"
-
-
-_SCATTERED = (f"{scheme}-{bits}" for bits in BITS for scheme in ("nuqsgd", QSGD.name, QSGDInf.name))
-_BEYOND = ("rotated-2", "rotated-4", "dithered-0.1", "dithered-0.3", "dithered-1")
-_EXCHANGES = (
-    NetworkOption("fp32", AllReduce.name),
-    NetworkOption("bf16", AllReduce.name),
-    NetworkOption("bf16", "scatter_reduce"),
-    *(NetworkOption(codec, "scatter_reduce") for codec in _SCATTERED),
-    NetworkOption("nuqsgd-4", "all_gather"),
-    NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
-    *(NetworkOption(codec, "scatter_reduce") for codec in _BEYOND),
-    NetworkOption("ef-sign", "all_gather"),
-)
-CONTENDERS = {one.label: one for one in _EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}
+LEVELS = [f"{scheme}-{bits}" for bits in (2, 4, 8) for scheme in ("nuqsgd", "qsgd", "qsgdinf")]
+BEYOND = ["rotated-2", "rotated-4", "dithered-0.1", "dithered-0.3", "dithered-1"]
+EXCHANGES = [
+    *(f"{codec} all_reduce" for codec in ("fp32", "bf16")),
+    *(f"{codec} scatter_reduce" for codec in ("bf16", *LEVELS)),
+    "nuqsgd-4 all_gather",
+    *(f"{codec} scatter_reduce" for codec in ("nuqsgd-4-rans", *BEYOND)),
+    "ef-sign all_gather",
+]
+CONTENDERS = {label: NetworkOption(*label.split()) for label in EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}
 """Exchanges, each with the codec it carries, by the label of their rows."""
 ASKED_BY = {label: (scheme_of(one.codec), one.codec) for label, one in CONTENDERS.items()} | {NOTHING: (NOTHING,)}
 
@@ -160,7 +153,9 @@ def exchange_on_rank(
     v = values(comm.rank, size).to(here)
     exact = exact_mean(comm.size, size) if comm.rank == 0 else None
     calls = {label: exchange_call(pipeline, CONTENDERS[label], v, bucket_size, piece_values) for label in labels}
-    results: dict[str, dict[str, Any]] = {label: {"seconds": [], "accounting": []} for label in labels}
+    results: dict[str, dict[str, Any]] = {}
+    seconds: dict[str, list[float]] = {label: [] for label in labels}
+    phases: dict[str, list[Accounting]] = {label: [] for label in labels}
     for turn in range(repeats + 1):
         progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
         for label, call in calls.items():
@@ -168,18 +163,17 @@ def exchange_on_rank(
             start = time.perf_counter()
             exchanged = call(turn)
             finish(here)
-            seconds = time.perf_counter() - start
             if turn == 0:
-                results[label] |= _result(exchanged, exact)
+                results[label] = _result(exchanged, exact)
             else:
-                results[label]["seconds"].append(seconds)
-                results[label]["accounting"].append(exchanged.accounting)
+                seconds[label].append(time.perf_counter() - start)
+                phases[label].append(exchanged.accounting)
     pipeline.close()
     comm.close()
-    for result in results.values():
-        rounds = result.pop("accounting")
-        seen = rounds if here.type == "cpu" else []  # the host does not see how long a phase takes on a GPU
+    for label, result in results.items():
+        seen = phases[label] if here.type == "cpu" else []  # the host does not see how long a phase takes on a GPU
         result |= {phase: median(getattr(one, phase) for one in seen) if seen else 0.0 for phase in PHASES}
+        result["seconds"] = seconds[label]
     return results
 
 
@@ -233,14 +227,7 @@ PRESENTATION = Presentation(
         Text(noise),
         RowTable(
             "One average, everything included",
-            [
-                text("contender", "contender"),
-                Column("ms", "seconds", "ms"),
-                Column("× fp32", "speedup_over_fp32"),
-                Column("× bf16", "speedup_over_bf16"),
-                Column("MB sent", "bytes_sent", "MB"),
-                Column("error", "nmse"),
-            ],
+            columns_of(Column("ms", "seconds", "ms"), Column("MB sent", "bytes_sent", "MB"), Column("error", "nmse")),
             "ms: the slowest rank's. × fp32, × bf16: speed over the all-reduce of the same round. MB sent by a rank. "
             "error: ‖result − mean‖² over the mean ‖v‖².",
         ),

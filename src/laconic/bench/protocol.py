@@ -44,20 +44,10 @@ class Spread:
         p20, median, p80 = (float(q) for q in np.quantile(samples, (0.2, 0.5, 0.8)))
         return cls(median, p20, p80)
 
-    @classmethod
-    def exactly(cls, value: float) -> "Spread":
-        """Of something that does not vary."""
-        return cls(value, value, value)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A contender against a baseline.
-
-    seconds   of the contender
-    baseline  seconds of the baseline
-    ratio     baseline / contender within a round, so above 1 the contender is faster
-    """
+    """Seconds of a contender and of a baseline, and baseline ÷ contender: above 1 the contender is faster."""
 
     seconds: Spread
     baseline: Spread
@@ -67,7 +57,7 @@ class Comparison:
     def of(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
         """From the seconds of baseline and contender in each round."""
         theirs, ours = zip(*rounds, strict=True)
-        return cls(Spread.of(ours), Spread.of(theirs), Spread.of([b / o for b, o in rounds]))
+        return cls(Spread.of(ours), Spread.of(theirs), speedup(theirs, ours))
 
 
 def measure(run: Run, *, repeats: int, warmup: int = 1) -> Spread:

@@ -15,6 +15,7 @@ from laconic.exchange.emulated_network import MAX_HOSTS, bits_per_second, emulat
 from laconic.exchange.launch import inside_torchrun, join_ranks, start_ranks
 from laconic.kernels import require_gpu
 from laconic.options import check_counts, check_names, option
+from laconic.report import Column, text
 from laconic.report.values import Row, number_in, percentiles, rows_in
 
 TIMEOUT_SECONDS = 3600.0
@@ -23,12 +24,20 @@ BUSY = 1.5
 
 
 def n_ranks(asked: int | None, rate: str | None) -> int:
-    """How many ranks there will be. Raises `InvalidOption` if torchrun has started them, and a rate is asked for."""
+    """How many ranks there will be.
+
+    Raises `InvalidOption` if there can be no such network, or if torchrun has started ranks and a rate is asked for.
+    """
     if rate is not None and inside_torchrun():
         raise InvalidOption(
             Option("rate"), " emulates a network on this machine, which torchrun's ranks do not use; leave it out"
         )
-    return launch.n_ranks(asked)
+    ranks = launch.n_ranks(asked)
+    if not 2 <= ranks <= MAX_HOSTS:
+        raise InvalidOption(Option("ranks"), f" must be from 2 to {MAX_HOSTS}, got {ranks}")
+    if rate is not None:
+        bits_per_second(rate)
+    return ranks
 
 
 RANKS = "Ranks to start, each a process; 4 if not given, torchrun's under it."
@@ -56,17 +65,7 @@ def resolve_network(options: Any) -> None:
     if device not in (None, "cpu", "cuda"):
         raise InvalidOption(Option("device"), f" of ranks must be cpu or cuda, got {device!r}")
     require_gpu(device)
-    ranks = n_ranks(options.ranks, options.rate)
-    object.__setattr__(options, "ranks", ranks)
-    check_network(ranks, options.rate)
-
-
-def check_network(ranks: int, rate: str | None) -> None:
-    """Raise `InvalidOption` if there can be no such network."""
-    if not 2 <= ranks <= MAX_HOSTS:
-        raise InvalidOption(Option("ranks"), f" must be from 2 to {MAX_HOSTS}, got {ranks}")
-    if rate is not None:
-        bits_per_second(rate)
+    object.__setattr__(options, "ranks", n_ranks(options.ranks, options.rate))
 
 
 def ranks_of(options: RankOptions) -> dict[str, Any]:
@@ -85,20 +84,15 @@ def on_ranks(
 ) -> list[Any] | None:
     """What `function` returned on each rank; None on the ranks of torchrun other than the first.
 
-    rate     of all links, or those of each host's; None for loopback
-    device   "cuda" for ranks with GPUs
-    threads  of each rank that is started
+    rate  of all links, or those of each host's; None for loopback
 
     A `LaconicError` of a rank is raised here.
     """
-    results: list[Any] | None
     how: dict[str, Any] = {"device": device or "cpu", "timeout_seconds": TIMEOUT_SECONDS}
     if inside_torchrun():
-        results = join_ranks(function, arguments, **how)
-    else:
-        with emulated_network(ranks, rate) as hosts:
-            results = start_ranks(function, arguments, hosts, threads=threads, progress=progress, **how)
-    return results
+        return join_ranks(function, arguments, **how)
+    with emulated_network(ranks, rate) as hosts:
+        return start_ranks(function, arguments, hosts, threads=threads, progress=progress, **how)
 
 
 EVERY = "every"
@@ -225,6 +219,12 @@ class RankRow:
     wire_seconds: float | None = None
 
 
+def columns_of(time: Column, *more: Column) -> list[Column]:
+    """Of a table of contenders: the time, the speed over both baselines, and whatever else."""
+    speeds = (Column("× fp32", "speedup_over_fp32"), Column("× bf16", "speedup_over_bf16"))
+    return [text("contender", "contender"), time, *speeds, *more]
+
+
 MOST = ("bytes_sent", "weight_bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
 """What counts is the rank's that has most of it."""
 
@@ -235,27 +235,20 @@ def rank_fields(
     """By contender, what each rank says of it, and the fields of its `RankRow`.
 
     results    of each rank: by contender, the seconds of its rounds and whatever else
-    options    of the suite, with ranks, rate, device and threads
+    options    of the suite, with rate, device and threads
     baselines  the contenders in float32 and in bfloat16
     """
     said = {label: [result[label] for result in results] for label in results[0]}
     rounds = {label: slowest(ranks) for label, ranks in said.items()}
-    where = {"ranks": len(results), "rate": options.rate, "device": options.device, "threads": options.threads}
-    fp32, bf16 = (rounds[label] for label in baselines)
-    return {
-        label: (
-            ranks,
-            {
-                "contender": label,
-                **where,
-                "seconds": Spread.of(rounds[label]),
-                "speedup_over_fp32": speedup(fp32, rounds[label]),
-                "speedup_over_bf16": speedup(bf16, rounds[label]),
-                **{key: max(rank[key] for rank in ranks) for key in MOST if key in ranks[0]},
-            },
-        )
-        for label, ranks in said.items()
-    }
+    found = {}
+    for label, ranks in said.items():
+        common = {name: getattr(options, name) for name in ("rate", "device", "threads")}
+        common |= {"contender": label, "ranks": len(results), "seconds": Spread.of(rounds[label])}
+        for key, baseline in zip(("speedup_over_fp32", "speedup_over_bf16"), baselines, strict=True):
+            common[key] = speedup(rounds[baseline], rounds[label])
+        common |= {key: max(rank[key] for rank in ranks) for key in MOST if key in ranks[0]}
+        found[label] = ranks, common
+    return found
 
 
 def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:

@@ -53,27 +53,27 @@ class NetworkProblem:
             return float(torch.nn.functional.cross_entropy(net(self.x[share]), self.y[share]))
 
 
-def clusters() -> tuple[torch.Tensor, torch.Tensor]:
-    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which centre it was."""
-    generator = torch.Generator().manual_seed(0)
+def clusters(size: int) -> NetworkProblem:
+    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which it was; a perceptron."""
+    generator, width = torch.Generator().manual_seed(0), perceptron_width(size)
     centres = torch.randn(N_CLASSES, N_FEATURES, generator=generator)
     y = torch.randint(N_CLASSES, (N_SAMPLES,), generator=generator)
-    return torch.randn(N_SAMPLES, N_FEATURES, generator=generator) + SEPARATION * centres[y], y
+    x = torch.randn(N_SAMPLES, N_FEATURES, generator=generator) + SEPARATION * centres[y]
 
+    def network() -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Linear(N_FEATURES, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, N_CLASSES),
+        )
 
-def perceptron(width: int) -> torch.nn.Module:
-    """Three linear layers; (1024 + width + 16) · width weights."""
-    return torch.nn.Sequential(
-        torch.nn.Linear(N_FEATURES, width),
-        torch.nn.ReLU(),
-        torch.nn.Linear(width, width),
-        torch.nn.ReLU(),
-        torch.nn.Linear(width, N_CLASSES),
-    )
+    return NetworkProblem(x, y, network, 0.1)
 
 
 def perceptron_width(size: int) -> int:
-    """Of the hidden layers, a multiple of 16, so that there are at least `size` weights.
+    """Of the hidden layers, a multiple of 16, so that the (1024 + width + 16) · width weights are at least `size`.
 
     >>> perceptron_width(2**22)
     1600
@@ -82,15 +82,15 @@ def perceptron_width(size: int) -> int:
     return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
 
 
-def markov_chains() -> tuple[torch.Tensor, torch.Tensor]:
+def markov_chains(size: int) -> NetworkProblem:
     """Synthetic sequences (1024, 64) of 256 symbols, each of which makes some others likely, and the symbol after."""
-    generator = torch.Generator().manual_seed(0)
+    generator, width = torch.Generator().manual_seed(0), transformer_width(size)
     likely = (3.0 * torch.randn(N_SYMBOLS, N_SYMBOLS, generator=generator)).softmax(dim=1)
     text = [torch.randint(N_SYMBOLS, (N_SAMPLES // 4,), generator=generator)]
     for _ in range(N_TOKENS):
         text.append(torch.multinomial(likely[text[-1]], 1, generator=generator)[:, 0])
     rows = torch.stack(text, dim=1)
-    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+    return NetworkProblem(rows[:, :-1].contiguous(), rows[:, 1:].contiguous(), lambda: Transformer(width), 0.05)
 
 
 class Transformer(torch.nn.Module):
@@ -124,8 +124,14 @@ def transformer_width(size: int) -> int:
     return max(64, -(-int((size / (12 * N_BLOCKS)) ** 0.5) // 64) * 64)
 
 
+def digits(size: int = 0) -> NetworkProblem:
+    """Handwritten digits (1797, 1, 8, 8), and which they are; a network of some 300,000 weights, whatever the size."""
+    images, labels = load_digits()
+    return NetworkProblem(images.view(-1, 1, 8, 8), labels, convolutional, 0.05)
+
+
 def convolutional() -> torch.nn.Module:
-    """Two convolutions and two linear layers for images of 8 by 8, some 300,000 weights."""
+    """Two convolutions and two linear layers for images of 8 by 8."""
     return torch.nn.Sequential(
         torch.nn.Conv2d(1, 32, 3, padding=1),
         torch.nn.ReLU(),
@@ -139,30 +145,8 @@ def convolutional() -> torch.nn.Module:
     )
 
 
-def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Handwritten digits (1797, 1, 8, 8), and which they are."""
-    images, labels = load_digits()
-    return images.view(-1, 1, 8, 8), labels
-
-
-Samples = Callable[[], tuple[torch.Tensor, torch.Tensor]]
-PROBLEMS: dict[str, tuple[Samples, Callable[[int], torch.nn.Module], Callable[[int], int], float]] = {
-    "clusters": (clusters, perceptron, perceptron_width, 0.1),
-    "digits": (digits, lambda width: convolutional(), lambda size: 0, 0.05),
-    "text": (markov_chains, Transformer, transformer_width, 0.05),
-}
-"""By name: samples, the network of a width, the width for at least so many weights, and the step size."""
-
-
-def network_problem(name: str, width: int) -> NetworkProblem:
-    """A problem by name; `width` is that of the hidden layers, where it can be chosen."""
-    samples, network, _, learning_rate = PROBLEMS[name]
-    return NetworkProblem(*samples(), lambda: network(width), learning_rate)
-
-
-def network_width(problem: str, size: int) -> int:
-    """Of the hidden layers of a problem's network, so that it has at least `size` weights where that can be chosen."""
-    return PROBLEMS[problem][2](size)
+PROBLEMS: dict[str, Callable[[int], NetworkProblem]] = {"clusters": clusters, "digits": digits, "text": markov_chains}
+"""By name, the problem whose network has at least so many weights, where that can be chosen."""
 
 
 def batch_rows(n: int, batch_size: int, stream: Stream) -> torch.Tensor:
@@ -183,15 +167,15 @@ def generator_of(stream: Stream) -> torch.Generator:
 class Trial:
     """What to train on, and for how long.
 
-    problem       by name, with the `width` of its hidden layers
-    batch_size    samples per rank and step
-    steps         that count
-    warmup_steps  before them, in which kernels are compiled
-    device        "cpu" or "cuda"
+    problem, size  one of `PROBLEMS`, and the weights of its network, at least
+    batch_size     samples per rank and step
+    steps          that count
+    warmup_steps   before them, in which kernels are compiled
+    device         "cpu" or "cuda"
     """
 
     problem: str
-    width: int
+    size: int
     batch_size: int
     steps: int
     warmup_steps: int = WARMUP_STEPS
@@ -204,7 +188,7 @@ class Trial:
 
     def network_problem(self) -> NetworkProblem:
         """The problem itself; made anew by every call."""
-        made = network_problem(self.problem, self.width)
+        made = PROBLEMS[self.problem](self.size)
         return replace(made, x=made.x.to(self.device), y=made.y.to(self.device))
 
 
@@ -301,7 +285,7 @@ def digits_gradient(*, n_steps: int = GRADIENT_STEPS, seed: int = 0) -> torch.Te
 
     On one thread, so that sums have the same order, and the gradient the same bits, however many cores there are.
     """
-    problem = network_problem("digits", 0)
+    problem = digits()
     net = problem.new_network(seed)
     optimizer = problem.new_optimizer(net.parameters())
     for step in range(n_steps + 1):

@@ -114,19 +114,18 @@ def calibrate_here(
     arguments: dict[str, Any] = {"machine": asdict(Environment.here()), "device": device, "gradient": gradient}
     if inside_torchrun():
         arguments["ranks_here"] = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
-        results = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
-    elif not 1 <= ranks <= MOST_RANKS:
+        joined = join_ranks(function, arguments, timeout_seconds=TIMEOUT_SECONDS)
+        return None if joined is None else Calibration.from_json(joined[0])
+    if not 1 <= ranks <= MOST_RANKS:
         what = f" must be from 1 to {MOST_RANKS} to be started here, got {ranks}; plan for more from a file"
         raise InvalidOption(Option("ranks"), what)
-    else:
-        try:
-            results = start_ranks(
-                function, arguments, [Host()] * ranks, timeout_seconds=TIMEOUT_SECONDS, progress=progress
-            )
-        except RankFailed as error:
-            first, *rest = str(error).splitlines()
-            raise CalibrationFailed(f"calibration failed: {first}{' ' + rest[-1].strip() if rest else ''}") from error
-    return None if results is None else Calibration.from_json(results[0])
+    hosts = [Host()] * ranks
+    try:
+        results = start_ranks(function, arguments, hosts, timeout_seconds=TIMEOUT_SECONDS, progress=progress)
+    except RankFailed as error:
+        first, *rest = str(error).splitlines()
+        raise CalibrationFailed(f"calibration failed: {first}{' ' + rest[-1].strip() if rest else ''}") from error
+    return Calibration.from_json(results[0])
 
 
 def calibrate_on_rank(progress: Callable[[str], None], **asked: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -55,11 +56,9 @@ class Environment:
             gpu=gpu,
             n_gpus=torch.cuda.device_count() if gpu else None,
             cuda=torch.version.cuda if gpu else None,
-            python=platform.python_version(),
-            torch=version("torch"),
             triton=version("triton") if gpu else None,
-            numba=version("numba"),
-            numpy=version("numpy"),
+            python=platform.python_version(),
+            **{name: version(name) for name in ("torch", "numba", "numpy")},
             laconic=__version__,
             commit=given or commit(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,12 +73,8 @@ def n_cores() -> int:
 def cpu_model() -> str:
     """The processor's own name where the system tells it, else its architecture."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return value.strip()
-    return platform.processor() or platform.machine()
+    told = re.search(r"^model name\s*:\s*(\S.*)", info.read_text(errors="replace"), re.M) if info.exists() else None
+    return told[1].strip() if told else platform.processor() or platform.machine()
 
 
 def commit() -> str | None:
@@ -89,19 +84,14 @@ def commit() -> str | None:
     if top is None or Path(top).resolve() / "src" / "laconic" != package:
         return None
     head = _git(package, "rev-parse", "HEAD")
-    if head is None:
-        return None
-    return f"{head}+dirty" if _git(Path(top), "status", "--porcelain", "--", *MEASURED) else head
+    changed = _git(Path(top), "status", "--porcelain", "--", *MEASURED)
+    return f"{head}+dirty" if head and changed else head
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
+    """What git answers; None if there is no git, or no answer."""
+    command = [shutil.which("git") or "", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(  # noqa: S603 (a list of our own arguments, no shell)
-            [git, "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()

@@ -116,6 +116,7 @@ class SolverRun:
 
     advance  steps through a segment of an epoch; returns Σ w φ
     ran      the fused kernels of a GPU; None for the solver's own code
+    rows     this rank's part of the rows as they were given, by which losses are judged
     """
 
     problem: Problem
@@ -124,6 +125,7 @@ class SolverRun:
     wire: Wire
     advance: Advance
     ran: str | None
+    rows: Problem
 
     @classmethod
     def of(
@@ -144,7 +146,8 @@ class SolverRun:
         if contender.teams > 1:
             averaged, own = Averaged(options, state, wire), advance
             advance = lambda segment: serve_alone(averaged(segment), own)  # noqa: E731
-        return cls(problem, options, state, wire, advance, name.partition(",")[0] if name.startswith("fused") else None)
+        ran = name.partition(",")[0] if name.startswith("fused") else None
+        return cls(problem, options, state, wire, advance, ran, copies.problem)
 
     def rounds(self) -> tuple[Callable[[], float], int]:
         """A function that runs the next batches, in an order of its own, and how many iterations these are."""
@@ -169,8 +172,8 @@ class _Sample:
     """One size of one recipe, the counts of its outer iteration, and its time."""
 
     recipe: str
-    counts: Counts
     s: int
+    counts: Counts
     timing: Rounds
 
 
@@ -218,7 +221,7 @@ def _sample(clock: Stopwatch, one: Contender, noise: Copies, b: int) -> _Sample:
     run, iterations = SolverRun.of(one, noise, b, clock.comm).rounds()
     run = (lambda: 0.0) if one.alone and clock.comm.rank else run
     timing = [seconds * one.s / iterations for seconds in clock.time(run, rounds=3, seconds=0.02)]
-    return _Sample(one.recipe, counts(GlmJob(N_ROWS, noise.problem.columns.n, batch_size=b), one, 1), one.s, timing)
+    return _Sample(one.recipe, one.s, counts(GlmJob(N_ROWS, noise.problem.columns.n, batch_size=b), one, 1), timing)
 
 
 def _gather_seconds(clock: Stopwatch, noise: Copies, recipe: str) -> float:
@@ -246,24 +249,23 @@ def _fitted(
     An outer iteration and a gathered value cost what they cost in each recipe; rows, steps and entries of the Gram
     matrix cost the same in all, so that few timings serve.
     """
-    recipes, solver = list(gathers), one.solver
+    recipes, is_ca = list(gathers), one.solver == "ca_sgd"
 
     def features(sample: _Sample) -> list[float]:
-        own = [float(sample.recipe == recipe) for recipe in recipes]
-        shared = [sample.counts.rows, sample.s, sample.counts.pairs]
-        return [*own, *(flag * sample.counts.values for flag in own), *(shared if solver == "ca_sgd" else shared[:1])]
+        own, found = [float(sample.recipe == recipe) for recipe in recipes], sample.counts
+        shared = [found.rows, sample.s, found.pairs] if is_ca else [found.rows]
+        return [*own, *(flag * found.values for flag in own), *shared]
 
     taken = [(median(sample.timing), gemm * sample.counts.gemm_flops) for sample in samples]
     left = [max(seconds - product, LEAST_LEFT * seconds) for seconds, product in taken]
     x, errors = fit_rates([features(sample) for sample in samples], left)
-    k = len(recipes)
-    row, step, pair = x[2 * k :] if solver == "ca_sgd" else (x[2 * k], 0.0, 0.0)
-    flops = 4 if solver == "sgd" else 8
+    outer, values, (row, step, pair) = x[: len(recipes)], x[len(recipes) :], [*x[2 * len(recipes) :], 0.0, 0.0][:3]
     rates = {}
     for i, recipe in enumerate(recipes):
-        gather = min(gathers[recipe], x[k + i])  # the fit tells a gathered value with its flops; the gather was timed
+        gather = min(gathers[recipe], values[i])  # the fit tells a gathered value with its flops; the gather was timed
         name = replace(one, recipe=recipe).series
-        rates[name] = SolverRates(x[i], step, row, gather, (x[k + i] - gather) / flops, gemm, pair)
+        flop = (values[i] - gather) / (8 if is_ca else 4)
+        rates[name] = SolverRates(outer[i], step, row, gather, flop, gemm, pair)
         own = [j for j, sample in enumerate(samples) if sample.recipe == recipe]
         found.note(name, [samples[j].timing for j in own], [errors[j] for j in own])
     return rates

@@ -1,15 +1,14 @@
 """SGD and CA-SGD at work on one rank: the rows, each contender's solver, and what is measured of it."""
 
-import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
-from laconic.bench.ranks import barrier
+from laconic.bench.ranks import barrier, digest
 from laconic.bench.suite import Progress
 from laconic.data import SHAPES, BadTable, Source, column_cuts, make
 from laconic.errors import InvalidOption, Option
@@ -65,15 +64,6 @@ class Given:
         elif self.positive is not None and self.family not in (None, "logistic"):
             raise InvalidOption(Option("positive"), " is for ", Option("family", "logistic"), f", not {self.family}")
 
-    @property
-    def label(self) -> str:
-        """Its name, with the number of columns if that is not its shape's.
-
-        >>> Given("epsilon", n_features=64).label
-        'epsilon, 64 columns'
-        """
-        return self.name if self.n_features is None else f"{self.name}, {self.n_features} columns"
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Given":
         """The inverse of `dataclasses.asdict`."""
@@ -81,11 +71,11 @@ class Given:
         return cls(**{**values, "source": None if source is None else Source(**source)})
 
 
-def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[Problem, int]:
-    """This rank's columns of the rows in float32, and how many columns there are on all ranks.
+def load(given: Given, comm: Communicator, device: str | None = None) -> Problem:
+    """This rank's columns of the rows in float32.
 
-    >>> problem, n_features = load(Given("susy", scale=1e-5), Communicator())
-    >>> problem.columns.m, n_features, problem.family.name
+    >>> problem = load(Given("susy", scale=1e-5), Communicator())
+    >>> problem.n_rows, problem.n_features, problem.family.name
     (50, 18, 'bernoulli')
     """
     if given.source is not None:
@@ -95,20 +85,19 @@ def load(given: Given, comm: Communicator, device: str | None = None) -> tuple[P
     made = make(given.name, given.scale, n_features=n, columns=(cuts[comm.rank], cuts[comm.rank + 1]))
     options, family = FitOptions(recipe="fp32", device=device, standardize=False), FAMILIES[made.family].of()
     more: dict[str, Any] = {"first": cuts[comm.rank], "n_features": n}
-    return make_problem(options, made.table.X, family, made.table.y.float(), None, comm=comm, **more), n
+    return make_problem(options, made.table.X, family, made.table.y.float(), None, comm=comm, **more)
 
 
-def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> tuple[Problem, int]:
+def _from_file(given: Given, source: Source, comm: Communicator, device: str | None) -> Problem:
     family = given.family if given.positive is None else "multinomial"
     options = FitOptions(family=family, standardize=given.standardize, recipe="fp32", device=device)
     found = problem_of(load_table(source, comm, options), options, comm)
     if given.positive is None:
-        return found, found.n_features
+        return found
     names = [str(label) for label in found.classes or ()]
     if given.positive not in names:
         raise BadTable(f"{source.path}: no class is {given.positive!r}; there are {', '.join(names[:8])}")
-    y = (found.y == names.index(given.positive)).float()
-    return replace(found, family=Bernoulli(), y=y), found.n_features
+    return replace(found, family=Bernoulli(), y=(found.y == names.index(given.positive)).float())
 
 
 def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int = 0) -> None:
@@ -145,7 +134,6 @@ class GLMRun(SolverRun):
     losses                see `objective`, at each measurement
     total                 the sum of losses that the solver itself reports
     checked               see `distance`, after the first round
-    rows                  this rank's part of the rows as they were given, by which losses are judged
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -153,7 +141,6 @@ class GLMRun(SolverRun):
     losses: list[float] = field(default_factory=list)
     total: float = 0.0
     checked: tuple[float, float] = (0.0, 0.0)
-    rows: Problem | None = None
 
     def run(self, rows: np.ndarray) -> None:
         """Go on with batches of these rows, timed."""
@@ -170,10 +157,9 @@ class GLMRun(SolverRun):
     def result(self) -> dict[str, Any]:
         """As JSON values. The digest is of the intercept and the losses, which depend on every sum over ranks."""
         n, wire = self.state.iteration * self.options.teams, self.wire
-        total = np.array(wire.sum_over_teams(self.total))
-        bits = self.state.intercept.double().cpu().numpy().tobytes() + total.tobytes()
+        total = torch.tensor(wire.sum_over_teams(self.total), dtype=torch.float64)
         return {
-            "digest": hashlib.blake2b(bits, digest_size=16).hexdigest(),
+            "digest": digest([self.state.intercept.double(), total]),
             "checked": self.checked,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
@@ -185,43 +171,52 @@ class GLMRun(SolverRun):
         }
 
 
-def new_runs(
-    given: Given,
-    problem: Problem,
-    comm: Communicator,
-    everyone: Sequence[Contender],
-    batch_size: int,
-    device: str | None,
-) -> dict[str, GLMRun]:
-    """Every contender at its start, with the step size that suits this problem."""
-    eta0 = auto_eta0(problem, everyone[0].options(1.0, batch_size, SEED), comm)
-    teams = {one.teams: comm.split(one.teams) for one in everyone}
-    copies = {n: Copies(problem if n == 1 else load(given, team, device)[0]) for n, team in teams.items()}
-    runs = {one.label: GLMRun.of(one, copies[one.teams], batch_size, teams[one.teams], eta0, SEED) for one in everyone}
-    for run in runs.values():
-        run.rows = copies[run.options.teams].problem
-    return runs
+@dataclass(slots=True)
+class Race:
+    """All contenders on one problem, side by side on this rank."""
 
+    name: str
+    problem: Problem
+    comm: Communicator
+    runs: dict[str, GLMRun]
 
-def run_round(runs: Mapping[str, GLMRun], rows: np.ndarray, comm: Communicator) -> None:
-    """The same rows through every contender in turn."""
-    for run in runs.values():
-        barrier(comm)
-        run.run(rows)
+    @classmethod
+    def of(
+        cls, given: Given, comm: Communicator, everyone: Sequence[Contender], batch_size: int, device: str | None
+    ) -> Self:
+        """At the start, with the step size that suits the problem; teams of ranks have rows of their own."""
+        with user_errors(comm):
+            problem = load(given, comm, device)
+        eta0 = auto_eta0(problem, everyone[0].options(1.0, batch_size, SEED), comm)
+        teams = {one.teams: comm.split(one.teams) for one in everyone}
+        copies = {n: Copies(problem if n == 1 else load(given, team, device)) for n, team in teams.items()}
+        made = {
+            one.label: GLMRun.of(one, copies[one.teams], batch_size, teams[one.teams], eta0, SEED) for one in everyone
+        }
+        return cls(given.name, problem, comm, made)
 
+    def round(self, rows: np.ndarray) -> None:
+        """The same rows through every contender in turn."""
+        for run in self.runs.values():
+            barrier(self.comm)
+            run.run(rows)
 
-def compare_with_sgd(runs: Mapping[str, GLMRun], rank: int) -> None:
-    """How far each iterate is from that of SGD in float32, now."""
-    for run in runs.values():
-        if run.options.teams == 1:
-            run.checked = distance(run.state, runs[FP32].state, rank)
+    def compare_with_sgd(self) -> None:
+        """How far each iterate is from that of SGD in float32, now."""
+        for run in self.runs.values():
+            if run.options.teams == 1:
+                run.checked = distance(run.state, self.runs[FP32].state, self.comm.rank)
 
+    def add_losses(self) -> None:
+        """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
+        for run in self.runs.values():
+            run.losses.append(objective(run.rows, run.options, run.state, self.comm.split(run.options.teams)))
 
-def add_losses(runs: Mapping[str, GLMRun], problem: Problem, comm: Communicator) -> None:
-    """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
-    for run in runs.values():
-        teams = run.options.teams
-        run.losses.append(objective(run.rows or problem, run.options, run.state, comm.split(teams)))
+    def result(self) -> dict[str, Any]:
+        """As JSON values."""
+        about = {"family": self.problem.family.name, "n_rows": self.problem.n_rows}
+        runs = {label: run.result() for label, run in self.runs.items()}
+        return {**about, "n_features": self.problem.n_features, "runs": runs}
 
 
 def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:
@@ -257,61 +252,37 @@ def objective(problem: Problem, options: FitOptions, state: State, comm: Communi
     return total / n_rows + float(penalty)
 
 
-Train = Callable[[dict[str, GLMRun], Problem, Communicator, Progress], None]
-"""Runs contenders on a problem, and reports progress."""
-
-
 def glm_on_rank(
+    progress: Progress, *, batch_size: int, iterations: int, repeats: int, **asked: Any
+) -> list[dict[str, Any]]:
+    """All contenders on each problem, round by round in turn; the first round is checked and not timed."""
+    results = []
+    for race in races(progress, batch_size=batch_size, **asked):
+        for turn, rows in enumerate(rounds_of(race.problem.n_rows, 1 + repeats, iterations * batch_size)):
+            progress(f"{race.name}: round {turn} of {repeats}" if turn else f"{race.name}: warm-up and checks")
+            race.round(rows if turn else rows[: CHECKED * batch_size])
+            if turn == 0:
+                race.compare_with_sgd()
+                for run in race.runs.values():
+                    run.seconds, run.cpu_seconds = [], []
+        race.add_losses()
+        results.append(race.result())
+    return results
+
+
+def races(
     progress: Progress,
     *,
     problems: Sequence[Mapping[str, Any]],
     contenders: Sequence[Mapping[str, Any]],
     batch_size: int,
-    iterations: int,
-    repeats: int,
     device: str | None = None,
-) -> dict[str, Any]:
-    """All contenders on each problem, round by round in turn; the first round is checked and not timed."""
-
-    def train(runs: dict[str, GLMRun], problem: Problem, comm: Communicator, progress: Progress) -> None:
-        for turn, rows in enumerate(rounds_of(problem.n_rows, 1 + repeats, iterations * batch_size)):
-            progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
-            run_round(runs, rows if turn else rows[: CHECKED * batch_size], comm)
-            if turn == 0:
-                compare_with_sgd(runs, comm.rank)
-                for run in runs.values():
-                    run.seconds, run.cpu_seconds = [], []
-        add_losses(runs, problem, comm)
-
-    return on_problems(progress, problems, contenders, batch_size, train, device)
-
-
-def on_problems(
-    progress: Progress,
-    problems: Sequence[Mapping[str, Any]],
-    contenders: Sequence[Mapping[str, Any]],
-    batch_size: int,
-    train: Train,
-    device: str | None = None,
-) -> dict[str, Any]:
-    """By problem and label the result of every contender, after `train` has run them."""
-    comm = Communicator.open(n_channels=1)
-    everyone = [Contender(**values) for values in contenders]
-    results: dict[str, Any] = {}
+) -> Iterator[Race]:
+    """All contenders at their start, on one problem after another."""
+    comm, everyone = Communicator.open(n_channels=1), [Contender(**values) for values in contenders]
     try:
-        for values in problems:
-            given = Given.from_json(values)
+        for given in map(Given.from_json, problems):
             progress(f"{given.name}: reading")
-            with user_errors(comm):
-                problem, n_features = load(given, comm, device)
-            runs = new_runs(given, problem, comm, everyone, batch_size, device)
-            train(runs, problem, comm, lambda label, name=given.name: progress(f"{name}: {label}"))  # type: ignore[misc]
-            results[given.label] = {
-                "family": problem.family.name,
-                "n_rows": problem.columns.m,
-                "n_features": n_features,
-                "runs": {label: run.result() for label, run in runs.items()},
-            }
+            yield Race.of(given, comm, everyone, batch_size, device)
     finally:
         comm.close()
-    return results

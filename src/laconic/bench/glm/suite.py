@@ -12,6 +12,7 @@ from laconic.bench.protocol import WrongResult
 from laconic.bench.ranks import (
     RankOptions,
     RankRow,
+    columns_of,
     noise,
     on_ranks,
     rank_fields,
@@ -26,7 +27,7 @@ from laconic.glm.options import FitOptions
 from laconic.kernels import require_gpu
 from laconic.measure.solvers import Contender
 from laconic.options import check_counts, like, option
-from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, text, where
+from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, where
 from laconic.report.documents import shape
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
@@ -88,28 +89,27 @@ class GLMOptions(RankOptions):
         why = " is of the synthetic problems; leave it out beside " if self.data else " is for files; give one with "
         if given or (self.data and self.scale is not None):
             raise InvalidOption(Option((given or ["scale"])[0]), why, Option("data"))
-        asked: int | None = self.ranks
-        alone = self.device is not None and asked is None and not inside_torchrun()
+        alone = self.device is not None and not (self.ranks or inside_torchrun())
         if self.iterations is None:
             object.__setattr__(self, "iterations", ON_GPU if alone else ITERATIONS)
         check_counts(self)
         check_contenders(self.recipes, self.s, self.iterations or 0)
         self.problems  # noqa: B018 (raises if there is no such problem)
         if alone:
-            self._check_device(str(self.device))
+            self._use_one_gpu()
         else:
             resolve_network(self)
         if any(n < 2 or self.ranks % n or (self.iterations or 0) % n for n in self.teams):
             what = f" must be 2 or more, and divide the {self.ranks} ranks and the {self.iterations} iterations; got "
             raise InvalidOption(Option("teams"), what, ",".join(map(str, self.teams)))
 
-    def _check_device(self, device: str) -> None:
-        """There is one process on a GPU, and no network."""
-        if not device.startswith("cuda"):
-            raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {device!r}")
+    def _use_one_gpu(self) -> None:
+        """There is one process, and no network."""
+        if not str(self.device).startswith("cuda"):
+            raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {self.device!r}")
         if self.rate is not None:
             raise InvalidOption(Option("rate"), " is of links between ranks; say how many with ", Option("ranks"))
-        require_gpu(device)
+        require_gpu(self.device)
         object.__setattr__(self, "ranks", 1)
 
     @property
@@ -174,14 +174,18 @@ class GLMRow(RankRow):
 
 def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    arguments = rank_arguments(options, repeats=options.repeats, device=options.device)
+    rounds = {name: getattr(options, name) for name in ("iterations", "repeats", "device")}
+    arguments = rank_arguments(options, **rounds)
     if options.ranks > 1:
         results = on_ranks(RANK_FUNCTION, arguments, **ranks_of(options), progress=progress)
     else:
         results = [glm_on_rank(progress, **arguments)]
     if results is None:
         return None
-    return [row for given in options.problems for row in _rows(given.name, options, results)]
+    rows: list[GLMRow] = []
+    for given, *ranks in zip(options.problems, *results, strict=True):
+        rows += _rows(given.name, options, ranks)
+    return rows
 
 
 def rank_arguments(options: Any, **more: object) -> dict[str, Any]:
@@ -190,7 +194,6 @@ def rank_arguments(options: Any, **more: object) -> dict[str, Any]:
         "problems": [asdict(given) for given in options.problems],
         "contenders": [asdict(contender) for contender in options.contenders],
         "batch_size": options.batch_size,
-        "iterations": options.iterations,
         **more,
     }
 
@@ -215,8 +218,8 @@ def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> floa
 
 
 def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) -> list[GLMRow]:
-    about = {key: results[0][problem][key] for key in ("family", "n_rows", "n_features")}
-    found = rank_fields([result[problem]["runs"] for result in results], options, (FP32, BF16))
+    about = {key: results[0][key] for key in ("family", "n_rows", "n_features")}
+    found = rank_fields([result["runs"] for result in results], options, (FP32, BF16))
     base = found[FP32][0][0]["losses"][-1]
 
     def row(contender: Contender) -> GLMRow:
@@ -284,16 +287,13 @@ def _working(rows: list[Row]) -> list[Row]:
 
 PER_ITERATION = RowTable(
     an_iteration,
-    [
-        text("contender", "contender"),
+    columns_of(
         Column("µs", "seconds", "µs"),
-        Column("× fp32", "speedup_over_fp32"),
-        Column("× bf16", "speedup_over_bf16"),
         Column("CPU µs", "cpu_seconds", "µs"),
         Column("messages", "messages"),
         Column("bytes sent", "bytes_sent"),
         Column("loss gap", "loss_gap", "%"),
-    ],
+    ),
     "µs: the slowest rank's. × fp32, × bf16: speed over sgd fp32 and sgd C in the same round. CPU µs, messages, bytes: "
     "of a rank. loss gap: above that of sgd fp32 "
     "on the same batches. no messages: the same work, each rank alone. teams: per batch, each team at one "
