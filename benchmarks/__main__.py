@@ -18,7 +18,7 @@ from laconic.cli.report import report
 
 
 class JudgedSuites(Suites):
-    """The suites of this package, and those of `laconic bench`, whose documents have goals here."""
+    """The suites of this package, and those of `laconic bench`; documents are judged by their goals."""
 
     def suites(self) -> Mapping[str, str]:
         """Their names, and the modules that have their SUITE."""
@@ -26,12 +26,9 @@ class JudgedSuites(Suites):
 
     def load(self, name: str) -> Suite:
         """A suite by its name."""
-        from benchmarks.goals import goals_of_rows
+        from benchmarks.goals import GOALS, goals_of
 
-        suite = super().load(name)
-        if not SUITES[name].startswith("laconic."):
-            return suite
-        return replace(suite, more=lambda options, rows: goals_of_rows(suite.document_name(options), rows))
+        return replace(super().load(name), more=lambda made: goals_of(made) if made["suite"] in GOALS else {})
 
 
 app = typer.Typer(

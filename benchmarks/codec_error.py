@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from benchmarks.codec_rivals import Sent, rivals
-from benchmarks.goals import DIVERGED, Outcome, goals_of_rows, outcome
+from benchmarks.goals import DIVERGED, Outcome, outcome
 from benchmarks.gradients import Kind, kinds
 from laconic.bench.protocol import relative_error
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -303,5 +303,4 @@ SUITE = Suite(
     ErrorOptions,
     error_rows,
     """What each scheme loses at equal bytes, beside EDEN, natural compression, uint8, float8 and casts.""",
-    more=lambda options, rows: goals_of_rows("codec-error", rows),
 )

@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks.decentralised_contenders import CODECS, KINDS, Contender
 from benchmarks.decentralised_training import simulate
-from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread, WrongResult, speedup
 from laconic.bench.ranks import RANKS, RATE, noise, on_ranks, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -301,5 +300,4 @@ SUITE = Suite(
 
     Every contender trains the same network on the same batches. Under torchrun, uses its ranks.
     """,
-    more=lambda options, rows: goals_of_rows("decentralised", rows),
 )

@@ -11,7 +11,6 @@ from functools import partial
 
 import torch
 
-from benchmarks.goals import goals_of_rows
 from benchmarks.kernels_contenders import NAMES, Call, Contender, contenders, kernel_copy, members, n_contenders
 from laconic.bench.protocol import Comparison, Spread
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -203,5 +202,4 @@ SUITE = Suite(
 
     Every kernel is compared with the reference before it is timed.
     """,
-    more=lambda options, rows: goals_of_rows("kernels", rows),
 )

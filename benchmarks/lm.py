@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.goals import goals_of_rows
 from benchmarks.training.jobs import run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import Job
@@ -264,5 +263,4 @@ SUITE = Suite(
     Curves of loss by step are trained by simulated workers, once for each codec, in runs that are kept and go on; steps
     are timed under DDP on ranks over emulated links. Needs the rights to emulate links.
     """,
-    more=lambda options, rows: goals_of_rows("lm", rows),
 )

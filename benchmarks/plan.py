@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.goals import goals_of_rows
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -143,22 +142,15 @@ class Regret:
     wrongly: bool
 
 
-class Measured(list[PlanRow]):
-    """The rows of all networks, and the calibrations that their predictions are from."""
-
-    def __init__(self, rows: Sequence[PlanRow], calibrations: Sequence[Calibration]) -> None:
-        super().__init__(rows)
-        self.calibrations = calibrations
-
-
-def plan_rows(options: PlanOptions, progress: Progress = no_progress) -> Measured:
-    """Run the grid, network after network; each is removed before the next is made."""
-    rows, calibrations = [], []
+def plan_rows(options: PlanOptions, progress: Progress = no_progress) -> dict[str, Any]:
+    """Run the grid, network after network; each is removed before the next is made. Also regrets and calibrations."""
+    rows: list[PlanRow] = []
+    calibrations = []
     for ranks, rate in options.cells:
         calibration, found = _cell(options, ranks, rate, progress)
-        calibrations.append(calibration)
         rows += found
-    return Measured(rows, calibrations)
+        calibrations.append({k: v for k, v in calibration.to_json().items() if k != "machine"})  # which rows have
+    return {"regrets": [asdict(one) for one in regrets(rows)], "calibrations": calibrations, "rows": rows}
 
 
 def _cell(options: PlanOptions, ranks: int, rate: str | None, progress: Progress) -> tuple[Calibration, list[PlanRow]]:
@@ -260,12 +252,6 @@ def _regret(rows: Sequence[PlanRow]) -> Regret:
     )
 
 
-def _more(options: PlanOptions, rows: Any) -> dict[str, Any]:
-    """Regrets, goals and calibrations; the machine stands in every row."""
-    calibrations = [{k: v for k, v in c.to_json().items() if k != "machine"} for c in rows.calibrations]
-    return goals_of_rows("plan", rows, regrets=[asdict(one) for one in regrets(rows)], calibrations=calibrations)
-
-
 def _where(row: Row) -> str:
     return f"{text_in(row, 'ranks')} × {text_in(row, 'rate', 'loopback')}"
 
@@ -325,5 +311,4 @@ SUITE = Suite(
 
     Below ten minutes on two cores; every network is removed before the next is made.
     """,
-    more=_more,
 )

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from benchmarks.glm.device_rivals import EagerSGD, GraphedSGD, JaxSGD, Rival, has_jax
-from benchmarks.goals import goals_of_rows
 from laconic.bench.glm.runs import SEED, check_contenders, first_rows, objective
 from laconic.bench.glm.suite import an_iteration, problems
 from laconic.bench.protocol import Spread, WrongResult
@@ -392,5 +391,4 @@ SUITE = Suite(
 
     Every contender is compared with SGD in float64 before a time counts.
     """,
-    more=lambda options, rows: goals_of_rows("glm-device", rows),
 )

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import d2_tweedie_score
 
-from benchmarks.goals import Outcome, goals_of_rows, outcome
+from benchmarks.goals import Outcome, outcome
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import Source, read
 from laconic.errors import InvalidOption
@@ -360,5 +360,4 @@ SUITE = Suite(
 
     Bundled and drawn data sets; --data DIR adds files.
     """,
-    lambda options, rows: goals_of_rows("glm-optimum", rows),
 )

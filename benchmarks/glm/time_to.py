@@ -16,9 +16,7 @@ import numpy as np
 
 from benchmarks.glm import libsvm_speed
 from benchmarks.glm import sklearn_rivals as rivals
-from benchmarks.glm.libsvm_speed import FileRow
 from benchmarks.glm.sklearn_rivals import COVTYPE_ROWS, Point, TrainingRows, covtype_like
-from benchmarks.goals import goals_of_rows
 from laconic.bench.glm.runs import Given, load
 from laconic.bench.glm.suite import OF_FILES, GLMOptions, problems
 from laconic.bench.protocol import Spread, WrongResult
@@ -128,22 +126,15 @@ class TimeToOptions:
         return 1 + 1 + len(RECIPES) + 2 + self.repeats + 3
 
 
-class Race(list[TimeRow]):
-    """The rows of all contenders, and that of the LIBSVM file."""
-
-    def __init__(self, rows: Sequence[TimeRow], file: FileRow) -> None:
-        super().__init__(rows)
-        self.file = file
-
-
-def race(options: TimeToOptions, progress: Progress = no_progress) -> Race:
-    """Read or make the rows, let every contender run, then read and convert a LIBSVM file."""
+def race(options: TimeToOptions, progress: Progress = no_progress) -> dict[str, Any]:
+    """Read or make the rows, let every contender run, then read and convert a LIBSVM file: `file` is its row."""
     progress("the rows")
     file = options.file
     problem = load(file, Communicator()) if file else covtype_like(options.n_rows or COVTYPE_ROWS)
     name, rows = file.name if file else "covtype-like", TrainingRows.of(problem, ALPHA)
     found = time_to_rows(name, rows, batch_size=options.batch_size, repeats=options.repeats, progress=progress)
-    return Race(found, libsvm_speed.file_row(options.file_bytes, options.repeats, progress))
+    converted = libsvm_speed.file_row(options.file_bytes, options.repeats, progress)
+    return {"file": row_fields(converted), "rows": found}
 
 
 def time_to_rows(
@@ -365,10 +356,6 @@ PRESENTATION = Presentation(
 )
 
 
-def _more(options: TimeToOptions, rows: Any) -> dict[str, Any]:
-    return goals_of_rows("glm-time-to", rows, file=row_fields(rows.file))
-
-
 SUITE = Suite(
     "glm-time-to",
     TimeToOptions,
@@ -377,5 +364,4 @@ SUITE = Suite(
 
     Every contender runs the fastest of its configurations that get there.
     """,
-    more=_more,
 )

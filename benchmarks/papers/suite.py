@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import goals_of_rows
 from benchmarks.papers import ca_sgd, ca_sgd_claims, nuqsgd_claims
 from benchmarks.papers.nuqsgd import suite as nuqsgd
 from laconic.bench.ranks import RATE, n_ranks
@@ -117,23 +116,24 @@ def _nuqsgd_options(given: dict[str, Any]) -> nuqsgd.NUQSGDOptions:
     return nuqsgd.NUQSGDOptions(**{**small, **given, **whole})
 
 
-def papers_rows(options: PapersOptions, progress: Progress) -> Sequence[Any] | None:
-    """Run the paper's experiment; None on the ranks of torchrun other than the first."""
-    chosen = options.chosen
+def papers_rows(options: PapersOptions, progress: Progress) -> dict[str, Any] | None:
+    """Run the paper's experiment: title, a sentence about the run, the paper's figures beside ours, and rows.
+
+    None on the ranks of torchrun other than the first.
+    """
+    chosen, said, rows = options.chosen, dict[str, Any](), list[Any]()
     if isinstance(chosen, nuqsgd.NUQSGDOptions):
-        return nuqsgd.nuqsgd_rows(chosen, progress)
-    return ca_sgd.ca_sgd_rows(chosen, progress)
-
-
-def _more(options: PapersOptions, rows: Sequence[Any]) -> dict[str, Any]:
-    """Title, a sentence about the run, the paper's figures beside ours, and goals."""
-    paper = str(options.suite)
-    about = (ca_sgd if paper == CA_SGD else nuqsgd).about(rows)
-    claims = (ca_sgd_claims if paper == CA_SGD else nuqsgd_claims).claims({"rows": [row_fields(row) for row in rows]})
-    said = {"title": TITLES[paper], "about": about, "published": [row_fields(claim) for claim in claims]}
-    if paper == NUQSGD:
-        said["n_missing"] = options.n_parts - sum(len(row.seeds) for row in rows)
-    return goals_of_rows(f"papers-{paper}", rows, **said)
+        rows += nuqsgd.nuqsgd_rows(chosen, progress)
+        said |= {"about": nuqsgd.about(rows), "n_missing": options.n_parts - sum(len(row.seeds) for row in rows)}
+    else:
+        found = ca_sgd.ca_sgd_rows(chosen, progress)
+        if found is None:
+            return None
+        rows += found
+        said["about"] = ca_sgd.about(rows)
+    judge = nuqsgd_claims if options.suite == NUQSGD else ca_sgd_claims
+    compared = [row_fields(claim) for claim in judge.claims({"rows": [row_fields(row) for row in rows]})]
+    return {"title": TITLES[str(options.suite)], **said, "published": compared, "rows": rows}
 
 
 SUITE = Suite(
@@ -146,6 +146,5 @@ SUITE = Suite(
     by each method: variance, loss, accuracy, bits. Small enough for a laptop by default; docs/papers.md lists what
     differs.
     """,
-    more=_more,
     document=lambda options: f"papers-{options.suite}",
 )

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.goals import goals_of_rows
 from benchmarks.training.suite import PRESENTATION as TRAINING
 from benchmarks.training.suite import TrainingOptions, training_rows
 from laconic.bench.suite import Suite
@@ -47,5 +46,4 @@ SUITE = Suite(
     Takes some minutes of one core. Each run is a file in the folder of --out, and is not run again: the same
     command goes on where the last one stopped, and its document has all that is there.
     """,
-    more=lambda options, rows: goals_of_rows("ddp-loss", rows, n_missing=options.n_parts - len(rows)),
 )

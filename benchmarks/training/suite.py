@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.goals import goals_of_rows
 from benchmarks.training.jobs import DECIDING, job_for, planned, run_jobs
 from benchmarks.training.members import MEMBERS, OPTIMIZER
 from benchmarks.training.run import TASKS, WIDTH, Job
@@ -131,13 +130,14 @@ class TrainingRow:
     source: str
 
 
-def training_rows(options: TrainingOptions, progress: Progress = no_progress) -> list[TrainingRow]:
-    """Run what is missing, and make rows of all that there is."""
+def training_rows(options: TrainingOptions, progress: Progress = no_progress) -> dict[str, Any]:
+    """Run what is missing, and make rows of all that there is; how many runs are still missing."""
     found = run_jobs(options.jobs(), options.out, options.processes, options.seconds, progress)
     if not found:
         raise InvalidOption(f"{options.out} has no finished runs; give ", Option("seconds"), " time for one")
     fp32 = {_key(one): one["result"]["losses"] for one in found if one["job"]["member"] == FP32}
-    return [_row(one["job"], one["result"], fp32.get(_key(one))) for one in found]
+    rows = [_row(one["job"], one["result"], fp32.get(_key(one))) for one in found]
+    return {"n_missing": options.n_parts - len(rows), "rows": rows}
 
 
 def _key(one: Mapping[str, Any]) -> tuple[str, int]:
@@ -279,5 +279,4 @@ SUITE = Suite(
     at once. Each run is a file in the folder of --out, and is not run again: the same command goes on where the last
     one stopped, and its document has all that is there.
     """,
-    more=lambda options, rows: goals_of_rows("training", rows, n_missing=options.n_parts - len(rows)),
 )

@@ -28,7 +28,7 @@ class Suite:
     run      gives the rows (dataclasses), or a mapping of "rows" and what else the document says; None on the ranks of
              torchrun other than the first. Rows that are yielded are kept if the run is interrupted
     help     of the command; the first line stands in the list of suites
-    more     what else the document says, from options and rows, such as goals
+    more     what else the document says, from what it says so far, such as goals
     document the name of the suite in its documents, where it depends on the options
     page     where its page of charts goes unless told otherwise; by default there is none
     """
@@ -37,7 +37,7 @@ class Suite:
     options: type[Any]
     run: Callable[[Any, Progress], Iterable[Any] | Mapping[str, Any] | None]
     help: str
-    more: Callable[[Any, Sequence[Any]], Mapping[str, Any]] = lambda options, rows: {}
+    more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda document: {}
     document: Callable[[Any], str] | None = None
     page: str = ""
 
@@ -58,18 +58,16 @@ def run_document(suite: Suite, options: Any, progress: Progress, commit: str | N
     found = suite.run(options, progress)
     if found is None:
         return None
-    said = dict(found) if isinstance(found, Mapping) else {"rows": found}
-    made = said.pop("rows")
-    rows: list[Any] = made if isinstance(made, list) else []  # a list of a kind of its own says more than its rows
+    said: dict[str, Any] = {**found} if isinstance(found, Mapping) else {"rows": found}
+    rows: list[Any] = []
     try:
-        if rows is not made:
-            rows.extend(made)
+        rows.extend(said.pop("rows"))
     except KeyboardInterrupt:
         if not rows:
             raise
         said["interrupted"] = True
-    said = {"options": published(options), **said, **suite.more(options, rows)}
-    return document(suite.document_name(options), rows, here, **said)
+    made = document(suite.document_name(options), rows, here, options=published(options), **said)
+    return {**made, **suite.more(made), "rows": made["rows"]}
 
 
 def published(options: Any) -> dict[str, Any]:
