@@ -172,7 +172,8 @@ def allocate(counts: Tensor, total: int) -> Tensor:
     occurs = c > 0
     f = np.where(occurs, np.maximum(np.rint(c * (total / c.sum())), 1), 0)
     while True:
-        gain, loss = _gain_of_one_more(c, f), _loss_of_one_less(c, f)
+        gain = np.where(f > 0, c * np.log1p(1 / np.maximum(f, 1)), -np.inf)  # of one slot more
+        loss = np.where(f > 1, -c * np.log1p(-1 / np.maximum(f, 2)), np.inf)  # of one slot less
         most, least = gain.argmax(), loss.argmin()
         excess = f.sum() - total
         if excess == 0 and gain[most] <= loss[least] * (1 + 1e-12):
@@ -181,11 +182,3 @@ def allocate(counts: Tensor, total: int) -> Tensor:
             f[least] -= 1
         if excess <= 0:
             f[most] += 1
-
-
-def _gain_of_one_more(c: np.ndarray, f: np.ndarray) -> np.ndarray:
-    return np.where(f > 0, c * np.log1p(1 / np.maximum(f, 1)), -np.inf)
-
-
-def _loss_of_one_less(c: np.ndarray, f: np.ndarray) -> np.ndarray:
-    return np.where(f > 1, -c * np.log1p(-1 / np.maximum(f, 2)), np.inf)

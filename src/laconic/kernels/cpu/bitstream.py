@@ -77,13 +77,20 @@ def take_many(words, start, position, table, width, symbols, i, n_codes):
         acc |= u64(u64(u64(words[p]) << u64(32)) >> n_bits)
         fits = u64(n_bits <= u64(32))
         p, n_bits = u64(p + fits), u64(n_bits + u64(fits << u64(5)))
-        entry = u64(0)
-        for _ in range(2):
-            entry = table[u64(acc >> shift)]
-            for j in range(MAX_SYMBOLS):
-                symbols[u64(i + u64(j))] = u8(entry >> u64(8 * j))
-            i, n_codes = u64(i + (entry >> u64(48) & u64(15))), u64(n_codes - (entry >> u64(52) & u64(15)))
-            acc, n_bits = u64(acc << u64(entry >> u64(56))), u64(n_bits - (entry >> u64(56)))
+        entry = table[u64(acc >> shift)]
+        _store(entry, symbols, i)
+        i, n_codes = u64(i + (entry >> u64(48) & u64(15))), u64(n_codes - (entry >> u64(52) & u64(15)))
+        acc, n_bits = u64(acc << u64(entry >> u64(56))), u64(n_bits - (entry >> u64(56)))
+        entry = table[u64(acc >> shift)]
+        _store(entry, symbols, i)
+        i, n_codes = u64(i + (entry >> u64(48) & u64(15))), u64(n_codes - (entry >> u64(52) & u64(15)))
+        acc, n_bits = u64(acc << u64(entry >> u64(56))), u64(n_bits - (entry >> u64(56)))
         if entry == u64(0):
             break
     return u64(u64(u64(p - start) << u64(5)) - n_bits), i, n_codes
+
+
+@njit(nogil=True, cache=True)
+def _store(entry, symbols, i):
+    for j in range(MAX_SYMBOLS):
+        symbols[u64(i + u64(j))] = u8(entry >> u64(8 * j))

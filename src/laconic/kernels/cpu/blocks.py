@@ -80,12 +80,25 @@ def histogram(symbols: Tensor, bits: int) -> Tensor:
 
 
 @njit(nogil=True, cache=True)
+def load_states(words, start, lowest, states):
+    """Read the states of a block of rANS from words[start:]; whether all lie from `lowest` to 2**16 times that."""
+    good = True
+    for s in range(states.size):
+        states[s] = words[start + s]
+        good &= lowest <= states[s] < lowest << u64(16)
+    return good
+
+
+@njit(nogil=True, cache=True)
 def ends_well(states, lowest, units, p, stop):
     """Whether a block of rANS is whole: all states are back at the lowest and all units up to `stop` used, but for a
     zero that fills the last word."""
     if p + u64(1) == stop and units[p] == np.uint16(0):
         p += u64(1)
-    return states.min() == lowest and states.max() == lowest and p == stop
+    good = p == stop
+    for s in range(states.size):
+        good &= states[s] == lowest
+    return good
 
 
 @njit(nogil=True, cache=True)

@@ -15,9 +15,10 @@ from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu import bits
 from laconic.kernels.cpu import table_rans as coder
 from laconic.kernels.cpu.bits import bits_float, borrowed, bucket_key, float_bits, hash32, prefetch, reciprocal, widen
-from laconic.kernels.cpu.blocks import decode_into, encode_blocks, ends_well
+from laconic.kernels.cpu.blocks import decode_into, encode_blocks, ends_well, load_states
 from laconic.kernels.cpu.fused import stored
-from laconic.kernels.cpu.scaling import scale_span, spans
+from laconic.kernels.cpu.packing import copy
+from laconic.kernels.cpu.scaling import DIVIDE, MULTIPLY, scale_span, spans
 from laconic.kernels.cpu.threads import run
 from laconic.kernels.dither import CELL, HALF, N_SCALES, N_STATES, N_STRATA, RAW, TAIL_LIMIT, ZEROS
 from laconic.kernels.layout import BLOCK_SIZE
@@ -70,7 +71,7 @@ def _moments(first, last, values, m, out):
     for cell in range(first, last):
         x = values[cell * CELL : (cell + 1) * CELL]
         if m[0].size:
-            scale_span(x, cell * CELL, m, True)
+            scale_span(x, cell * CELL, m, DIVIDE)
         magnitude, square = 0.0, 0.0
         for i in range(x.size):
             value = np.float64(widen(x[i]))
@@ -159,7 +160,7 @@ def _all_zero(x):
     return u32(bits << u32(1)) == u32(0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _round_block(values, begin, steps, step_size, k0, k1, marks, x, codes, scales):
     """Codes of all values of a block and the scale of each cell."""
     for cell in range(codes.shape[0]):
@@ -229,7 +230,7 @@ def _decode_range(first, last, words, starts, scales, step_size, key, code, weig
         good[block] = _decode_block(block, words, where, scales, step_size, key, code, weight, accumulate, m, out, room)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _decode_block(block, words, where, scales, step_size, key, code, weight, accumulate, m, out, room):
     """Whether the block, from word where[0] to its states at where[1], is whole; `room` is scratch."""
     words, out, widths = borrowed(words), borrowed(out), borrowed(code[0])
@@ -239,11 +240,7 @@ def _decode_block(block, words, where, scales, step_size, key, code, weight, acc
     data, codes, tails, deltas, values, before = rows[0], rows[1], rows[2], rows[3], floats[0], floats[1]
     data_8, codes_8 = data.view(np.uint64), codes.view(np.uint64)
     start, end = where
-    if end < start:
-        return False
-    for s in range(N_STATES):
-        states[s] = words[end + s]
-    if states.min() < _LOWEST or states.max() >= _LOWEST << u64(16):
+    if end < start or not load_states(words, end, _LOWEST, states):
         return False
     k0, k1 = bucket_key(key, block)
     begin = block * BLOCK_SIZE
@@ -257,7 +254,7 @@ def _decode_block(block, words, where, scales, step_size, key, code, weight, acc
         if deltas[cell] == u8(ZEROS):
             _add_zeros(scales[at // step_size], accumulate, rest)
             if m[0].size:
-                scale_span(rest, at, m, False)
+                scale_span(rest, at, m, MULTIPLY)
             continue
         scale = (scale + i64(deltas[cell])) % N_SCALES
         width, rotation = i64(widths[scale]), _rotation(cell, k0, k1)
@@ -271,7 +268,7 @@ def _decode_block(block, words, where, scales, step_size, key, code, weight, acc
         whole = at + CELL <= out.size
         target = rest if whole else values
         if not whole:
-            values[: rest.size] = rest
+            copy(rest, values[: rest.size])
         for e in range(n_tails):
             codes[positions[e]], before[e] = tails[e], target[positions[e]]
         centres = _CENTRES[rotation : rotation + HALF]
@@ -282,7 +279,7 @@ def _decode_block(block, words, where, scales, step_size, key, code, weight, acc
                 target[positions[e]] = before[e] + value if accumulate else value
                 next_raw -= 1
         if not whole:
-            rest[:] = values[: rest.size]
+            copy(values, rest)
         if m[0].size:
-            scale_span(rest, at, m, False)
+            scale_span(rest, at, m, MULTIPLY)
     return next_raw >= start - 1 and ends_well(states, _LOWEST, units, p, u64(2 * (next_raw + 1)))

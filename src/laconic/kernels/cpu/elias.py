@@ -109,7 +109,7 @@ def _encode_range(first, last, symbols, codes, runs, scratch, sizes):
         sizes[block] = _encode_block(part, codes, runs, places, scratch[block])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _encode_block(symbols, codes, runs, places, words):
     n, n_nonzero = u64(symbols.size), u64(0)
     for i in range(n):
@@ -141,7 +141,7 @@ def _decode_range(first, last, words, starts, table, bits, symbols, good):
         good[block] = _decode_block(words, u64(starts[block]), u64(starts[block + 1]), table, bits, part)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _decode_block(words, start, stop, table, bits, symbols):
     n, i, width = u64(symbols.size), u64(0), trailing_zeros(u64(table.size))
     n_codes, position = _take_omega(peek(words, start, stop, u64(0)))

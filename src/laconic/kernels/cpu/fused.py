@@ -12,7 +12,7 @@ from laconic.kernels.cpu import threads
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import TILE, bucket_norm, bucket_values, round_bucket, round_pack_4
-from laconic.kernels.cpu.scaling import scale_span, spans
+from laconic.kernels.cpu.scaling import DIVIDE, MULTIPLY, scale_span, spans
 from laconic.kernels.grid import Grid, Norm
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
 from laconic.kernels.scaling import ONES, Scale
@@ -55,11 +55,11 @@ def _quantize_pack(v, norm, size, grid, key, width, stride, m, norms, data, firs
     for b in range(first, last):
         x, out = v[b * size : (b + 1) * size], data[b * stride : (b + 1) * stride]
         if m[0].size:
-            scale_span(x, b * size, m, True)
+            scale_span(x, b * size, m, DIVIDE)
         if norm != GIVEN:
             norms[b] = bucket_norm(x, norm)
         if width == 4:
-            round_pack_4(x, norms[b], rounding, levels, key, b, words, more, out)
+            round_pack_4(x, norms[b], rounding, bits, levels, key, b, words, more, out)
         elif width == 8:
             round_bucket(x, norms[b], rounding, bits, levels, key, b, words, out)
         else:
@@ -87,7 +87,7 @@ def _unpack_dequantize(rows, size, grid, width, stride, weight, accumulate, m, k
             adding = accumulate or p > 0
             bucket_values(symbols, scale, rounding, bits, levels, keys[p], b, adding, words, values, target)
         if m[0].size:
-            scale_span(target, b * size, m, False)
+            scale_span(target, b * size, m, MULTIPLY)
 
 
 @njit(nogil=True, cache=True)
@@ -132,8 +132,8 @@ def quantize(v: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int) -
 def dequantize(symbols: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int = 0) -> Tensor:
     """Symbols (n,) to float32 values (n,)."""
     out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
-    rows = (symbols[None], norms[None], grid, bucket_size, out, 1.0, False)
-    unpack_dequantize(*rows, keys=as_keys(key), width=8)
+    rows, keys = (symbols.numpy(), 0, norms.numpy(), 0), np.array([key], np.uint64)
+    _decode(rows, keys, grid, bucket_size, 8, 1.0, False, ONES, out)
     return out
 
 
@@ -186,29 +186,26 @@ def unpack_dequantize(
     scale: Scale = ONES,
     *,
     keys: Tensor | None = None,
-    width: int | None = None,
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
 
-    What is then in `out` is multiplied by m. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT; `width` as in
-    `quantize_pack`.
+    What is then in `out` is multiplied by m. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
     """
-    width = grid.bits if width is None else width
     numbers = np.zeros(len(data), np.uint64) if keys is None else key_numbers(keys)
-    args = (flat_rows(data, norms), bucket_size, _grid(grid), width, packed_bucket_bytes(bucket_size, width))
-    more = (f32(weight), accumulate, spans(scale), numbers, out.numpy())
-    threads.run(lambda i, j: _unpack_dequantize(*args, *more, i, j), norms.shape[1], data.shape[0] * len(out))
+    _decode(flat_rows(data, norms), numbers, grid, bucket_size, grid.bits, weight, accumulate, scale, out)
+
+
+def _decode(rows, keys, grid, bucket_size, width, weight, accumulate, scale, out):
+    """Symbols of `width` bits each."""
+    args = (rows, bucket_size, _grid(grid), width, packed_bucket_bytes(bucket_size, width))
+    more, n = (f32(weight), accumulate, spans(scale), keys, out.numpy()), len(out)
+    threads.run(lambda i, j: _unpack_dequantize(*args, *more, i, j), n_buckets(n, bucket_size), len(keys) * n)
 
 
 def scale(values: Tensor, out: Tensor, weight: float, accumulate: bool) -> None:
     """out = weight * values, or out += weight * values, in one pass over memory."""
     x, y, w = stored(values), out.numpy(), f32(weight)
     threads.run(lambda i, j: _scale(x[i:j], w, accumulate, y[i:j]), len(out), len(out))
-
-
-def as_keys(key: int) -> Tensor:
-    """(1, 2) int32: the halves of a key, as headers have them."""
-    return torch.from_numpy(np.array([[key]], np.uint64).view(np.int32))
 
 
 def key_numbers(keys: Tensor) -> Any:

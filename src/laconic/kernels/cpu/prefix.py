@@ -95,7 +95,7 @@ def _encode_range(first, last, symbols, codes, scratch, sizes):
         sizes[block] = _encode_block(part, codes, scratch[block])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _encode_block(symbols, codes, words):
     """Two codewords at a time: together they are at most 30 bits."""
     n, i, acc, n_bits, p = u64(symbols.size), u64(0), u64(0), u64(0), u64(0)
@@ -118,7 +118,7 @@ def _decode_range(first, last, words, starts, single, many, symbols, good):
         good[block] = _decode_block(words, u64(starts[block]), u64(starts[block + 1]), single, many, part)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _decode_block(words, start, stop, single, many, symbols):
     n, i, position, width = u64(symbols.size), u64(0), u64(0), trailing_zeros(u64(single.size))
     while i < n:

@@ -14,7 +14,7 @@ from numba import njit
 from torch import Tensor
 
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks, ends_well
+from laconic.kernels.cpu.blocks import Array, decode_blocks, encode_blocks, ends_well, load_states
 from laconic.kernels.layout import BLOCK_SIZE
 from laconic.kernels.reference.rans import LOWEST_STATE, N_STATES, PRECISION, TOTAL, table
 
@@ -79,7 +79,7 @@ def _push(x, p, symbol, columns, units):
     return u64(x + q * columns[s + u64(512)] + columns[s + u64(768)]), u64(p - u64(full))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _encode_block(symbols, columns, units, states):
     """Fill `units` from its end; returns where they start."""
     i, p = u64(symbols.size), u64(units.size)
@@ -123,11 +123,7 @@ def _decode_range(first, last, words, starts, slots, columns, symbols, good):
     states = np.empty(N_STATES, np.uint64)
     for block in range(first, last):
         start, stop = starts[block], starts[block + 1]
-        if stop - start < N_STATES:
-            continue
-        for s in range(N_STATES):
-            states[s] = words[start + s]
-        if states.min() < _LOWEST:
+        if stop - start < N_STATES or not load_states(words, start, _LOWEST, states):
             continue
         part = symbols[block * BLOCK_SIZE : min((block + 1) * BLOCK_SIZE, symbols.size)]
         p = _decode_block(units, u64(2 * (start + N_STATES)), slots, columns, states, part)
@@ -146,7 +142,7 @@ def _pop(x, p, unit, slots, columns, symbols, i):
     return refilled if low else x, u64(p + u64(low))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _decode_block(units, p, slots, columns, states, symbols):
     """Decode all symbols from units[p:]; returns the first unit not used.
 

@@ -15,16 +15,18 @@ from torch import Tensor
 
 from laconic.kernels.cpu import threads, vectors
 from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, reciprocal, usable
-from laconic.kernels.cpu.fused import as_keys, flat_rows, key_numbers
+from laconic.kernels.cpu.fused import flat_rows, key_numbers
 from laconic.kernels.cpu.packing import PADDING, fill, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import L2, MINUS, bucket_norm
-from laconic.kernels.cpu.scaling import scale_span, spans
+from laconic.kernels.cpu.scaling import DIVIDE, MULTIPLY, scale_span, spans
 from laconic.kernels.cpu.vectors import N_LEVELS
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 from laconic.kernels.reference.rotation import LANES, LEVELS, ROW, thresholds
 from laconic.kernels.scaling import ONES, Scale
 
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
+FIRST, SECOND, UNSIGNED, STORE = np.int64(0), np.int64(1), np.int64(-1), np.bool_(False)
+"""Rounds, a transform without signs, no sum. Numba would compile a kernel for each literal that it is called with."""
 
 
 @njit(nogil=True, cache=True)
@@ -44,7 +46,7 @@ def _small(w):
 
 @njit(nogil=True, cache=True)
 def _hash_row(k0, k1, row, turn, hashes):
-    """The row's 16 hashes for round `turn`, zeros for −1."""
+    """The row's 16 hashes for round `turn`, zeros for UNSIGNED."""
     if turn < 0:
         fill(hashes, u32(0))
         return
@@ -73,10 +75,10 @@ def _flip(source, factor, k0, k1, turn, hashes, accumulate, out):
 
 @njit(nogil=True, cache=True)
 def _turn(source, factor, k0, k1, turn, hashes, w):
-    """w = H (± source · factor), with the signs of round `turn`, none for −1; w (a power of two) may be the source."""
+    """w = H (± source · factor), with the signs of round `turn`, or UNSIGNED; w (a power of two) may be the source."""
     p = w.size
     if p < 8 * LANES:
-        _flip(source, factor, k0, k1, turn, hashes, False, w)
+        _flip(source, factor, k0, k1, turn, hashes, STORE, w)
         _small(w)
         return
     for first in range(0, p, ROW):
@@ -150,7 +152,7 @@ def _frame(m, key, bucket):
     return p, f32(1.0 / np.float64(f32(math.sqrt(p)))), f32(math.sqrt(m)), k0, k1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy", inline="always")
 def _quantize_bucket(x, bits, marks, levels, key, bucket, w, hashes, symbols):
     """Symbols of one bucket to `symbols` (x.size,) uint8; returns its scale. `w` (x.size,) float32 is scratch."""
     m, norm = x.size, bucket_norm(x, L2)
@@ -160,15 +162,15 @@ def _quantize_bucket(x, bits, marks, levels, key, bucket, w, hashes, symbols):
     guard, inverse = reciprocal(norm)
     p, factor, root_m, k0, k1 = _frame(m, key, bucket)
     if p == m and guard == f32(1):
-        _turn(x, inverse, k0, k1, 0, hashes, w)
+        _turn(x, inverse, k0, k1, FIRST, hashes, w)
     else:
         _scaled(x, guard, inverse, w)
-        _turn(w, f32(1), k0, k1, 0, hashes, w[:p])
+        _turn(w, f32(1), k0, k1, FIRST, hashes, w[:p])
     if p == m:
-        _turn(w, factor, k0, k1, 1, hashes, w)
+        _turn(w, factor, k0, k1, SECOND, hashes, w)
     else:
         _scale(w[:p], factor)
-        _turn(w[m - p :], f32(1), k0, k1, 1, hashes, w[m - p :])
+        _turn(w[m - p :], f32(1), k0, k1, SECOND, hashes, w[m - p :])
         _scale(w[m - p :], factor)
     dot = _round(w, factor if p == m else f32(1), root_m, bits, marks, levels, symbols)
     return f32(np.float64(norm) * math.sqrt(m) / dot)
@@ -191,7 +193,7 @@ def _pick(symbols, sign_bit, values, out):
         out[i] = bits_float(u32(float_bits(value) ^ sign))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _bucket_values(symbols, scale, bits, levels, key, bucket, accumulate, scaled, w, hashes, out):
     """out = R⁻¹(± level · scale) of one bucket, or out += the same; `w` and `scaled` (N_LEVELS,) are scratch."""
     m = symbols.size
@@ -201,15 +203,15 @@ def _bucket_values(symbols, scale, bits, levels, key, bucket, accumulate, scaled
     if p == m:
         _scale(scaled, factor)
         _pick(symbols, u32(1 << (bits - 1)), scaled, w)
-        _turn(w, f32(1), k0, k1, -1, hashes, w)
-        _turn(w, factor, k0, k1, 1, hashes, w)
+        _turn(w, f32(1), k0, k1, UNSIGNED, hashes, w)
+        _turn(w, factor, k0, k1, SECOND, hashes, w)
     else:
         _pick(symbols, u32(1 << (bits - 1)), scaled, w)
-        _turn(w[m - p :], factor, k0, k1, -1, hashes, w[m - p :])
-        _flip(w[m - p :], f32(1), k0, k1, 1, hashes, False, w[m - p :])
-        _turn(w, factor, k0, k1, -1, hashes, w[:p])
+        _turn(w[m - p :], factor, k0, k1, UNSIGNED, hashes, w[m - p :])
+        _flip(w[m - p :], f32(1), k0, k1, SECOND, hashes, STORE, w[m - p :])
+        _turn(w, factor, k0, k1, UNSIGNED, hashes, w[:p])
         _put_rest(w[p:], accumulate, out[p:])
-    _flip(w, f32(1), k0, k1, 0, hashes, accumulate, out[:p])
+    _flip(w, f32(1), k0, k1, FIRST, hashes, accumulate, out[:p])
 
 
 @njit(nogil=True, cache=True)
@@ -218,7 +220,7 @@ def _put_rest(values, accumulate, out):
         out[i] = out[i] + values[i] if accumulate else values[i]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _quantize_range(v, size, bits, marks, levels, key, width, stride, m, scales, out, first, last):
     """Buckets `first` to `last`: their scales, and their symbols in `width` bits each."""
     n = min(size, v.size)
@@ -227,7 +229,7 @@ def _quantize_range(v, size, bits, marks, levels, key, width, stride, m, scales,
         x = v[b * size : (b + 1) * size]
         n = x.size
         if m[0].size:
-            scale_span(x, b * size, m, True)
+            scale_span(x, b * size, m, DIVIDE)
         scales[b] = _quantize_bucket(x, bits, marks, levels, key, b, w[:n], hashes, symbols[:n])
         pack_bucket(symbols[: n + PADDING], n, width, out[b * stride : (b + 1) * stride])
 
@@ -248,7 +250,7 @@ def _values_range(rows, keys, size, bits, levels, width, stride, weight, accumul
             adding = accumulate or p > 0
             _bucket_values(symbols[:n], scale, bits, levels, keys[p], b, adding, scaled, w[:n], hashes, target)
         if m[0].size:
-            scale_span(target, b * size, m, False)
+            scale_span(target, b * size, m, MULTIPLY)
 
 
 @cache
@@ -291,7 +293,8 @@ def rotate_pack(
 def rotate_dequantize(symbols: Tensor, scales: Tensor, bits: int, bucket_size: int, key: int) -> Tensor:
     """Symbols (n,) to float32 values (n,)."""
     out = torch.empty(symbols.numel(), dtype=torch.float32, device=symbols.device)
-    unpack_rotate(symbols[None], scales[None], as_keys(key), bits, bucket_size, out, 1.0, False, width=8)
+    rows, keys = (symbols.numpy(), 0, scales.numpy(), 0), np.array([key], np.uint64)
+    _decode(rows, keys, bits, bucket_size, 8, 1.0, False, ONES, out)
     return out
 
 
@@ -305,13 +308,16 @@ def unpack_rotate(
     weight: float,
     accumulate: bool,
     scale: Scale = ONES,
-    width: int | None = None,
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
 
-    What is then in `out` is multiplied by m. `width` as in `rotate_pack`.
+    What is then in `out` is multiplied by m.
     """
-    width = bits if width is None else width
-    args = (flat_rows(data, scales), key_numbers(keys), bucket_size, bits, _levels(bits)[1], width)
-    more = (packed_bucket_bytes(bucket_size, width), f32(weight), accumulate, spans(scale), out.numpy())
-    threads.run(lambda i, j: _values_range(*args, *more, i, j), scales.shape[1], 2 * len(keys) * len(out))
+    _decode(flat_rows(data, scales), key_numbers(keys), bits, bucket_size, bits, weight, accumulate, scale, out)
+
+
+def _decode(rows, keys, bits, bucket_size, width, weight, accumulate, scale, out):
+    """Symbols of `width` bits each."""
+    args = (rows, keys, bucket_size, bits, _levels(bits)[1], width, packed_bucket_bytes(bucket_size, width))
+    more, n = (f32(weight), accumulate, spans(scale), out.numpy()), len(out)
+    threads.run(lambda i, j: _values_range(*args, *more, i, j), n_buckets(n, bucket_size), 2 * len(keys) * n)

@@ -17,7 +17,7 @@ ZERO, ONE, MINUS = f32(0), f32(1), u32(0x80000000)
 TILE = 1024
 POWER, TABLE = int(Rounding.POWER), int(Rounding.TABLE)
 SIGN, SUBTRACT = int(Rounding.SIGN), int(Rounding.SUBTRACT)
-L2, LINF = int(Norm.L2), int(Norm.LINF)
+L2, LINF = np.int64(Norm.L2), np.int64(Norm.LINF)
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
@@ -159,7 +159,7 @@ def round_bucket(x, norm, rounding, bits, levels, key, bucket, words, out):
 
 
 @njit(nogil=True, cache=True)
-def round_pack_4(x, norm, rounding, levels, key, bucket, low, high, out):
+def round_pack_4(x, norm, rounding, bits, levels, key, bucket, low, high, out):
     """`round_bucket` and the packing of 4-bit symbols in one: byte j holds symbols j and j + out.size.
 
     `low` and `high` (TILE,) uint32 are scratch.
@@ -173,8 +173,8 @@ def round_pack_4(x, norm, rounding, levels, key, bucket, low, high, out):
         target = out[first : first + TILE]
         upper = x[half + first : half + first + target.size]
         fill(high[upper.size : target.size], u32(0))
-        _round(x[first : first + target.size], u32(first), guard, inverse, rounding, 4, levels, k0, k1, low)
-        _round(upper, u32(half + first), guard, inverse, rounding, 4, levels, k0, k1, high)
+        _round(x[first : first + target.size], u32(first), guard, inverse, rounding, bits, levels, k0, k1, low)
+        _round(upper, u32(half + first), guard, inverse, rounding, bits, levels, k0, k1, high)
         for i in range(target.size):
             target[i] = u8(u32(low[i] | u32(high[i] << u32(4))))
 

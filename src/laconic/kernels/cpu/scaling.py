@@ -14,17 +14,24 @@ from laconic.kernels.cpu.bits import bits_float, float_bits, prefetch, u32, u64
 from laconic.kernels.scaling import Scale
 
 f32 = np.float32
+DIVIDE, MULTIPLY = np.bool_(True), np.bool_(False)
+"""What `scale_span` does. Numba compiles a kernel for each literal that it is called with, and these are none."""
 
 
 def spans(scale: Scale) -> tuple[Any, ...]:
     """What kernels take of a scale: where each part begins, and the last ends; the address of its squares, 0 if it has
     none; its factor; and the least square, or m itself if it has none. The scale must outlive the kernel."""
     parts = scale.parts
+    if not parts:
+        return NO_SPANS
     bounds = [part.first for part in parts] + [part.last for part in parts[-1:]]
     addresses = [0 if part.squares is None else part.squares.data_ptr() for part in parts]
     least = [part.least**0.5 if part.squares is None else part.least for part in parts]
     factors = np.array([part.factor for part in parts], f32)
     return np.array(bounds, np.int64), np.array(addresses, np.uint64), factors, np.array(least, f32)
+
+
+NO_SPANS = tuple(np.empty(0, dtype) for dtype in (np.int64, np.uint64, f32, f32))
 
 
 @intrinsic
@@ -84,15 +91,10 @@ def scale_by_root(values: Tensor, squares: Tensor, factor: float, least: float, 
 @njit(nogil=True, cache=True)
 def _total(x, squared):
     lanes, whole, found = np.zeros(64, np.float64), x.size // 64 * 64, 0.0
-    if squared:
-        for i in range(0, whole, 64):
-            for j in range(64):
-                value = np.float64(x[i + j])
-                lanes[j] += value * value
-    else:
-        for i in range(0, whole, 64):
-            for j in range(64):
-                lanes[j] += x[i + j]
+    for i in range(0, whole, 64):
+        for j in range(64):
+            value = np.float64(x[i + j])
+            lanes[j] += value * value if squared else value
     for lane in lanes:
         found += lane
     for i in range(whole, x.size):
