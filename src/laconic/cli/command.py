@@ -4,6 +4,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -96,7 +97,7 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
     if kind.startswith("<class 'bool"):
         return Annotated[bool, shown()], default
     if "str" in kind and ("int" in kind or "float" in kind):
-        return Annotated[Any, shown(parser=number_or_text)], default
+        return Annotated[Any, shown(parser=whole_number(or_text=True))], default
     if "int" in kind:
         return Annotated[int | None, shown(parser=whole_number(said["least"], said["most"]))], default
     found = Path if "Path" in kind else float if "float" in kind else str
@@ -151,15 +152,24 @@ class Suites(TyperGroup):
         return typer.main.get_command(alone)
 
 
-def whole_number(least: int = 1, most: int | None = None) -> Callable[[str | int], int]:
+def whole_number(least: int = 1, most: int | None = None, *, or_text: bool = False) -> Callable[[str | int], Any]:
     """A parser of whole numbers from `least` to `most`, which may be written as powers.
+
+    or_text  take any number, and any text, such as auto, which is for whoever takes it to judge
 
     >>> whole_number()("8192"), whole_number()("2**26")
     (8192, 67108864)
+    >>> list(map(whole_number(or_text=True), ["2**4", "0.5", "auto"]))
+    [16, 0.5, 'auto']
     """
 
-    def parse(text: str | int) -> int:
-        value = _whole(text)
+    def parse(text: str | int) -> Any:
+        match = re.fullmatch(r"(-?\d{1,19})(?:(?:\*\*|\^)(\d{1,2}))?", str(text).strip(), re.ASCII)
+        value = int(int(match[1]) ** int(match[2] or 1)) if match else None
+        if or_text:
+            with suppress(ValueError):
+                return float(text) if value is None else value if value <= LARGEST else text
+            return text
         if value is not None and least <= value <= (most or LARGEST):
             return value
         allowed = f" from {least} to {most}" if most else f", at least {least}"
@@ -167,23 +177,8 @@ def whole_number(least: int = 1, most: int | None = None) -> Callable[[str | int
             allowed = " below 2**63"
         raise typer.BadParameter(f"expected a whole number{allowed}, such as 2**10, got {text!r}")
 
-    parse.__name__ = "INTEGER"
+    parse.__name__ = "NUMBER" if or_text else "INTEGER"
     return parse
-
-
-def number_or_text(text: str) -> int | float | str:
-    """A number where it is one; else the text, such as auto, which is for whoever takes it to judge.
-
-    >>> number_or_text("2**4"), number_or_text("0.5"), number_or_text("auto")
-    (16, 0.5, 'auto')
-    """
-    whole = _whole(text)
-    if whole is not None:
-        return whole if whole <= LARGEST else text
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def link_rate(text: str) -> float:
@@ -213,9 +208,3 @@ def duration(text: str) -> float:
 
 PARSERS = {"RATE": link_rate, "TIME": duration}
 """How numbers are typed, by what stands for them in the help text."""
-
-
-def _whole(text: str | int) -> int | None:
-    """None for what is no number."""
-    match = re.fullmatch(r"(-?\d{1,19})(?:(?:\*\*|\^)(\d{1,2}))?", str(text).strip(), re.ASCII)
-    return int(int(match[1]) ** int(match[2] or 1)) if match else None

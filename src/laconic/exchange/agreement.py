@@ -6,6 +6,7 @@ Every function here is collective: all ranks of the communicator must call it, i
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,11 +40,14 @@ def gather_from_all(comm: Communicator, value: Any, device: torch.device, replic
 
 
 @contextmanager
-def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterator[None]:
+def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU, *, of_users: bool = False) -> Iterator[None]:
     """If the block raises on one rank, raise on all of them, so that no rank waits for one that has given up.
 
     A rank whose own block failed raises that error; the others raise `Disagreement`, which names the first rank that
     failed and repeats its message. The block must not exchange anything that only some ranks would get to.
+
+    of_users  the block reads files and settings, whose errors are the user's to mend: `ValueError`, `TypeError` and
+              `OSError` are raised as `LaconicError` with the same message
 
     >>> with raise_on_all_ranks(Communicator()):
     ...     raise ValueError("no such column")
@@ -57,25 +61,15 @@ def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU) -> Iterat
         if comm.size > 1:
             told = error if isinstance(error, LaconicError) else LaconicError(user_message(error))
             gather_json(comm, told.to_json(), device)
+        if of_users and isinstance(error, ValueError | TypeError | OSError) and not isinstance(error, LaconicError):
+            raise LaconicError(user_message(error)) from error
         raise
     for rank, parts in enumerate(gather_json(comm, None, device) if comm.size > 1 else ()):
         if parts is not None:
             raise Disagreement(f"rank {rank}: ", *from_json(parts))
 
 
-@contextmanager
-def user_errors(comm: Communicator) -> Iterator[None]:
-    """`raise_on_all_ranks` for a block that reads files and settings, whose errors are the user's to mend.
-
-    `ValueError`, `TypeError` and `OSError` are raised as `LaconicError` with the same message.
-    """
-    try:
-        with raise_on_all_ranks(comm):
-            yield
-    except LaconicError:
-        raise
-    except (ValueError, TypeError, OSError) as error:
-        raise LaconicError(user_message(error)) from error
+user_errors = partial(raise_on_all_ranks, of_users=True)
 
 
 def require_same(

@@ -123,7 +123,7 @@ def _covariance(
     J, meat, pearson = torch.zeros(2, C, n + 1, C, n + 1, dtype=objective.dtype), None, 0.0
     J, meat = J[0], J[1]
     z = serve_alone(objective.at(theta)).z
-    for rows, Y in objective.blocks():
+    for rows, Y in objective.columns.blocks(problem.rows, objective.dtype, objective.step):
         y, part = objective.y[rows], z[rows]
         fisher = problem.family.hessian(part, problem.family.mean(part) if C == 1 else y)
         slope = problem.family.derivative(part, y)

@@ -53,15 +53,11 @@ class Bernoulli(Family):
         return super().target_mean(y, weights).clamp(least, 1 - least)
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return _slope(z)[:, :, None]
+        return (torch.sigmoid(z) * torch.sigmoid(-z))[:, :, None]
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        return torch.minimum(_slope(z) * torch.expm1(h), h / 4).clamp(max=1.0)
+        return torch.minimum(self.hessian(z, y)[:, :, 0] * torch.expm1(h), h / 4).clamp(max=1.0)
 
     def derivative_remainder(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        near = _slope(z) * exp_tail(h)
+        near = self.hessian(z, y)[:, :, 0] * exp_tail(h)
         return torch.minimum(near, h.square() / (12 * 3**0.5)).clamp(max=1.0 + h / 4)
-
-
-def _slope(z: torch.Tensor) -> torch.Tensor:
-    return torch.sigmoid(z) * torch.sigmoid(-z)

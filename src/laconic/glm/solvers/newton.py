@@ -4,7 +4,7 @@ F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ g�
 model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -173,7 +173,8 @@ class Objective:
         x, penalty = theta[:, :-1], self.l2 * theta[:, :-1]
         (loss,) = self.wire.sum_over_teams(loss)
         slope[:, :-1] += penalty
-        value = loss / self.m + self._sum((penalty * x).sum() / 2 + self.l1 * x.abs().sum())
+        own = (penalty * x).sum() / 2 + self.l1 * x.abs().sum()
+        value = loss / self.m + float(self.wire.all_reduce(own.double().reshape(1)))
         if hessian is not None:
             hessian = whole_gram(hessian) / self.m
             hessian.diagonal().add_(torch.cat([self.l2, self.l2.new_zeros(1)]).repeat(C))
@@ -193,37 +194,31 @@ class Objective:
         at_zero = torch.sign(g) * (g.abs() - self.l1).clamp(min=0)
         return torch.cat([torch.where(x != 0, g + self.l1 * torch.sign(x), at_zero), slope[:, -1:]], 1)
 
-    def blocks(self) -> Iterator[tuple[slice, SampledRows]]:
-        """The rows to train on, in blocks, with their places among them."""
-        return self.columns.blocks(self.problem.rows, self.dtype, self.step)
-
     def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
         """The answers to several requests, all squared or none: rows are widened once, margins are one product, one
         message."""
         v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
-        sizes, total = [len(one.v) for one in asked], v.new_zeros(v.shape[1], len(v), dtype=torch.float64).T
-        for rows, Y in self.blocks():
+        C, total = len(asked[0].v), v.new_zeros(v.shape[1], len(v), dtype=torch.float64).T
+        for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
             if asked[0].squared:  # the factors do not depend on margins
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
                 u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
-            bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, sizes, 1), strict=True)]
-            p = torch.cat(bent, 1)
+            p = u.new_empty(u.shape)
+            for one, part, bent in zip(asked, torch.split(u, C, 1), torch.split(p, C, 1), strict=True):
+                bent.copy_(one.bend(rows, Y, part))
             Y.add_combination(p.T, self.precision, total[:, :-1])
             if self.fit_intercept:
                 total[:, -1] += p.sum(0)
         if self.wire.comm.peers.size > 1:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
-        return list(torch.split(total.div_(self.m).to(self.dtype), sizes))
-
-    def _sum(self, own: torch.Tensor) -> float:
-        return float(self.wire.all_reduce(own.double().reshape(1)))
+        return list(torch.split(total.div_(self.m).to(self.dtype), C))
 
     def dot(self, a: torch.Tensor, b: torch.Tensor) -> float:
         """Σ a b over the weights of all ranks; the intercept, which all of them have, counts once."""
         x, y = a[:, :-1].T.reshape(-1), b[:, :-1].T.reshape(-1)
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
-        return self._sum(own) + float(a[:, -1] @ b[:, -1])
+        return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
 
     def diagonal(self, point: Point) -> Requests[torch.Tensor]:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""

@@ -61,12 +61,11 @@ Order = Callable[[int], np.ndarray]
 def begin(problem: Problem, options: FitOptions) -> State:
     """The state before the first iteration: no weights, and the intercept of a model without features."""
     n_outputs, n, device = problem.family.n_outputs, problem.columns.n, problem.columns.device
-    used = (True, options.momentum > 0, options.average_after is not None)
-    x, momentum, average = (
-        torch.zeros(n, n_outputs if one else 0, dtype=options.precision.carrier, device=device).T for one in used
-    )
+    x = torch.zeros(n, n_outputs, dtype=options.precision.carrier, device=device).T
     if not isinstance(problem.columns, SparseColumns):  # whose kernels want the outputs of a column side by side
-        x, momentum, average = x.contiguous(), momentum.contiguous(), average.contiguous()
+        x = x.contiguous()
+    momentum = torch.zeros_like(x if options.momentum > 0 else x[:0])
+    average = torch.zeros_like(x if options.average_after is not None else x[:0])
     b = x.new_zeros(n_outputs)
     if options.fit_intercept:
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
@@ -189,9 +188,9 @@ class Run:
         self.state = state = begin(problem, options) if state is None else state
         self.wire = wire = Wire(comm, options.precision.gram_wire, options.seed)
         least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
-        if shared is None:
-            shared = Shared(Objective(problem, options, wire), order_of(problem, options))
-        self.objective = shared.objective.penalised(options, wire)
+        own = shared is None
+        shared = Shared(Objective(problem, options, wire), order_of(problem, options)) if shared is None else shared
+        self.objective = shared.objective if own else shared.objective.penalised(options, wire)
         wire.accounting, wire.messages = Accounting(), 0  # a fit that was stopped counts as one that was not
         self.before = time.perf_counter() - state.seconds, state.bytes_sent, state.messages
         self.problem, self.callbacks = problem.cast(options.precision.carrier, least), callbacks
