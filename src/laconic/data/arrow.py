@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.data.errors import BadTable, NotNumeric, missing
+from laconic.data.errors import BadTable, NotNumeric, missing, wrong_width
 from laconic.data.files import Source
 from laconic.data.table import RowStream, Table, as_floats, check_finite, collect, no_target, to_dtype
 from laconic.errors import Option
@@ -162,6 +162,8 @@ def rows(
 ) -> RowStream:
     """The batches of a file, once it is opened, as a stream of row blocks with these columns of X."""
     names, none = tuple(map(attrgetter("name"), schema.features)), torch.empty(0, dtype=torch.float64)
+    if source.n_features not in (None, len(names)):
+        raise wrong_width(source.path, len(names), source.n_features)
     like = Table(
         torch.empty(0, columns[1] - columns[0], dtype=to_dtype(dtype)),
         none,

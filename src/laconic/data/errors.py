@@ -39,6 +39,11 @@ class NotNumeric(BadTable):
         )
 
 
+def wrong_width(path: Path, found: int, asked: int | None) -> BadTable:
+    """The error for a file that has other than the `n_features` it should have."""
+    return BadTable(f"{path} has {found} features, ", Option("n_features"), f" says {asked}")
+
+
 def missing(name: str, names: Iterable[str], what: str) -> str:
     """The sentence that says a column is not there and which ones are like it.
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from laconic.data import csv, libsvm, npy, parquet, store, store_writer
-from laconic.data.errors import BadTable
+from laconic.data.errors import BadTable, wrong_width
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
@@ -69,13 +69,8 @@ def read(
         table = libsvm.read_libsvm(source, columns=columns, dtype=dtype or "fp32")
     elif kind in NAMED:
         table = collect(_STREAMS[kind](source, columns=columns, dtype=dtype or "fp32"))
-    elif kind == "npy":
-        table = npy.read_npy(source, columns=columns, dtype=dtype)
     else:
-        table = store.open_store(source.path, columns)
-        if dtype is not None and not table.is_sparse:
-            table = replace(table, X=table.X.to(to_dtype(dtype)))
-    _check_width(source, table.n_features)
+        table = _whole(source, kind, columns, dtype)
     return table
 
 
@@ -85,12 +80,22 @@ def stream(path: AnyPath | Source, *, dtype: "str | torch.dtype" = "fp32", **par
     if kind == "libsvm":
         return libsvm.stream_libsvm(source, dtype)
     if kind in NAMED:
-        rows = _STREAMS[kind](source, dtype=dtype)
-    else:
-        table = npy.read_npy(source) if kind == "npy" else store.open_store(source.path)
-        rows = rows_of(table, Path(source.path).name)
-    _check_width(source, rows.like.n_features)
-    return rows
+        return _STREAMS[kind](source, dtype=dtype)
+    return rows_of(_whole(source, kind), Path(source.path).name)
+
+
+def _whole(
+    source: Source, kind: str, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype | None" = None
+) -> Table:
+    """The table of a file that is mapped, or read whole: .npy, .npz and stores."""
+    table = (
+        npy.read_npy(source, columns=columns, dtype=dtype) if kind == "npy" else store.open_store(source.path, columns)
+    )
+    if source.n_features not in (None, table.n_features):
+        raise wrong_width(source.path, table.n_features, source.n_features)
+    if kind == "store" and dtype is not None and not table.is_sparse:
+        table = replace(table, X=table.X.to(to_dtype(dtype)))
+    return table
 
 
 def convert(
@@ -130,11 +135,6 @@ def _describe_store(path: Path, n_bytes: int) -> Description:
     dtype, is_sparse = str(values.dtype).removeprefix("torch."), "values" in header.sections
     shape = header.n_rows, header.n_features, header.told("feature_names")
     return Description(str(path), "store", n_bytes, *shape, dtype, is_sparse)
-
-
-def _check_width(source: Source, found: int) -> None:
-    if source.n_features not in (None, found):
-        raise BadTable(f"{source.path} has {found} features, ", Option("n_features"), f" says {source.n_features}")
 
 
 def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = False) -> tuple[Source, str]:

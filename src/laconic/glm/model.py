@@ -17,7 +17,7 @@ from laconic.errors import CorruptPayload
 from laconic.extras import require
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 from laconic.glm.families import FAMILIES, Family
-from laconic.glm.options import check_choice
+from laconic.glm.options import unknown
 from laconic.glm.problem import Label
 from laconic.glm.scores import by_output, most_likely
 
@@ -36,6 +36,7 @@ class Model:
     inputs         how the columns came from the file: JSON values
     settings       how it was fitted: JSON values
     metrics        how well, by name
+    kind           the family itself
 
     >>> model = Model(torch.tensor([[1.0, -1.0]]), torch.zeros(1), "logistic", classes=("no", "yes"))
     >>> model.predict(torch.tensor([[3.0, 0.0], [0.0, 3.0]])).tolist()
@@ -52,10 +53,14 @@ class Model:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    kind: Family = field(init=False)
 
     def __post_init__(self) -> None:
-        check_choice("family", self.family, FAMILIES)
-        n_classes, family = len(self.classes or ()), self.kind
+        if self.family not in FAMILIES:
+            raise unknown("family", self.family, FAMILIES)
+        n_classes = len(self.classes or ())
+        family = FAMILIES[self.family].of(max(2, n_classes), self.settings)
+        object.__setattr__(self, "kind", family)
         n_outputs = family.n_outputs
         if family.classifies != (self.classes is not None) or (family.classifies and n_classes != max(2, n_outputs)):
             raise ValueError(f"a {self.family} model with {n_classes or 'no'} classes")
@@ -72,11 +77,6 @@ class Model:
     def n_features(self) -> int:
         """Columns that X must have."""
         return int(self.coef.shape[1])
-
-    @property
-    def kind(self) -> Family:
-        """The family itself."""
-        return FAMILIES[self.family].of(max(2, len(self.classes or ())), self.settings)
 
     def margins(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C); X is a tensor, an array, or a SciPy matrix in CSR form."""

@@ -91,7 +91,8 @@ class FitOptions:
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
         for name in ("max_iter", "batch_size", "n_iter_no_change", "teams"):
             check_int(name, getattr(self, name), 1)
         for name, limits in _LIMITS.items():
@@ -117,10 +118,8 @@ class FitOptions:
             FAMILIES[self.family].of(options=self.of_family)
         if not isinstance(self.recipe, (str, Precision)):
             raise InvalidOption(Option("recipe"), f" must be a name or a Precision, got {self.recipe!r}")
-        if not is_auto(self.recipe):
-            recipe(self.recipe)
-        elif self.recipe != AUTO:
-            tolerance_of(str(self.recipe))
+        if isinstance(self.recipe, str) and self.recipe != AUTO:
+            tolerance_of(self.recipe) if is_auto(self.recipe) else recipe(self.recipe)
         kind = self.device.split(":")[0] if isinstance(self.device, str) else self.device
         if kind not in (None, "cpu", "cuda", AUTO):
             known = "; choose cpu, cuda, a GPU by its number such as cuda:1, or auto"
@@ -160,7 +159,7 @@ class FitOptions:
     @property
     def precision(self) -> Precision:
         """The nine knobs of the recipe."""
-        return recipe(self.recipe)
+        return self.recipe if isinstance(self.recipe, Precision) else recipe(self.recipe)
 
     @property
     def step(self) -> int:
@@ -259,11 +258,10 @@ def shrink(x: torch.Tensor, by: "float | torch.Tensor") -> torch.Tensor:
     return torch.sign(x) * (x.abs() - by).clamp(min=0)
 
 
-def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
-    """Raise `InvalidOption` unless the value is one of the choices."""
-    if value not in choices:
-        known = ", ".join(str(choice) for choice in choices if choice is not None)
-        raise InvalidOption("unknown ", Option(name, value), f"; choose one of {known}")
+def unknown(name: str, value: Any, choices: Collection[Any]) -> InvalidOption:
+    """The error for a value that is none of the choices."""
+    known = ", ".join(str(choice) for choice in choices if choice is not None)
+    return InvalidOption("unknown ", Option(name, value), f"; choose one of {known}")
 
 
 def _check_real(name: str, value: Any, low: float, high: float, ends: str, hint: str = "") -> None:

@@ -41,7 +41,7 @@ from laconic.glm.estimators.saved import Saved
 from laconic.glm.families import Family
 from laconic.glm.fit import Earlier, Fit, choose, run
 from laconic.glm.model import Model, rows_for
-from laconic.glm.options import DEFAULTS, FitOptions, check_choice
+from laconic.glm.options import DEFAULTS, FitOptions, unknown
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto, precision_for
 from laconic.glm.problem import Problem, make_problem
 from laconic.glm.scores import ScoredRows, by_output
@@ -121,8 +121,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _options(self) -> FitOptions:
         """The parameters as a fit's options; raises `InvalidOption` for the first that is not what it can be."""
-        check_choice("loss", self.loss, self._losses)
-        check_choice("warm_start", self.warm_start, (True, False))
+        for name, choices in (("loss", self._losses), ("warm_start", (True, False))):
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
         if not isinstance(self.callbacks, Iterable) or not all(map(callable, self.callbacks)):
             raise InvalidOption(Option("callbacks"), f" must be functions in a list, got {self.callbacks!r}")
         params = vars(self)

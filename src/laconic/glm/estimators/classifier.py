@@ -13,7 +13,7 @@ from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator, like
 from laconic.glm.estimators.inputs import as_margin, as_numpy, check_target
 from laconic.glm.families import Bernoulli, Family, Multinomial, OneVsRest
-from laconic.glm.options import DEFAULTS, check_choice
+from laconic.glm.options import DEFAULTS, unknown
 from laconic.glm.precision import Precision
 from laconic.glm.problem import codes
 from laconic.glm.scores import most_likely
@@ -154,7 +154,8 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     def _targets(
         self, y: np.ndarray, weights: np.ndarray | None, *, going_on: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        check_choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        if self.multi_class not in ("multinomial", "ovr"):
+            raise unknown("multi_class", self.multi_class, ("multinomial", "ovr"))
         check_classification_targets(y)
         if not going_on:
             self.classes_ = _classes(y)

@@ -74,7 +74,8 @@ def begin(problem: Problem, options: FitOptions) -> State:
             raise ValueError("all sample weights are zero")
         offset = None if problem.offset is None else problem.offset_as(torch.float64)[rows]
         b.copy_(problem.family.null(y, w, offset))
-    return State(Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept)))
+    weights = Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept))
+    return State(weights, best=(x.clone(), b.clone()), entry=(x.clone(), b.clone()))
 
 
 class Ahead:
@@ -187,7 +188,7 @@ class Run:
         self.options = options = resolve(options, problem, comm)
         self.state = state = begin(problem, options) if state is None else state
         self.wire = wire = Wire(comm, options.precision.gram_wire, options.seed)
-        least = int(min(gather_array(np.array(problem.n_train), comm.peers)))
+        least = int(min(gather_array(np.array(problem.n_train), comm.peers))) if comm.peers.size > 1 else None
         own = shared is None
         shared = Shared(Objective(problem, options, wire), order_of(problem, options)) if shared is None else shared
         self.objective = shared.objective if own else shared.objective.penalised(options, wire)

@@ -60,10 +60,6 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
     memory: torch.Tensor = field(default_factory=partial(torch.zeros, 0))
 
-    def __post_init__(self) -> None:
-        self.best = self.best or (self.weights.x.clone(), self.weights.intercept.value.clone())
-        self.entry = self.entry or (self.best[0].clone(), self.best[1].clone())
-
     def keep(self, judged: float, *, held_back: bool) -> None:
         """At an epoch's end, keep its loss and weights if it is the best so far; and where the next one begins."""
         now = (self.weights.x, self.weights.intercept.value)
