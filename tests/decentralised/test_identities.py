@@ -20,7 +20,7 @@ EXACT = {
 
 
 def weights(graph: SimulatedGraph) -> torch.Tensor:
-    return torch.stack([torch.cat(node.rows.gather()) for node in graph.nodes])
+    return torch.stack([torch.cat(node.gather()) for node in graph.nodes])
 
 
 @pytest.mark.parametrize("order", ["combine_then_adapt", "adapt_then_combine"])
@@ -51,7 +51,7 @@ def test_on_a_complete_graph_the_iterates_are_those_of_all_reduce(member):
             at = rows(step, node, n, len(x[node]))
             (torch.nn.functional.cross_entropy(net(x[node][at]), y[node][at]) / n).backward()
         optimizer.step()
-        expected = torch.cat(graph.nodes[0].rows.from_named({k: v.detach() for k, v in net.named_parameters()}))
+        expected = torch.cat([group.flatten(dict(net.named_parameters())) for group in graph.nodes[0].groups]).detach()
         assert torch.allclose(weights(graph), expected.expand(n, -1), rtol=1e-4, atol=1e-6)
     assert graph.consensus_distance() < 1e-5
 

@@ -1,15 +1,17 @@
 """The averaging of one model's gradients: groups, error memory, step count, statistics."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 from itertools import product
 from zlib import crc32
 
 import torch
 
 from laconic.codec import Codec
-from laconic.errors import Disagreement, ExchangeFailed
+from laconic.errors import Disagreement, ExchangeFailed, InvalidOption, Option
 from laconic.exchange import (
     Accounting,
     AllGather,
@@ -17,6 +19,7 @@ from laconic.exchange import (
     BySize,
     Communicator,
     Exchange,
+    Exchanged,
     Handle,
     KeptBuffers,
     Nothing,
@@ -27,83 +30,126 @@ from laconic.exchange import (
 )
 from laconic.exchange.agreement import gather_from_all, require_same
 from laconic.kernels import ONES, Stream
+from laconic.options import MAX_SEED, check_int
 from laconic.planner import Plan
 from laconic.training.fsdp_weights import Weights
-from laconic.training.groups import PLAIN, Group, Policy, describe
-from laconic.training.metric import Metric, SquaredError, require_same_scales
+from laconic.training.groups import PLAIN, Group, Policy, describe, require_policy
+from laconic.training.metric import Metric, SquaredError, metric_for, require_same_scales, unwrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `laconic.compress` was asked for besides codecs, checked; its docstring explains each."""
+
+    optimizer: torch.optim.Optimizer | None = None
+    metric: str = "auto"
+    exchange: str | Exchange = "auto"
+    policy: Policy = field(default_factory=Policy)
+    seed: int = 0
+    error_every: int = 100
+    timeout: timedelta | float | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "seed": check_int("seed", self.seed, 0, MAX_SEED),
+            "error_every": check_int("error_every", self.error_every, 0),
+            "optimizer": unwrapped(self.optimizer),
+            "policy": require_policy(self.policy or Policy()),
+            "timeout": as_timedelta(self.timeout),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(slots=True)
 class Compressor:
     """All state of one compressed model. What must survive a restart is `step`, `seed`, `memory` and kept `weights`.
 
+    settings    what `compress` was asked for
     groups      parameters that are exchanged as one tensor
-    codec       how compressed groups go over the wire
-    exchange    how they are averaged
-    policy      when compression begins
-    comm        the ranks that average; under FSDP, those that share one copy of the model
+    parameters  of the model, by name; of a sharded one, this rank's parts
     device      where the gradients are
-    config      what all ranks must agree on, besides seed and step
+    comm        the ranks that average; under FSDP, those that share one copy of the model
+    replicas    under HSDP, the ranks that have the same part of the other copies
+    weights     of a sharded model: how they travel, and what has been gathered
+    codec       how compressed groups go over the wire, and in words for `laconic.stats` the `reason` for it
+    exchange    how they are averaged
+    exchanges   of groups with codecs of their own, by index
+    metric      what gradients are divided by before they are quantised
+    plan        why this codec and this exchange, where they were chosen by codec="auto"
     seed        of the random streams; rank, step and group are added to it
     step        how many times gradients were averaged
     agreed      whether the ranks have compared what they were given; no longer so after a state was loaded
     memory      error memory of each compressed group, on this rank
-    totals      accounting summed over the steps since `compress`, `n_counted` of them; `last` is that of the last step
-    error_every measure the quantisation error every so many steps; 0 never
-    plan        why this codec and this exchange, where they were chosen by codec="auto"
-    metric      what gradients are divided by before they are quantised
-    reason      why this codec, in words for `laconic.stats`
-    replicas    under HSDP, the ranks that have the same part of the other copies
-    exchanges   of groups that are not averaged by `exchange`, by index
-    parameters  of the model, by name; of a sharded one, this rank's parts
+    bits        bits per value of each compressed group's codes at the last step, by index
+    under_way   accounting of the step under way; `last` is that of the last step
+    totals      accounting summed over the steps since `compress`, `n_counted` of them
     off         whether everything goes in float32, since `set_codec` was given None
     closed      whether its threads and channels were given back, after which it averages nothing
-    bits        bits per value of each compressed group's codes at the last step, by index
-    weights     of a sharded model: how they travel, and what has been gathered
     """
 
-    groups: list[Group]
-    codec: Codec
-    exchange: Exchange
-    policy: Policy
-    comm: Communicator
+    settings: Settings
+    groups: Sequence[Group]
+    parameters: Mapping[str, torch.Tensor]
     device: torch.device
-    config: dict[str, object]
-    seed: int = 0
-    error_every: int = 100
+    comm: Communicator
+    replicas: Communicator = field(default_factory=Communicator)
+    weights: Weights = field(default_factory=Weights)
+    codec: Codec = PLAIN
+    reason: str = ""
+    exchange: Exchange = field(default_factory=Nothing)
+    exchanges: dict[int, Exchange] = field(default_factory=dict)
+    metric: Metric = field(default_factory=lambda: SquaredError(""))
+    plan: Plan | None = None
+    seed: int = field(init=False)
     step: int = 0
     agreed: bool = False
     memory: dict[int, torch.Tensor] = field(default_factory=dict)
-    totals: Accounting = field(default_factory=Accounting)
+    bits: dict[int, float] = field(default_factory=dict)
+    under_way: Accounting = field(default_factory=Accounting)
     last: Accounting = field(default_factory=Accounting)
+    totals: Accounting = field(default_factory=Accounting)
     n_counted: int = 0
-    plan: Plan | None = None
-    metric: Metric = field(default_factory=lambda: SquaredError("no optimizer was given"))
-    reason: str = "asked for"
-    replicas: Communicator = field(default_factory=Communicator)
-    exchanges: dict[int, Exchange] = field(default_factory=dict)
-    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict)
     off: bool = False
     closed: bool = False
-    bits: dict[int, float] = field(default_factory=dict)
-    weights: Weights = field(default_factory=Weights)
     _compared: int = -1
     _scheduler: Scheduler | None = None
-    _flat: dict[int, torch.Tensor] = field(default_factory=dict)
-    _views: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
     _buffers: dict[int, KeptBuffers] = field(default_factory=dict)
 
-    def flat(self, group: Group) -> torch.Tensor:
-        """The buffer that a group's gradients are gathered in; the same at every step."""
-        if group.index not in self._flat:
-            self._flat[group.index] = torch.zeros(group.n_values, dtype=torch.float32, device=self.device)
-        return self._flat[group.index]
+    def __post_init__(self) -> None:
+        self.seed = self.settings.seed
 
-    def views(self, group: Group) -> dict[str, torch.Tensor]:
-        """The parts of that buffer by parameter, in the parameters' shapes."""
-        if group.index not in self._views:
-            self._views[group.index] = group.views(self.flat(group))
-        return self._views[group.index]
+    def use(self, codec: Codec, reason: str, exchange: Exchange | None = None) -> None:
+        """Take this codec from the next step on; ranks compare it then. Memory is lost that it has no use for.
+
+        exchange  in place of that of the settings
+        """
+        compressed = [group for group in self.groups if group.compressed]
+        largest = max((group.cuts[-1] for group in compressed), default=1)
+        chosen = partial(self._exchange_for, exchange or self.settings.exchange, n=largest)
+        own = {group.index: self.policy.codec_of(group, codec) for group in compressed}
+        exchanges = {index: chosen(one) for index, one in own.items() if one is not codec}
+        self.exchange, metric = chosen(codec), self._metric_for(codec)
+        self.codec, self.reason, self.exchanges = codec, reason, exchanges
+        if type(metric) is type(self.metric):
+            self.metric.reason = metric.reason
+        else:
+            self.metric = metric
+        self.agreed, self.off = False, False
+        self._buffers.clear()
+        kept = {group.index for group in self.groups if self.codec_of(group).new_memory(torch.empty(1)).numel()}
+        self.memory = {index: memory for index, memory in self.memory.items() if index in kept and memory.numel()}
+
+    def _exchange_for(self, asked: str | Exchange, codec: Codec, n: int) -> Exchange:
+        return by_name(asked, codec, self.comm.size, n)
+
+    def _metric_for(self, codec: Codec) -> Metric:
+        return metric_for(self.settings.metric, self.settings.optimizer, self.parameters, codec)
+
+    @property
+    def policy(self) -> Policy:
+        """What stays in float32, and when compression begins."""
+        return self.settings.policy
 
     def memory_of(self, group: Group) -> torch.Tensor | None:
         """The error memory of a group, made at first need."""
@@ -125,6 +171,12 @@ class Compressor:
         return self.replicas.size * self.comm.size
 
     @property
+    def plain_bytes(self) -> float:
+        """Bytes that PyTorch's all-reduce would have this rank send for one step."""
+        n_bytes = sum(p.numel() * p.element_size() for p in self.parameters.values())
+        return 2 * (self.comm.size - 1) / self.comm.size * n_bytes
+
+    @property
     def passes_through(self) -> bool:
         """Whether gradients are left as they are, since there is nobody to send them to."""
         return self.world_size == 1 and not self.policy.alone
@@ -138,9 +190,8 @@ class Compressor:
         self.require_open()
         due = not self.agreed or self.step & (self.step - 1) == 0
         if not self.agreed:
-            facts = {**self.config, "off": self.off, "metric": self.metric.name, "seed": self.seed, "step": self.step}
             try:
-                require_same(self.comm, facts, device=self.device, replicas=self.replicas)
+                require_same(self.comm, self.facts(), device=self.device, replicas=self.replicas)
             except ExchangeFailed as error:
                 raise ExchangeFailed(*error.parts, "; did every rank call laconic.compress?") from error
             self.agreed = True
@@ -153,6 +204,17 @@ class Compressor:
         if self.policy.verify_every and self.step % self.policy.verify_every == 0:
             require_same_parameters(self)
 
+    def facts(self) -> dict[str, object]:
+        """What all ranks must agree on."""
+        return {
+            **describe(self.codec, self.policy, self.groups),
+            "exchange": repr(self.exchange),
+            "metric": self.metric.name,
+            "off": self.off,
+            "seed": self.seed,
+            "step": self.step,
+        }
+
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
         """How this group's values are averaged at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
@@ -161,7 +223,7 @@ class Compressor:
         scale = self.metric.scale(group) if group.compressed and not plain else None
         if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
-        measure = self.error_every > 0 and self.step % self.error_every == 0
+        measure = self.settings.error_every > 0 and self.step % self.settings.error_every == 0
         codec = self.metric.codec(self.codec_of(group), group)
         exchange = self.exchanges.get(group.index, self.exchange)
         return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers, scale)
@@ -204,23 +266,19 @@ class Compressor:
         exchange, task = self.task(group, v)
         return self._scheduler.start(exchange, replace(task, late=True))
 
-    def finish_step(self, accounting: Accounting) -> None:
+    def count(self, group: Group, done: Exchanged) -> None:
+        """A group of this step has been averaged."""
+        self.under_way += done.accounting
+        if group.compressed:
+            self.metric.observe(group, done.value)
+            self.bits[group.index] = done.accounting.bits
+
+    def finish_step(self) -> None:
         """All groups of a step have been averaged."""
-        self.last = accounting
-        self.totals += accounting
+        self.last, self.under_way = self.under_way, Accounting()
+        self.totals += self.last
         self.n_counted += 1
         self.step += 1
-
-    def use(self, codec: Codec, exchange: Exchange, exchanges: dict[int, Exchange], metric: Metric) -> None:
-        """Take another codec from the next step on; ranks compare it then. Memory is lost that it has no use for."""
-        self.codec, self.exchange, self.exchanges = codec, exchange, exchanges
-        if type(metric) is not type(self.metric):
-            self.metric = metric
-        self.config |= {**describe(codec, self.policy, self.groups), "exchange": repr(exchange)}
-        self.agreed, self.off = False, False
-        self._buffers.clear()
-        kept = {group.index for group in self.groups if self.codec_of(group).new_memory(torch.empty(1)).numel()}
-        self.memory = {index: memory for index, memory in self.memory.items() if index in kept and memory.numel()}
 
     def require_open(self) -> None:
         """Raise `RuntimeError` after `close`."""
@@ -237,25 +295,6 @@ class Compressor:
             self._scheduler = None
         self.comm.close()
         self.comm = replace(self.comm, channels=())  # whose process groups last as long as somebody holds them
-
-
-def exchanges_of(
-    asked: str | Exchange,
-    codec: Codec,
-    groups: Iterable[Group],
-    policy: Policy,
-    size: int,
-    sent: Callable[[Codec], Codec] = lambda codec: codec,
-) -> tuple[Exchange, dict[int, Exchange]]:
-    """The exchange for this codec, and those of groups with codecs of their own, by index.
-
-    sent  the codec of the messages, by that of the values: another one between copies of a sharded model
-    """
-    compressed = [group for group in groups if group.compressed]
-    largest = max((group.cuts[-1] for group in compressed), default=1)
-    codecs = {group.index: policy.codec_of(group, codec) for group in compressed}
-    own = {i: by_name(asked, sent(one), size, largest) for i, one in codecs.items() if one is not codec}
-    return by_name(asked, sent(codec), size, largest), own
 
 
 def require_same_parameters(compressor: Compressor) -> None:
@@ -287,3 +326,12 @@ def _sums(p: torch.Tensor) -> torch.Tensor:
     sums = words[:whole].view(-1, 64).sum(0, dtype=torch.int64)
     sums[: words.numel() - whole] += words[whole:]
     return sums
+
+
+def as_timedelta(timeout: object) -> timedelta | None:
+    """A timeout that is given as a timedelta or in seconds; `InvalidOption` unless it is above 0."""
+    if timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta()):
+        return timeout
+    if isinstance(timeout, int | float) and timeout > 0:
+        return timedelta(seconds=timeout)
+    raise InvalidOption(Option("timeout"), f" must be a timedelta or seconds, above 0; got {timeout!r}")

@@ -2,8 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,63 +15,19 @@ from torch.nn.parallel import DistributedDataParallel
 from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
-from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import ErrorFeedback, Quantizer, Sign
 from laconic.training.automatic import choose, default_codec, log
-from laconic.training.compressor import Compressor, exchanges_of
-from laconic.training.fsdp import compress_sharded, give_back
+from laconic.training.compressor import Compressor, Settings, as_timedelta
+from laconic.training.fsdp import ShardedCompressor
 from laconic.training.fsdp_weights import WeightCodec
-from laconic.training.groups import Group, Policy, describe, make_groups, require_policy
-from laconic.training.hook import HookState, average_gradients, raise_again
-from laconic.training.metric import Metric, SquaredError, metric_for, metric_kind, unwrapped
+from laconic.training.groups import Policy, make_groups
+from laconic.training.hook import HookState, average_gradients
+from laconic.training.metric import metric_kind
 from laconic.training.wrappers import averaged, check_model
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `compress` was asked for besides the codec, checked; its docstring explains each."""
-
-    optimizer: torch.optim.Optimizer | None = None
-    metric: str = "auto"
-    exchange: str | Exchange = "auto"
-    policy: Policy | None = None
-    seed: int = 0
-    error_every: int = 100
-    timeout: timedelta | float | None = None
-
-    def __post_init__(self) -> None:
-        checked = {
-            "seed": check_int("seed", self.seed, 0, MAX_SEED),
-            "error_every": check_int("error_every", self.error_every, 0),
-            "optimizer": unwrapped(self.optimizer),
-            "policy": require_policy(self.policy or Policy()),
-            "timeout": _as_timedelta(self.timeout),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-    def parts(
-        self, codec: Codec, groups: list[Group], parameters: Mapping[str, torch.Tensor], size: int
-    ) -> tuple[Exchange, dict[int, Exchange], Metric]:
-        """The exchange for this codec, those of groups with codecs of their own, and the metric."""
-        exchange, own = exchanges_of(self.exchange, codec, groups, self.policy or Policy(), size)
-        return exchange, own, metric_for(self.metric, self.optimizer, parameters, codec)
-
-
-@dataclass(slots=True)
-class _Record:
-    """What is known of a compressed model.
-
-    parts  for a codec, what `Compressor.use` takes with it
-    state  only under DistributedDataParallel
-    """
-
-    compressor: Compressor
-    parts: Callable[[Codec], tuple[Exchange, dict[int, Exchange], Metric]]
-    state: HookState | None = None
-
-
-_records: "WeakKeyDictionary[torch.nn.Module, _Record]" = WeakKeyDictionary()
+_compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
+_hooks: "WeakKeyDictionary[torch.nn.Module, HookState]" = WeakKeyDictionary()
+"""By model; of those under DistributedDataParallel."""
 
 
 def compress(
@@ -121,17 +76,17 @@ def compress(
     `close()` is called on it, on every rank; then the model may be compressed again.
     """
     check_model(model)
-    earlier = _records.get(model)
-    if earlier is not None and not earlier.compressor.closed:
+    if model in _compressors and not _compressors[model].closed:
         raise ValueError("this model is compressed already; call compress() once, and set_codec() for another codec")
-    settings = Settings(optimizer, metric, exchange, policy, seed, error_every, timeout)
+    options = dict[str, Any](optimizer=optimizer, metric=metric, exchange=exchange, policy=policy, seed=seed)
+    options |= {"error_every": error_every, "timeout": timeout}
+    settings = Settings(**options)
     if not isinstance(model, DistributedDataParallel):
-        return _begin_sharded(model, codec, replica_codec, weight_codec, settings, earlier)
+        return _begin_sharded(model, codec, replica_codec, weight_codec, settings)
     _leave_out(replica_codec=replica_codec, weight_codec=weight_codec)
-    if earlier is not None and earlier.state is not None:  # DDP takes a hook once
-        return _begin(model, codec, settings, model.process_group, earlier.state)
-    state, average = hook(model, codec, **{name: getattr(settings, name) for name in Settings.__slots__})
-    model.register_comm_hook(state, average)
+    if model in _hooks:  # DDP takes a hook once
+        return _begin(model, codec, settings, model.process_group, _hooks[model])
+    model.register_comm_hook(*hook(model, codec, **options))
     return compressor_of(model)
 
 
@@ -154,7 +109,7 @@ def hook(
     state, settings = HookState(), Settings(**options)
     if isinstance(model, DistributedDataParallel):
         _begin(model, codec, settings, model.process_group, state)
-        model.register_forward_pre_hook(partial(raise_again, state))
+        model.register_forward_pre_hook(_before_forward)
     else:
         state.make = partial(_begin, model, codec, settings, process_group, state)
     return state, average_gradients
@@ -166,26 +121,19 @@ def set_codec(model: torch.nn.Module, codec: Codec | Quantizer | str | None) -> 
     Ranks that differ raise `Disagreement` at the next step. If the new codec keeps no error memory, what the old one
     had not sent yet is lost. With None, memory stays as it is, for a codec that is set later.
     """
-    record = _record_of(model)
-    compressor = record.compressor
+    compressor = compressor_of(model)
     compressor.require_open()
     if codec is None:
         compressor.off, compressor.agreed = True, False
         return
-    chosen = codec_for(codec)
-    compressor.use(chosen, *record.parts(chosen))
-    compressor.reason = "given to set_codec"
+    compressor.use(codec_for(codec), "given to set_codec")
     _prepare(compressor)
 
 
 def compressor_of(model: torch.nn.Module) -> Compressor:
     """The state behind a compressed model."""
-    return _record_of(model).compressor
-
-
-def _record_of(model: torch.nn.Module) -> _Record:
     try:
-        return _records[model]
+        return _compressors[model]
     except KeyError:
         raise ValueError("this model is not compressed; call laconic.compress(model, codec) first") from None
 
@@ -197,44 +145,27 @@ def _begin(
     process_group: dist.ProcessGroup | None,
     state: HookState,
 ) -> Compressor:
-    """Make the compressor of a model, and have `state` use it."""
-    parameters, policy = averaged(model), settings.policy or Policy()
-    groups, device = make_groups(parameters.items(), policy), next(iter(parameters.values())).device
-    chosen, reason = _chosen(codec, settings, device)
+    """Make the compressor of a model, and have `state` use it. Connections are made once the arguments are checked."""
+    parameters = averaged(model)
+    groups, device = make_groups(parameters.items(), settings.policy), next(iter(parameters.values())).device
     size = dist.get_world_size(process_group) if dist.is_initialized() else 1
-    plan, parts = None, None if chosen is None else settings.parts(chosen, groups, parameters, size)
-    comm = Communicator.open(process_group, device, timeout=_as_timedelta(settings.timeout))
-    if chosen is None or parts is None:
-        chosen, exchange, plan = choose(comm, groups, device)
-        parts, reason = replace(settings, exchange=exchange).parts(chosen, groups, parameters, size), plan.verdict()
-    exchange, own, metric = parts
-    config = {**describe(chosen, policy, groups), "exchange": repr(exchange)}
-    seed, error_every = settings.seed, settings.error_every
-    compressor = Compressor(groups, chosen, exchange, policy, comm, device, config, seed, error_every, plan=plan)
-    compressor.exchanges, compressor.metric, compressor.parameters = own, metric, parameters
-    compressor.reason = reason
-    state.use(compressor, {id(p): name for name, p in parameters.items()})
-    later = partial(settings.parts, groups=groups, parameters=parameters, size=size)
-    _records[model] = _Record(compressor, later, state)
+    compressor = Compressor(settings, groups, parameters, device, Communicator(size=size))
+    automatic = isinstance(codec, str) and codec == "auto"
+    if not automatic:
+        compressor.use(*_chosen(codec, settings, device))
+    elif settings.exchange != "auto":
+        raise ValueError(
+            f"codec='auto' chooses the exchange, too; leave exchange={settings.exchange!r} out, or name a codec"
+        )
+    compressor.comm = Communicator.open(process_group, device, timeout=as_timedelta(settings.timeout))
+    if automatic:
+        chosen, exchange, compressor.plan = choose(compressor.comm, groups, device)
+        compressor.use(chosen, compressor.plan.verdict(), exchange)
+    state.use(compressor)
+    _compressors[model], _hooks[model] = compressor, state
     weakref.finalize(model, _close_later, compressor).atexit = False
     _prepare(compressor)
     return compressor
-
-
-def _chosen(
-    codec: Codec | Quantizer | str | None, settings: Settings, device: torch.device
-) -> tuple[Codec | None, str]:
-    """The codec that was asked for, or the default, and why; None where it is to be chosen by measuring."""
-    if isinstance(codec, str) and codec == "auto":
-        if settings.exchange != "auto":
-            raise ValueError(
-                f"codec='auto' chooses the exchange, too; leave exchange={settings.exchange!r} out, or name a codec"
-            )
-        return None, ""
-    if codec is not None:
-        return codec_for(codec), "asked for"
-    chosen, reason = default_codec(metric_kind(settings.metric, settings.optimizer)[0], device)
-    return codec_for(chosen), reason
 
 
 def _begin_sharded(
@@ -243,32 +174,44 @@ def _begin_sharded(
     replica_codec: Codec | Quantizer | str | None,
     weight_codec: WeightCodec | None,
     settings: Settings,
-    earlier: _Record | None,
 ) -> Compressor:
     """Make the compressor of a model of `fully_shard`."""
     kind, _ = metric_kind(settings.metric, settings.optimizer)
     needless = kind == "none" or (kind == "model" and settings.metric == "auto")
     _leave_out(timeout=settings.timeout, optimizer=None if needless else settings.optimizer or settings.metric)
-    chosen, reason = default_codec(kind, next(model.parameters()).device) if codec is None else (codec, "asked for")
-    if earlier is None:
-        model.register_forward_pre_hook(_check_open, prepend=True)
+    if isinstance(codec, str) and codec == "auto":
+        raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
+    earlier = _compressors.get(model)
+    if isinstance(earlier, ShardedCompressor):
+        earlier.give_back()
     else:
-        give_back(earlier.compressor)
-    policy, seed, error_every = settings.policy or Policy(), settings.seed, settings.error_every
-    compressor, between = compress_sharded(
-        model, chosen, replica_codec, weight_codec, settings.exchange, policy, seed, error_every
-    )
-    compressor.metric = SquaredError("ranks share no second moments of a sharded model")
-    compressor.reason = reason
-    _records[model] = _Record(compressor, lambda codec: (*between(codec), compressor.metric))
+        model.register_forward_pre_hook(_before_forward, prepend=True)
+    compressor = ShardedCompressor.of(model, settings, replica_codec, weight_codec)
+    compressor.use(*_chosen(codec, settings, next(model.parameters()).device))
+    compressor.install()
+    _compressors[model] = compressor
     _prepare(compressor)
     return compressor
 
 
-def _check_open(model: torch.nn.Module, *call: object) -> None:
-    """Before a forward pass of a sharded model, for training: an error if its compressor is closed."""
-    if torch.is_grad_enabled() and model in _records:
-        _records[model].compressor.require_open()
+def _chosen(codec: Codec | Quantizer | str | None, settings: Settings, device: torch.device) -> tuple[Codec, str]:
+    """The codec that was asked for, or the default, and why."""
+    if codec is not None:
+        return codec_for(codec), "asked for"
+    quantizer, reason = default_codec(metric_kind(settings.metric, settings.optimizer)[0], device)
+    return codec_for(quantizer), reason
+
+
+def _before_forward(model: torch.nn.Module, *call: object) -> None:
+    """Before a forward pass for training: the error of the backward pass before, or that the compressor is closed.
+
+    DDP itself would run into an assertion of its own then. A copy of the model has neither.
+    """
+    if torch.is_grad_enabled() and model in _compressors:
+        state = _hooks.get(model)
+        if state is not None and state.error is not None:
+            raise state.error()
+        _compressors[model].require_open()
 
 
 def _prepare(compressor: Compressor) -> None:
@@ -296,14 +239,6 @@ def _close_later(compressor: Compressor) -> None:
     A script's end waits for the thread; killed while it takes a process group down, it would abort the process.
     """
     threading.Thread(target=compressor.close, name="laconic-closing").start()
-
-
-def _as_timedelta(timeout: object) -> timedelta | None:
-    if timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta()):
-        return timeout
-    if isinstance(timeout, int | float) and timeout > 0:
-        return timedelta(seconds=timeout)
-    raise InvalidOption(Option("timeout"), f" must be a timedelta or seconds, above 0; got {timeout!r}")
 
 
 _REASONS = {

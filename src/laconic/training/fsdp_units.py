@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from laconic.errors import InvalidOption, Option
 from laconic.training.groups import Group, Policy, make_groups
 
 NATIVE = ("_reduce_scatter_comm", "_all_gather_comm", "_all_reduce_hook", "mesh_info", "post_forward_mesh_info")
@@ -140,6 +141,20 @@ class Unit:
         """What weights are gathered in; one type, as a rule."""
         param_dtype = self.fsdp.mp_policy.param_dtype
         return {param_dtype} if param_dtype else {p.sharded_param.dtype for p in self.fsdp.fsdp_params}
+
+    def check_weights(self) -> None:
+        """Raise `InvalidOption` if this unit's weights cannot be sent by a codec."""
+        all_gather, dtypes = type(self.fsdp._all_gather_comm).__name__, self.weight_dtypes
+        if all_gather != "DefaultAllGather":
+            problem = f"has an all-gather of its own, {all_gather}"
+        elif len(dtypes) > 1:
+            names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+            problem = f"gathers weights of several types, {names}"
+        elif any(hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather") for p in self.fsdp.fsdp_params):
+            problem = "has weights that say themselves how they are gathered"
+        else:
+            return
+        raise InvalidOption(f"{self.title} {problem}; leave ", Option("weight_codec"), " out")
 
     def columns(self, width: int) -> Iterator[tuple[ShardedGroup, Columns, Columns]]:
         """For each group, where its gradients lie in the unit's row of so many values, and where in the group's own."""

@@ -51,6 +51,13 @@ WeightCodec = Codec | Quantizer | str | Differences
 """What `laconic.compress` takes as weight_codec."""
 
 
+def require_unbiased(option: str, codec: Codec, why: str) -> None:
+    """Raise `InvalidOption` unless the codec is unbiased, or a cast."""
+    quantizer = codec.quantizer
+    if quantizer is not quantizer.core or not (quantizer.unbiased or isinstance(quantizer, Identity)):
+        raise InvalidOption(Option(option), f" must be unbiased or Identity, for {why}; got {quantizer!r}")
+
+
 @dataclass(slots=True)
 class Weights:
     """How a model's weights travel, and what has been gathered.
@@ -74,10 +81,7 @@ class Weights:
         if asked is None:
             return cls()
         codec = codec_for(asked.codec if isinstance(asked, Differences) else asked)
-        quantizer = codec.quantizer
-        if quantizer is not quantizer.core or not (quantizer.unbiased or isinstance(quantizer, Identity)):
-            problem = f" must be unbiased or Identity, for weights have no error memory; got {quantizer!r}"
-            raise InvalidOption(Option("weight_codec"), problem)
+        require_unbiased("weight_codec", codec, "weights have no error memory")
         return cls(codec, isinstance(asked, Differences))
 
     def describe(self) -> str:

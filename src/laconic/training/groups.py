@@ -74,12 +74,6 @@ class Policy:
         own = self.rule(group.names[0], torch.empty(group.shapes[0], device="meta"))
         return own if isinstance(own, Codec) else default
 
-    def require_no(self, *names: str, whose: str) -> None:
-        """Raise `InvalidOption` if one of these fields is set, which only models of DistributedDataParallel have."""
-        for name in names:
-            if getattr(self, name):
-                raise InvalidOption(Option("policy"), f": {name} is not for {whose}; leave it out")
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -113,6 +107,10 @@ class Group:
             name: flat[first : first + shape.numel()].view(shape)
             for name, first, shape in zip(self.names, cuts, self.shapes, strict=False)
         }
+
+    def flatten(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The values of the parameters as one flat float32 tensor: a copy."""
+        return torch.cat([values[name].reshape(-1).float() for name in self.names])
 
     def parts(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """Copies of the same, for a saved state."""

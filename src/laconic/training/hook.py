@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from laconic.errors import LaconicError
-from laconic.exchange import Accounting, Handle
+from laconic.exchange import Handle
 from laconic.training.compressor import Compressor
 from laconic.training.groups import Group
 
@@ -22,30 +22,29 @@ class HookState:
     compressor  the model's lasting state
     names       of the parameters, by identity
     error       makes the error that the last backward pass failed with: DDP cannot go on from there
-    targets     gradients to be replaced by their average, by parameter
-    values      what is averaged, in place, by group
-    missing     how many parameters of each group have not come yet
-    devices     GPUs whose streams wait for a future when DDP does; None on the CPU
+    flat        by group, where gradients are copied that do not lie together; the same memory at every step
+    views       the parameters' parts of that, in their shapes
+    gradients   of this pass so far, by parameter, in DDP's buckets
+    handles     of the groups that are being averaged, which are the first ones
+    futures     that DDP waits for, each with its bucket
     """
 
     make: Callable[[], object] | None = None
     compressor: Compressor | None = None
     names: dict[int, str] = field(default_factory=dict)
     error: Callable[[], Exception] | None = None
-    devices: list[int | str | torch.device] | None = None
-    group_of: dict[str, int] = field(default_factory=dict)
-    missing: list[int] = field(default_factory=list)
-    targets: dict[str, torch.Tensor] = field(default_factory=dict)
-    values: dict[int, torch.Tensor] = field(default_factory=dict)
+    flat: dict[int, torch.Tensor] = field(default_factory=dict)
+    views: dict[str, torch.Tensor] = field(default_factory=dict)
+    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     futures: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = field(default_factory=list)
 
-    def use(self, compressor: Compressor, names: dict[int, str]) -> None:
+    def use(self, compressor: Compressor) -> None:
         """Average by this compressor from now on."""
-        self.compressor, self.names, self.make = compressor, names, None
-        self.devices = [compressor.device] if compressor.device.type == "cuda" else None
-        self.group_of = {name: group.index for group in compressor.groups for name in group.names}
-        self.reset(compressor)
+        self.compressor, self.make = compressor, None
+        self.names = {id(p): name for name, p in compressor.parameters.items()}
+        self.flat, self.views = {}, {}
+        self.reset()
 
     def ready(self) -> Compressor:
         """The compressor, made now if it was not before."""
@@ -60,22 +59,21 @@ class HookState:
         warnings.warn("a copy of a compressed model is not compressed; call laconic.compress on it", stacklevel=2)
         return type(None), ()
 
-    def reset(self, compressor: Compressor) -> None:
+    def reset(self) -> None:
         """Ready for the next backward pass."""
-        self.missing = [len(group.names) for group in compressor.groups]
-        self.targets, self.values, self.handles, self.futures = {}, {}, [], []
+        self.gradients, self.handles, self.futures = {}, [], []
 
-
-def raise_again(state: HookState | None, *call: object) -> None:
-    """Before a forward pass for training: the error of the backward pass before, or that the compressor is closed.
-
-    DDP itself would run into an assertion of its own then. `state` is None in a copy of the model.
-    """
-    if state is not None and torch.is_grad_enabled():
-        if state.error is not None:
-            raise state.error()
-        if state.compressor is not None:
-            state.compressor.require_open()
+    def values(self, group: Group) -> torch.Tensor:
+        """A group's gradients as one row, to be averaged in place: the gradient itself, or copies in `flat`."""
+        first = self.gradients[group.names[0]]
+        if _is_flat_group(group, first):
+            return first.view(-1)
+        if group.index not in self.flat:
+            self.flat[group.index] = torch.zeros(group.n_values, dtype=torch.float32, device=first.device)
+            self.views |= group.views(self.flat[group.index])
+        for name in group.names:
+            self.views[name].copy_(self.gradients[name])
+        return self.flat[group.index]
 
 
 def average_gradients(
@@ -85,15 +83,17 @@ def average_gradients(
     """Average one DDP bucket:
 
     1. at the first step, and at the first after a state was loaded, compare configurations across ranks;
-    2. copy each gradient of the bucket into its group's flat buffer, unless it is a group by itself;
-    3. start every group that is now complete, in the groups' order;
-    4. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
+    2. start every group that is now complete, in the groups' order; its gradients are copied into one row, unless it
+       has but one;
+    3. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
 
     DDP waits for the futures only after its last bucket, so nothing is lost by completing them all there. On a GPU
     "wait" means that the current stream does; over NCCL the host queues everything and goes on.
     """
     compressor = state.ready()
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=state.devices)
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+        devices=[compressor.device] if compressor.device.type == "cuda" else None
+    )
     state.futures.append((future, bucket.buffer()))
     try:
         compressor.agree()
@@ -106,25 +106,18 @@ def average_gradients(
         parts = error.parts if isinstance(error, LaconicError) else (f"an earlier backward pass failed: {error!r}",)
         kind = type(error) if isinstance(error, LaconicError) else RuntimeError
         state.error = partial(kind, *parts)
-        state.reset(compressor)
+        state.reset()
         raise
     return future
 
 
 def _collect(state: HookState, compressor: Compressor, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
     for parameter, shown in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        name, gradient = state.names[id(parameter)], _in_parameter_layout(shown, parameter)
-        group = compressor.groups[state.group_of[name]]
-        if _is_flat_group(group, gradient):
-            state.values[group.index] = gradient.view(-1)
-        else:
-            state.values[group.index] = compressor.flat(group)
-            compressor.views(group)[name].copy_(gradient)
-            state.targets[name] = gradient
-        state.missing[group.index] -= 1
-    while len(state.handles) < len(compressor.groups) and state.missing[len(state.handles)] == 0:
-        group = compressor.groups[len(state.handles)]
-        state.handles.append(compressor.start(group, state.values[group.index]))
+        state.gradients[state.names[id(parameter)]] = _in_parameter_layout(shown, parameter)
+    for group in compressor.groups[len(state.handles) :]:
+        if not all(name in state.gradients for name in group.names):
+            return
+        state.handles.append(compressor.start(group, state.values(group)))
 
 
 def _in_parameter_layout(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
@@ -143,19 +136,14 @@ def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
 
 
 def _finish(state: HookState, compressor: Compressor) -> None:
-    step = Accounting()
     for handle in state.handles:
         handle.run()  # before the first is settled, for which the host may wait
     for group, handle in zip(compressor.groups, state.handles, strict=True):
-        done = handle.wait()
-        step += done.accounting
-        if group.compressed:
-            compressor.metric.observe(group, done.value)
-            compressor.bits[group.index] = done.accounting.bits
+        compressor.count(group, handle.wait())
         for name in group.names:
-            if name in state.targets:
-                state.targets[name].copy_(compressor.views(group)[name])
+            if not _is_flat_group(group, state.gradients[name]):
+                state.gradients[name].copy_(state.views[name])
     for future, buffer in state.futures:
         future.set_result(buffer)
-    compressor.finish_step(step)
-    state.reset(compressor)
+    compressor.finish_step()
+    state.reset()

@@ -1,20 +1,20 @@
 """k workers simulated on one device, as the papers' own experiments are."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
-from laconic.codec import Codec, codec_for
-from laconic.exchange import Accounting
-from laconic.exchange.base import measure_error
-from laconic.kernels import Scale, Stream
-from laconic.options import MAX_SEED, check_int
+from laconic.codec import Codec, Payload, codec_for
+from laconic.exchange import Accounting, Communicator
+from laconic.exchange.codes import Codes
+from laconic.options import check_int
 from laconic.quantizers import Quantizer
-from laconic.training.groups import PLAIN, Group, Policy, make_groups, trainable
-from laconic.training.metric import metric_for, unwrapped
+from laconic.training.compressor import Compressor, Settings
+from laconic.training.groups import Group, Policy, make_groups, require_policy, trainable
 
 
-class SimulatedWorkers:
+class SimulatedWorkers(Compressor):
     """Gradients of k independent mini-batches, each quantised and dequantised, then averaged.
 
     The result is, bit for bit, that of k ranks on CPUs under `compress(..., exchange="all_gather")`, with one
@@ -51,67 +51,42 @@ class SimulatedWorkers:
         optimizer: torch.optim.Optimizer | None = None,
         metric: str = "auto",
     ) -> None:
-        self.codec, self.n_workers = codec_for(codec), check_int("n_workers", n_workers, 1)
-        self.policy, self.seed = policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
-        self.parameters = trainable(model)
-        self.groups = make_groups(self.parameters.items(), self.policy)
-        self.metric = metric_for(metric, unwrapped(optimizer), self.parameters, self.codec)
-        self.memory: dict[tuple[int, int], torch.Tensor] = {}
-        self.step = 0
-        self.last = Accounting()
+        self.n_workers, parameters = check_int("n_workers", n_workers, 1), trainable(model)
+        policy = replace(require_policy(policy or Policy()), alone=True)
+        settings = Settings(optimizer, metric, "all_gather", policy, seed, error_every=1)
+        groups, device = make_groups(parameters.items(), policy), next(iter(parameters.values())).device
+        super().__init__(settings, groups, parameters, device, Communicator(size=n_workers))
+        self.memories: list[dict[int, torch.Tensor]] = [{} for _ in range(n_workers)]
+        self.use(codec_for(codec), "asked for")
 
     def backward(self, losses: Sequence[Callable[[], torch.Tensor]]) -> None:
         """Call each worker's loss, differentiate it, and leave the compressed average in the parameters' `.grad`."""
         if len(losses) != self.n_workers:
             raise ValueError(f"need {self.n_workers} losses, one per worker, got {len(losses)}")
-        device = next(iter(self.parameters.values())).device
-        averages = [torch.zeros(group.n_values, device=device) for group in self.groups]
-        scales = [self._scale(group) for group in self.groups]
-        self.last = Accounting()
+        averages = [torch.zeros(group.n_values, device=self.device) for group in self.groups]
+        self.under_way = Accounting()
         for worker, loss in enumerate(losses):
             for p in self.parameters.values():
                 p.grad = None
             loss().backward()  # type: ignore[no-untyped-call]
-            for group, scale, average in zip(self.groups, scales, averages, strict=True):
-                self._add(worker, group, scale, average)
-        for group, scale, average in zip(self.groups, scales, averages, strict=True):
-            if scale is not None:
-                scale.multiply(average)
+            gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in self.parameters.items()}
+            self.memory = self.memories[worker]
+            for group, average in zip(self.groups, averages, strict=True):
+                self._add(worker, group, group.flatten(gradients), average)
+        for group, average in zip(self.groups, averages, strict=True):
+            self.task(group, average)[1].scale.multiply(average)
             if group.compressed:
                 self.metric.observe(group, average)
             for name, value in group.views(average).items():
                 p = self.parameters[name]
                 p.grad = value.to(p.dtype)
-        self.step += 1
+        self.finish_step()
 
-    def _scale(self, group: Group) -> Scale | None:
-        """What the group's values are divided by at this step; None where they go in float32."""
-        return self.metric.scale(group) if group.compressed and self.step >= self.policy.warmup_steps else None
-
-    def _add(self, worker: int, group: Group, scale: Scale | None, average: torch.Tensor) -> None:
-        """average += Q(gradient of one worker's group / m) · (1/k); in float32 Q changes nothing, and m is 1."""
-        v = torch.cat([self._gradient(name).reshape(-1).float() for name in group.names])
-        stream = Stream(self.seed, worker, self.step, group.index)
-        if scale is None:
-            codec, payload = PLAIN, PLAIN.encode(v, stream)
-        else:
-            own, memory = self.policy.codec_of(group, self.codec), self._memory_of(worker, group, v)
-            codec = self.metric.codec(own, group)
-            scale.divide(v)
-            scale.divide(memory)
-            payload = codec.encode(v, stream, memory)
-            scale.multiply(memory)
-            measure_error(v, codec.decode(payload), self.last)
-            self.last += Accounting(n_coded=v.numel(), code_bytes=payload.n_bytes)
-        codec.decode_add(payload, average, 1.0 / self.n_workers)
-        self.last += Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=payload.n_bytes)
-
-    def _memory_of(self, worker: int, group: Group, v: torch.Tensor) -> torch.Tensor:
-        """One worker's error memory of a group, made at first need."""
-        if (worker, group.index) not in self.memory:
-            self.memory[worker, group.index] = self.policy.codec_of(group, self.codec).new_memory(v)
-        return self.memory[worker, group.index]
-
-    def _gradient(self, name: str) -> torch.Tensor:
-        p = self.parameters[name]
-        return torch.zeros_like(p) if p.grad is None else p.grad
+    def _add(self, worker: int, group: Group, v: torch.Tensor, average: torch.Tensor) -> None:
+        """average += Q(v / m) · (1/k), for one worker's group; in float32 Q changes nothing, and m is 1."""
+        _, task = self.task(group, v)
+        codes = Codes(task, self.comm, [task.codec])
+        code = codes.encode_part(0, v.numel(), replace(task.stream, rank=worker), worker, None)
+        task.codec.decode_add(Payload(code), average, 1.0 / self.n_workers)
+        self.under_way += codes.accounting
+        self.under_way += Accounting(n_values=v.numel(), bytes_sent=len(code))

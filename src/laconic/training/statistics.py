@@ -33,7 +33,7 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
         "values": totals.n_values / steps,
         "bytes_sent": totals.bytes_sent / steps,
         "bytes_received": totals.bytes_received / steps,
-        "ratio": compressor.n_counted * _plain_bytes(compressor) / totals.bytes_sent if totals.bytes_sent else math.nan,
+        "ratio": compressor.n_counted * compressor.plain_bytes / totals.bytes_sent if totals.bytes_sent else math.nan,
         "bits": totals.bits,
         "encode_ms": 1e3 * totals.encode_seconds / steps,
         "wire_ms": 1e3 * totals.wire_seconds / steps,
@@ -45,14 +45,6 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
         "metric": f"{compressor.metric.name}: {compressor.metric.reason}",
         "bits_by_parameter": _bits(compressor),
     }
-
-
-def _plain_bytes(compressor: Compressor) -> float:
-    """Bytes that PyTorch would have this rank send for one step."""
-    share, parameters = (compressor.comm.size - 1) / compressor.comm.size, compressor.parameters.values()
-    if not compressor.weights.units:
-        return 2 * share * sum(p.numel() * p.element_size() for p in parameters)
-    return share * 4 * compressor.totals.n_values / max(1, compressor.n_counted)
 
 
 def _state_of(compressor: Compressor) -> str:

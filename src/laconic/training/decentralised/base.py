@@ -4,12 +4,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.distributed as dist
 
 from laconic.codec import Codec, Payload, codec_for
+from laconic.errors import InvalidOption, Option
 from laconic.exchange import Accounting
 from laconic.exchange.agreement import require_same
 from laconic.exchange.neighbours import Neighbours
@@ -17,12 +18,12 @@ from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
 from laconic.options import MAX_SEED, check_int
 from laconic.quantizers import Quantizer
-from laconic.training.decentralised.rows import Row, Rows
-from laconic.training.groups import PLAIN, Policy, describe
+from laconic.training.groups import PLAIN, Policy, describe, make_groups, trainable
 from laconic.training.state import check_format, check_shapes
 
 Order = Literal["combine_then_adapt", "adapt_then_combine"]
-ORDERS = ("combine_then_adapt", "adapt_then_combine")
+Row = torch.Tensor
+"""The values (n,) of one group, float32."""
 FORMAT = 1
 """Of saved states."""
 Codes = Sequence[torch.Tensor]
@@ -72,18 +73,22 @@ class Decentralised(ABC):
         timeout: timedelta | None = None,
         neighbours: Neighbours | None = None,
     ) -> None:
-        if order not in ORDERS:
-            raise ValueError(f"unknown order {order!r}; choose one of {', '.join(ORDERS)}")
+        if order not in get_args(Order):
+            raise ValueError(f"unknown order {order!r}; choose one of {', '.join(get_args(Order))}")
         self.model, self.optimizer = model, optimizer
         self.topology, self.codec = topology_for(topology), codec_for(codec)
         self.order, self.policy, self.seed = order, policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
-        self.rows = Rows(model, self.policy)
-        self.policy.require_no("codecs", "verify_every", whose="decentralised training")
-        self.neighbours = neighbours or Neighbours.open(self.topology, group, self.rows.device, timeout=timeout)
+        self.parameters = trainable(model)
+        self.groups = make_groups(self.parameters.items(), self.policy)
+        self.device = next(iter(self.parameters.values())).device
+        for name in ("codecs", "verify_every"):
+            if getattr(self.policy, name):
+                raise InvalidOption(Option("policy"), f": {name} is not for decentralised training; leave it out")
+        self.neighbours = neighbours or Neighbours.open(self.topology, group, self.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
         self.estimates: dict[int, list[Row]] = {}
-        self.totals, self.last = Accounting(), Accounting()
+        self.totals, self.last, self.under_way = Accounting(), Accounting(), Accounting()
         self.edges: dict[int, Accounting] = {j: Accounting() for j in self.neighbours.ranks}
         self._own: list[Row] = []
         self._x_next: list[Row] = []
@@ -112,19 +117,18 @@ class Decentralised(ABC):
     @property
     def omega(self) -> float:
         """The proved bound ω of E‖Q(v) − v‖² / ‖v‖² for the largest group that is compressed."""
-        largest = max((group.n_values for group in self.rows.groups if group.compressed), default=0)
+        largest = max((group.n_values for group in self.groups if group.compressed), default=0)
         return self.codec.quantizer.variance_bound(largest) if largest else 0.0
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of the optimizer and one exchange with the neighbours; what the optimizer's own step returned."""
         if not self._agreed:
-            require_same(self.neighbours.comm, self.config(), device=self.rows.device)
+            require_same(self.neighbours.comm, self.config(), device=self.device)
             self._agreed = True
         if not self.estimates:
-            self.start_from(self._swap(self.models(), [PLAIN] * len(self.rows.groups), Accounting()))
-        accounting = Accounting(n_exchanges=1)
-        codes, result = self.begin(closure, accounting)
-        self.finish(self._swap(codes, self.codecs, accounting), accounting)
+            self.start_from(self._swap(self.models(), [PLAIN] * len(self.groups)))
+        codes, result = self.begin(closure)
+        self.finish(self._swap(codes, self.codecs))
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -133,48 +137,67 @@ class Decentralised(ABC):
 
     def models(self) -> Codes:
         """The codes of this node's parameters in float32, which all estimates of it begin with."""
-        return [PLAIN.encode(row).data for row in self.rows.gather()]
+        return [PLAIN.encode(row).data for row in self.gather()]
 
     def start_from(self, codes: Mapping[int, Codes]) -> None:
         """Begin with the models of all tracked nodes, own included."""
         self.estimates = {j: [PLAIN.decode(Payload(code)) for code in codes[j]] for j in self.mixing.tracked(self.node)}
         self._own = [row.clone() for row in self.estimates[self.node]] if self.order == "adapt_then_combine" else []
 
-    def begin(self, closure: Callable[[], Any] | None, accounting: Accounting) -> tuple[Codes, Any]:
+    def begin(self, closure: Callable[[], Any] | None = None) -> tuple[Codes, Any]:
         """Steps 1 and 2: the local step, and the codes for the neighbours; with what the optimizer returned."""
-        x = self.rows.gather()
+        self.under_way = Accounting(n_exchanges=1)
+        x = self.gather()
         result = self.optimizer.step(closure)
-        self._x_next = self.rows.gather()
+        self._x_next = self.gather()
         if self.order == "combine_then_adapt":
             for x_next, mixed, before in zip(self._x_next, self._mixed(), x, strict=True):
                 x_next += mixed - before
         else:
             x = self._own
-        with accounting.timed("encode"):
+        with self.under_way.timed("encode"):
             codes = [self._encode(index, row) for index, row in enumerate(x)]
-        accounting.n_values += sum(row.numel() for row in x)
+        self.under_way.n_values += sum(row.numel() for row in x)
         return codes, result
 
-    def finish(self, codes: Mapping[int, Codes], accounting: Accounting) -> None:
+    def finish(self, codes: Mapping[int, Codes]) -> None:
         """Steps 3 and 4, given the codes of all nodes that this one tracks, itself included."""
-        with accounting.timed("decode"):
+        with self.under_way.timed("decode"):
             for j in self.mixing.tracked(self.node):
                 for estimate, code, codec in zip(self.estimates[j], codes[j], self.codecs, strict=True):
                     self.track(estimate, Payload(code), codec)
             settled = [self.settle(*both) for both in zip(self._x_next, self.estimates[self.node], strict=True)]
             if self.order == "adapt_then_combine":
                 self._own, settled = [row.clone() for row in settled], self._mixed()
-            self.rows.scatter(settled)
+            self._scatter(settled)
         self._x_next = []
         self.n_steps += 1
-        self.last = accounting
-        self.totals += accounting
+        self.last = self.under_way
+        self.totals += self.last
+
+    def gather(self) -> list[Row]:
+        """Copies of the parameters, a row per group."""
+        return self._rows({name: p.detach() for name, p in self.parameters.items()})
+
+    @torch.no_grad()
+    def _scatter(self, rows: Sequence[Row]) -> None:
+        """Write rows into the parameters."""
+        for name, value in self._named(rows).items():
+            self.parameters[name].copy_(value)
+
+    def _rows(self, values: Mapping[str, torch.Tensor]) -> list[Row]:
+        return [group.flatten(values).to(self.device) for group in self.groups]
+
+    def _named(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+        """The inverse of `_rows`: by parameter and in its shape, in the rows' memory."""
+        pairs = zip(self.groups, rows, strict=True)
+        return {name: view for group, row in pairs for name, view in group.views(row).items()}
 
     @property
     def codecs(self) -> list[Codec]:
         """The codec of each group at this step."""
         warm = self.n_steps >= self.policy.warmup_steps
-        return [self.codec if group.compressed and warm else PLAIN for group in self.rows.groups]
+        return [self.codec if group.compressed and warm else PLAIN for group in self.groups]
 
     def _encode(self, index: int, x: Row) -> torch.Tensor:
         stream = Stream(self.seed, self.node, self.n_steps, index)
@@ -189,16 +212,20 @@ class Decentralised(ABC):
                 total.add_(row, alpha=self.mixing.weight(self.node, j))
         return mixed
 
-    def _swap(self, codes: Codes, codecs: Sequence[Codec], accounting: Accounting) -> dict[int, Codes]:
-        bounds = [codec.max_bytes(group.n_values) for codec, group in zip(codecs, self.rows.groups, strict=True)]
-        with accounting.timed("wire"):
+    def _swap(self, codes: Codes, codecs: Sequence[Codec]) -> dict[int, Codes]:
+        bounds = [codec.max_bytes(group.n_values) for codec, group in zip(codecs, self.groups, strict=True)]
+        with self.under_way.timed("wire"):
             fixed_size = all(codec.fixed_size for codec in codecs)
             received, edges = self.neighbours.swap(codes, bounds, fixed_size=fixed_size)
+        self.count(edges)
+        return {**received, self.node: codes}
+
+    def count(self, edges: Mapping[int, Accounting]) -> None:
+        """Add what went over the edge to each neighbour."""
         for j, edge in edges.items():
             self.edges[j] += edge
-            accounting.bytes_sent += edge.bytes_sent
-            accounting.bytes_received += edge.bytes_received
-        return {**received, self.node: codes}
+            self.under_way.bytes_sent += edge.bytes_sent
+            self.under_way.bytes_received += edge.bytes_received
 
     def consensus(self) -> dict[str, torch.Tensor]:
         """The average of all nodes' models as a state dict. All ranks must call it.
@@ -207,18 +234,17 @@ class Decentralised(ABC):
         """
         own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         real = [name for name, value in own.items() if value.is_floating_point()]
-        flat = self._sum_over_ranks(torch.cat([own[name].reshape(-1).float() for name in real]))
-        flat /= self.neighbours.comm.size
+        flat = self._sum_over_ranks(torch.cat([own[name].reshape(-1).float() for name in real])) / self.mixing.size
         for name, piece in zip(real, flat.split_with_sizes([own[name].numel() for name in real]), strict=True):
             own[name] = piece.view(own[name].shape).to(own[name].dtype)
         return own
 
     def consensus_distance(self) -> float:
         """√(1/n Σ_i ‖x_i − x̄‖²): how far the nodes are from their average. All ranks must call it."""
-        x = torch.cat([p.detach().reshape(-1).float() for p in self.rows.parameters.values()])
-        mean = self._sum_over_ranks(x.clone()) / self.neighbours.comm.size
+        x = torch.cat([p.detach().reshape(-1).float() for p in self.parameters.values()])
+        mean = self._sum_over_ranks(x.clone()) / self.mixing.size
         squares = self._sum_over_ranks((x - mean).square().sum())
-        return math.sqrt(float(squares) / self.neighbours.comm.size)
+        return math.sqrt(float(squares) / self.mixing.size)
 
     def _sum_over_ranks(self, v: torch.Tensor) -> torch.Tensor:
         """The sum of v over all nodes, in place."""
@@ -228,7 +254,7 @@ class Decentralised(ABC):
     def config(self) -> dict[str, Any]:
         """What all nodes must agree on, as plain values."""
         return {
-            **describe(self.codec, self.policy, self.rows.groups),
+            **describe(self.codec, self.policy, self.groups),
             "member": self.name,
             "topology": repr(self.topology),
             "order": self.order,
@@ -244,16 +270,19 @@ class Decentralised(ABC):
         numbers = {"step": self.n_steps, "seed": self.seed, "node": self.node, "nodes": self.mixing.size}
         return {
             **{name: torch.tensor(value) for name, value in {"format": FORMAT, **numbers}.items()},
-            "estimates": {str(j): self.rows.named(values) for j, values in self.estimates.items()},
-            "own": self.rows.named(self._own) if self._own else {},
+            "estimates": {str(j): self._copies(rows) for j, rows in self.estimates.items()},
+            "own": self._copies(self._own) if self._own else {},
         }
+
+    def _copies(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+        return {name: view.clone() for name, view in self._named(rows).items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what this node has saved; load the model's and the optimizer's states, too."""
         self._check_state(saved)
         self.n_steps, self.seed, self._agreed = int(saved["step"]), int(saved["seed"]), False
-        self.estimates = {int(j): self.rows.from_named(values) for j, values in saved["estimates"].items()}
-        self._own = self.rows.from_named(saved["own"]) if saved["own"] else []
+        self.estimates = {int(j): self._rows(values) for j, values in saved["estimates"].items()}
+        self._own = self._rows(saved["own"]) if saved["own"] else []
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise `ValueError` where a state is not this node's, with what differs."""
@@ -271,9 +300,9 @@ class Decentralised(ABC):
                 f"here node {self.node} tracks {tracked}; give the topology that it was saved with"
             )
         for values in state["estimates"].values():
-            check_shapes("estimates", self.rows.parameters, values)
+            check_shapes("estimates", self.parameters, values)
         if state["own"]:
-            check_shapes("own model", self.rows.parameters, state["own"])
+            check_shapes("own model", self.parameters, state["own"])
         if estimated and bool(state["own"]) != (self.order == "adapt_then_combine"):
             raise ValueError(
                 f"this state was saved with another order than {self.order!r}; give the order that it was saved with"

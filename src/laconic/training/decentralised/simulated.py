@@ -73,18 +73,12 @@ class SimulatedGraph:
             models = {i: node.models() for i, node in enumerate(self.nodes)}
             for node in self.nodes:
                 node.start_from(models)
-        accounts = [Accounting(n_exchanges=1) for _ in self.nodes]
-        codes = {
-            i: node.begin(None, account)[0] for i, (node, account) in enumerate(zip(self.nodes, accounts, strict=True))
-        }
+        codes = {i: node.begin()[0] for i, node in enumerate(self.nodes)}
         n_bytes = {i: sum(len(code) for code in sent) for i, sent in codes.items()}
-        for i, (node, account) in enumerate(zip(self.nodes, accounts, strict=True)):
-            for j in node.neighbours.ranks:
-                edge = Accounting(n_exchanges=1, bytes_sent=n_bytes[i], bytes_received=n_bytes[j])
-                node.edges[j] += edge
-                account.bytes_sent += edge.bytes_sent
-                account.bytes_received += edge.bytes_received
-            node.finish(codes, account)
+        for i, node in enumerate(self.nodes):
+            received = {j: n_bytes[j] for j in node.neighbours.ranks}
+            node.count({j: Accounting(1, bytes_sent=n_bytes[i], bytes_received=n) for j, n in received.items()})
+            node.finish(codes)
 
     @torch.no_grad()
     def consensus(self) -> dict[str, torch.Tensor]:
@@ -99,7 +93,7 @@ class SimulatedGraph:
 
     def consensus_distance(self) -> float:
         """√(1/n Σ_i ‖x_i − x̄‖²)."""
-        x = torch.stack([torch.cat(node.rows.gather()) for node in self.nodes])
+        x = torch.stack([torch.cat(node.gather()) for node in self.nodes])
         return math.sqrt(float((x - x.mean(dim=0)).square().sum()) / len(x))
 
     def state_dict(self) -> list[dict[str, Any]]:

@@ -1,13 +1,6 @@
 """The metric that gradients are quantised in, and how it is chosen."""
 
-from laconic.training.metric.base import Metric, SquaredError, require_same_scales
-from laconic.training.metric.choice import metric_for, metric_kind, unwrapped
+from laconic.training.metric.base import Metric, SquaredError
+from laconic.training.metric.choice import metric_for, metric_kind, require_same_scales, unwrapped
 
-__all__ = [
-    "Metric",
-    "SquaredError",
-    "metric_for",
-    "metric_kind",
-    "require_same_scales",
-    "unwrapped",
-]
+__all__ = ["Metric", "SquaredError", "metric_for", "metric_kind", "require_same_scales", "unwrapped"]

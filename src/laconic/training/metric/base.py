@@ -7,31 +7,36 @@ knows m already, so nothing more is sent, and any codec can be used. The codec's
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar
+from itertools import pairwise
+from typing import ClassVar, cast
 
 import torch
 
 from laconic.codec import Codec
-from laconic.errors import Disagreement
-from laconic.exchange import Communicator
-from laconic.exchange.agreement import gather_json
-from laconic.kernels import Number, Scale, select
+from laconic.kernels import Number, Part, Scale, select
+from laconic.quantizers import Dithered
 from laconic.training.groups import Group
 
 FLOOR = 0.1
 """Least m of a coordinate, in units of the root mean square of m over its parameter."""
+MOST_ERROR = 4.0
+"""Largest normalised error that `ModelScale` gives a group."""
 
 
 @dataclass(slots=True)
 class Metric(ABC):
     """Gives each group's m at each step.
 
-    reason  why this metric, in words for `laconic.stats`
+    reason      why this metric, in words for `laconic.stats`
+    parameters  of the model, by name, where something is to be known of each
+    means       what is known: the mean of squared gradients, by name
     """
 
     reason: str
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    means: dict[str, torch.Tensor] = field(default_factory=dict)
     name: ClassVar[str]
 
     @abstractmethod
@@ -51,14 +56,16 @@ class Metric(ABC):
 
     def facts(self, groups: Sequence[Group]) -> dict[str, float]:
         """A number per parameter that must not differ between ranks."""
-        return {}
+        return {name: float(value) for name, value in self.means.items()}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What must survive a restart, by parameter."""
-        return {}
+        """What must survive a restart: a number per parameter, NaN where there is none yet; so states of all steps
+        have the same entries."""
+        return {name: self.means.get(name, torch.tensor(torch.nan)).clone() for name in self.parameters}
 
-    def load(self, state: Mapping[str, torch.Tensor]) -> None:  # noqa: B027
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Go on from a saved state."""
+        self.means = {name: value.clone() for name, value in state.items() if not value.isnan()}
 
 
 @dataclass(slots=True)
@@ -69,6 +76,74 @@ class SquaredError(Metric):
 
     def scale(self, group: Group) -> Scale:
         return Scale()
+
+
+@dataclass(slots=True)
+class TensorScale(Metric):
+    """m = the root mean square of the parameter's last averaged gradient, one number per parameter.
+
+    So each parameter's error is relative to its own gradient. At the first step everything goes in float32.
+    """
+
+    name: ClassVar[str] = "tensor"
+
+    def scale(self, group: Group) -> Scale | None:
+        if any(name not in self.means for name in group.names):
+            return None
+        floors = least_squares(group, [self.means[name] for name in group.names], share=1.0)
+        spans = pairwise(group.cuts)
+        return Scale(tuple(Part(i, j, None, 1.0, least) for (i, j), least in zip(spans, floors, strict=True)))
+
+    def example(self, n: int, device: torch.device) -> Scale:
+        mean(torch.ones(n, device=device), squared=True)
+        return Scale((Part(0, n, None, 1.0, 1.0),))
+
+    def observe(self, group: Group, average: torch.Tensor) -> None:
+        """Keep the mean square of each parameter; that of the step before where this one is not finite."""
+        for name, (i, j) in zip(group.names, pairwise(group.cuts), strict=True):
+            found = mean(average[i:j], squared=True)
+            self.means[name] = torch.where(found.isfinite(), found, self.means.get(name, torch.zeros_like(found)))
+
+
+@dataclass(slots=True)
+class ModelScale(TensorScale):
+    """m = 1, and one error for the model: error_G = error · (mean square of the model) / (mean square of group G).
+
+    So all coordinates have the same error, which takes the fewest bits for a sum of squares; a group with cells of
+    zeros, which have none, has more elsewhere. The mean squares are those of the last averaged gradients; until there
+    are some, and beyond `MOST_ERROR`, groups do not differ.
+    """
+
+    name: ClassVar[str] = "model"
+    _overall: float | None = None
+
+    def scale(self, group: Group) -> Scale:
+        return Scale()
+
+    def example(self, n: int, device: torch.device) -> Scale:
+        super(ModelScale, self).example(n, device)
+        return Scale()
+
+    def codec(self, codec: Codec, group: Group) -> Codec:
+        if any(name not in self.means for name in group.names):
+            return codec
+        if self._overall is None:
+            self._overall = self._mean_square(self.means)
+        own, error = self._mean_square(group.names), codec.quantizer.error  # type: ignore[attr-defined]
+        octaves = math.log2(self._overall / own) if own > 0 else 0.0
+        return _with_error(codec, min(error * 2.0 ** (round(4 * octaves) / 4), max(error, MOST_ERROR)))
+
+    def observe(self, group: Group, average: torch.Tensor) -> None:
+        super(ModelScale, self).observe(group, average)
+        self._overall = None
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        super(ModelScale, self).load(state)
+        self._overall = None
+
+    def _mean_square(self, names: Iterable[str]) -> float:
+        sizes = {name: self.parameters[name].numel() for name in names}
+        return sum(n * float(self.means[name]) for name, n in sizes.items()) / sum(sizes.values())
 
 
 def least_squares(group: Group, means: Sequence[torch.Tensor | None], share: float) -> list[Number]:
@@ -95,24 +170,8 @@ def mean(values: torch.Tensor, *, squared: bool = False) -> torch.Tensor:
     return (select("auto", values.device).total(values, squared) / max(values.numel(), 1)).float()
 
 
-def saved(means: Mapping[str, torch.Tensor], parameters: Iterable[str]) -> dict[str, torch.Tensor]:
-    """A number per parameter; NaN where there is none yet, so that a state has the same entries at every step."""
-    return {name: means.get(name, torch.tensor(torch.nan)).clone() for name in parameters}
-
-
-def loaded(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What was saved."""
-    return {name: value.clone() for name, value in state.items() if not value.isnan()}
-
-
-def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: torch.device) -> None:
-    """Raise `Disagreement` on every rank unless the facts of all are the same, within what other machines round."""
-    first, *others = gather_json(comm, dict(facts), device)
-    for rank, other in enumerate(others, start=1):
-        for name in sorted(first.keys() | other.keys()):
-            ours, theirs = first.get(name, 0.0), other.get(name, 0.0)
-            if not math.isclose(ours, theirs, rel_tol=1e-3) and str(ours) != str(theirs):  # NaN is NaN
-                raise Disagreement(
-                    f"the mean squared gradient of {name} is {ours:g} on rank 0 and {theirs:g} on rank {rank}, and the "
-                    "metric needs the same. Give every rank the same optimizer and its state, or use metric='none'"
-                )
+@lru_cache(maxsize=256)
+def _with_error(codec: Codec, error: float) -> Codec:
+    """Kept, since a codec remembers the frames of its payloads; errors are quarters of octaves apart."""
+    quantizer = cast(Dithered, codec.quantizer)
+    return replace(codec, quantizer=replace(quantizer, error=min(max(error, 1e-9), 1e6)))

@@ -1,5 +1,6 @@
-"""Which metric: by name, or "auto" by the type of the optimizer."""
+"""Which metric: by name, or "auto" by the type of the optimizer; and whether all ranks have the same."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -7,11 +8,12 @@ import torch
 from torch import optim
 
 from laconic.codec import Codec
-from laconic.errors import InvalidOption, Option
+from laconic.errors import Disagreement, InvalidOption, Option
+from laconic.exchange import Communicator
+from laconic.exchange.agreement import gather_json
 from laconic.quantizers import Dithered, Identity
 from laconic.quantizers.dithered import WHOLE
-from laconic.training.metric.averages import ModelScale, TensorScale
-from laconic.training.metric.base import Metric, SquaredError
+from laconic.training.metric.base import Metric, ModelScale, SquaredError, TensorScale
 from laconic.training.metric.second_moment import SECOND_MOMENTS, SecondMoment
 
 METRICS = ("auto", "none", "tensor", "model")
@@ -49,7 +51,7 @@ def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Te
     if isinstance(quantizer, Identity):
         return SquaredError("a float format loses the same share of every value, whatever it is divided by")
     if kind == "second moment":
-        return SecondMoment(reason, cast(optim.Optimizer, optimizer), parameters)
+        return SecondMoment(reason, parameters, optimizer=cast(optim.Optimizer, optimizer))
     if kind == "tensor":
         return TensorScale(reason, parameters)
     return ModelScale(reason, parameters) if kind == "model" and one_step else SquaredError(reason)
@@ -64,3 +66,16 @@ def unwrapped(optimizer: Any) -> optim.Optimizer | None:
         f"optimizer must be one of torch.optim, got {type(optimizer).__name__}; with several, leave it out and use "
         "metric='tensor'"
     )
+
+
+def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: torch.device) -> None:
+    """Raise `Disagreement` on every rank unless the facts of all are the same, within what other machines round."""
+    first, *others = gather_json(comm, dict(facts), device)
+    for rank, other in enumerate(others, start=1):
+        for name in sorted(first.keys() | other.keys()):
+            ours, theirs = first.get(name, 0.0), other.get(name, 0.0)
+            if not math.isclose(ours, theirs, rel_tol=1e-3) and str(ours) != str(theirs):  # NaN is NaN
+                raise Disagreement(
+                    f"the mean squared gradient of {name} is {ours:g} on rank 0 and {theirs:g} on rank {rank}, and the "
+                    "metric needs the same. Give every rank the same optimizer and its state, or use metric='none'"
+                )

@@ -10,7 +10,7 @@ from torch import optim
 
 from laconic.kernels import Number, Part, Scale
 from laconic.training.groups import Group
-from laconic.training.metric.base import FLOOR, Metric, least_squares, loaded, mean, saved
+from laconic.training.metric.base import FLOOR, Metric, least_squares, mean
 
 Moment = tuple[torch.Tensor, Number]
 """A tensor in a parameter's shape, and the factor that makes it the mean of the squared gradients so far."""
@@ -61,15 +61,12 @@ class SecondMoment(Metric):
     - A parameter without a v, or with v = 0, in a group with others (added later, or not used so far) takes a tenth of
       the group's rms(√v).
 
-    optimizer   of the model; asked at each step, so that loading its state restores the metric
-    parameters  of the model, by name
-    means       mean of v by name, as the floors have it
+    optimizer  of the model; asked at each step, so that loading its state restores the metric
+    means      of v by name, as the floors have them
     """
 
     name: ClassVar[str] = "second moment"
-    optimizer: optim.Optimizer
-    parameters: Mapping[str, torch.Tensor]
-    means: dict[str, torch.Tensor] = field(default_factory=dict)
+    optimizer: optim.Optimizer = field(kw_only=True)
     _options: dict[int, dict[str, Any]] = field(default_factory=dict)
     _seen: tuple[int, int] = (0, 0)
 
@@ -96,12 +93,6 @@ class SecondMoment(Metric):
             for name, moment in zip(group.names, self._moments(group), strict=True):
                 found |= {} if moment is None else {name: float(mean(moment[0]) * moment[1])}
         return found
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return saved(self.means, self.parameters)
-
-    def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        self.means = loaded(state)
 
     def _mean(self, name: str, moment: Moment) -> torch.Tensor:
         """The mean of v, anew if it is due; always if the number of steps is on a GPU, where the host would wait."""

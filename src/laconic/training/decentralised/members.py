@@ -1,24 +1,95 @@
-"""ECD-PSGD: nodes send an extrapolation, whose noise averages out in the estimates. `Clock` says how far it goes."""
+"""D-PSGD, DCD-PSGD and ECD-PSGD: what a node sends, and how estimates of it follow."""
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
-import torch.distributed as dist
 
 from laconic.codec import Codec, Payload
-from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology
 from laconic.options import check_int
 from laconic.quantizers import Quantizer
-from laconic.training.decentralised.base import Decentralised, Order
-from laconic.training.decentralised.rows import Row
-from laconic.training.decentralised.stability import held_at
-from laconic.training.groups import Policy
+from laconic.training.decentralised.base import Decentralised, Row
+from laconic.training.decentralised.stability import held_at, noise_limit
+from laconic.training.groups import PLAIN
 
 Reference = Literal["estimate", "zero"]
-REFERENCES = ("estimate", "zero")
+
+
+class DPSGD(Decentralised):
+    """Decentralised SGD without compression, in float32: x̃_j = x_j, so that x_i' = Σ_j W_ij x_j − γ ∇F_i(x_i).
+
+    >>> from laconic.exchange.topology import Ring
+    >>> net = torch.nn.Linear(4, 1)
+    >>> optimizer = DPSGD(net, torch.optim.SGD(net.parameters(), lr=0.1), Ring())
+    >>> net(torch.ones(4)).backward()
+    >>> optimizer.step()
+    >>> optimizer.consensus_distance()
+    0.0
+
+    Algorithm 1 of Lian, Zhang, Zhang, Hsieh, Zhang and Liu 2017, "Can decentralized algorithms outperform centralized
+    algorithms?", NeurIPS.
+    """
+
+    name: ClassVar[str] = "D-PSGD"
+
+    def check(self) -> None:
+        if self.codec != PLAIN:
+            raise ValueError(f"{self.name} sends float32, got {self.codec.quantizer!r}; use DCDPSGD or ECDPSGD")
+
+    def outgoing(self, x: Row, x_next: Row, estimate: Row) -> Row:
+        """x_i'."""
+        return x_next
+
+    def track(self, estimate: Row, payload: Payload, codec: Codec) -> None:
+        """x̃_j ← x_j'."""
+        codec.decode(payload, out=estimate)
+
+
+class DCDPSGD(Decentralised):
+    """Difference compression: with C = Q(x_i' − x_i), x_i ← x_i + C, and everyone who tracks i sets x̃_i ← x̃_i + C.
+
+    So x̃_i = x_i to the last bit at all times, and a node's own model bears the noise. Stable for variance bounds
+    ω < (1 + λ_n) / (1 − λ_n) only, λ_n the least eigenvalue of W (see `stability`): a codec that cannot promise this is
+    refused.
+
+    >>> from laconic import NUQSGD
+    >>> from laconic.exchange.topology import Ring
+    >>> net = torch.nn.Linear(64, 64)
+    >>> optimizer = DCDPSGD(net, torch.optim.SGD(net.parameters(), lr=0.1), Ring(), NUQSGD(bits=4, bucket_size=512))
+    >>> net(torch.ones(64)).sum().backward()
+    >>> optimizer.step()
+    >>> optimizer.estimates[0][0].equal(optimizer.gather()[0])
+    True
+
+    Algorithm 1 of Tang, Gan, Zhang, Zhang and Liu 2018, "Communication compression for decentralized training",
+    NeurIPS.
+    Differences from the paper: its condition on the noise is sufficient, ours is exact for mixing without gradients.
+    """
+
+    name: ClassVar[str] = "DCD-PSGD"
+
+    def check(self) -> None:
+        super().check()
+        limit = noise_limit(self.mixing)
+        if not self.omega < limit:
+            raise ValueError(
+                f"{self.name}: {self.codec.quantizer!r} may lose {self.omega:.3g} of ‖v‖², "
+                f"{self.topology!r} of {self.mixing.size} nodes bears less than {limit:.3g}; "
+                "use a smaller bucket_size, more bits, or ECDPSGD"
+            )
+
+    def outgoing(self, x: Row, x_next: Row, estimate: Row) -> Row:
+        """x_i' − x_i."""
+        return x_next - x
+
+    def track(self, estimate: Row, payload: Payload, codec: Codec) -> None:
+        """x̃_j ← x̃_j + C."""
+        codec.decode_add(payload, estimate)
+
+    def settle(self, x_next: Row, estimate: Row) -> Row:
+        """x̃_i itself."""
+        return estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +140,8 @@ class ECDPSGD(Decentralised):
                what is new, not of the whole model
     clock      `Clock()` is the paper's, t = 1, 2, 3, …; `Clock(hold=t)` stops it. By default the paper's for "zero";
                for "estimate" held where `stability.held_at` says, given the codec's variance bound and the graph
-    The other arguments are those of `Decentralised`.
+    options    the other arguments of `Decentralised`, by name
 
-    >>> import torch
     >>> from laconic import NUQSGD
     >>> from laconic.exchange.topology import Ring
     >>> net = torch.nn.Linear(64, 64)
@@ -99,30 +169,14 @@ class ECDPSGD(Decentralised):
         *,
         reference: Reference = "estimate",
         clock: Clock | None = None,
-        order: Order = "combine_then_adapt",
-        policy: Policy | None = None,
-        seed: int = 0,
-        group: dist.ProcessGroup | None = None,
-        timeout: timedelta | None = None,
-        neighbours: Neighbours | None = None,
+        **options: Any,
     ) -> None:
-        if reference not in REFERENCES:
-            raise ValueError(f"unknown reference {reference!r}; choose one of {', '.join(REFERENCES)}")
+        if reference not in get_args(Reference):
+            raise ValueError(f"unknown reference {reference!r}; choose one of {', '.join(get_args(Reference))}")
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"clock must be a Clock such as Clock(hold=3), got {clock!r}")
         self.reference = reference
-        super().__init__(
-            model,
-            optimizer,
-            topology,
-            codec,
-            order=order,
-            policy=policy,
-            seed=seed,
-            group=group,
-            timeout=timeout,
-            neighbours=neighbours,
-        )
+        super().__init__(model, optimizer, topology, codec, **options)
         self.clock = self._automatic_clock() if clock is None else clock
 
     @property
