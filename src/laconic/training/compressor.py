@@ -47,7 +47,7 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     seed: int = 0
     error_every: int = 100
-    timeout: timedelta | float | None = None
+    timeout: timedelta | None = None
 
     def __post_init__(self) -> None:
         checked = {
@@ -55,7 +55,7 @@ class Settings:
             "error_every": check_int("error_every", self.error_every, 0),
             "optimizer": unwrapped(self.optimizer),
             "policy": require_policy(self.policy or Policy()),
-            "timeout": as_timedelta(self.timeout),
+            "timeout": _as_timedelta(self.timeout),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -224,9 +224,15 @@ class Compressor:
         if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
         measure = self.settings.error_every > 0 and self.step % self.settings.error_every == 0
-        codec = self.metric.codec(self.codec_of(group), group)
-        exchange = self.exchanges.get(group.index, self.exchange)
+        exchange, codec = self._way(group)
+        codec = self.metric.codec(codec, group)
         return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers, scale)
+
+    def _way(self, group: Group) -> tuple[Exchange, Codec]:
+        """How a group is averaged, and in which codec, from the end of the warm-up on."""
+        if group.compressed:
+            return self.exchanges.get(group.index, self.exchange), self.codec_of(group)
+        return self._plain_exchange, PLAIN
 
     def codec_of(self, group: Group) -> Codec:
         """The codec of a compressed group."""
@@ -247,8 +253,7 @@ class Compressor:
         start = time.perf_counter()
         needed: dict[tuple[Exchange, Codec], int] = {}
         for group in sorted(self.groups, key=lambda group: -group.n_values):
-            codec = self.codec_of(group) if group.compressed else PLAIN
-            exchange = self.exchanges.get(group.index, self.exchange) if group.compressed else self._plain_exchange
+            exchange, codec = self._way(group)
             members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
             needed |= {(member, codec): group.n_values for member in members}
         for (exchange, codec), n in ({} if self.passes_through else needed).items():
@@ -328,8 +333,7 @@ def _sums(p: torch.Tensor) -> torch.Tensor:
     return sums
 
 
-def as_timedelta(timeout: object) -> timedelta | None:
-    """A timeout that is given as a timedelta or in seconds; `InvalidOption` unless it is above 0."""
+def _as_timedelta(timeout: object) -> timedelta | None:
     if timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta()):
         return timeout
     if isinstance(timeout, int | float) and timeout > 0:

@@ -17,13 +17,25 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.quantizers import ErrorFeedback, Quantizer, Sign
 from laconic.training.automatic import choose, default_codec, log
-from laconic.training.compressor import Compressor, Settings, as_timedelta
+from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp import ShardedCompressor
+from laconic.training.fsdp_units import is_sharded
 from laconic.training.fsdp_weights import WeightCodec
 from laconic.training.groups import Policy, make_groups
-from laconic.training.hook import HookState, average_gradients
+from laconic.training.hook import HookState, average_gradients, averaged
 from laconic.training.metric import metric_kind
-from laconic.training.wrappers import averaged, check_model
+
+_ADVICE = {
+    "FullyShardedDataParallel": "FSDP1 has no hook that could quantise; shard the model by fully_shard (FSDP2)",
+    "OptimizedModule": "compress the model in DistributedDataParallel first, then call torch.compile on it",
+    "DataParallel": "DataParallel sends nothing between processes; use DistributedDataParallel under torchrun",
+    "LightningModule": "give DDPStrategy ddp_comm_state and ddp_comm_hook of laconic.hook(module, codec)",
+    "_FabricModule": "give DDPStrategy ddp_comm_state and ddp_comm_hook of laconic.hook(module, codec)",
+    "DeepSpeedEngine": "DeepSpeed averages gradients by itself; use DistributedDataParallel or fully_shard instead",
+}
+"""What to do about models of other kinds, by the name of a class."""
+_REPLICATED = "replicate() hides its DistributedDataParallel; wrap the model in that instead"
+_OTHERWISE = "call it as compress(DistributedDataParallel(model), ...), or after fully_shard(model)"
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 _hooks: "WeakKeyDictionary[torch.nn.Module, HookState]" = WeakKeyDictionary()
@@ -75,7 +87,7 @@ def compress(
     Returns the `Compressor`, which holds the threads and connections of the exchange. They end with the model, or when
     `close()` is called on it, on every rank; then the model may be compressed again.
     """
-    check_model(model)
+    _check_model(model)
     if model in _compressors and not _compressors[model].closed:
         raise ValueError("this model is compressed already; call compress() once, and set_codec() for another codec")
     options = dict[str, Any](optimizer=optimizer, metric=metric, exchange=exchange, policy=policy, seed=seed)
@@ -138,6 +150,30 @@ def compressor_of(model: torch.nn.Module) -> Compressor:
         raise ValueError("this model is not compressed; call laconic.compress(model, codec) first") from None
 
 
+def _check_model(model: object) -> None:
+    """Raise `TypeError`, with what to do, unless this is a model that can be compressed."""
+    sharded = isinstance(model, torch.nn.Module) and any(is_sharded(module) for module in model.modules())
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    advice = next((_ADVICE[kind] for kind in kinds if kind in _ADVICE), None)
+    if advice is None and (isinstance(model, DistributedDataParallel) or sharded):
+        return
+    if "replicate" in _composed(model):
+        advice = _REPLICATED
+    raise TypeError(
+        f"compress() needs a model wrapped in DistributedDataParallel, got {type(model).__name__}; "
+        f"{advice or _OTHERWISE}"
+    )
+
+
+def _composed(model: object) -> set[str]:
+    """Names of the functions, such as `replicate`, that have changed this module in place."""
+    try:
+        from torch.distributed._composable.contract import _get_registry
+    except ImportError:
+        return set()
+    return set(_get_registry(model) or ()) if isinstance(model, torch.nn.Module) else set()
+
+
 def _begin(
     model: torch.nn.Module,
     codec: Codec | Quantizer | str | None,
@@ -157,7 +193,7 @@ def _begin(
         raise ValueError(
             f"codec='auto' chooses the exchange, too; leave exchange={settings.exchange!r} out, or name a codec"
         )
-    compressor.comm = Communicator.open(process_group, device, timeout=as_timedelta(settings.timeout))
+    compressor.comm = Communicator.open(process_group, device, timeout=settings.timeout)
     if automatic:
         chosen, exchange, compressor.plan = choose(compressor.comm, groups, device)
         compressor.use(chosen, compressor.plan.verdict(), exchange)
@@ -181,8 +217,7 @@ def _begin_sharded(
     _leave_out(timeout=settings.timeout, optimizer=None if needless else settings.optimizer or settings.metric)
     if isinstance(codec, str) and codec == "auto":
         raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
-    earlier = _compressors.get(model)
-    if isinstance(earlier, ShardedCompressor):
+    if isinstance(earlier := _compressors.get(model), ShardedCompressor):
         earlier.give_back()
     else:
         model.register_forward_pre_hook(_before_forward, prepend=True)

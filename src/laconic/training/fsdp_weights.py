@@ -7,7 +7,6 @@ bits on every rank.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,8 +92,8 @@ class Weights:
         """How often each unit was gathered, and what was gathered last, by parameter; nothing if it is not kept."""
         if not self.kept:
             return {}
-        pairs = (pair for unit in self.units for pair in unit.last)
-        values = {name: part for group, last in pairs for name, part in group.parts(last).items()}
+        kept = (part for unit in self.units for part in unit.kept)
+        values = {name: value for group, _, last in kept for name, value in group.parts(last).items()}
         return {"gathers": torch.tensor([unit.n_gathers for unit in self.units]), "values": values}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -106,7 +105,7 @@ class Weights:
         same = len(counts) == len(self.units)
         for i, unit in enumerate(self.units if self.kept else ()):
             unit.n_gathers = counts[i] if same else min(counts)
-            for group, last in unit.last if state else ():
+            for group, _, last in unit.kept if state else ():
                 group.fill(last, state["values"])
 
     def follow(self, device: torch.device) -> None:
@@ -127,21 +126,27 @@ class UnitGather:
 
     comm       the ranks that the unit is sharded over
     plain      the all-gather that the unit had before
-    last       by group, what was gathered last, a row for each rank; empty if that is not kept
-    n_gathers  how often something was sent; if 0, `last` is unknown
+    parts      each group of the unit, its columns in the matrix that FSDP2 gathers, and what was gathered last, a row
+               for each rank; None if that is not kept
+    n_gathers  how often something was sent; if 0, what was gathered last is unknown
     """
 
     unit: Unit
     compressor: "Compressor"
     comm: Communicator
     plain: Any
-    last: list[tuple[ShardedGroup, torch.Tensor]] = field(default_factory=list)
+    parts: list[tuple[ShardedGroup, Columns, torch.Tensor | None]] = field(init=False)
     n_gathers: int = 0
 
     def __post_init__(self) -> None:
-        if self.compressor.weights.kept:
-            like = torch.empty(0, dtype=next(iter(self.unit.weight_dtypes)), device=self.compressor.device)
-            self.last = [(group, like.new_zeros(group.n_values)) for group, _ in self.unit.weights]
+        like = torch.empty(0, dtype=next(iter(self.unit.weight_dtypes)), device=self.compressor.device)
+        kept = self.compressor.weights.kept
+        self.parts = [(g, at, like.new_zeros(g.n_values) if kept else None) for g, at in self.unit.weights]
+
+    @property
+    def kept(self) -> list[tuple[ShardedGroup, Columns, torch.Tensor]]:
+        """The parts whose last weights are kept: all or none."""
+        return [(group, at, last) for group, at, last in self.parts if last is not None]
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Memory for the unit's weights; FSDP2 copies this rank's to their place in it."""
@@ -179,7 +184,7 @@ class UnitGather:
                 self._keep(rows)
             elif not (weights.kept and in_backward):
                 self._gather_coded(rows)
-            for (_, last), (_, at) in zip(self.last, self.unit.weights, strict=False):
+            for _, at, last in self.kept:
                 at.put(last, rows)
         return None
 
@@ -191,16 +196,13 @@ class UnitGather:
 
     def _keep(self, rows: torch.Tensor) -> None:
         """Remember all weights as they are."""
-        for (_, last), (_, at) in zip(self.last, self.unit.weights, strict=False):
+        for _, at, last in self.kept:
             last.copy_(at.take(rows))
         self.n_gathers += 1
 
     def _gather_coded(self, rows: torch.Tensor) -> None:
         """Step 4."""
-        kept = [last for _, last in self.last]
-        parts = zip_longest(self.unit.weights, kept)
-        running = [self._phases(rows, group, at, last) for (group, at), last in parts]
-        for done in run_in_turn(running):
+        for done in run_in_turn([self._phases(rows, *part) for part in self.parts]):
             self.compressor.weights.totals += done.accounting
         self.n_gathers += 1
 

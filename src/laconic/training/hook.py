@@ -7,11 +7,12 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from laconic.errors import LaconicError
 from laconic.exchange import Handle
 from laconic.training.compressor import Compressor
-from laconic.training.groups import Group
+from laconic.training.groups import Group, trainable
 
 
 @dataclass(slots=True)
@@ -147,3 +148,27 @@ def _finish(state: HookState, compressor: Compressor) -> None:
         future.set_result(buffer)
     compressor.finish_step()
     state.reset()
+
+
+def averaged(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that DDP averages: those that required a gradient when it was made, and were not to be ignored.
+
+    Only DDP's buckets know them (a parameter may have been frozen since), and they are not public: this asks the
+    private `reducer._get_zeros_like_grad_buckets`. Of a module that is not in DDP yet, those that require a gradient.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
+        _check_dense(model, ignored)
+        return {name: p for name, p in trainable(model).items() if name not in ignored}
+    _check_dense(model.module, set(model.parameters_to_ignore))
+    buckets = model.reducer._get_zeros_like_grad_buckets()
+    found = {id(p) for bucket in buckets for p in bucket.parameters()}
+    return {name: p for name, p in model.module.named_parameters() if id(p) in found}
+
+
+def _check_dense(model: torch.nn.Module, ignored: set[str]) -> None:
+    for name, module in model.named_modules():
+        is_sparse = isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
+        weight = f"{name}.weight".removeprefix(".")
+        if is_sparse and module.weight.requires_grad and weight not in ignored:
+            raise ValueError(f"the gradient of {weight} is sparse, and only dense ones are averaged; use sparse=False")

@@ -75,15 +75,13 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
         found = sorted({int(s[name]) for s in states})
         if len(found) > 1:
             raise ValueError(f"the states are not of one moment: their {name} is {' and '.join(map(str, found[:5]))}")
-    shapes = {
-        name: torch.empty(shape, device="meta")
-        for group, _ in _memories(compressor)
-        for name, shape in zip(group.names, group.shapes, strict=True)
-    }
+    groups = [group for group, _ in _memories(compressor)]
+    shapes = {name: shape for group in groups for name, shape in zip(group.names, group.shapes, strict=True)}
     for s in states:
         check_shapes("memory", shapes, s["memory"])
         if s.get("weights") and compressor.weights.kept:
-            check_shapes("weights", compressor.weights.state()["values"], s["weights"]["values"])
+            gathered = compressor.weights.state()["values"]
+            check_shapes("weights", {name: v.shape for name, v in gathered.items()}, s["weights"]["values"])
 
 
 def check_format(state: object, version: int, entries: Sequence[str]) -> None:
@@ -98,14 +96,14 @@ def check_format(state: object, version: int, entries: Sequence[str]) -> None:
         raise ValueError(f"load_state_dict takes what state_dict gave; this has no {missing[0]!r}, but {got}")
 
 
-def check_shapes(what: str, wanted: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor]) -> None:
+def check_shapes(what: str, wanted: Mapping[str, torch.Size], got: Mapping[str, torch.Tensor]) -> None:
     """Raise `ValueError` unless a state has tensors of the names and shapes that the model wants."""
     if wanted.keys() != got.keys():
         raise ValueError(f"state and model differ in the {what} of {', '.join(sorted(wanted.keys() ^ got.keys())[:5])}")
-    for name, value in wanted.items():
-        if got[name].shape != value.shape:
+    for name, shape in wanted.items():
+        if got[name].shape != shape:
             raise ValueError(
-                f"the {what} of {name} has shape {tuple(got[name].shape)} in the state and {tuple(value.shape)} here"
+                f"the {what} of {name} has shape {tuple(got[name].shape)} in the state and {tuple(shape)} here"
             )
 
 

@@ -299,10 +299,11 @@ class Decentralised(ABC):
                 f"this state has estimates of nodes {estimated}, "
                 f"here node {self.node} tracks {tracked}; give the topology that it was saved with"
             )
+        shapes = {name: p.shape for name, p in self.parameters.items()}
         for values in state["estimates"].values():
-            check_shapes("estimates", self.parameters, values)
+            check_shapes("estimates", shapes, values)
         if state["own"]:
-            check_shapes("own model", self.parameters, state["own"])
+            check_shapes("own model", shapes, state["own"])
         if estimated and bool(state["own"]) != (self.order == "adapt_then_combine"):
             raise ValueError(
                 f"this state was saved with another order than {self.order!r}; give the order that it was saved with"
