@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
-from laconic.codec import Codec, Payload, codec_for
+from laconic.codec import Codec, codec_for
 from laconic.exchange import Accounting, Communicator
-from laconic.exchange.codes import Codes
+from laconic.exchange.base import measure_error
 from laconic.options import check_int
 from laconic.quantizers import Quantizer
 from laconic.training.compressor import Compressor, Settings
@@ -17,9 +17,10 @@ from laconic.training.groups import Group, Policy, make_groups, require_policy, 
 class SimulatedWorkers(Compressor):
     """Gradients of k independent mini-batches, each quantised and dequantised, then averaged.
 
-    The result is, bit for bit, that of k ranks on CPUs under `compress(..., exchange="all_gather")`, with one
-    exception: groups in float32 of which a rank there receives more than 64 KiB are summed by the process group, in an
-    order of its own, so that last bits may differ where k > 2.
+    It is a compressor whose ranks take turns, each with its own error memory. The result is, bit for bit, that of k
+    ranks on CPUs under `compress(..., exchange="all_gather")`, with one exception: groups in float32 of which a rank
+    there receives more than 64 KiB are summed by the process group, in an order of its own, so that last bits may
+    differ where k > 2.
 
     model      any module
     codec      a `Codec`, a quantizer or a scheme's name
@@ -85,8 +86,9 @@ class SimulatedWorkers(Compressor):
     def _add(self, worker: int, group: Group, v: torch.Tensor, average: torch.Tensor) -> None:
         """average += Q(v / m) · (1/k), for one worker's group; in float32 Q changes nothing, and m is 1."""
         _, task = self.task(group, v)
-        codes = Codes(task, self.comm, [task.codec])
-        code = codes.encode_part(0, v.numel(), replace(task.stream, rank=worker), worker, None)
-        task.codec.decode_add(Payload(code), average, 1.0 / self.n_workers)
-        self.under_way += codes.accounting
-        self.under_way += Accounting(n_values=v.numel(), bytes_sent=len(code))
+        payload = task.codec.encode(v, replace(task.stream, rank=worker), task.memory, scale=task.scale)
+        if task.measure_error:
+            measure_error(v, task.codec.decode(payload), self.under_way)
+            self.under_way += Accounting(n_coded=v.numel(), code_bytes=payload.n_bytes)
+        task.codec.decode_add(payload, average, 1.0 / self.n_workers)
+        self.under_way += Accounting(n_exchanges=1, n_values=v.numel(), bytes_sent=payload.n_bytes)
