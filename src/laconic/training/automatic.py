@@ -48,10 +48,11 @@ def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) ->
     All ranks call this together. The slowest rank's times count, on every rank, so that all of them choose alike.
     """
     n = max(1, sum(group.n_values for group in groups if group.compressed))
-    found = (
-        measure(Stopwatch(comm, device, budget_seconds=0.0, round_seconds=0.005), quick=True) if comm.size > 1 else None
-    )
-    made = plan(NetworkJob(n), ALONE if found is None else found.cluster(comm.size))
+    cluster = ALONE
+    if comm.size > 1:
+        stopwatch = Stopwatch(comm, device, budget_seconds=0.0, round_seconds=0.005)
+        cluster = measure(stopwatch, quick=True).cluster(comm.size)
+    made = plan(NetworkJob(n), cluster)
     option = made.recommended.option
     codec = make_codec(getattr(option, "codec", "fp32"), NUQSGD().bucket_size)
     if comm.rank == 0:

@@ -20,13 +20,10 @@ from laconic.exchange import (
     Communicator,
     Exchange,
     Exchanged,
-    Handle,
     KeptBuffers,
     Nothing,
-    Scheduler,
     Task,
     by_name,
-    pipeline_for,
 )
 from laconic.exchange.agreement import gather_from_all, require_same
 from laconic.kernels import ONES, Stream
@@ -113,7 +110,6 @@ class Compressor:
     off: bool = False
     closed: bool = False
     _compared: int = -1
-    _scheduler: Scheduler | None = None
     _buffers: dict[int, KeptBuffers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,10 +147,8 @@ class Compressor:
         """What stays in float32, and when compression begins."""
         return self.settings.policy
 
-    def memory_of(self, group: Group) -> torch.Tensor | None:
-        """The error memory of a group, made at first need."""
-        if not group.compressed:
-            return None
+    def memory_of(self, group: Group) -> torch.Tensor:
+        """The error memory of a compressed group, made at first need; empty if its codec keeps none."""
         if group.index not in self.memory:
             like = torch.empty(1, device=self.device).expand(group.n_values)
             self.memory[group.index] = self.codec_of(group).new_memory(like)
@@ -264,13 +258,6 @@ class Compressor:
                 exchange.average(v, one, memory=memory, comm=Communicator(), measure_error=True, scale=scale)
         return time.perf_counter() - start
 
-    def start(self, group: Group, v: torch.Tensor) -> Handle:
-        """Begin to average a group's values; groups must be started in the same order on every rank."""
-        if self._scheduler is None:
-            self._scheduler = pipeline_for(self.comm, self.device)
-        exchange, task = self.task(group, v)
-        return self._scheduler.start(exchange, replace(task, late=True))
-
     def count(self, group: Group, done: Exchanged) -> None:
         """A group of this step has been averaged."""
         self.under_way += done.accounting
@@ -295,9 +282,6 @@ class Compressor:
         if self.closed:
             return
         self.closed = True
-        if self._scheduler is not None:
-            self._scheduler.close()
-            self._scheduler = None
         self.comm.close()
         self.comm = replace(self.comm, channels=())  # whose process groups last as long as somebody holds them
 

@@ -22,7 +22,7 @@ from laconic.training.fsdp import ShardedCompressor
 from laconic.training.fsdp_units import is_sharded
 from laconic.training.fsdp_weights import WeightCodec
 from laconic.training.groups import Policy, make_groups
-from laconic.training.hook import HookState, average_gradients, averaged
+from laconic.training.hook import DDPCompressor, HookState, average_gradients, averaged
 from laconic.training.metric import metric_kind
 
 _ADVICE = {
@@ -185,7 +185,7 @@ def _begin(
     parameters = averaged(model)
     groups, device = make_groups(parameters.items(), settings.policy), next(iter(parameters.values())).device
     size = dist.get_world_size(process_group) if dist.is_initialized() else 1
-    compressor = Compressor(settings, groups, parameters, device, Communicator(size=size))
+    compressor = DDPCompressor(settings, groups, parameters, device, Communicator(size=size))
     automatic = isinstance(codec, str) and codec == "auto"
     if not automatic:
         compressor.use(*_chosen(codec, settings, device))
@@ -197,7 +197,7 @@ def _begin(
     if automatic:
         chosen, exchange, compressor.plan = choose(compressor.comm, groups, device)
         compressor.use(chosen, compressor.plan.verdict(), exchange)
-    state.use(compressor)
+    state.compressor, state.make = compressor, None
     _compressors[model], _hooks[model] = compressor, state
     weakref.finalize(model, _close_later, compressor).atexit = False
     _prepare(compressor)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -10,46 +10,95 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.errors import LaconicError
-from laconic.exchange import Handle
+from laconic.exchange import Handle, Scheduler, pipeline_for
 from laconic.training.compressor import Compressor
 from laconic.training.groups import Group, trainable
 
 
 @dataclass(slots=True)
-class HookState:
-    """The hook of one model, and the backward pass under way.
+class DDPCompressor(Compressor):
+    """All state of a model in DistributedDataParallel, and the backward pass under way.
 
-    make        calls `use` at the first backward pass, where there was no process group before
-    compressor  the model's lasting state
-    names       of the parameters, by identity
-    error       makes the error that the last backward pass failed with: DDP cannot go on from there
-    flat        by group, where gradients are copied that do not lie together; the same memory at every step
-    views       the parameters' parts of that, in their shapes
-    gradients   of this pass so far, by parameter, in DDP's buckets
-    handles     of the groups that are being averaged, which are the first ones
-    futures     that DDP waits for, each with its bucket
+    flat       by group, where gradients are copied that do not lie together; the same memory at every step
+    views      the parameters' parts of that, in their shapes
+    gradients  of this pass so far, by parameter, in DDP's buckets
+    handles    of the groups that are being averaged, which are the first ones
+    futures    that DDP waits for, each with its bucket
     """
 
-    make: Callable[[], object] | None = None
-    compressor: Compressor | None = None
-    names: dict[int, str] = field(default_factory=dict)
-    error: Callable[[], Exception] | None = None
     flat: dict[int, torch.Tensor] = field(default_factory=dict)
     views: dict[str, torch.Tensor] = field(default_factory=dict)
     gradients: dict[str, torch.Tensor] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     futures: list[tuple[torch.futures.Future[torch.Tensor], torch.Tensor]] = field(default_factory=list)
+    _names: dict[int, str] = field(default_factory=dict)
+    _scheduler: Scheduler | None = None
 
-    def use(self, compressor: Compressor) -> None:
-        """Average by this compressor from now on."""
-        self.compressor, self.make = compressor, None
-        self.names = {id(p): name for name, p in compressor.parameters.items()}
-        self.flat, self.views = {}, {}
-        self.reset()
+    def collect(self, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
+        """Take the gradients of a bucket, and start every group that is now complete, in the groups' order."""
+        self._names = self._names or {id(p): name for name, p in self.parameters.items()}
+        self._scheduler = self._scheduler or pipeline_for(self.comm, self.device)
+        for parameter, shown in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            self.gradients[self._names[id(parameter)]] = _in_parameter_layout(shown, parameter)
+        for group in self.groups[len(self.handles) :]:
+            if not all(name in self.gradients for name in group.names):
+                return
+            exchange, task = self.task(group, self._values(group))
+            self.handles.append(self._scheduler.start(exchange, replace(task, late=True)))
 
-    def ready(self) -> Compressor:
+    def _values(self, group: Group) -> torch.Tensor:
+        """A group's gradients as one row, to be averaged in place: the gradient itself, or copies in `flat`."""
+        first = self.gradients[group.names[0]]
+        if _is_flat_group(group, first):
+            return first.view(-1)
+        if group.index not in self.flat:
+            self.flat[group.index] = torch.zeros(group.n_values, dtype=torch.float32, device=self.device)
+            self.views |= group.views(self.flat[group.index])
+        for name in group.names:
+            self.views[name].copy_(self.gradients[name])
+        return self.flat[group.index]
+
+    def finish(self) -> None:
+        """Wait for all groups, write the averages into DDP's buckets and count the step."""
+        for handle in self.handles:
+            handle.run()  # before the first is settled, for which the host may wait
+        for group, handle in zip(self.groups, self.handles, strict=True):
+            self.count(group, handle.wait())
+            for name in group.names:
+                if not _is_flat_group(group, self.gradients[name]):
+                    self.gradients[name].copy_(self.views[name])
+        self.finish_step()
+        self.release()
+
+    def release(self) -> None:
+        """Have DDP go on with its buckets as they are, ready for the next backward pass."""
+        for future, buffer in self.futures:
+            future.set_result(buffer)
+        self.gradients, self.handles, self.futures = {}, [], []
+
+    def close(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.close()
+            self._scheduler = None
+        Compressor.close(self)
+
+
+@dataclass(slots=True)
+class HookState:
+    """What DDP keeps of the hook of one model, which it takes once.
+
+    make        sets `compressor` at the first backward pass, where there was no process group before
+    compressor  the model's state
+    error       makes the error that the last backward pass failed with: DDP cannot go on from there
+    """
+
+    make: Callable[[], object] | None = None
+    compressor: DDPCompressor | None = None
+    error: Callable[[], Exception] | None = None
+
+    def ready(self) -> DDPCompressor:
         """The compressor, made now if it was not before."""
-        if self.make is not None:
+        if self.compressor is None and self.make is not None:
             self.make()
         if self.compressor is None:
             raise RuntimeError("this hook has no compressor; register what laconic.hook gave")
@@ -60,22 +109,6 @@ class HookState:
         warnings.warn("a copy of a compressed model is not compressed; call laconic.compress on it", stacklevel=2)
         return type(None), ()
 
-    def reset(self) -> None:
-        """Ready for the next backward pass."""
-        self.gradients, self.handles, self.futures = {}, [], []
-
-    def values(self, group: Group) -> torch.Tensor:
-        """A group's gradients as one row, to be averaged in place: the gradient itself, or copies in `flat`."""
-        first = self.gradients[group.names[0]]
-        if _is_flat_group(group, first):
-            return first.view(-1)
-        if group.index not in self.flat:
-            self.flat[group.index] = torch.zeros(group.n_values, dtype=torch.float32, device=first.device)
-            self.views |= group.views(self.flat[group.index])
-        for name in group.names:
-            self.views[name].copy_(self.gradients[name])
-        return self.flat[group.index]
-
 
 def average_gradients(
     state: HookState,
@@ -84,41 +117,28 @@ def average_gradients(
     """Average one DDP bucket:
 
     1. at the first step, and at the first after a state was loaded, compare configurations across ranks;
-    2. start every group that is now complete, in the groups' order; its gradients are copied into one row, unless it
-       has but one;
+    2. start every group that is now complete; its gradients are copied into one row, unless it has but one;
     3. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
 
     DDP waits for the futures only after its last bucket, so nothing is lost by completing them all there. On a GPU
     "wait" means that the current stream does; over NCCL the host queues everything and goes on.
     """
     compressor = state.ready()
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
-        devices=[compressor.device] if compressor.device.type == "cuda" else None
-    )
-    state.futures.append((future, bucket.buffer()))
+    devices: list[int | str | torch.device] | None = [compressor.device] if compressor.device.type == "cuda" else None
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+    compressor.futures.append((future, bucket.buffer()))
     try:
         compressor.agree()
-        _collect(state, compressor, bucket)
+        compressor.collect(bucket)
         if bucket.is_last():
-            _finish(state, compressor)
+            compressor.finish()
     except BaseException as error:
-        for pending, buffer in state.futures:
-            pending.set_result(buffer)
+        compressor.release()
         parts = error.parts if isinstance(error, LaconicError) else (f"an earlier backward pass failed: {error!r}",)
         kind = type(error) if isinstance(error, LaconicError) else RuntimeError
         state.error = partial(kind, *parts)
-        state.reset()
         raise
     return future
-
-
-def _collect(state: HookState, compressor: Compressor, bucket: dist.GradBucket) -> None:  # type: ignore[name-defined]
-    for parameter, shown in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        state.gradients[state.names[id(parameter)]] = _in_parameter_layout(shown, parameter)
-    for group in compressor.groups[len(state.handles) :]:
-        if not all(name in state.gradients for name in group.names):
-            return
-        state.handles.append(compressor.start(group, state.values(group)))
 
 
 def _in_parameter_layout(shown: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
@@ -134,20 +154,6 @@ def _in_parameter_layout(shown: torch.Tensor, parameter: torch.Tensor) -> torch.
 def _is_flat_group(group: Group, gradient: torch.Tensor) -> bool:
     """Whether the gradient can be averaged where it lies: large layers are most of a model, and copies cost time."""
     return len(group.names) == 1 and gradient.dtype == torch.float32 and gradient.is_contiguous()
-
-
-def _finish(state: HookState, compressor: Compressor) -> None:
-    for handle in state.handles:
-        handle.run()  # before the first is settled, for which the host may wait
-    for group, handle in zip(compressor.groups, state.handles, strict=True):
-        compressor.count(group, handle.wait())
-        for name in group.names:
-            if not _is_flat_group(group, state.gradients[name]):
-                state.gradients[name].copy_(state.views[name])
-    for future, buffer in state.futures:
-        future.set_result(buffer)
-    compressor.finish_step()
-    state.reset()
 
 
 def averaged(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

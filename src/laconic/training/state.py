@@ -61,8 +61,8 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
 
 def _memories(compressor: Compressor) -> list[tuple[Group, torch.Tensor]]:
     """The groups with an error memory; none where the codec keeps none."""
-    found = ((group, compressor.memory_of(group)) for group in compressor.groups)
-    return [(group, memory) for group, memory in found if memory is not None and memory.numel()]
+    found = ((group, compressor.memory_of(group)) for group in compressor.groups if group.compressed)
+    return [(group, memory) for group, memory in found if memory.numel()]
 
 
 def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:

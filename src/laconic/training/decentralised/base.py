@@ -182,16 +182,17 @@ class Decentralised(ABC):
     @torch.no_grad()
     def _scatter(self, rows: Sequence[Row]) -> None:
         """Write rows into the parameters."""
-        for name, value in self._named(rows).items():
-            self.parameters[name].copy_(value)
+        for group, row in zip(self.groups, rows, strict=True):
+            for name, view in group.views(row).items():
+                self.parameters[name].copy_(view)
 
     def _rows(self, values: Mapping[str, torch.Tensor]) -> list[Row]:
         return [group.flatten(values).to(self.device) for group in self.groups]
 
-    def _named(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
-        """The inverse of `_rows`: by parameter and in its shape, in the rows' memory."""
+    def _parts(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+        """The inverse of `_rows`: by parameter and in its shape."""
         pairs = zip(self.groups, rows, strict=True)
-        return {name: view for group, row in pairs for name, view in group.views(row).items()}
+        return {name: part for group, row in pairs for name, part in group.parts(row).items()}
 
     @property
     def codecs(self) -> list[Codec]:
@@ -270,12 +271,9 @@ class Decentralised(ABC):
         numbers = {"step": self.n_steps, "seed": self.seed, "node": self.node, "nodes": self.mixing.size}
         return {
             **{name: torch.tensor(value) for name, value in {"format": FORMAT, **numbers}.items()},
-            "estimates": {str(j): self._copies(rows) for j, rows in self.estimates.items()},
-            "own": self._copies(self._own) if self._own else {},
+            "estimates": {str(j): self._parts(rows) for j, rows in self.estimates.items()},
+            "own": self._parts(self._own) if self._own else {},
         }
-
-    def _copies(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
-        return {name: view.clone() for name, view in self._named(rows).items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what this node has saved; load the model's and the optimizer's states, too."""
