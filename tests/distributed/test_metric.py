@@ -10,8 +10,8 @@ import laconic
 from laconic import NUQSGD, Codec, Dithered, ErrorFeedback, Identity, Policy
 from laconic.errors import InvalidOption
 from laconic.exchange import AllGather, ScatterReduce
+from laconic.training.choices import metric_for
 from laconic.training.groups import make_groups
-from laconic.training.metric import metric_for
 
 SHAPES = {"weight": (12, 40), "embedding": (64, 8), "late": (16, 16)}
 SIZES = {"weight": 1.0, "embedding": 1e-3, "late": 1e-2}

@@ -13,8 +13,8 @@ from running import n_processes, run
 from laconic import NUQSGD, RANS, Codec, Dithered, ErrorFeedback, Payload, Policy, Rotated, Sign, Stream
 from laconic.coders import SymbolCoder
 from laconic.kernels import select
+from laconic.training.choices import metric_for
 from laconic.training.groups import make_groups
-from laconic.training.metric import metric_for
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),

@@ -29,9 +29,10 @@ from laconic.exchange.agreement import gather_from_all, require_same
 from laconic.kernels import ONES, Stream
 from laconic.options import MAX_SEED, check_int
 from laconic.planner import Plan
+from laconic.training.choices import metric_for, unwrapped
 from laconic.training.fsdp_weights import Weights
 from laconic.training.groups import PLAIN, Group, Policy, describe, require_policy
-from laconic.training.metric import Metric, SquaredError, metric_for, require_same_scales, unwrapped
+from laconic.training.metric import Metric, SquaredError, require_same_scales
 
 
 @dataclass(frozen=True, slots=True)

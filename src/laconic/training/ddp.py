@@ -16,14 +16,13 @@ from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.quantizers import ErrorFeedback, Quantizer, Sign
-from laconic.training.automatic import choose, default_codec, log
+from laconic.training.choices import choose, default_codec, log, metric_kind
 from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp import ShardedCompressor
 from laconic.training.fsdp_units import is_sharded
 from laconic.training.fsdp_weights import WeightCodec
 from laconic.training.groups import Policy, make_groups
 from laconic.training.hook import DDPCompressor, HookState, average_gradients, averaged
-from laconic.training.metric import metric_kind
 
 _ADVICE = {
     "FullyShardedDataParallel": "FSDP1 has no hook that could quantise; shard the model by fully_shard (FSDP2)",
@@ -62,7 +61,7 @@ def compress(
     codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a scheme's name, or "auto": link and device are
                  measured for a second or two, and the one of NUQSGD at 4 or 8 bits, bfloat16 and float32 that is
                  predicted to be fastest is taken, with its exchange; `compress(...).plan.explain()` says why.
-                 If left out, one that trains like float32 with this optimizer, by `training.automatic.DEFAULTS`
+                 If left out, one that trains like float32 with this optimizer, by `training.choices.DEFAULTS`
     optimizer    of the model, if gradients are to be quantised in its metric: divided by the root of the second moments
                  of Adam and the like, which all ranks share
     metric       "auto" chooses by the optimizer's type; "tensor" divides by the rms of the parameter's last averaged

@@ -247,14 +247,13 @@ def _ranks(units: Sequence[Unit], how: str, group_of: Callable[[Any], dist.Proce
 
 
 def _check_replicas(comm: Communicator, replicas: Communicator, settings: Settings, copies: ScatterReduce) -> None:
+    one_copy = replicas.size == 1
+    if not one_copy and comm.size == 1:
+        raise ValueError("the mesh has copies of the model and no shards; use DistributedDataParallel")
+    for name, given in (("exchange", settings.exchange != "auto"), ("replica_codec", copies.second is not None)):
+        if given and one_copy:
+            raise InvalidOption(Option(name), f" is for copies of the model, and there is one; leave {name} out")
+    if settings.policy.verify_every and one_copy:
+        raise InvalidOption(Option("policy"), ": verify_every compares copies of the model, and there is one")
     if copies.second is not None:
         require_unbiased("replica_codec", copies.second, "no error memory is kept between copies")
-    if replicas.size > 1:
-        if comm.size == 1:
-            raise ValueError("the mesh has copies of the model and no shards; use DistributedDataParallel")
-        return
-    for name, given in (("exchange", settings.exchange != "auto"), ("replica_codec", copies.second is not None)):
-        if given:
-            raise InvalidOption(Option(name), f" is for copies of the model, and there is one; leave {name} out")
-    if settings.policy.verify_every:
-        raise InvalidOption(Option("policy"), ": verify_every compares copies of the model, and there is one")

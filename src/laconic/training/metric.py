@@ -15,6 +15,9 @@ from typing import ClassVar, cast
 import torch
 
 from laconic.codec import Codec
+from laconic.errors import Disagreement
+from laconic.exchange import Communicator
+from laconic.exchange.agreement import gather_json
 from laconic.kernels import Number, Part, Scale, select
 from laconic.quantizers import Dithered
 from laconic.training.groups import Group
@@ -175,3 +178,16 @@ def _with_error(codec: Codec, error: float) -> Codec:
     """Kept, since a codec remembers the frames of its payloads; errors are quarters of octaves apart."""
     quantizer = cast(Dithered, codec.quantizer)
     return replace(codec, quantizer=replace(quantizer, error=min(max(error, 1e-9), 1e6)))
+
+
+def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: torch.device) -> None:
+    """Raise `Disagreement` on every rank unless the facts of all are the same, within what other machines round."""
+    first, *others = gather_json(comm, dict(facts), device)
+    for rank, other in enumerate(others, start=1):
+        for name in sorted(first.keys() | other.keys()):
+            ours, theirs = first.get(name, 0.0), other.get(name, 0.0)
+            if not math.isclose(ours, theirs, rel_tol=1e-3) and str(ours) != str(theirs):  # NaN is NaN
+                raise Disagreement(
+                    f"the mean squared gradient of {name} is {ours:g} on rank 0 and {theirs:g} on rank {rank}, and the "
+                    "metric needs the same. Give every rank the same optimizer and its state, or use metric='none'"
+                )

@@ -10,7 +10,7 @@ from torch import optim
 
 from laconic.kernels import Number, Part, Scale
 from laconic.training.groups import Group
-from laconic.training.metric.base import FLOOR, Metric, least_squares, mean
+from laconic.training.metric import FLOOR, Metric, least_squares, mean
 
 Moment = tuple[torch.Tensor, Number]
 """A tensor in a parameter's shape, and the factor that makes it the mean of the squared gradients so far."""
