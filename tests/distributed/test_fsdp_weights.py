@@ -56,8 +56,19 @@ def gathered(group, weights, n_steps=3, reshard=True, hybrid=False, policy=POLIC
     return found, laconic.stats(model)
 
 
-@pytest.mark.parametrize(("size", "reshard"), [(2, True), (3, True), (2, False), (4, 2), (4, "copies")])
-@pytest.mark.parametrize("weights", WEIGHTS)
+KINDS = ("8 bits", "differences", "differences, dithered")
+"""Weights that are sent each time, that are kept, and whose size differs: tried in every way to reshard, each time."""
+WAYS = [(2, True), (3, True), (2, False), (4, 2), (4, "copies")]
+
+
+@pytest.mark.parametrize(
+    ("weights", "size", "reshard"),
+    [
+        pytest.param(name, *way, marks=[] if name in KINDS or way == (2, True) else [pytest.mark.exhaustive])
+        for name in WEIGHTS
+        for way in WAYS
+    ],
+)
 def test_every_rank_computes_with_the_same_weights(pool, weights, size, reshard):
     """In forward as in backward, and as close to the shards as the codec promises."""
     options = {"hybrid": True} if reshard == "copies" else {"reshard": reshard}
