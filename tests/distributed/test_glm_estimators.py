@@ -15,8 +15,6 @@ from laconic.exchange import Communicator
 M, N = 203, 7
 GUIDE = Path(__file__).parents[2] / "docs" / "glm.md"
 
-pytestmark = pytest.mark.timeout(300)  # where nothing is compiled yet
-
 
 def data(loss, n=N):
     rng = np.random.default_rng(0)

@@ -72,11 +72,9 @@ def test_resume_on_ranks_is_bit_exact(problem, tmp_path, n_segments, changes, mo
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     job, hosts = checkpointed(problem, tmp_path, **changes), [Host()] * changes.get("teams", 2)
     whole = changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors"))
-    reports = start_ranks("laconic.glm.fit:run_job", {"job": asdict(whole)}, hosts, timeout_seconds=100)
+    reports = start_ranks("laconic.glm.fit:run_job", {"job": asdict(whole)}, hosts)
     assert (reports[0]["ranks"], reports[0]["n_rows"]) == (len(hosts), 203)
-    again = start_ranks(
-        "fits:stop_and_go_on", {"job": asdict(job), "n_segments": n_segments}, hosts, timeout_seconds=100
-    )
+    again = start_ranks("fits:stop_and_go_on", {"job": asdict(job), "n_segments": n_segments}, hosts)
     assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
     assert said(again[0]) == said(reports[0])
 
@@ -89,7 +87,7 @@ def said(report):
 def test_a_fit_of_two_ranks_goes_on_with_one(problem, whole, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     job = checkpointed(problem, tmp_path, max_iter=2)
-    start_ranks("laconic.glm.fit:run_job", {"job": asdict(job)}, [Host()] * 2, timeout_seconds=100)
+    start_ranks("laconic.glm.fit:run_job", {"job": asdict(job)}, [Host()] * 2)
     assert len(checkpoint.latest(tmp_path / "kept").files) == 2
     fit_file(changed(job, resume=True, max_iter=4))
     assert torch.allclose(Model.load(tmp_path / "model.safetensors").coef, whole.coef, rtol=1e-12)
