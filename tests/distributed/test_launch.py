@@ -46,9 +46,8 @@ def all_end(pids: list[int], seconds: float = 120.0) -> bool:
     return True
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_results_come_back_in_order_and_nothing_is_left(new_processes, threads):
-    told = []
+def test_results_come_back_in_order_and_nothing_is_left(new_processes):
+    told, threads = [], 3
     results = start_ranks("rank_functions:add", {"number": 5}, [Host()] * 2, threads=threads, progress=told.append)
     assert [r["rank"] for r in results] == [0, 1]
     assert {r["sum"] for r in results} == {11.0}
