@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "src" / "laconic" / "kernels"
 FIRST = ["gpu/test_triton_interpreter", "glm/test_compiled_agrees", "laws/test_backends_agree", "coders", "glm"]
 """Directories and files that are begun first: they compile most kernels, which ranks then need not compile at once."""
-THEN = ["glm/test_checkpoint", "distributed", "examples", "cli", "benchmarks", "bench", "decentralised"]
+THEN = ["glm/test_checkpoint", "distributed", "examples", "cli", "benchmarks", "bench", "decentralised", "package"]
 """Those that take long come next, so that all workers end at about the same time."""
 
 
