@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compi
 demo: $(READY)  ## train a small network and show what each scheme does to its gradient
 	$(BIN)/laconic demo
 
-test: lint layers  ## everything CI checks; types are checked beside the tests
-	$(MAKE) --no-print-directory --jobs 2 types unit TESTS='$(TESTS)'
+test: lint  ## everything CI checks; types and layers are checked beside the tests
+	$(MAKE) --no-print-directory --jobs 2 unit types layers TESTS='$(TESTS)'
 
 test-all: TESTS := -m ""
 test-all: test  ## the same with the exhaustive sweeps; before a release
