@@ -1,1 +1,1 @@
-"""Generalised linear models: iterations on ranks, on a GPU, and the race to an objective."""
+"""Generalised linear models: iterations of SGD and CA-SGD on ranks, or on a GPU."""
