@@ -72,8 +72,8 @@ class Silent(Communicator):
 
 def fused(given, how, device, comm=None):
     """Two epochs on the fused kernels, in segments of 3 s batches: state and loss of the last epoch."""
+    from laconic.glm.solvers.device import is_supported
     from laconic.glm.solvers.device.blocks import Blocks
-    from laconic.glm.solvers.device.choice import is_supported
     from laconic.glm.solvers.device.iterations import Iterations
 
     wire = Wire(Communicator() if comm is None else comm, how.precision.gram_wire)

@@ -38,6 +38,10 @@ MANIFEST = "checkpoint.json"
 SAMPLED_ROWS = 16
 EPOCH_SECONDS = 1.0
 """No checkpoint is written at the end of an epoch sooner than this after the last one."""
+_OPTIONS = ("solver", "polish", "s", "batch_size", "seed", "alpha", "l1_ratio", "gradient", "momentum", "tol")
+_TEAMS = ("teams", "average_every", "average_codec")
+_WIDE = ("x", "momentum", "average", "best", "entry")
+_TENSORS = {*_WIDE, *(f"intercept.{name}" for name in ("value", *_WIDE[1:]))}
 _FILE = re.compile(r"\d{6}-rank-\d{1,6}\.safetensors")
 _LEFT_OVER = re.compile(rf"\.({_FILE.pattern}|checkpoint\.json)\.[0-9a-f]{{8}}\.tmp")
 
@@ -93,24 +97,13 @@ def fingerprint(problem: Problem, options: FitOptions, comm: Communicator) -> di
         **({} if options.teams == 1 else {name: getattr(options, name) for name in _TEAMS}),
         "family": problem.family.name,
         **problem.family.parameters,
-        "solver": options.solver,
-        "polish": options.polish,
-        "s": options.s,
+        **{name: getattr(options, name) for name in (*_OPTIONS, "n_iter_no_change", "standardize")},
         "order": options.sampling if options.shuffle else "cyclic",
-        "batch_size": options.batch_size,
-        "seed": options.seed,
-        "alpha": options.alpha,
-        "l1_ratio": options.l1_ratio,
         "intercept": options.fit_intercept,
-        "gradient": options.gradient,
-        "momentum": options.momentum,
         "average": options.average_after,
         "recipe": options.precision.short_name(),
-        "tol": options.tol,
-        "n_iter_no_change": options.n_iter_no_change,
         "features": problem.n_features,
         "classes": None if problem.classes is None else list(problem.classes),
-        "standardize": options.standardize,
         "X": _checksum(problem, comm),
         "rows": problem.columns.m,
         "y, weights and offset": [0 if v is None else zlib.crc32(v.cpu().contiguous().numpy().data) for v in vectors],
@@ -236,11 +229,6 @@ def _rank_tensors(folder: Path, manifest: Manifest, rank: int) -> dict[str, torc
     if any(tensors[name].ndim != 2 for name in _WIDE):
         raise CorruptPayload(f"{path} holds tensors of the wrong shapes")
     return tensors
-
-
-_TEAMS = ("teams", "average_every", "average_codec")
-_WIDE = ("x", "momentum", "average", "best", "entry")
-_TENSORS = {*_WIDE, *(f"intercept.{name}" for name in ("value", "momentum", "average", "best", "entry"))}
 
 
 class Checkpointer:

@@ -10,10 +10,8 @@ from laconic.errors import InvalidOption, Option
 from laconic.kernels.formats import FORMAT_OF, FORMATS, Format, format_named
 
 AUTO = "auto"
-WIRES = ("fp64", "fp32", "bf16", "fp16")
-"""What an AllReduce can carry."""
-STORES = ("fp64", "fp32", "bf16", "fp16")
-"""What a matrix can be stored in."""
+STORED = ("fp64", "fp32", "bf16", "fp16")
+"""What a matrix can be stored in, and an AllReduce carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +53,12 @@ class Precision:
             if not isinstance(value, str):
                 raise TypeError(f"{knob} must be the name of a number format, got {value!r}")
             format_named(value)
-        if isinstance(self.gram_wire, str) and self.gram_wire not in WIRES:
+        if isinstance(self.gram_wire, str) and self.gram_wire not in STORED:
             raise ValueError(
-                f"gram_wire={self.gram_wire!r} cannot go over a wire; choose one of {', '.join(WIRES)} or a Codec"
+                f"gram_wire={self.gram_wire!r} cannot go over a wire; choose one of {', '.join(STORED)} or a Codec"
             )
-        if self.data not in STORES:
-            raise ValueError(f"data={self.data!r} cannot be stored; choose one of {', '.join(STORES)}")
+        if self.data not in STORED:
+            raise ValueError(f"data={self.data!r} cannot be stored; choose one of {', '.join(STORED)}")
         if not self.format("gram_accumulate").holds(self.format("gram_operand")):
             raise ValueError(
                 f"gram_accumulate={self.gram_accumulate!r} is less precise than gram_operand={self.gram_operand!r}; "

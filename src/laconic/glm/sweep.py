@@ -28,10 +28,10 @@ from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import ScoredRows, Scores, by_output
-from laconic.glm.solvers import Callback, Solution, ca_sgd, sgd
-from laconic.glm.solvers.device.choice import device_solver, is_supported
+from laconic.glm.solvers import Callback, Solution, sgd
+from laconic.glm.solvers.device import suits
 from laconic.glm.solvers.newton import Objective, Pass, Requests, serve_alone
-from laconic.glm.solvers.solve import Run, Shared, begin, order_of
+from laconic.glm.solvers.solve import Run, Shared, order_of, torch_steps
 from laconic.glm.solvers.state import Segment, State, stacked
 
 LEAST_VALUES = 2**18
@@ -185,7 +185,7 @@ def _shared(problem: Problem, options: Sequence[FitOptions], comm: Communicator)
     first, wire, n_models, ran = options[0], Wire(comm), len(options), ""
     if n_models > 1 and shares(problem, first, wire, n_models):
         blocks = f"ca_sgd s={first.s}" if first.solver == "ca_sgd" else "sgd"
-        ran = f"{'fused blocks' if fused(problem, first, wire) else blocks}, {n_models} models at once"
+        ran = f"{'fused blocks' if suits(problem, first, wire) else blocks}, {n_models} models at once"
     order = lru_cache(maxsize=2)(order_of(problem, first))  # a model that went back is an epoch behind
     return Shared(Objective(problem, first, wire), order, ran)
 
@@ -248,20 +248,9 @@ def shares(problem: Problem, options: FitOptions, wire: Wire, n_models: int) -> 
     if options.solver == "ca_sgd":
         return True
     columns, n_outputs = problem.columns, n_models * problem.family.n_outputs
-    if columns.device.type == "cuda":
-        return device_solver(problem, options, begin(problem, options), wire) is None
-    if not sgd.is_compiled(problem, options, wire):
-        return True
+    if columns.device.type == "cuda" or not sgd.is_compiled(problem, options, wire):
+        return not suits(problem, options, wire)
     return isinstance(columns, DenseColumns) and options.batch_size * columns.n * n_outputs >= LEAST_VALUES
-
-
-def fused(problem: Problem, options: FitOptions, wire: Wire) -> bool:
-    """Whether the kernels of a GPU know this fit's blocks."""
-    if options.solver != "ca_sgd" or problem.columns.device.type != "cuda" or not is_supported(problem, options):
-        return False
-    from laconic.glm.solvers.device.blocks import Blocks  # Triton is loaded where it is first needed
-
-    return Blocks.suits(problem, options, wire)
 
 
 def steps_of(models: Sequence[Run]) -> Callable[[Sequence[Segment]], np.ndarray]:
@@ -269,10 +258,8 @@ def steps_of(models: Sequence[Run]) -> Callable[[Sequence[Segment]], np.ndarray]
     first, several = models[0], [one.options for one in models]
     problem, options, wire = first.problem, first.options, first.wire
     weights = stacked([one.state.weights for one in models])
-    if fused(problem, options, wire):
-        from laconic.glm.solvers.device.blocks import Blocks
+    if suits(problem, options, wire):
+        from laconic.glm.solvers.device.blocks import Blocks  # Triton is loaded where it is first needed
 
         return Blocks(problem, options, State(weights), wire, several).advance_several
-    if options.solver == "ca_sgd":
-        return lambda segments: ca_sgd.advance_several(problem, several, weights, wire, segments, first.state.iteration)
-    return lambda segments: sgd.advance_several(problem, several, weights, wire, segments)
+    return torch_steps(problem, several, weights, wire, first.state)

@@ -1,4 +1,5 @@
-"""Counts and amounts with mean eᶻ, whose variance goes with a power of the mean: Poisson, gamma, Tweedie."""
+"""Counts and amounts with mean eᶻ: Poisson, gamma and Tweedie, whose variance goes with a power of the mean, and
+negative binomial counts, which vary more than Poisson's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,20 @@ NO_EVENT = 0.5
 """Events that rows without any count for, so that a fit begins at a rate that later rows can raise."""
 
 
-class PowerFamily(Family):
+class LogLink(Family):
+    """Targets y ≥ 0 with mean eᶻ."""
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return torch.exp(z[:, 0])
+
+    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return y >= 0, "must not be negative"
+
+    def start(self, mean: torch.Tensor) -> torch.Tensor:
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
+
+
+class PowerFamily(LogLink):
     """φ' = e^((2−p) z) − y e^((1−p) z): half the Tweedie deviance of y from eᶻ, as scikit-learn minimises it.
 
     Neither the loss nor its curvature has a bound; beyond the exponent's range it is infinite, never NaN.
@@ -27,12 +41,6 @@ class PowerFamily(Family):
         up, down = self._terms(z, y)
         return up - down
 
-    def mean(self, z: torch.Tensor) -> torch.Tensor:
-        return torch.exp(z[:, 0])
-
-    def domain(self, y: torch.Tensor) -> tuple[torch.Tensor, str]:
-        return y >= 0, "must not be negative"
-
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
         """That of the largest target: at the null model, or where the mean is as large as it."""
         if not len(y) or not float(y.max()) > 0:
@@ -41,9 +49,6 @@ class PowerFamily(Family):
         p, largest, mean = self.power, float(y.max()), float(self.target_mean(y.double(), w))
         at_null = (2 - p) * mean ** (2 - p) + (p - 1) * largest * mean ** (1 - p)
         return float(max(largest ** (2 - p), at_null))
-
-    def start(self, mean: torch.Tensor) -> torch.Tensor:
-        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
 
     def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
         up, down = self._terms(torch.zeros_like(y)[:, None] if offset is None else offset, y)
@@ -156,3 +161,63 @@ class Tweedie(PowerFamily):
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         p = self.power
         return 2 * (self.loss(z, y) - y ** (2 - p) / ((p - 1) * (2 - p)))
+
+
+class NegativeBinomial(LogLink):
+    """φ = (y + θ) log(θ + eᶻ) − y z, for counts y ≥ 0 with mean μ = eᶻ and variance μ + μ² / θ.
+
+    φ'' = (y + θ) θ μ / (μ + θ)² ≤ (y + θ) / 4. As θ grows, this becomes Poisson's, up to a constant.
+
+    >>> NegativeBinomial(2.0).derivative(torch.zeros(1, 1), torch.tensor([4.0]))
+    tensor([[-2.]])
+    """
+
+    name = option = loss_option = "negative_binomial"
+
+    def __init__(self, theta: float = 1.0) -> None:
+        if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < float("inf"):
+            raise InvalidOption(Option("theta"), f" must be a positive number; got {theta!r}")
+        self.theta = float(theta)
+
+    @classmethod
+    def of(cls, n_classes: int = 2, options: Mapping[str, Any] | None = None) -> Family:
+        return cls((options or {}).get("theta", 1.0))
+
+    @classmethod
+    def examples(cls) -> list[Family]:
+        return [cls(1.0), cls(3.5)]
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {"theta": self.theta}
+
+    def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        level = torch.logaddexp(z[:, 0], z.new_tensor(self.theta).log())
+        return (y + self.theta) * level - y * z[:, 0]
+
+    def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (y[:, None] + self.theta) * self._share(z) - y[:, None]
+
+    def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        own = y + self.theta
+        return 2 * (self.loss(z, y) + torch.xlogy(y, y) - own * own.log())
+
+    def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        shape = torch.full_like(z[:, 0], self.theta)
+        rate = self.mean(z) * torch._standard_gamma(shape, generator=generator) / self.theta
+        return torch.poisson(rate, generator=generator)
+
+    def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:
+        return (float(y.max()) + self.theta) / 4 if len(y) else 1.0
+
+    def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        mean = super().target_mean(y, weights)
+        return torch.where(mean > 0, mean, NO_EVENT / max(1, len(y)))
+
+    def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        share = self._share(z)
+        return ((y[:, None] + self.theta) * share * (1 - share))[:, :, None]
+
+    def _share(self, z: torch.Tensor) -> torch.Tensor:
+        """μ / (μ + θ)."""
+        return torch.sigmoid(z - z.new_tensor(self.theta).log())

@@ -3,10 +3,8 @@
 from laconic.glm.families.base import Family
 from laconic.glm.families.bernoulli import Bernoulli
 from laconic.glm.families.gaussian import Gaussian
-from laconic.glm.families.multinomial import Multinomial
-from laconic.glm.families.negative_binomial import NegativeBinomial
-from laconic.glm.families.one_vs_rest import OneVsRest
-from laconic.glm.families.power import Gamma, Poisson, Tweedie
+from laconic.glm.families.multinomial import Multinomial, OneVsRest
+from laconic.glm.families.power import Gamma, NegativeBinomial, Poisson, Tweedie
 
 __all__ = ["Bernoulli", "Gamma", "Gaussian", "Multinomial", "NegativeBinomial", "OneVsRest", "Poisson", "Tweedie"]
 

@@ -8,17 +8,12 @@ import torch
 from laconic.glm.options import FitOptions, shrink
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.state import Segment, State, each_output
+from laconic.glm.solvers.state import Segment, each_output
 from laconic.kernels.glm import Block, Combination, Intercept, Weights, triangle_size
 from laconic.kernels.reference.recurrence import recurrence as reference_recurrence
 
 
-def advance(problem: Problem, options: FitOptions, state: State, wire: Wire, segment: Segment) -> float:
-    """Step through the batches of a segment, s at a time, changing the state's weights; returns Σ w φ."""
-    return float(advance_several(problem, [options], state.weights, wire, [segment], state.iteration)[0])
-
-
-def advance_several(
+def advance(
     problem: Problem,
     models: Sequence[FitOptions],
     weights: Weights,
@@ -26,7 +21,10 @@ def advance_several(
     segments: Sequence[Segment],
     iteration: int,
 ) -> np.ndarray:
-    """The same for models as in `sgd.advance_several`: they share rows and Gram matrices, hence most of a message."""
+    """Step through the batches of a segment, s at a time, changing the weights; returns Σ w φ of each model.
+
+    Models, as in `sgd.advance`, share rows and Gram matrices, hence most of a message.
+    """
     step, n = models[0].step, segments[0].n_batches
     losses = []
     for j in range(0, n, step):

@@ -9,12 +9,9 @@ from laconic.glm.options import FitOptions, shrink
 from laconic.glm.precision import Precision
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.state import Segment, State, each_output
+from laconic.glm.solvers.state import Segment, each_output
 from laconic.kernels.glm import Batches, Weights
 from laconic.kernels.reference.recurrence import residuals, step_intercept
-
-COMPILED_MARGINS = ("bf16",)
-"""Formats that the compiled loop can round margins to, besides the carrier."""
 
 
 def is_compiled(problem: Problem, options: FitOptions, wire: Wire) -> bool:
@@ -25,25 +22,22 @@ def is_compiled(problem: Problem, options: FitOptions, wire: Wire) -> bool:
         and problem.columns.compiled
         and problem.family.kernel_code is not None
         and p.is_plain("residual", "update", "weights")
-        and (p.is_plain("margin") or (p.margin in COMPILED_MARGINS and p.carrier == torch.float32))
+        and (p.is_plain("margin") or (p.margin == "bf16" and p.carrier == torch.float32))
     )
 
 
-def advance(problem: Problem, options: FitOptions, state: State, wire: Wire, segment: Segment) -> float:
-    """Step through the batches of a segment, changing the state's weights; returns Σ w φ.
+def advance(
+    problem: Problem, models: Sequence[FitOptions], weights: Weights, wire: Wire, segments: Sequence[Segment]
+) -> np.ndarray:
+    """Step through the batches of a segment, changing the weights; returns Σ w φ of each model.
 
     Per iteration: 1. z = AllReduce(A_p[I] x_p) + offset + b; 2. r = w φ'(z, y); 3. u ← μ u + g A_p[I]ᵀ r + λ x,
     x ← x − η u, and the L1 shrinkage.
-    """
-    return float(advance_several(problem, [options], state.weights, wire, [segment])[0])
 
-
-def advance_several(
-    problem: Problem, models: Sequence[FitOptions], weights: Weights, wire: Wire, segments: Sequence[Segment]
-) -> np.ndarray:
-    """The same for models that differ in penalty and step size, with weights (M C, n) below each other.
-
-    They share rows, messages and products of matrices; their segments differ in nothing but the rates.
+    models    options of models that differ in penalty and step size alone: they share rows, messages and products of
+              matrices
+    weights   (M C, n), those of the models below each other
+    segments  of each model; they differ in nothing but the rates
     """
     eta, l2, l1 = each_output(models, segments, weights)
     parts = [segments[0].part(j, j + 1) for j in range(segments[0].n_batches)]
@@ -52,8 +46,8 @@ def advance_several(
     return total
 
 
-def advance_compiled(problem: Problem, options: FitOptions, state: State, wire: Wire, segment: Segment) -> float:
-    """The same, as one compiled kernel, where `is_compiled`."""
+def advance_compiled(problem: Problem, options: FitOptions, weights: Weights, segment: Segment) -> float:
+    """The same for one model, as one compiled kernel, where `is_compiled`."""
     dtype = options.precision.carrier
     batches = Batches(
         rows=segment.rows,
@@ -69,7 +63,7 @@ def advance_compiled(problem: Problem, options: FitOptions, state: State, wire: 
         mean=options.gradient == "mean",
         narrow=not options.precision.is_plain("margin"),
     )
-    return problem.columns.sgd(batches, problem.family.kernel_code, state.weights)
+    return problem.columns.sgd(batches, problem.family.kernel_code, weights)
 
 
 def _iterate(

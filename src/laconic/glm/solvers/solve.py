@@ -142,16 +142,24 @@ def solve(
 
 def advance_for(problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:
     """What steps through a segment, and its name: fused kernels of a GPU, a compiled loop, or plain torch."""
-    fused = device_solver(problem, options, state, wire) if problem.columns.device.type == "cuda" else None
+    fused = device_solver(problem, options, state, wire)
     if fused is not None:
-        return fused.advance, f"{fused.name}, {problem.columns.device}"
-    if options.solver == "ca_sgd":
-        how = "compiled" if ca_sgd.is_compiled(problem, options) else "torch"
-        run, name = ca_sgd.advance, f"ca_sgd s={options.s}, {how} recurrence"
-    else:
-        compiled = sgd.is_compiled(problem, options, wire)
-        run, name = (sgd.advance_compiled, "sgd, compiled") if compiled else (sgd.advance, "sgd, torch")
-    return partial(run, problem, options, state, wire), name
+        return fused[0], f"{fused[1]}, {problem.columns.device}"
+    if options.solver == "sgd" and sgd.is_compiled(problem, options, wire):
+        return partial(sgd.advance_compiled, problem, options, state.weights), "sgd, compiled"
+    how = "compiled" if ca_sgd.is_compiled(problem, options) else "torch"
+    name = "sgd, torch" if options.solver == "sgd" else f"ca_sgd s={options.s}, {how} recurrence"
+    together = torch_steps(problem, [options], state.weights, wire, state)
+    return lambda segment: float(together([segment])[0]), name
+
+
+def torch_steps(
+    problem: Problem, models: Sequence[FitOptions], weights: Weights, wire: Wire, state: State
+) -> Callable[[Sequence[Segment]], np.ndarray]:
+    """What steps through segments with one or several models; `state` is that of one of them."""
+    if models[0].solver == "ca_sgd":
+        return lambda segments: ca_sgd.advance(problem, models, weights, wire, segments, state.iteration)
+    return partial(sgd.advance, problem, models, weights, wire)
 
 
 def _grid(options: FitOptions, comm: Communicator) -> str:

@@ -1,7 +1,6 @@
 """Where the kernels find the rows of a block: in the matrix on the GPU, or in buffers filled ahead from the host."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -28,45 +27,35 @@ class BlockRows:
     next_rows: torch.Tensor
 
 
-class RowSource(Protocol):
-    """Where rows come from.
+class RowSource:
+    """The whole matrix is on the GPU; rows are read where they lie.
 
     spare  row numbers that must exist beyond a segment's last, whatever they are
     """
 
-    spare: int
+    def __init__(self, X: torch.Tensor, spare: int) -> None:
+        self.X, self.spare = X, spare
 
     def rows_of(self, segment: SegmentBuffers, block: int, n_blocks: int) -> BlockRows:
         """The rows of block `block` and of those in the same buffer; called before each run of blocks, in order."""
-
-    def buffer_of(self, block: int) -> tuple[int, int]:
-        """The number of the buffer that holds a block, and how many blocks from this one on are in it."""
-
-
-class Resident:
-    """The whole matrix is on the GPU; rows are read where they lie."""
-
-    def __init__(self, X: torch.Tensor, k: int) -> None:
-        self.X, self.spare = X, k
-
-    def rows_of(self, segment: SegmentBuffers, block: int, n_blocks: int) -> BlockRows:
         return BlockRows(self.X, segment.rows, segment.rows)
 
     def buffer_of(self, block: int) -> tuple[int, int]:
+        """The number of the buffer that holds a block, and how many blocks from this one on are in it."""
         return 0, 2**31
 
 
-class Staged:
+class Staged(RowSource):
     """The matrix is in the host's memory; while the blocks of one buffer are worked on, the GPU fills the other.
 
     A buffer holds `run` blocks, and the rows of one more, whose margins the last block computes.
     """
 
     def __init__(self, X: torch.Tensor, k: int, runs: tuple[int, ...], device: torch.device) -> None:
-        self.X, self.k, self.stream = X, k, SideStream(device)
+        self.k, self.stream = k, SideStream(device)
         row_bytes = max(1, X.shape[1] * X.element_size())
         self.run = next((run for run in runs if (run + 1) * k * row_bytes <= STAGED_BYTES), runs[-1])
-        self.spare = (self.run + 2) * k
+        super().__init__(X, (self.run + 2) * k)
         self.buffers = torch.zeros(2, (self.run + 1) * k, X.shape[1], dtype=X.dtype, device=device)
         self.rows = self.next_rows = torch.empty(0, dtype=torch.int32, device=device)
 
@@ -100,4 +89,4 @@ def row_source(problem: Problem, k: int, runs: tuple[int, ...]) -> RowSource:
     X = matrix(problem)
     if isinstance(problem.columns, PinnedColumns):
         return Staged(X, k, runs, problem.columns.device)
-    return Resident(X, k)
+    return RowSource(X, k)
