@@ -21,6 +21,7 @@ from glm.tables import (
     stored,
 )
 from laconic.glm import DenseColumns, Precision, Problem, SparseColumns, begin, recipe, solve
+from laconic.glm.solvers.newton import add_gram
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence
 from laconic.kernels.cpu.sgd import finish_margins, to_bfloat16
@@ -190,7 +191,7 @@ SHAPES = [(1, 1), (7, 5), (12, 1), (9, 40), (5, 0)]
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("m", "n"), SHAPES)
-@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("density", [0.0, 0.1, 0.3, 1.0])
 def test_products_of_sparse_rows(m, n, density, dtype):
     g = torch.Generator().manual_seed(m + n)
     X = (torch.randn(m, n, generator=g) * (torch.rand(m, n, generator=g) < density)).to(dtype)
@@ -203,6 +204,10 @@ def test_products_of_sparse_rows(m, n, density, dtype):
     assert torch.allclose(sparse.margins(x), dense.margins(x), **close)
     coefficients = torch.randn(3, len(rows), generator=g).to(dtype)
     assert torch.allclose(sparse.combine(coefficients, p), dense.combine(coefficients, p), **close)
+    h, grams = torch.randn(len(rows), 2, 2, generator=g).to(dtype), torch.zeros(2, 2, n + 1, 2, n + 1, dtype=dtype)
+    for taken, total in zip((sparse, dense), grams, strict=True):
+        add_gram(total, taken, h + h.mT)
+    assert torch.allclose(*grams, **close)
     for cuts in ([0, 7], [0, 3, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7], [0, 5, 7]):
         triangles = [torch.full((triangle_size(np.array(cuts)),), torch.nan, dtype=dtype) for _ in range(2)]
         for taken, out in zip((sparse, dense), triangles, strict=True):

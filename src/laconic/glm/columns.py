@@ -14,7 +14,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.glm.precision import AUTO, Precision
 from laconic.kernels import require_gpu
 from laconic.kernels.formats import FORMAT_OF, FORMATS, Format
-from laconic.kernels.glm import Batches, Weights
+from laconic.kernels.glm import CSR, Batches, Weights
 
 CHUNK_VALUES = 2**20
 """Values widened at a time by a product with all rows."""
@@ -26,8 +26,6 @@ SHARE = 0.7
 RESIDENT_BYTES, FAULT_BYTES = 1 << 25, 1 << 21
 """Of a mapped file that are in memory at a time, and that one access may bring in: a huge page."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
-CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""
 
 
 class SampledRows(ABC):
@@ -317,9 +315,12 @@ class SparseRows(SampledRows):
         out.copy_(accumulate.round(out))
 
     def batch_grams(self, n_batches: int) -> torch.Tensor:
-        from laconic.kernels.cpu import sparse
+        from scipy.sparse import csr_matrix
 
-        return sparse.batch_grams(self.matrix, self.n, n_batches)
+        values, columns, begins = (t.numpy() for t in self.matrix)
+        Y, b = csr_matrix((values, columns, begins), (len(begins) - 1, self.n)), (len(begins) - 1) // n_batches
+        batches = [Y[j * b : (j + 1) * b] for j in range(n_batches)]
+        return torch.stack([torch.from_numpy((batch @ batch.T).toarray()) for batch in batches])
 
     def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
         out = torch.zeros(self.n, len(p), dtype=p.dtype).T

@@ -17,6 +17,9 @@ from enum import IntEnum
 import numpy as np
 import torch
 
+CSR = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Compressed sparse rows: values, their columns (int32), and where each row begins (int64)."""
+
 
 class LinkCode(IntEnum):
     """The number by which a kernel knows a family's loss φ(z, y) and its derivative.

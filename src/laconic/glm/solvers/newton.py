@@ -12,15 +12,17 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
-from laconic.glm.columns import DenseColumns, SampledRows
+from laconic.glm.columns import Columns, DenseColumns, SampledRows, SparseColumns, SparseRows
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State
 
-DENSE_VALUES = 2**22
-"""A sparse X of no more values, zeros included, is taken as dense where the Hessian is formed."""
+DENSE_VALUES, SHORT_ROW = 2**22, 64
+"""The Hessian of a sparse X is formed where it has no more values, zeros included, or so few in the rows of most."""
+DENSITY = 0.2
+"""Share of a sparse X that is not zero from which on its Gram matrix is faster as that of a dense one."""
 SEVERAL = 128
 """Weights up to which the Hessian of several outputs is formed; above, products with it are the cheaper way."""
 BLOCK_VALUES = 2**18
@@ -117,7 +119,7 @@ class Objective:
         self.gram: torch.Tensor | None = None
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
         few = alone and size <= (DIRECT if self.family.n_outputs == 1 else SEVERAL)
-        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES)
+        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
         self.eager = self.direct and size <= FEW
         small = problem.n_train * self.n < SAMPLE_FROM
         self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
@@ -274,15 +276,27 @@ def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
 
     Only for c ≥ d, since h is symmetric: `whole_gram` fills in the rest.
     """
+    pairs = [(c, d) for c in range(h.shape[1]) for d in range(c + 1)]
+    if isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * len(h) * Y.n:
+        from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
+
+        for c, d in pairs:
+            total[c, :, d] += weighted_gram(Y.matrix, h[:, c, d], Y.n)
+        return
     A = Y.dense()
-    for c in range(h.shape[1]):
-        for d in range(c + 1):
-            weighted = A * h[:, c, d, None]
-            total[c, :-1, d, :-1].addmm_(weighted.T, A)
-            ends = weighted.sum(0)
-            total[c, :-1, d, -1] += ends
-            total[c, -1, d, :-1] += ends
-            total[c, -1, d, -1] += h[:, c, d].sum()
+    for c, d in pairs:
+        weighted = A * h[:, c, d, None]
+        total[c, :-1, d, :-1].addmm_(weighted.T, A)
+        ends = weighted.sum(0)
+        total[c, :-1, d, -1] += ends
+        total[c, -1, d, :-1] += ends
+        total[c, -1, d, -1] += h[:, c, d].sum()
+
+
+def _has_short_rows(columns: Columns) -> bool:
+    """Whether values of a sparse X have few neighbours in their rows, on average."""
+    lengths = columns.matrix[2].diff().double() if isinstance(columns, SparseColumns) else torch.ones(0)
+    return bool(lengths.square().sum() <= SHORT_ROW * lengths.sum())
 
 
 def whole_gram(total: torch.Tensor) -> torch.Tensor:

@@ -4,13 +4,15 @@ An iteration reads its b rows once from memory, widened into a tile that stays i
 that tile twice: margins, then gradient. Rows of the tile and of x are padded with zeros to whole vector registers.
 """
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from numba import njit
 
 from laconic.kernels.cpu.bits import bits_float, float_bits, widen
 from laconic.kernels.cpu.links import residuals
-from laconic.kernels.glm import Batches, Weights, check_link_code
+from laconic.kernels.glm import Batches, Intercept, Weights, check_link_code
 
 u32 = np.uint32
 PAD = 32
@@ -142,33 +144,37 @@ def sgd(A: torch.Tensor, batches: Batches, code: int | None, weights: Weights) -
     A = A if A.stride(1) == 1 else A.contiguous()
     (m, n), stride = A.shape, A.stride(0)
     flat = A.as_strided(((m - 1) * stride + n if A.numel() else 0,), (1,))
-    x, momentum, average = _pad(weights.x), _pad(weights.momentum), _pad(weights.average)
-    own = weights.intercept
-    loss: float = _sgd(
-        (flat.view(torch.uint16) if A.dtype == torch.bfloat16 else flat).numpy(),
-        n,
-        stride,
-        *run_arguments(batches),
-        check_link_code(code, len(weights.x)),
-        x.numpy(),
-        momentum.numpy(),
-        average.numpy(),
-        own.value.numpy(),
-        own.momentum.numpy(),
-        own.average.numpy(),
-        own.fitted,
-    )
-    for t, padded in ((weights.x, x), (weights.momentum, momentum), (weights.average, average)):
-        t.copy_(padded[:, : t.shape[1]])
+    given = (weights.x, weights.momentum, weights.average)
+    used = [_pad(t) for t in given]
+    loss = run_batches(_sgd, (array(flat), n, stride), batches, code, used, weights.intercept)
+    for t, padded in zip(given, used, strict=True):
+        t.copy_(padded[:, :n])
     return loss
 
 
-def run_arguments(batches: Batches) -> tuple[object, ...]:
-    """The batches as the compiled loops take them; of weights that are all the same, only one."""
+def run_batches(
+    kernel: Callable[..., float],
+    matrix: tuple[object, ...],
+    batches: Batches,
+    code: int | None,
+    vectors: Sequence[torch.Tensor],
+    own: Intercept,
+) -> float:
+    """Run a compiled loop over batches of rows of a matrix; returns the loss.
+
+    vectors  weights, momentum and average, laid out as the loop wants them; changed, as the intercept is
+    """
     b, w = batches, batches.w.numpy()
-    rows, w = np.ascontiguousarray(b.rows, np.int32), w if w.strides[0] else w[:1]
+    rows, w = np.ascontiguousarray(b.rows, np.int32), w if w.strides[0] else w[:1]  # of equal weights, only one
     arrays = (rows, b.size, b.y.numpy(), w, b.offset.numpy(), b.rates, b.mix)
-    return (*arrays, b.l2, b.l1, b.momentum, b.mean, b.narrow)
+    numbers = (b.l2, b.l1, b.momentum, b.mean, b.narrow, check_link_code(code, len(own.value)))
+    changed = [t.numpy() for t in (*vectors, own.value, own.momentum, own.average)]
+    return kernel(*matrix, *arrays, *numbers, *changed, own.fitted)
+
+
+def array(t: torch.Tensor) -> np.ndarray:
+    """A tensor as kernels take it, whose `widen` knows bfloat16 by its bits."""
+    return t.view(torch.uint16).numpy() if t.dtype == torch.bfloat16 else t.numpy()
 
 
 def _pad(t: torch.Tensor) -> torch.Tensor:

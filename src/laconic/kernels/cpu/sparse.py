@@ -9,8 +9,8 @@ from numba import njit
 from laconic.kernels.cpu import threads
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.links import residuals
-from laconic.kernels.cpu.sgd import finish_margins, run_arguments, step_intercept
-from laconic.kernels.glm import Batches, Weights, check_link_code
+from laconic.kernels.cpu.sgd import array, finish_margins, run_batches, step_intercept
+from laconic.kernels.glm import CSR, Batches, Weights
 
 SMALLEST_SCALE = 1e-6
 """x is kept as scale · x̂, so that an L2 shrinkage is one multiplication; below this scale x̂ is rescaled."""
@@ -73,19 +73,23 @@ def _gram(values, columns, begins, cuts, row, out):
 
 
 @njit(nogil=True, cache=True)
-def _batch_grams(values, columns, begins, row, out):
-    b = out.shape[1]
-    for k in range(out.shape[0] * b):
+def _weighted_gram(values, columns, begins, h, out):
+    """The lower triangle of `weighted_gram`, added to out; a column may be in a row twice."""
+    n = out.shape[0] - 1
+    for k in range(h.size):
         for i in range(begins[k], begins[k + 1]):
-            row[columns[i]] = values[i]
-        first = k - k % b
-        for q in range(first, first + b):
-            total = row[0] * 0
-            for i in range(begins[q], begins[q + 1]):
-                total += values[i] * row[columns[i]]
-            out[k // b, q - first, k - first] = total
-        for i in range(begins[k], begins[k + 1]):
-            row[columns[i]] = 0
+            a, factor = columns[i], h[k] * values[i]
+            for j in range(begins[k], i):
+                b = columns[j]
+                if b < a:
+                    out[a, b] += factor * values[j]
+                elif b > a:
+                    out[b, a] += factor * values[j]
+                else:
+                    out[a, a] += 2 * factor * values[j]
+            out[a, a] += factor * values[i]
+            out[n, a] += factor
+        out[n, n] += h[k]
 
 
 @njit(nogil=True, cache=True)
@@ -157,31 +161,18 @@ def _sgd(
     return loss
 
 
-def sgd(
-    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], batches: Batches, code: int | None, weights: Weights
-) -> float:
-    """As `cpu.sgd.sgd`, for a sparse matrix (values, columns, begins).
+def sgd(matrix: CSR, batches: Batches, code: int | None, weights: Weights) -> float:
+    """As `cpu.sgd.sgd`, for a sparse matrix.
 
     The kernel takes weights (C, n) transposed, the C numbers of a column side by side (`by_column`), so that a value of
     X meets all of them at once; others are copied.
     """
-    own, given = weights.intercept, (weights.x, weights.momentum, weights.average)
-    x, momentum, average = (t.T.contiguous() for t in given)
-    loss: float = _sgd(
-        *(_array(t) for t in matrix),
-        *run_arguments(batches),
-        check_link_code(code, len(weights.x)),
-        x.numpy(),
-        momentum.numpy(),
-        average.numpy(),
-        own.value.numpy(),
-        own.momentum.numpy(),
-        own.average.numpy(),
-        own.fitted,
-    )
-    for t, used in zip(given, (x, momentum, average), strict=True):
-        if t.data_ptr() != used.data_ptr():
-            t.copy_(used.T)
+    given = (weights.x, weights.momentum, weights.average)
+    used = [t.T.contiguous() for t in given]
+    loss = run_batches(_sgd, tuple(array(t) for t in matrix), batches, code, used, weights.intercept)
+    for t, copied in zip(given, used, strict=True):
+        if t.data_ptr() != copied.data_ptr():
+            t.copy_(copied.T)
     return loss
 
 
@@ -190,9 +181,7 @@ def by_column(t: torch.Tensor) -> torch.Tensor:
     return t.T.contiguous().T if len(t) > 1 else t
 
 
-def take(
-    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], rows: np.ndarray, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def take(matrix: CSR, rows: np.ndarray, dtype: torch.dtype) -> CSR:
     """Some rows of a sparse matrix, widened to `dtype`."""
     begins = matrix[2].numpy()
     n_values = int((begins[rows + 1] - begins[rows]).sum())
@@ -201,42 +190,35 @@ def take(
         torch.empty(n_values, dtype=matrix[1].dtype),
         torch.empty(len(rows) + 1, dtype=matrix[2].dtype),
     )
-    _take(*(_array(t) for t in matrix), rows, *(t.numpy() for t in taken))
+    _take(*(array(t) for t in matrix), rows, *(t.numpy() for t in taken))
     return taken
 
 
-def margins(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+def margins(matrix: CSR, x: torch.Tensor) -> torch.Tensor:
     """Y xᵀ for x (C, n): (k, C); fastest where the columns of x lie one after another (`by_column`)."""
     k = len(matrix[2]) - 1
     out = torch.zeros(k, x.shape[0], dtype=x.dtype)
-    arrays = (*(_array(t) for t in matrix), x.T.contiguous().numpy(), out.numpy())
+    arrays = (*(array(t) for t in matrix), x.T.contiguous().numpy(), out.numpy())
     threads.run(partial(_margins, *arrays), k, len(matrix[0]) * x.shape[0])
     return out
 
 
-def add_combination(
-    matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], p: torch.Tensor, out: torch.Tensor
-) -> torch.Tensor:
+def add_combination(matrix: CSR, p: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """out += p Y for p (C, k), in place, for out (C, n) as `by_column` has it; returns it."""
     n_outputs = len(p)
-    arrays = (*(_array(t) for t in matrix), p.T.contiguous().numpy(), out.T.numpy())
+    arrays = (*(array(t) for t in matrix), p.T.contiguous().numpy(), out.T.numpy())
     threads.run(partial(_combine, *arrays), n_outputs, len(matrix[0]) * n_outputs if n_outputs >= 32 else 0)
     return out
 
 
-def gram(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], cuts: np.ndarray, n: int, out: torch.Tensor) -> None:
+def gram(matrix: CSR, cuts: np.ndarray, n: int, out: torch.Tensor) -> None:
     """The strictly lower block triangle of Y Yᵀ; the values' type is the accumulator's."""
     row = np.zeros(max(n, 1), out.numpy().dtype)
-    _gram(*(_array(t) for t in matrix), cuts, row, out.numpy())
+    _gram(*(array(t) for t in matrix), cuts, row, out.numpy())
 
 
-def batch_grams(matrix: tuple[torch.Tensor, torch.Tensor, torch.Tensor], n: int, n_batches: int) -> torch.Tensor:
-    """Y_j Y_jᵀ of equal batches of rows, (n_batches, b, b)."""
-    b = (len(matrix[2]) - 1) // n_batches
-    out = torch.empty(n_batches, b, b, dtype=matrix[0].dtype)
-    _batch_grams(*(_array(t) for t in matrix), np.zeros(max(n, 1), out.numpy().dtype), out.numpy())
-    return out
-
-
-def _array(t: torch.Tensor) -> np.ndarray:
-    return t.view(torch.uint16).numpy() if t.dtype == torch.bfloat16 else t.numpy()
+def weighted_gram(matrix: CSR, h: torch.Tensor, n: int) -> torch.Tensor:
+    """Σ_k h_k y_k y_kᵀ for h (k,), (n + 1, n + 1), with 1 for the intercept at the end of each row."""
+    lower = h.new_zeros(n + 1, n + 1)
+    _weighted_gram(*(array(t) for t in matrix), h.numpy(), lower.numpy())
+    return lower + lower.tril(-1).T
