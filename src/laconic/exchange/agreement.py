@@ -40,7 +40,7 @@ def gather_from_all(comm: Communicator, value: Any, device: torch.device, replic
 
 
 @contextmanager
-def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU, *, of_users: bool = False) -> Iterator[None]:
+def raise_on_all_ranks(comm: Communicator, *, of_users: bool = False) -> Iterator[None]:
     """If the block raises on one rank, raise on all of them, so that no rank waits for one that has given up.
 
     A rank whose own block failed raises that error; the others raise `Disagreement`, which names the first rank that
@@ -60,11 +60,11 @@ def raise_on_all_ranks(comm: Communicator, device: torch.device = CPU, *, of_use
     except Exception as error:
         if comm.size > 1:
             told = error if isinstance(error, LaconicError) else LaconicError(user_message(error))
-            gather_json(comm, told.to_json(), device)
+            gather_json(comm, told.to_json())
         if of_users and isinstance(error, ValueError | TypeError | OSError) and not isinstance(error, LaconicError):
             raise LaconicError(user_message(error)) from error
         raise
-    for rank, parts in enumerate(gather_json(comm, None, device) if comm.size > 1 else ()):
+    for rank, parts in enumerate(gather_json(comm, None) if comm.size > 1 else ()):
         if parts is not None:
             raise Disagreement(f"rank {rank}: ", *from_json(parts))
 

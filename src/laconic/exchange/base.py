@@ -59,7 +59,7 @@ class Task:
 
     @property
     def n_values(self) -> int:
-        """How many values there are."""
+        """Values of the tensor."""
         return self.v.numel()
 
     def part(self, first: int, last: int) -> torch.Tensor:
@@ -68,9 +68,8 @@ class Task:
 
     def target(self) -> torch.Tensor:
         """Where the average goes; call it once. Fresh memory costs more than the decoding that fills it."""
-        if self.out is not None:
-            return self.out
-        return torch.empty(self.v.numel(), dtype=torch.float32, device=self.v.device)
+        v = self.v
+        return torch.empty(v.numel(), dtype=torch.float32, device=v.device) if self.out is None else self.out
 
 
 Phases = Generator[None, None, Exchanged]
@@ -105,10 +104,7 @@ class Exchange(ABC):
         return (size - 1) * codec.max_bytes(n)
 
     def variance_bound(self, codec: Codec, n: int, size: int) -> float:
-        """Bound on E‖result − mean‖² over the mean of ‖v_i‖², for unbiased codecs.
-
-        ω / P where P independent errors of at most ω ‖v_i‖² are averaged.
-        """
+        """Bound on E‖result − mean‖² over the mean of ‖v_i‖², for unbiased codecs: ω / P if P errors are averaged."""
         return codec.quantizer.variance_bound(n) / size
 
     def average(

@@ -1,14 +1,13 @@
 """A channel: one process group as one of its ranks uses it, and how its threads share cores with the program.
 
-Every rank sends a message to every rank, pairwise over Gloo, or in one collective of the process group. For NCCL,
-messages are written and read where the collective takes them. Each has a row of whole 64 bytes, so that those received
-are the rows of a matrix, which one kernel reads in place. A few bytes at the end of a row travel along and mean
-nothing.
+Every rank sends a message to every rank, pairwise over Gloo, otherwise in one collective of the process group. Each
+message has a row of whole 64 bytes, so that those received are the rows of a matrix, which one kernel reads in place.
+In a collective the few bytes at the end of a row travel along and mean nothing.
 """
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -163,23 +162,16 @@ def yielding_threads() -> Iterator[None]:
 
     Gloo's thread polls, without sleeping, while another thread of the process holds the lock of a connection that has
     news. If it took that thread's core when it woke up, it would poll for the rest of its time slice, milliseconds,
-    and the other could not let go of the lock. Likewise for whoever else drives off a thread that holds the lock.
-    Where a core is free this changes nothing, nor where the system has no such threads (`SCHED_BATCH` of Linux, which
-    a thread inherits from the one that starts it).
+    and the other could not let go of the lock. Where a core is free this changes nothing, nor where the system has no
+    such threads (`SCHED_BATCH` of Linux, which a thread inherits from the one that starts it).
     """
-    ordinary = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
-    changed = ordinary and _set_scheduler(os.SCHED_BATCH)
+    if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        yield
+        return
     try:
+        with suppress(OSError):  # some sandboxes do not allow it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         yield
     finally:
-        if changed:
-            _set_scheduler(os.SCHED_OTHER)
-
-
-def _set_scheduler(policy: int) -> bool:
-    """Set the policy of the calling thread; whether it could be set, for some sandboxes do not allow it."""
-    try:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
-    except OSError:
-        return False
-    return True
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

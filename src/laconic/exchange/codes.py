@@ -111,7 +111,7 @@ class Codes:
                 self.accounting.n_coded += n
                 self.accounting.code_bytes += len(self._cut(0, row, None))
             if task.measure_error:
-                sent = torch.empty(n, device=v.device)
+                sent = torch.empty(n, dtype=torch.float32, device=v.device)
                 self._decode(0, row, sent)
                 measure_error(v, sent, self.accounting)
         return self._cut(0, self.rows[rank][0], place)

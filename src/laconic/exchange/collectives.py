@@ -1,4 +1,4 @@
-"""The exchanges, each as the numbered list in its docstring, and the choice among them.
+"""The members of `Exchange`, each as the numbered list in its docstring, and the choice among them.
 
 P is the number of ranks, ω a quantizer's variance bound.
 """
@@ -21,7 +21,6 @@ from laconic.quantizers import Identity, QSGDInf
 RESERVE = QSGDInf(bits=8)
 """What averages go out in where the codec itself is biased and so must not quantise them."""
 SMALL_BYTES = 2**16
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class ScatterReduce(Exchange):
     3. decode the P averaged chunks, own included.
 
     A rank receives about two codes' worth of bytes however many ranks there are. The second quantisation adds its own
-    variance; `second` says how it is done.
+    variance.
 
     second  codec of the averages, unbiased or `Identity`; by default that of the values, or 8-bit QSGDInf where that
             one is biased
@@ -184,12 +183,12 @@ class AllReduce(Exchange):
     def phases(self, task: Task, comm: Communicator) -> Phases:
         accounting, v = Accounting(n_exchanges=1, n_values=task.n_values), task.v.detach().reshape(-1)
         with accounting.timed("encode"):
-            dtype = _DTYPES[getattr(task.codec.quantizer, "dtype", "fp32")]
             average = wire = task.target()
+            dtype = getattr(task.codec.quantizer, "wire_dtype", torch.float32)
             if dtype != torch.float32:
-                wire = task.buffers.empty("reduced", average.numel(), dtype, average.device)
+                wire = task.buffers.empty("reduced", len(v), dtype, v.device)
             if task.measure_error:
-                measure_error(v, v.to(dtype).float(), accounting)
+                measure_error(v, v.to(wire.dtype).float(), accounting)
             if wire.data_ptr() != v.data_ptr():
                 wire.copy_(v)
             wire.div_(comm.size)
@@ -197,8 +196,7 @@ class AllReduce(Exchange):
         yield
         with accounting.timed("wire"):
             wait()
-        n_bytes = self.bytes_received(task.codec, task.n_values, comm.size)
-        accounting += Accounting(bytes_sent=n_bytes, bytes_received=n_bytes)
+        accounting.bytes_sent = accounting.bytes_received = self.bytes_received(task.codec, len(v), comm.size)
         with accounting.timed("decode"):
             if wire is not average:
                 average.copy_(wire)
@@ -282,22 +280,18 @@ def by_name(name: str | Exchange, codec: Codec, size: int, n: int = 2**20) -> Ex
     """
     if isinstance(name, Exchange):
         chosen = name
-    elif name == "auto":
-        chosen = _automatic(codec, size, n)
     elif name in EXCHANGES:
         chosen = EXCHANGES[name]()
-    else:
+    elif name != "auto":
         raise ValueError(f"unknown exchange {name!r}; choose one of auto, {', '.join(EXCHANGES)}")
+    elif codec.quantizer == Identity("fp32"):
+        chosen = AllReduce()
+    else:
+        gather, scatter = AllGather(), ScatterReduce()
+        fewer = scatter.bytes_received(codec, n, size) < 0.99 * gather.bytes_received(codec, n, size)
+        chosen = BySize(gather, scatter) if fewer else gather
     chosen.check(codec)
     return chosen
-
-
-def _automatic(codec: Codec, size: int, n: int) -> Exchange:
-    if codec.quantizer == Identity("fp32"):
-        return AllReduce()
-    gather, scatter = AllGather(), ScatterReduce()
-    fewer = scatter.bytes_received(codec, n, size) < 0.99 * gather.bytes_received(codec, n, size)
-    return BySize(gather, scatter) if fewer else gather
 
 
 def chunk_cuts(n: int, bucket_size: int, size: int) -> list[int]:

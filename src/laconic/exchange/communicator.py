@@ -26,9 +26,9 @@ class Communicator:
     All ranks must send the messages of a channel in the same order. With one channel per phase, phase two of one tensor
     and phase one of the next may run in either order, so exchanges can be pipelined (see `Pipeline`).
 
-    rank, size  this rank's place in the group; 0 of 1 without a process group
-    channels    each a process group of its own over the same ranks; empty for a rank alone, which needs none
-    owned       whether the channels were made by `open`, for `close` to give back
+    rank, size  this rank's place; 0 of 1 without a process group
+    channels    each a process group of its own over the same ranks; none for a rank alone
+    owned       whether `open` made the channels, for `close` to give back
     """
 
     rank: int = 0
@@ -51,15 +51,12 @@ class Communicator:
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
         """The default process group, or `group`, as it is: one channel, nothing set up. One rank if there is none."""
-        if not dist.is_initialized():
-            return cls()
-        chosen = dist.group.WORLD if group is None else group
+        chosen = (dist.group.WORLD if group is None else group) if dist.is_initialized() else None
         if chosen is None or dist.get_world_size(chosen) == 1:
             return cls()
         if dist.get_rank(chosen) < 0:
-            raise ValueError(
-                f"rank {dist.get_rank()} is not in the process group that was given; call this on its ranks"
-            )
+            here = dist.get_rank()
+            raise ValueError(f"rank {here} is not in the process group that was given; call this on its ranks")
         channel = Channel.of(chosen)
         return cls(channel.rank, channel.size, (channel,))
 
@@ -130,16 +127,13 @@ class Communicator:
         return replace(team, _around=(peers, self))
 
     def close(self) -> None:
-        """Give back the channels that `open` made; nothing is done where they are gone, with all groups or before."""
+        """Give back the channels that `open` made, if they are still there."""
         for channel in self.channels if self.owned else ():
             with suppress(ValueError):  # which torch raises for groups that it does not know
                 dist.destroy_process_group(channel.group)
 
     def is_gloo(self, device: torch.device) -> bool:
-        """Whether messages from `device` go over Gloo: the host waits for them. NCCL queues them on the GPU.
-
-        Not so for a rank alone, which waits for nobody.
-        """
+        """Whether messages from `device` go over Gloo, so that the host waits for them; not so for a rank alone."""
         return bool(self.channels) and self.channels[0].is_gloo(device)
 
     def one_channel(self) -> "Communicator":

@@ -44,12 +44,7 @@ class RankKilled(LaconicError, RankFailed):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where a rank runs.
-
-    address    of the host, as the others reach it
-    interface  that Gloo and NCCL are to use
-    namespace  network namespace to run in; None for that of this process
-    """
+    """Where a rank runs: its address, the interface for Gloo and NCCL, and the network namespace, if it has its own."""
 
     address: str = "127.0.0.1"
     interface: str = "lo"
@@ -58,15 +53,12 @@ class Host:
     @property
     def command(self) -> list[str]:
         """What to put before a command to run it there."""
-        if self.namespace is None:
-            return []
-        return [shutil.which("ip") or "ip", "netns", "exec", self.namespace]
+        return [shutil.which("ip") or "ip", "netns", "exec", self.namespace] if self.namespace else []
 
     def environment(self, rank: int, *, shared: bool = False) -> dict[str, str]:
         """Variables that make Gloo and NCCL use the host's interface.
 
-        shared  whether ranks share GPUs. NCCL refuses two ranks on one GPU if they are on one host, which it takes from
-                NCCL_HOSTID; ranks of one host with a GPU each keep the fast paths between them
+        shared  whether ranks share GPUs: NCCL refuses two ranks on one GPU if by NCCL_HOSTID they are on one host
         """
         found = {"GLOO_SOCKET_IFNAME": self.interface}
         if shared or self.namespace is not None:
@@ -93,9 +85,9 @@ def n_ranks(asked: int | None, default: int = 4) -> int:
 def default_communicator() -> Communicator:
     """All ranks of the default process group; without one, this process alone.
 
-    Under torchrun (RANK and WORLD_SIZE are in the environment) a script that has set up no process group gets one over
-    Gloo, once, which is left when the script ends. So the same script runs alone and on many ranks. Where the default
-    group is NCCL alone, a second group of the same ranks carries data of the host, too.
+    Under torchrun a script that has set up no process group gets one over Gloo, which it leaves when it ends. So the
+    same script runs alone and on many ranks. Where the default group is NCCL alone, a second group of the same ranks
+    carries data of the host, too.
 
     >>> default_communicator().size
     1
@@ -105,9 +97,7 @@ def default_communicator() -> Communicator:
             dist.init_process_group("gloo")
         atexit.register(_leave)
     world = dist.group.WORLD
-    if world is None or backend_of(world):
-        return Communicator.over()
-    return Communicator.over(_beside(world))
+    return Communicator.over() if world is None or backend_of(world) else Communicator.over(_beside(world))
 
 
 @lru_cache(maxsize=1)
@@ -123,9 +113,9 @@ def _leave() -> None:
 
 
 def device_of_ranks(device: str | None, size: int, *, share_gpu: bool) -> str:
-    """What ranks of a job for `device` need to send: "cuda" for tensors of GPUs; else "cpu". GPUs must be there.
+    """The `device` of `start_ranks` and `join_ranks` for a job on `device`: "cuda", or "cpu" if no GPU sends anything.
 
-    share_gpu  whether ranks may share GPUs, where this machine has fewer GPUs than ranks
+    Raises `InvalidOption` if there are no GPUs, or fewer than ranks and these may not share them (`share_gpu`).
 
     >>> device_of_ranks("cpu", 4, share_gpu=False), device_of_ranks("auto", 4, share_gpu=False)
     ('cpu', 'cpu')
@@ -155,10 +145,8 @@ def join_ranks(
 ) -> list[Any] | None:
     """Call `function` on this rank of torchrun; on rank 0, what each rank returned, and None on the others.
 
-    device  "cuda" for ranks that also send tensors of their GPU, over NCCL
-
-    If the function raises a `LaconicError`, rank 0 raises it. Raises `ExchangeFailed` if the ranks do not find each
-    other.
+    The arguments are those of `start_ranks`. If the function raises a `LaconicError`, rank 0 raises it; raises
+    `ExchangeFailed` if the ranks do not find each other.
     """
     if device == "cuda" and share_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
         os.environ.update(Host().environment(int(os.environ["RANK"]), shared=True))

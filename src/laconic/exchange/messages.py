@@ -104,7 +104,7 @@ class Messages:
             yield to, self.make(to, places[to]) if shared is None else shared
 
     def memory(self, purpose: str, n: int, device: torch.device, *, pinned: bool = False) -> torch.Tensor:
-        """A row of n bytes."""
+        """A row of n bytes, as `Buffers.empty`."""
         return self.buffers.empty(f"{purpose} {self.phase}", n, torch.uint8, device, pinned=pinned)
 
     def rows(

@@ -1,7 +1,8 @@
 """The exchange of codes with the neighbours in a graph: one message per edge and direction."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -112,40 +113,36 @@ class Neighbours:
         # Over Gloo operations by edge, so that whatever fails can be named. Over NCCL one group of operations, or two
         # neighbours could wait for each other.
         for batch in [[j] for j in inbox] if channel.is_gloo(device) else [list(inbox)]:
-            works |= dict.fromkeys(batch, self._post(message, {j: inbox[j] for j in batch}, channel.group))
+            operations = [
+                dist.P2POp(way, tensor, group=channel.group, group_peer=j)
+                for j in batch
+                for way, tensor in ((dist.irecv, inbox[j]), (dist.isend, message))
+            ]
+            with self._naming(batch[0]):
+                works |= dict.fromkeys(batch, dist.batch_isend_irecv(operations))
         for j, n in n_bytes.items():
             edges[j] += Accounting(bytes_sent=len(message), bytes_received=n)
-            with edges[j].timed("wire"):
-                self._wait(j, works[j])
+            with edges[j].timed("wire"), self._naming(j):
+                self._wait(works[j])
         return {j: received.to(device) for j, received in inbox.items()}
 
-    def _post(
-        self, message: torch.Tensor, inbox: Mapping[int, torch.Tensor], group: dist.ProcessGroup
-    ) -> list[dist.Work]:
-        operations = []
-        for j, received in inbox.items():
-            operations.append(dist.P2POp(dist.irecv, received, group=group, group_peer=j))
-            operations.append(dist.P2POp(dist.isend, message, group=group, group_peer=j))
-        try:
-            return list(dist.batch_isend_irecv(operations))
-        except RuntimeError as error:
-            raise self._failure(next(iter(inbox)), error) from error
-
-    def _wait(self, j: int, works: Sequence[dist.Work]) -> None:
+    def _wait(self, works: Sequence[dist.Work]) -> None:
         start = time.monotonic()
         for work in works:
-            try:
-                if self.timeout is None:
-                    work.wait()
-                else:
-                    left = self.timeout - timedelta(seconds=time.monotonic() - start)
-                    work.wait(max(left, timedelta(milliseconds=1)))
-            except RuntimeError as error:
-                raise self._failure(j, error) from error
+            if self.timeout is None:
+                work.wait()
+            else:
+                left = self.timeout - timedelta(seconds=time.monotonic() - start)
+                work.wait(max(left, timedelta(milliseconds=1)))
 
-    def _failure(self, j: int, error: RuntimeError) -> ExchangeFailed:
-        limit = "in time" if self.timeout is None else f"within {self.timeout.total_seconds():g} s"
-        return ExchangeFailed(
-            f"exchange failed on rank {self.rank} of {self.comm.size}, on edge {self.edge(j)}: "
-            f"rank {j} stopped, or did not answer {limit} ({str(error).splitlines()[0]})"
-        )
+    @contextmanager
+    def _naming(self, j: int) -> Iterator[None]:
+        """Errors of torch in this block are raised as `ExchangeFailed`, which names the edge to neighbour j."""
+        try:
+            yield
+        except RuntimeError as error:
+            limit = "in time" if self.timeout is None else f"within {self.timeout.total_seconds():g} s"
+            raise ExchangeFailed(
+                f"exchange failed on rank {self.rank} of {self.comm.size}, on edge {self.edge(j)}: "
+                f"rank {j} stopped, or did not answer {limit} ({str(error).splitlines()[0]})"
+            ) from error

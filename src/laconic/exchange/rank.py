@@ -27,13 +27,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a rank process is to do; one line of JSON on its standard input.
+    """What a rank process is to do; one line of JSON on its standard input. See `launch.start_ranks`.
 
-    function   "module:name" of what to call, as name(progress, **arguments)
-    arguments  plain JSON values
-    store      file that the ranks find each other by; it can be reached from every namespace of this machine
-    device     "cpu" or "cuda": see `BACKENDS`
-    threads    for torch and for our kernels
+    store  file that the ranks find each other by; it can be reached from every namespace of this machine
     """
 
     function: str

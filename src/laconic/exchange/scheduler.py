@@ -7,7 +7,6 @@ GPUs, where the host only queues work. `average_in_pieces` cuts one large tensor
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -29,16 +28,10 @@ PIECE_VALUES = 2**22
 
 @dataclass(slots=True)
 class Handle:
-    """A running exchange, to be waited for.
-
-    phases       what is left to run
-    side_stream  where its work is queued, on a GPU
-    finish       has the scheduler run the remaining phases, if no thread does
-    """
+    """A running exchange, to be waited for: the phases that are left, and the scheduler that runs them."""
 
     phases: Phases
-    side_stream: SideStream
-    finish: "Callable[[Handle], None]"
+    scheduler: "Scheduler"
     _ended: Future[Exchanged] = field(default_factory=Future)
     _settled: Exchanged | None = None
 
@@ -48,7 +41,7 @@ class Handle:
 
     def run(self) -> None:
         """Have all phases run; on a GPU, that is, queued."""
-        self.finish(self)
+        self.scheduler.finish(self)
         self._ended.exception()
 
     def wait(self) -> Exchanged:
@@ -57,9 +50,9 @@ class Handle:
         On a GPU "there" means: for whatever the caller queues from now on, on its current stream.
         """
         self.run()
-        with self.side_stream.current():
+        with self.scheduler.side_stream.current():
             self._settled = self._settled or self._ended.result().settled()
-        self.side_stream.join(self._settled.value)
+        self.scheduler.side_stream.join(self._settled.value)
         return self._settled
 
     def advance(self, earlier: BaseException | None) -> BaseException | None:
@@ -79,11 +72,9 @@ class Handle:
 class Scheduler(ABC):
     """Runs the phases of several exchanges, in an order that is the same on every rank.
 
-    After the first error every later exchange fails with it: the ranks no longer agree on what comes next.
-
-    comm    the ranks
-    device  where the tensors are; on a GPU all phases are queued on one stream beside the caller's, of high priority:
-            what an exchange queues is little, and other ranks wait for it
+    After the first error every later exchange fails with it: the ranks no longer agree on what comes next. On a GPU all
+    phases are queued on one stream beside the caller's, of high priority: what an exchange queues is little, and other
+    ranks wait for it.
     """
 
     def __init__(self, comm: Communicator, device: torch.device) -> None:
@@ -92,7 +83,7 @@ class Scheduler(ABC):
 
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
-        handle = Handle(exchange.phases(task, self.comm), self.side_stream, self._finish)
+        handle = Handle(exchange.phases(task, self.comm), self)
         self.side_stream.follow(task.v, task.memory, task.out)
         self._begin(handle)
         return handle
@@ -105,7 +96,7 @@ class Scheduler(ABC):
     def _begin(self, handle: Handle) -> None:
         """Run the first phase of an exchange, or have it run."""
 
-    def _finish(self, handle: Handle) -> None:  # noqa: B027 (threads need not be asked)
+    def finish(self, handle: Handle) -> None:  # noqa: B027 (threads need not be asked)
         """Run the remaining phases of an exchange, if no thread does."""
 
     def _advance(self, *handles: Handle) -> None:
@@ -180,13 +171,13 @@ class Lockstep(Scheduler):
 
     def close(self) -> None:
         while self._in_flight:
-            self._finish(self._in_flight[0])
+            self.finish(self._in_flight[0])
 
     def _begin(self, handle: Handle) -> None:
         self._advance(handle, *self._in_flight)
         self._in_flight = [h for h in (*self._in_flight, handle) if not h.done()]
 
-    def _finish(self, handle: Handle) -> None:
+    def finish(self, handle: Handle) -> None:
         while not handle.done():
             self._advance(*self._in_flight)
             self._in_flight = [h for h in self._in_flight if not h.done()]
@@ -224,31 +215,20 @@ def average_in_pieces(
     >>> pipeline.close()
     """
     exchange.require(codec, v, out)
+    if piece_values < 1:
+        raise ValueError(f"piece_values must be at least 1, got {piece_values}")
     v = v.reshape(-1)
     average = torch.empty(v.numel(), dtype=torch.float32, device=v.device) if out is None else out
-    handles = []
-    for first, last in pieces(v.numel(), piece_values, codec.quantizer.cut_size * pipeline.comm.size):
-        part = memory[first:last] if memory is not None and memory.numel() else memory
+    multiple = codec.quantizer.cut_size * pipeline.comm.size  # a bucket per rank, so that none has more to sum
+    width, handles = max(1, piece_values // multiple) * multiple, []
+    for first in range(0, v.numel(), width):
+        piece = slice(first, first + width)
+        part = memory[piece] if memory is not None and memory.numel() else memory
         at = stream.at(tensor=f"{stream.tensor}+{first}")
-        task = Task(v[first:last], codec, at, part, measure_error, average[first:last])
+        task = Task(v[piece], codec, at, part, measure_error, average[piece])
         handles.append(pipeline.start(exchange, task))
     accounting = Accounting()
     for handle in handles:
         accounting += handle.wait().accounting
     accounting.n_exchanges = 1
     return Exchanged(average, accounting)
-
-
-def pieces(n: int, piece_values: int, multiple: int) -> Iterator[tuple[int, int]]:
-    """Cut n values into pieces of about piece_values, each but the last a whole number of `multiple`.
-
-    multiple  a bucket for each rank, so that no rank has more to sum than another
-
-    >>> list(pieces(100, 40, 16)), list(pieces(0, 40, 16))
-    ([(0, 32), (32, 64), (64, 96), (96, 100)], [])
-    """
-    if piece_values < 1:
-        raise ValueError(f"piece_values must be at least 1, got {piece_values}")
-    width = max(1, piece_values // multiple) * multiple
-    for first in range(0, n, width):
-        yield first, min(n, first + width)

@@ -19,9 +19,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Mixing:
-    """W (n, n), symmetric and doubly stochastic: Σ_j W_ij = 1, W_ij = W_ji ≥ 0, and W_ij > 0 for neighbours i and j.
-
-    rows  the matrix, one tuple per row
+    """A mixing matrix W (n, n): symmetric, W_ij ≥ 0, Σ_j W_ij = 1, and W_ij > 0 for neighbours i and j.
 
     Any other matrix raises `ValueError`, which names the row; so does a graph in which models would never agree,
     because it falls into parts or only swaps them.
@@ -135,7 +133,7 @@ def _why_no_gap(matrix: np.ndarray) -> str:
 
 
 class Topology(ABC):
-    """A graph on any number of nodes, with its mixing matrix. Members are frozen."""
+    """A graph on any number n of nodes, with its mixing matrix. Members are frozen."""
 
     @abstractmethod
     def edges(self, size: int) -> Sequence[Edge]:
@@ -164,8 +162,7 @@ class Ring(Topology):
 class Torus(Topology):
     """Nodes on a grid, row by row; each talks to four: left, right, above, below, around the borders. Weights 1/5.
 
-    n_rows  of the grid; by default the divisor of the number of nodes that is nearest to a square. A prime number of
-            nodes gives a grid of one row, which is a ring
+    n_rows  of the grid; by default the divisor of n nearest to √n from below. If n is prime, one row, which is a ring
 
     >>> Torus().mixing(16).neighbours(0), round(Torus().mixing(16).spectral_gap, 3)
     ([1, 3, 4, 12], 0.4)
@@ -242,8 +239,7 @@ class Complete(Topology):
 class Custom(Topology):
     """The graph and the weights of a given mixing matrix, for exactly as many nodes as it has rows.
 
-    matrix  (n, n), as nested lists, a NumPy array, a tensor or a `Mixing`; refused with the offending row if it is not
-            symmetric and doubly stochastic
+    matrix  (n, n), as nested lists, a NumPy array, a tensor or a `Mixing`
 
     >>> Custom([[0.75, 0.25], [0.25, 0.75]]).mixing(2).spectral_gap
     0.5
@@ -265,11 +261,7 @@ class Custom(Topology):
 
 
 TOPOLOGIES: dict[str, type[Topology]] = {
-    "ring": Ring,
-    "torus": Torus,
-    "exponential": Exponential,
-    "star": Star,
-    "complete": Complete,
+    kind.__name__.lower(): kind for kind in (Ring, Torus, Exponential, Star, Complete)
 }
 
 
