@@ -92,13 +92,14 @@ def emulated_network(n_hosts: int, rate: str | Sequence[str] | None) -> Iterator
     if reason is not None:
         raise NetworkUnavailable(f"an emulated network {reason}; without --rate the ranks talk over loopback")
     _remove(left_over())
-    switch, *hosts = _names(n_hosts)
+    switch, *names = _names(n_hosts)
+    hosts = [Host(f"10.77.0.{i}", INTERFACE, name) for i, name in enumerate(names, start=1)]
     with _terminate_as_exit():
         try:
             _build(switch, hosts, bits)
-            yield [Host(_address(i), INTERFACE, name) for i, name in enumerate(hosts)]
+            yield hosts
         finally:
-            _remove([switch, *hosts])
+            _remove([switch, *names])
 
 
 def left_over() -> list[str]:
@@ -114,10 +115,6 @@ def _names(n_hosts: int) -> list[str]:
     return [f"{run}-switch", *(f"{run}-{i}" for i in range(n_hosts))]
 
 
-def _address(i: int) -> str:
-    return f"10.77.0.{i + 1}"
-
-
 def _burst(rate: int) -> int:
     return max(LEAST_BURST, int(rate / 8 * BURST_SECONDS))
 
@@ -129,21 +126,21 @@ def _limit(rate: int) -> list[str]:
     return ["root", "tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(queue)]
 
 
-def _build(switch: str, hosts: Sequence[str], rates: Sequence[int]) -> None:
+def _build(switch: str, hosts: Sequence[Host], rates: Sequence[int]) -> None:
     """1. the switch with its bridge; 2. each host with its link; 3. the limits at both ends of each link."""
     _run("ip", "netns", "add", switch)
     _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
     _run("ip", "-n", switch, "link", "set", "bridge", "up")
     segment = str(min(MOST_SEGMENT, max(LEAST_SEGMENT, _burst(min(rates)) // 2)))  # fits every link's burst
     for i, (host, rate) in enumerate(zip(hosts, rates, strict=True)):
-        port, limit = f"port{i}", _limit(rate)
-        _run("ip", "netns", "add", host)
-        _run("ip", "-n", host, "link", "set", "lo", "up")
-        _run("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host)
+        port, name, limit = f"port{i}", str(host.namespace), _limit(rate)
+        _run("ip", "netns", "add", name)
+        _run("ip", "-n", name, "link", "set", "lo", "up")
+        _run("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", name)
         _run("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
-        _run("ip", "-n", host, "address", "add", f"{_address(i)}/24", "dev", INTERFACE)
-        _run("ip", "-n", host, "link", "set", INTERFACE, "gso_max_size", segment, "up")
-        _run("tc", "-n", host, "qdisc", "add", "dev", INTERFACE, *limit)
+        _run("ip", "-n", name, "address", "add", f"{host.address}/24", "dev", INTERFACE)
+        _run("ip", "-n", name, "link", "set", INTERFACE, "gso_max_size", segment, "up")
+        _run("tc", "-n", name, "qdisc", "add", "dev", INTERFACE, *limit)
         _run("tc", "-n", switch, "qdisc", "add", "dev", port, *limit)
 
 
