@@ -19,8 +19,7 @@ from laconic.codec.header import HEADER_BYTES, KEY_AT, SIZE_AT
 from laconic.codec.layout import Layout
 from laconic.codec.payload import Payload
 from laconic.coders import FixedWidth, SymbolCoder, TableRANS
-from laconic.coders.base import WORD_BYTES, aligned
-from laconic.coders.blocks import copy_bytes
+from laconic.coders.base import WORD_BYTES, aligned, copy_bytes
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, DeviceBackend, Rounding, Scale, Stream
 from laconic.kernels import select as _select

@@ -1,13 +1,16 @@
-"""The interface of a lossless coder."""
+"""The interface of a lossless coder, and what the coders of variable size share: a table and blocks."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from laconic.errors import CorruptPayload
-from laconic.kernels import Backend
+from laconic.kernels import Backend, Blocks
+from laconic.kernels.layout import n_blocks
 
 WORD_BYTES = 4
 """Streams of variable length are 32-bit words, norms are float32: payloads begin at a multiple of 4 bytes in memory."""
@@ -73,7 +76,118 @@ class SymbolCoder(Coder):
             raise CorruptPayload(f"{self.name}: expected {n_bytes} bytes of symbols, got {data.numel()}")
 
 
+class BlockCoder(SymbolCoder):
+    """A coder of variable size: one table for all symbols, and blocks of symbols that are coded on their own.
+
+        table           each coder's own, filled up with zeros to a multiple of 4 bytes
+        block_words     uint32 x n_blocks: words of each block, which has 65,536 symbols, or bytes of them
+        words           uint32, the blocks one after another
+
+    Little-endian throughout. No symbols, no bytes: n = 0 is coded as the empty body, and only that decodes to it.
+    """
+
+    fixed_size: ClassVar[bool] = False
+
+    @abstractmethod
+    def _table_bytes(self, bits: int) -> int:
+        """Size of the table."""
+
+    def _n_coded(self, shape: Shape) -> int:
+        """How many symbols the blocks hold: those given, or fewer where several are coded as one."""
+        return shape.n
+
+    @abstractmethod
+    def _max_bits(self, shape: Shape) -> int:
+        """Most bits that the blocks of `shape.n` > 0 symbols hold, before each fills up its last word."""
+
+    @abstractmethod
+    def _encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> tuple[Tensor, Blocks]:
+        """Table (uint8) and blocks of n > 0 symbols."""
+
+    @abstractmethod
+    def _decode(self, table: Tensor, blocks: Blocks, shape: Shape, backend: Backend) -> tuple[Tensor, int]:
+        """The inverse of `_encode`: symbols and the first corrupt block, or -1."""
+
+    def max_bytes(self, shape: Shape) -> int:
+        """Most bytes `encode` can return; the class says why."""
+        self._require_bits(shape)
+        if shape.n == 0:
+            return 0
+        count = n_blocks(self._n_coded(shape))
+        n_words = (self._max_bits(shape) + 31 * count) // 32
+        return _whole_words(self._table_bytes(shape.bits)) + WORD_BYTES * (count + n_words)
+
+    def min_bytes(self, shape: Shape) -> int:
+        """The table, and for each block its size and one word."""
+        count = n_blocks(self._n_coded(shape))
+        return _whole_words(self._table_bytes(shape.bits)) + 2 * WORD_BYTES * count if shape.n else 0
+
+    def encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> Tensor:
+        """Symbols (n,) uint8 to the body (uint8), on the same device."""
+        self._require_bits(shape)
+        if symbols.dtype != torch.uint8 or symbols.shape != (shape.n,):
+            raise ValueError(
+                f"{self.name}: expected {shape.n} symbols of torch.uint8, "
+                f"got shape {tuple(symbols.shape)} of {symbols.dtype}"
+            )
+        if shape.n == 0:
+            return torch.empty_like(symbols)
+        return write(*self._encode(symbols, shape, backend))
+
+    def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
+        """The inverse of `encode`, or `CorruptPayload`."""
+        self._require_bits(shape)
+        if shape.n == 0:
+            self._require_size(data, 0)
+            return torch.empty_like(data)
+        table, blocks = parse(data, self._n_coded(shape), self._table_bytes(shape.bits), self.name)
+        symbols, bad = self._decode(table, blocks, shape, backend)
+        if bad >= 0:
+            raise CorruptPayload(f"{self.name}: block {bad} of {n_blocks(self._n_coded(shape))} is corrupt")
+        return symbols
+
+    def _require_bits(self, shape: Shape) -> None:
+        if not 1 <= shape.bits <= self.max_bits:
+            raise ValueError(f"{self.name}: expected symbols of 1 to {self.max_bits} bits, got {shape.bits}")
+
+
 def aligned(data: Tensor) -> Tensor:
     """The same bytes where they can be read as words: copied if they start between two words of memory."""
     data = data.contiguous()
     return data.clone() if data.storage_offset() % WORD_BYTES or data.data_ptr() % WORD_BYTES else data
+
+
+def write(table: Tensor, blocks: Blocks) -> Tensor:
+    """Body (uint8) of a table (uint8, on any device) and blocks."""
+    block_words, words = blocks
+    padding = torch.zeros(-table.numel() % WORD_BYTES, dtype=torch.uint8, device=words.device)
+    parts = [table.to(words.device), padding, block_words.view(torch.uint8), words.view(torch.uint8)]
+    if not words.is_cpu:
+        return torch.cat(parts)
+    return torch.from_numpy(np.concatenate([part.numpy() for part in parts]))  # torch would wake its own threads
+
+
+def copy_bytes(target: Tensor, source: Tensor) -> None:
+    """Copy bytes (n,) on one device; on the CPU without torch's threads, which would compete with ours for a while."""
+    if target.is_cpu:
+        target.numpy()[:] = source.numpy()
+    else:
+        target.copy_(source)
+
+
+def parse(data: Tensor, n: int, n_table_bytes: int, name: str) -> tuple[Tensor, Blocks]:
+    """Table (uint8) and blocks of a body of n > 0 symbols; `name` is for the error message."""
+    head = _whole_words(n_table_bytes)
+    start = head + WORD_BYTES * n_blocks(n)
+    if data.numel() < start or data.numel() % WORD_BYTES:
+        raise CorruptPayload(
+            f"{name}: expected a multiple of 4 bytes, at least {start} for {n} symbols; got {data.numel()}"
+        )
+    data = aligned(data)
+    if data[n_table_bytes:head].any():
+        raise CorruptPayload(f"{name}: the bytes that fill up the table are not zero")
+    return data[:n_table_bytes], (data[head:start].view(torch.int32), data[start:].view(torch.int32))
+
+
+def _whole_words(n_bytes: int) -> int:
+    return -(-n_bytes // WORD_BYTES) * WORD_BYTES

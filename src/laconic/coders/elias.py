@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from laconic.coders.base import Shape
-from laconic.coders.blocks import BlockCoder
+from laconic.coders.base import BlockCoder, Shape
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks

@@ -6,8 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from laconic.coders.base import Shape
-from laconic.coders.blocks import BlockCoder
+from laconic.coders.base import BlockCoder, Shape
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks
 from laconic.kernels.reference.huffman import MAX_LENGTH, valid_lengths

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laconic.coders.base import WORD_BYTES, Coder, Shape
-from laconic.coders.blocks import BlockCoder, parse, write
+from laconic.coders.base import WORD_BYTES, BlockCoder, Coder, Shape, parse, write
 from laconic.errors import CorruptPayload
 from laconic.kernels import Backend, Blocks, dither
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks, n_buckets, packed_bytes

@@ -21,4 +21,4 @@ from laconic.kernels.gpu.norms import norms
 from laconic.kernels.gpu.rans import histogram, rans_decode, rans_encode
 from laconic.kernels.gpu.rotation import rotate_dequantize, rotate_pack, rotate_quantize, unpack_rotate
 from laconic.kernels.gpu.steps import dequantize, pack, quantize, scale, unpack
-from laconic.kernels.reference.fused import scale_by_root, total
+from laconic.kernels.reference.packing import scale_by_root, total

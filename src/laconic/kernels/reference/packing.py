@@ -1,4 +1,4 @@
-"""Fixed-width packing, bucket by bucket.
+"""Fixed-width packing, bucket by bucket; the kernels that fuse it with rounding, as what they fuse; products.
 
 A symbol of `bits` bits is cut into components of 8, 4, 2 and 1 bits (`layout.field_widths`, widest = lowest bits). A
 component of w bits goes 8 / w to a byte: byte j of a bucket of n symbols holds, lowest bits first, the components of
@@ -9,7 +9,10 @@ packing is shifts and ors of whole contiguous rows.
 import torch
 from torch import Tensor
 
+from laconic.kernels.backend import Number
+from laconic.kernels.grid import Grid, Norm
 from laconic.kernels.layout import field_widths, n_buckets, packed_bucket_bytes
+from laconic.kernels.reference.rounding import dequantize, norms, quantize
 
 
 def pack(symbols: Tensor, bits: int, bucket_size: int) -> Tensor:
@@ -52,3 +55,67 @@ def _unpack_bucket(data: Tensor, n: int, bits: int) -> Tensor:
         shift += w
         first += stride
     return symbols.to(torch.uint8)
+
+
+def quantize_pack(
+    v: Tensor, norm: Norm, grid: Grid, bucket_size: int, key: int, norms_out: Tensor, data_out: Tensor
+) -> None:
+    """norms_out = norms(v); data_out = pack(quantize(v))."""
+    norms_out.copy_(norms(v, bucket_size, norm))
+    data_out.copy_(pack(quantize(v, norms_out, grid, bucket_size, key), grid.bits, bucket_size))
+
+
+def scale(values: Tensor, out: Tensor, weight: float, accumulate: bool) -> None:
+    """out = weight * values, or out += weight * values, each operation rounded to float32."""
+    scaled = values.float() * torch.full_like(out, weight)
+    out.copy_(out + scaled if accumulate else scaled)
+
+
+def scale_by_root(values: Tensor, squares: Tensor, factor: Number, least: Number, inverse: bool) -> None:
+    """values *= ρ(max(factor · squares, least)), or values /= the same, each operation rounded to float32.
+
+    ρ is the square root to within 6 %, never below it: half of the bit pattern and of 127 · 2²³. So it is the same on
+    every machine, which roots of other libraries are not. `values` (n,) float32 is changed in place, `squares` (n,)
+    float32, finite; the numbers may lie on a GPU.
+    """
+    root = ((squares * factor).clamp_(min=least).view(torch.int32) >> 1).add_(127 << 22).view(torch.float32)
+    if inverse:
+        values.div_(root)
+    else:
+        values.mul_(root)
+
+
+def total(values: Tensor, squared: bool) -> Tensor:
+    """Σx or Σx² of float32 values (n,), a float64 number on their device."""
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
+    return norm.square() if squared else values.sum(dtype=torch.float64)
+
+
+def unpack_dequantize(
+    data: Tensor,
+    norms: Tensor,
+    grid: Grid,
+    bucket_size: int,
+    out: Tensor,
+    weight: float,
+    accumulate: bool,
+    *,
+    keys: Tensor | None = None,
+) -> None:
+    """out = weight * sum over payloads of dequantize(unpack(data)), or out += the same.
+
+    `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added
+    one after another. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
+    """
+    for row, scales, key in payload_rows(data, norms, keys, weight):
+        symbols = unpack(row, out.numel(), grid.bits, bucket_size)
+        values = dequantize(symbols, scales, grid, bucket_size, key)
+        out.copy_(out + values if accumulate else values)
+        accumulate = True
+
+
+def payload_rows(data: Tensor, norms: Tensor, keys: Tensor | None, weight: float) -> list[tuple[Tensor, Tensor, int]]:
+    """Bytes, weight * norms and key of each payload."""
+    numbers = [0] * len(data) if keys is None else keys.flatten().clone().view(torch.int64).tolist()
+    rows = zip(data, norms, numbers, strict=True)
+    return [(row, own * torch.full_like(own, weight), key % 2**64) for row, own, key in rows]

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 
 from laconic.kernels.grid import Norm
-from laconic.kernels.reference.fused import payload_rows
-from laconic.kernels.reference.packing import pack, unpack
+from laconic.kernels.reference.packing import pack, payload_rows, unpack
 from laconic.kernels.reference.random import bucket_keys, hash32
 from laconic.kernels.reference.rounding import norms, range_guard
 
