@@ -32,6 +32,7 @@ class Rotated(Quantizer):
     bits         2, 3 or 4
     bucket_size  values that are rotated together and share one scale; best a power of two, for others mix less
 
+    >>> import torch
     >>> scheme = Rotated(bits=4)
     >>> v = torch.ones(1024)
     >>> decoded = scheme.dequantize(scheme.quantize(v))

@@ -21,6 +21,7 @@ MAX_LENGTH = 12
 def valid_lengths(lengths: Tensor) -> bool:
     """Whether the code lengths are those of a complete prefix code, or of a single symbol.
 
+    >>> import torch
     >>> valid_lengths(torch.tensor([1, 2, 2])), valid_lengths(torch.tensor([0, 1])), valid_lengths(torch.tensor([2, 2]))
     (True, True, False)
     """
@@ -33,6 +34,7 @@ def valid_lengths(lengths: Tensor) -> bool:
 def canonical_codes(lengths: Tensor) -> dict[int, str]:
     """Codeword of each symbol that has one.
 
+    >>> import torch
     >>> canonical_codes(torch.tensor([2, 1, 0, 2]))
     {1: '0', 0: '10', 3: '11'}
     """
