@@ -164,8 +164,8 @@ def _sgd(
 def sgd(matrix: CSR, batches: Batches, code: int | None, weights: Weights) -> float:
     """As `cpu.sgd.sgd`, for a sparse matrix.
 
-    The kernel takes weights (C, n) transposed, the C numbers of a column side by side (`by_column`), so that a value of
-    X meets all of them at once; others are copied.
+    The kernel takes weights (C, n) transposed, the C numbers of a column side by side, so that a value of X meets all
+    of them at once; others are copied.
     """
     given = (weights.x, weights.momentum, weights.average)
     used = [t.T.contiguous() for t in given]
@@ -174,11 +174,6 @@ def sgd(matrix: CSR, batches: Batches, code: int | None, weights: Weights) -> fl
         if t.data_ptr() != copied.data_ptr():
             t.copy_(copied.T)
     return loss
-
-
-def by_column(t: torch.Tensor) -> torch.Tensor:
-    """A tensor (C, n) whose columns lie one after another in memory: itself, or a copy."""
-    return t.T.contiguous().T if len(t) > 1 else t
 
 
 def take(matrix: CSR, rows: np.ndarray, dtype: torch.dtype) -> CSR:
@@ -195,7 +190,7 @@ def take(matrix: CSR, rows: np.ndarray, dtype: torch.dtype) -> CSR:
 
 
 def margins(matrix: CSR, x: torch.Tensor) -> torch.Tensor:
-    """Y xᵀ for x (C, n): (k, C); fastest where the columns of x lie one after another (`by_column`)."""
+    """Y xᵀ for x (C, n): (k, C); fastest where its columns lie one after another."""
     k = len(matrix[2]) - 1
     out = torch.zeros(k, x.shape[0], dtype=x.dtype)
     arrays = (*(array(t) for t in matrix), x.T.contiguous().numpy(), out.numpy())
@@ -204,7 +199,7 @@ def margins(matrix: CSR, x: torch.Tensor) -> torch.Tensor:
 
 
 def add_combination(matrix: CSR, p: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """out += p Y for p (C, k), in place, for out (C, n) as `by_column` has it; returns it."""
+    """out += p Y for p (C, k), in place, for out (C, n) whose columns lie one after another; returns it."""
     n_outputs = len(p)
     arrays = (*(array(t) for t in matrix), p.T.contiguous().numpy(), out.T.numpy())
     threads.run(partial(_combine, *arrays), n_outputs, len(matrix[0]) * n_outputs if n_outputs >= 32 else 0)
