@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
+import pytest
 import scipy.sparse
 import torch
 
@@ -242,3 +243,12 @@ def _timeless(numbers: dict) -> dict:
 CASES = _covering()
 EACH = {"argvalues": CASES, "ids": [str(case) for case in CASES]}
 """Keyword arguments of `pytest.mark.parametrize` that run a law over all cases."""
+
+
+def in_turn(*kinds) -> list:
+    """Each case with the first kind, and with every second of the others; all of them in `make test-all`."""
+    return [
+        pytest.param(case, kind, id=f"{case}-{kind}", marks=[pytest.mark.exhaustive] if j and (i + j) % 2 else [])
+        for i, case in enumerate(CASES)
+        for j, kind in enumerate(kinds)
+    ]

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glm.tables import (
-    EACH,
     FAMILIES,
     TOLERANCE,
     Case,
     assert_same_iterates,
     assert_same_losses,
     fit,
+    in_turn,
     plain,
     stored,
 )
@@ -33,8 +33,7 @@ STORED = {"fp64": (torch.float64, torch.float64), "fp32": (torch.float32, torch.
 STORED["bf16 data"] = (torch.bfloat16, torch.float32)
 
 
-@pytest.mark.parametrize("kind", STORED)
-@pytest.mark.parametrize("case", **EACH)
+@pytest.mark.parametrize(("case", "kind"), in_turn(*STORED))
 def test_the_solvers_agree(case, kind):
     stored_as, carrier = STORED[kind]
     for solver in ("sgd", "ca_sgd"):
