@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from laconic.errors import LaconicError, Option
 
@@ -46,8 +45,5 @@ def spell(option: Option, names: Mapping[str, str] = NAMES) -> str:
     name, value = names.get(option.name, option.name).replace("_", "-"), option.value
     if value is None or value is ... or value is True:
         return f"--{name}"
-    return f"--no-{name}" if value is False else f"--{name} {shlex.quote(_typed(value))}"
-
-
-def _typed(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    typed = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return f"--no-{name}" if value is False else f"--{name} {shlex.quote(typed)}"
