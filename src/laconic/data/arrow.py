@@ -61,7 +61,8 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
     """
     path, kind_of = source.path, dict(zip(names, kinds, strict=True))
     source.limits.check("columns", len(names), path, f"it has {len(names):,} columns, more")
-    _check_distinct(names, f"{path} has two columns named")
+    if len(kind_of) < len(names):
+        raise _repeated(names, f"{path} has two columns named")
     if source.target is None or source.target is True:
         known = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
         raise BadTable(f"{path}: which column is the target? Give ", Option("target", ...), f", one of {known}")
@@ -96,14 +97,12 @@ def _features(
             features.append(Feature(name, name))
         else:
             raise NotNumeric(source.path, name)
-    _check_distinct(map(attrgetter("name"), features), f"{source.path}: a column and a category would both be named")
     return tuple(features), categories
 
 
-def _check_distinct(names: Iterable[str], what: str) -> None:
-    for name, n in Counter(names).most_common(1):
-        if n > 1:
-            raise BadTable(f"{what} {name!r}; rename one")
+def _repeated(names: Sequence[str], what: str) -> BadTable:
+    """The error for names of which one occurs again."""
+    return BadTable(f"{what} {Counter(names).most_common(1)[0][0]!r}; rename one")
 
 
 def _named(path: str, names: list[str], column: str | int | None) -> str | None:
@@ -162,6 +161,8 @@ def rows(
 ) -> RowStream:
     """The batches of a file, once it is opened, as a stream of row blocks with these columns of X."""
     names, none = tuple(map(attrgetter("name"), schema.features)), torch.empty(0, dtype=torch.float64)
+    if len(set(names)) < len(names):
+        raise _repeated(names, f"{source.path}: a column and a category would both be named")
     if source.n_features not in (None, len(names)):
         raise wrong_width(source.path, len(names), source.n_features)
     like = Table(

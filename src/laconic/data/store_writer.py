@@ -15,7 +15,7 @@ from laconic.atomic_write import atomic_write
 from laconic.data.errors import BadTable
 from laconic.data.errors import Path as AnyPath
 from laconic.data.store import TYPES, VERSION, StoredTensor
-from laconic.data.table import RowStream, Table, check_count, check_finite, rows_of, to_dtype
+from laconic.data.table import RowStream, Table, check_finite, rows_of, to_dtype, wrong_count
 
 MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 64
@@ -119,8 +119,10 @@ class _Rows:
                 self._append("indices", torch.from_numpy(block.X.indices))
                 self._append("values", torch.from_numpy(block.X.data))
                 n_nonzero += block.X.nnz
-        check_count(n_rows, stream.n_rows)
-        check_count(n_nonzero, stream.n_nonzero or 0, "values")
+        if n_rows != stream.n_rows:
+            raise wrong_count(n_rows, stream.n_rows)
+        if n_nonzero != (stream.n_nonzero or 0):
+            raise wrong_count(n_nonzero, stream.n_nonzero or 0, "values")
 
     def _append(self, name: str, values: torch.Tensor) -> None:
         section = self.sections[name]

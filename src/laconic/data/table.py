@@ -273,16 +273,16 @@ def collect(stream: RowStream) -> Table:
             break
         for name, values in whole.items():
             values[rows] = getattr(block, name)
-    check_count(row, stream.n_rows)
+    if row != stream.n_rows:
+        raise wrong_count(row, stream.n_rows)
     y = as_target(whole.pop("y")) if stream.has_target else whole.pop("y")
     return replace(stream.like, y=y, **whole)
 
 
-def check_count(n_rows: int, expected: int, what: str = "rows") -> None:
-    """Raise `BadTable` if a stream brings another number of rows, or non-zero values, than it announced."""
-    if n_rows != expected:
-        more = "more" if n_rows > expected else f"only {n_rows}"
-        raise BadTable(f"the stream announced {expected} {what} and brought {more}; was the file written to meanwhile?")
+def wrong_count(found: int, expected: int, what: str = "rows") -> BadTable:
+    """The error for a stream that brings another number of rows, or non-zero values, than it announced."""
+    more = "more" if found > expected else f"only {found}"
+    return BadTable(f"the stream announced {expected} {what} and brought {more}; was the file written to meanwhile?")
 
 
 def require_memory(n_bytes: int, what: str) -> None:

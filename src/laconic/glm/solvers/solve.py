@@ -65,7 +65,7 @@ def begin(problem: Problem, options: FitOptions) -> State:
     if not isinstance(problem.columns, SparseColumns):  # whose kernels want the outputs of a column side by side
         x = x.contiguous()
     momentum = torch.zeros_like(x if options.momentum > 0 else x[:0])
-    average = torch.zeros_like(x if options.average_after is not None else x[:0])
+    average = torch.zeros_like(x if options.average else x[:0])
     b = x.new_zeros(n_outputs)
     if options.fit_intercept:
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
