@@ -103,15 +103,15 @@ class Watched:
 
 def wrapped(codec, exchange, watched=None, comm=None, **options):
     """A compressed model whose ranks are `comm`; `watched` in the hook's place."""
-    before = ddp.average_gradients, ddp.Communicator
-    ddp.average_gradients = watched.average if watched else before[0]
+    average, opened = ddp.average_gradients, Communicator.__dict__["open"]
+    ddp.average_gradients = watched.average if watched else average
     if comm is not None:
-        ddp.Communicator = type("Opened", (), {"open": staticmethod(lambda *_, **__: comm)})
+        Communicator.open = staticmethod(lambda *_, **__: comm)
     try:
         model = DistributedDataParallel(network(width=100).to(CUDA), **options)
         laconic.compress(model, codec, exchange=exchange, policy=Policy(min_values=100, group_values=1000, alone=True))
     finally:
-        ddp.average_gradients, ddp.Communicator = before
+        ddp.average_gradients, Communicator.open = average, opened
     return model
 
 
