@@ -128,12 +128,17 @@ class ShardedCompressor(Compressor):
 
     def unit_task(self, unit: Unit, group: ShardedGroup, v: torch.Tensor, ranks: str) -> tuple[Exchange, Task]:
         """`task`, with random numbers of its own for `ranks` and call, and memory shared by units."""
-        stream = torch.cuda.current_stream(v.device) if v.is_cuda else None
-        self.streams |= {stream} if stream is not None else set()
-        buffers = self.messages.setdefault((ranks, unit.groups.index(group), stream), KeptBuffers())
+        if v.is_cuda:
+            self.streams.add(torch.cuda.current_stream(v.device))
+        buffers = self.buffers((ranks, unit.groups.index(group)), v)
         exchange, task = self.task(group, v)
         tensor = f"{group.index}, {ranks}, call {self.n_calls[unit]}"
         return exchange, replace(task, stream=task.stream.at(tensor=tensor), out=None, buffers=buffers)
+
+    def buffers(self, purpose: object, like: torch.Tensor) -> KeptBuffers:
+        """Memory for messages; on a GPU, for those of the current stream."""
+        stream = torch.cuda.current_stream(like.device) if like.is_cuda else None
+        return self.messages.setdefault((purpose, stream), KeptBuffers())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
-from laconic.exchange import Accounting, Communicator, GatherChunks, KeptBuffers, Task, run_in_turn
+from laconic.exchange import Accounting, Communicator, GatherChunks, Task, run_in_turn
 from laconic.exchange.base import Phases
 from laconic.kernels import Stream
 from laconic.quantizers import Identity, QSGDInf, Quantizer
@@ -22,7 +22,7 @@ from laconic.training.fsdp_units import Columns, ShardedGroup, Unit
 from laconic.training.groups import PLAIN
 
 if TYPE_CHECKING:
-    from laconic.training.compressor import Compressor
+    from laconic.training.fsdp import ShardedCompressor
 
 PLAIN_BF16 = Codec(Identity("bf16"))
 """The codec of what is bfloat16 already and is not compressed: nothing is lost."""
@@ -71,7 +71,6 @@ class Weights:
     kept: bool = False
     units: "list[UnitGather]" = field(default_factory=list)
     totals: Accounting = field(default_factory=Accounting)
-    _buffers: dict[object, KeptBuffers] = field(default_factory=dict)
     _stream: torch.cuda.Stream | None = None
 
     @classmethod
@@ -115,10 +114,6 @@ class Weights:
             now.wait_stream(self._stream)
         self._stream = now
 
-    def buffers(self, purpose: object) -> KeptBuffers:
-        """Memory for messages on the stream that was last followed."""
-        return self._buffers.setdefault((self._stream, purpose), KeptBuffers())
-
 
 @dataclass(slots=True)
 class UnitGather:
@@ -132,7 +127,7 @@ class UnitGather:
     """
 
     unit: Unit
-    compressor: "Compressor"
+    compressor: "ShardedCompressor"
     comm: Communicator
     plain: Any
     parts: list[tuple[ShardedGroup, Columns, torch.Tensor | None]] = field(init=False)
@@ -211,7 +206,7 @@ class UnitGather:
         compressor, rank = self.compressor, self.comm.rank
         weights, turn = compressor.weights, self.n_gathers if compressor.weights.kept else 0
         stream = Stream(compressor.seed, step=compressor.step, tensor=f"weights {group.index}, {turn}")
-        buffers = weights.buffers(group.index - self.unit.weights[0][0].index)
+        buffers = compressor.buffers(("weights", group.index - self.unit.weights[0][0].index), rows)
         plain = PLAIN_BF16 if rows.dtype == torch.bfloat16 else PLAIN
         codec = weights.codec if group.compressed and weights.codec is not None else plain
         v, differs = at.take(rows[rank : rank + 1]), last is not None and group.compressed
