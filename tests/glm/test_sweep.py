@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import laconic.glm.sweep as sweeps
-from glm.tables import EACH, TOLERANCE, Case, distance, same_bits
+from glm.tables import CASES, TOLERANCE, Case, distance, in_turn, same_bits
 from laconic.glm import Diverged, FitOptions, solve
 from laconic.glm.sweep import path
 
@@ -30,8 +30,10 @@ def assert_as_alone(case, how, tolerance, **options):
     return found
 
 
-@pytest.mark.parametrize("s", [0, 3, pytest.param(64, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("case", **EACH)
+@pytest.mark.parametrize(
+    ("case", "s"),
+    [*in_turn(3, 0), *(pytest.param(case, 64, marks=pytest.mark.exhaustive, id=f"{case}-64") for case in CASES)],
+)
 def test_models_of_a_sweep_are_those_of_single_fits(case, s, monkeypatch):
     """By CA-SGD, and for s = 0 by SGD with products of matrices."""
     monkeypatch.setattr(sweeps, "LEAST_VALUES", 0)
