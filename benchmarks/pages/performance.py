@@ -39,7 +39,7 @@ def ddp_loss() -> str:
     """What was trained and the losses, once there is a result."""
     if not existing("ddp-loss"):
         return common.NOTHING
-    return "\n\n".join([about(load("ddp-loss")), result("ddp-loss", 4), goals("ddp-loss")])
+    return f"{about(load('ddp-loss'))}\n\n{result('ddp-loss', 4)}"
 
 
 def entropy() -> str:
