@@ -67,6 +67,13 @@ def test_report(csv, capsys, family):
     assert set(found["choices"][0]["precision"]) == set(KNOBS)
 
 
+def test_a_term_without_a_bound_is_null_in_json(csv, capsys):
+    lines = csv.read_text().splitlines()
+    csv.write_text("\n".join([lines[0], *("1e6" + line[line.index(",") :] for line in lines[1:])]) + "\n")
+    found = report(capsys, *arguments(csv, "logistic"), "--no-standardize", "--eta0", "1e-14")
+    assert any(row["bound"] is None and row["format"] == "fp16" for row in found["rows"])
+
+
 def test_table(csv, capsys):
     assert main(arguments(csv, "logistic")) == 0
     out, err = capsys.readouterr()

@@ -88,7 +88,8 @@ def test_text_and_curves_stand_out_from_the_ground(width, dark, opened, page):
     assert opened.run(f"{LUMINANCE}(getComputedStyle(document.body).backgroundColor) < 0.5") is dark
 
 
-CHART = "document.querySelector(':not(.panels) > figure.chart')"
+ALL_CHARTS = "[...document.querySelectorAll(':not(.panels) > figure.chart')]"
+CHART = f"{ALL_CHARTS}.find(chart => chart.textContent.includes('bytes sent'))"
 PANELS = "document.querySelector('.panels')"
 
 
