@@ -193,6 +193,14 @@ def test_a_member_that_is_no_array_is_named(member, tmp_path):
         read(path)
 
 
+def test_a_column_of_parquet_whose_name_is_no_text_is_malformed(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"column": [1.0, 2.0], "y": [0.0, 1.0]}), tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes().replace(b"column", b"c\xb6lumn"))
+    with pytest.raises(MalformedFile, match="not a Parquet file as expected: 'utf-8' codec can't decode"):
+        read(tmp_path / "a.parquet", target="y")
+
+
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "X.npy", "rows.npz", "rows.safetensors"])
 def test_a_pipe_is_refused_not_waited_for(name, tmp_path):
     os.mkfifo(tmp_path / name)

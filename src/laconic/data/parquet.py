@@ -76,6 +76,6 @@ def _opened(path: Path) -> Iterator[Any]:
             yield file
     except FileNotFoundError:
         raise
-    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise MalformedFile(path, f"not a Parquet file as expected: {what}") from error

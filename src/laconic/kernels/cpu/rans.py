@@ -79,7 +79,7 @@ def _push(x, p, symbol, columns, units):
     return u64(x + q * columns[s + u64(512)] + columns[s + u64(768)]), u64(p - u64(full))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True)
 def _encode_block(symbols, columns, units, states):
     """Fill `units` from its end; returns where they start."""
     i, p = u64(symbols.size), u64(units.size)
@@ -142,7 +142,7 @@ def _pop(x, p, unit, slots, columns, symbols, i):
     return refilled if low else x, u64(p + u64(low))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True)
 def _decode_block(units, p, slots, columns, states, symbols):
     """Decode all symbols from units[p:]; returns the first unit not used.
 
