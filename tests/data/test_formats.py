@@ -193,12 +193,21 @@ def test_a_member_that_is_no_array_is_named(member, tmp_path):
         read(path)
 
 
-def test_a_column_of_parquet_whose_name_is_no_text_is_malformed(tmp_path):
+@pytest.mark.parametrize(
+    ("was", "becomes", "why"),
+    [
+        (b"column", b"c\xb6lumn", "'utf-8' codec can't decode"),
+        (b"\x16\xf8\x06", b"\x16\xf7\x06", "it says that it has -444 rows"),
+    ],
+)
+def test_parquet_whose_footer_cannot_be_is_malformed(was, becomes, why, tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"column": [1.0, 2.0], "y": [0.0, 1.0]}), tmp_path / "a.parquet")
-    (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes().replace(b"column", b"c\xb6lumn"))
-    with pytest.raises(MalformedFile, match="not a Parquet file as expected: 'utf-8' codec can't decode"):
-        read(tmp_path / "a.parquet", target="y")
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"column": [1.0] * 444, "y": [1.0] * 444}), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(was, becomes))
+    with pytest.raises(MalformedFile, match=f"not a Parquet file as expected: {why}"):
+        read(path, target="y")
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "X.npy", "rows.npz", "rows.safetensors"])

@@ -73,6 +73,8 @@ def _opened(path: Path) -> Iterator[Any]:
 
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+            if file.metadata.num_rows < 0:
+                raise pa.ArrowInvalid(f"it says that it has {file.metadata.num_rows} rows")
             yield file
     except FileNotFoundError:
         raise
