@@ -4,6 +4,7 @@ Run as `python -m campaign` from the root of the repository (`make campaign`, `m
 installed package. Each module has the cases of one row of the table in docs/security.md.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
 
 from campaign.case import Case
@@ -12,7 +13,7 @@ MODULES = ("payloads", "files", "kills", "surroundings", "soak", "counters")
 """Those that have CASES."""
 
 
-def cases(only: str = "") -> dict[str, Case]:
-    """Cases by name; those whose name begins with `only`."""
+def cases(only: Sequence[str] = ()) -> dict[str, Case]:
+    """Cases by name; those whose name begins with one of `only`."""
     found = [case for name in MODULES for case in import_module(f"campaign.{name}").CASES]
-    return {case.name: case for case in found if case.name.startswith(only)}
+    return {case.name: case for case in found if case.name.startswith(tuple(only) or "")}

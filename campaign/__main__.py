@@ -2,15 +2,19 @@
 
 import argparse
 import json
+import math
 import signal
 import sys
+import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from campaign import cases
-from campaign.case import Broken, Case, Row, run_batch
+from campaign.case import Batch, Broken, Case, Row
 from laconic.atomic_write import atomic_write
 from laconic.bench.suite import document
 from laconic.measure.environment import Environment
@@ -22,9 +26,12 @@ def arguments() -> argparse.Namespace:
     """What was typed."""
     parser = argparse.ArgumentParser("python -m campaign", description=__doc__)
     parser.add_argument("--full", action="store_true", help="make as many trials as `make campaign-full`")
-    parser.add_argument("--only", default="", metavar="NAME", help="only cases whose name begins so")
+    parser.add_argument(
+        "--only", default=[], action="append", metavar="NAME", help="cases whose name begins so; again for more"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of new rows; default 0")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="workers at once; default 1; some start ranks")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"the document; default {OUT}")
     parser.add_argument("--commit", help="of the sources, where they have no history")
     return parser.parse_args()
@@ -40,6 +47,7 @@ def row_of(case: Case, path: Path, seed: int) -> Row:
     known = [one.name for one in fields(Row)]
     found = read(path).get(case.name, {"seed": seed})
     kept = {name: found[name] for name in known if name in found}
+    kept.setdefault("begun", kept.get("tried", 0))
     return Row(**kept | {"case": case.name, "reduced": case.reduced, "full": case.full})
 
 
@@ -52,7 +60,7 @@ def add(path: Path, row: Row, here: Environment) -> None:
         file.write(json.dumps({"suite": "campaign", "rows": [rows[case] for case in sorted(rows)]}, indent=1) + "\n")
 
 
-def runnable(only: str) -> dict[str, Case]:
+def runnable(only: Sequence[str]) -> dict[str, Case]:
     """The cases that this machine can run; what it cannot is said."""
     found = {}
     for name, case in cases(only).items():
@@ -64,24 +72,61 @@ def runnable(only: str) -> dict[str, Case]:
     return found
 
 
+class Work:
+    """The batches still to be made, handed out to threads that each watch one worker."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.out, self.commit = asked.out, asked.commit
+        self.until: float = time.monotonic() + 60 * asked.minutes
+        self.cases = runnable(asked.only)
+        self.rows = {name: row_of(case, asked.out, asked.seed) for name, case in self.cases.items()}
+        self.targets = {name: case.full if asked.full else case.reduced for name, case in self.cases.items()}
+        self.left = {name: self.targets[name] - row.tried for name, row in self.rows.items()}
+        self._lock = threading.Lock()
+
+    def over(self) -> bool:
+        """Whether time is up."""
+        return time.monotonic() > self.until
+
+    def stop(self, *_: object) -> None:
+        """Let every worker end after the trial that it is at."""
+        self.until = -math.inf
+
+    def take(self) -> Batch | None:
+        """The next batch of the case that is furthest behind; None if all is handed out or time is up."""
+        with self._lock:
+            name = max(self.cases, key=lambda name: self.left[name] / self.targets[name])
+            if self.left[name] <= 0 or self.over():
+                return None
+            case, row = self.cases[name], self.rows[name]
+            n = min(case.batch, self.left[name])
+            self.left[name] -= n
+            row.begun += n
+            return Batch(case, row.seed, row.begun - n, row.begun)
+
+    def make(self) -> None:
+        """Make batch after batch, and write each into the document."""
+        while (batch := self.take()) is not None:
+            batch.run(self.over)
+            with self._lock:
+                row = self.rows[batch.case.name]
+                row.add(batch)
+                self.left[row.case] += batch.last - batch.first - batch.tried
+                add(self.out, row, Environment.here(self.commit, batch.case.device))
+                sys.stdout.write(f"{row.case}: {row.tried} of {self.targets[row.case]} tried, {row.lost} lost\n")
+                sys.stdout.flush()
+
+
 def main() -> int:
-    """Make batches of the case that is furthest behind, until all are done or time is out; 1 if a trial was lost."""
-    asked, begin = arguments(), time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker is ended, too
-    wanted = runnable(asked.only)
-    targets = {name: case.full if asked.full else case.reduced for name, case in wanted.items()}
-    rows = {name: row_of(case, asked.out, asked.seed) for name, case in wanted.items()}
-    while time.monotonic() - begin < 60 * asked.minutes:
-        name = min(wanted, key=lambda name: rows[name].tried / targets[name])
-        case, row, left = wanted[name], rows[name], targets[name] - rows[name].tried
-        if left <= 0:
-            break
-        here = Environment.here(asked.commit, case.device)
-        run_batch(case, row, min(case.batch, left), begin + 60 * asked.minutes)
-        add(asked.out, row, here)
-        sys.stdout.write(f"{row.case}: {row.tried} of {targets[name]} tried, {row.lost} lost\n")
-        sys.stdout.flush()
-    return 1 if any(row.lost for row in rows.values()) else 0
+    """Make batches until all are done or time is out; 1 if a trial was lost."""
+    asked = arguments()
+    work = Work(asked)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, work.stop)
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for done in [pool.submit(work.make) for _ in range(asked.jobs)]:
+            done.result()
+    return 143 if work.until < 0 else 1 if any(row.lost for row in work.rows.values()) else 0
 
 
 if __name__ == "__main__":

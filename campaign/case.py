@@ -7,7 +7,6 @@ it. Trial i of a case draws from Random(f"{seed} {case} {i}"), so that no trial 
 """
 
 import json
-import math
 import os
 import random
 import struct
@@ -64,6 +63,7 @@ class Row:
     """What came of a case.
 
     tried, survived, lost  trials
+    begun     the number of the next trial; workers at once, and one that was ended, leave numbers untried behind it
     outcomes  how often each outcome came, without what a worker that died had not yet told
     reduced, full          trials that were asked for
     seconds   of workers, their start included
@@ -76,6 +76,7 @@ class Row:
     full: int
     seed: int = 0
     tried: int = 0
+    begun: int = 0
     lost: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -91,52 +92,67 @@ class Row:
         """Of the full campaign."""
         return self.tried / self.full
 
-    def lose(self, number: int, error: str) -> None:
-        """Count a lost trial."""
-        self.lost += 1
-        if len(self.losses) < KEPT:
-            self.losses.append({"number": number, "seed": self.seed, "error": error[-2000:]})
+    def add(self, batch: "Batch") -> None:
+        """Count what became of a batch."""
+        self.tried += batch.tried
+        self.lost += len(batch.losses)
+        self.seconds += batch.seconds
+        for outcome, times in batch.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + times
+        for loss in batch.losses[: max(0, KEPT - len(self.losses))]:
+            self.losses.append({"seed": self.seed, "number": loss["number"], "error": loss["error"][-2000:]})
 
 
-def run_batch(case: Case, row: Row, n: int, until: float = math.inf) -> None:
-    """Make the next n trials of a case in a worker of its own, fewer where that takes too long, and count them.
+@dataclass(slots=True)
+class Batch:
+    """Trials first to last - 1 of a case, for one worker, and what became of them.
 
-    until  by `time.monotonic`, when to end the worker after the trial that it is at
+    tried     how many were made
+    outcomes, losses  as the worker told them
     """
-    first, last, begin = row.tried, row.tried + n, time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "place"
-        place.write_bytes(PLACE.pack(first - 1))
-        command = [sys.executable, "-m", "campaign.worker", case.name, *map(str, (row.seed, first, last, place))]
-        env = {**os.environ, **case.env, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with (Path(folder) / "out").open("w+") as out, (Path(folder) / "err").open("w+") as err:
-            worker = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True)
-            try:
-                hung = _watch(worker, place, case.seconds, until)
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(worker.pid, 9)
-                worker.wait()
-            out.seek(0), err.seek(0)
-            told = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]
-            end = "no trial was over in time" if hung else f"the worker ended with {worker.returncode}"
-            if _at(place) >= first or time.monotonic() < until:
-                _count(row, told, _at(place), f"{end}: {err.read()[-1500:]}")
-    row.seconds += time.monotonic() - begin
 
+    case: Case
+    seed: int
+    first: int
+    last: int
+    tried: int = 0
+    seconds: float = 0.0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    losses: list[dict[str, Any]] = field(default_factory=list)
 
-def _count(row: Row, told: list[dict[str, Any]], at: int, end: str) -> None:
-    """Add what a worker told; where it did not come to its end, the trial it was at is lost."""
-    final: dict[str, Any] = told[-1] if told else {"outcomes": {}, "losses": [], "done": False}
-    for outcome, times in final["outcomes"].items():
-        row.outcomes[outcome] = row.outcomes.get(outcome, 0) + times
-    for loss in final["losses"]:
-        row.lose(loss["number"], loss["error"])
-    first, row.tried = row.tried, at + 1
-    if not final["done"]:
-        if at < first:
-            raise RuntimeError(f"{row.case}: no trial was begun; {end}")
-        row.lose(at, end)
+    def run(self, over: Callable[[], bool] = lambda: False) -> None:
+        """Make the trials in a worker of their own, which ends after the trial that it is at once `over` says so."""
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "place"
+            place.write_bytes(PLACE.pack(self.first - 1))
+            numbers = map(str, (self.seed, self.first, self.last, place))
+            command = [sys.executable, "-m", "campaign.worker", self.case.name, *numbers]
+            path = os.pathsep.join(filter(None, sys.path))
+            env = {**os.environ, **self.case.env, "TMPDIR": folder, "PYTHONPATH": path}
+            with (Path(folder) / "out").open("w+") as out, (Path(folder) / "err").open("w+") as err:
+                worker = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True)
+                try:
+                    hung = _watch(worker, place, self.case.seconds, over)
+                finally:
+                    with suppress(ProcessLookupError):
+                        os.killpg(worker.pid, 9)
+                    worker.wait()
+                out.seek(0), err.seek(0)
+                told = [json.loads(line) for line in out if line.startswith("{") and line.endswith("}\n")]
+                end = "no trial was over in time" if hung else f"the worker ended with {worker.returncode}"
+                if _at(place) >= self.first or not over():
+                    self._count(told, _at(place), f"{end}: {err.read()[-1500:]}")
+        self.seconds = time.monotonic() - begin
+
+    def _count(self, told: list[dict[str, Any]], at: int, end: str) -> None:
+        """Take what a worker told; where it did not come to its end, the trial it was at is lost."""
+        final: dict[str, Any] = told[-1] if told else {"outcomes": {}, "losses": [], "done": False}
+        self.outcomes, self.losses, self.tried = final["outcomes"], final["losses"], at + 1 - self.first
+        if not final["done"]:
+            if not self.tried:
+                raise RuntimeError(f"{self.case.name}: no trial was begun; {end}")
+            self.losses.append({"number": at, "error": end})
 
 
 def _at(place: Path) -> int:
@@ -144,7 +160,7 @@ def _at(place: Path) -> int:
     return number
 
 
-def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float, until: float) -> bool:
+def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float, over: Callable[[], bool]) -> bool:
     """Wait for a worker's end; True where a trial took longer than it may. To begin, it has half an hour."""
     at, since, limit = _at(place), time.monotonic(), 1800.0
     while True:
@@ -152,7 +168,7 @@ def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float, until
             worker.wait(0.5)
             return False
         now = _at(place)
-        if time.monotonic() > until:
+        if over():
             worker.terminate()
         if now != at:
             at, since, limit = now, time.monotonic(), seconds

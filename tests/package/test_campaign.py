@@ -1,13 +1,14 @@
 """The campaign: a batch is counted, what kills or holds up a worker is lost, and a document is added to."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from campaign import __main__ as command
 from campaign import cases
-from campaign.case import Case, Row, _count, _watch, run_batch
+from campaign.case import Batch, Case, Row, _watch
 from laconic.measure.environment import Environment
 
 
@@ -24,7 +25,9 @@ def test_cases_have_names_of_their_own_and_more_trials_when_full():
 
 def test_a_batch_is_made_counted_and_added_to_a_document(tmp_path):
     case, made, path = cases()["files, model"], row(), tmp_path / "campaign.json"
-    run_batch(case, made, 30)
+    batch = Batch(case, made.seed, 0, 30)
+    batch.run()
+    made.add(batch)
     assert (made.tried, made.survived, made.lost, sum(made.outcomes.values())) == (30, 30, 0, 30)
     here = Environment.here("0123")
     command.add(path, row("other"), here)
@@ -34,14 +37,33 @@ def test_a_batch_is_made_counted_and_added_to_a_document(tmp_path):
     assert [one["case"] for one in json.loads(path.read_text())["rows"]] == ["files, model", "other"]
 
 
-def test_the_trial_that_ends_a_worker_is_lost_and_the_next_batch_goes_on_behind_it():
-    made = row()
-    _count(made, [{"outcomes": {"read": 3}, "losses": [], "done": False}], 5, "the worker ended with -11")
+def test_the_trial_that_ends_a_worker_is_lost():
+    made, first, second = row(), *(Batch(cases()["files, model"], 0, first, 10) for first in (0, 6))
+    first._count([{"outcomes": {"read": 3}, "losses": [], "done": False}], 5, "the worker ended with -11")
+    made.add(first)
     assert (made.tried, made.lost, made.losses[0]["number"]) == (6, 1, 5)
-    _count(made, [{"outcomes": {"read": 4}, "losses": [], "done": True}], 9, "")
+    second._count([{"outcomes": {"read": 4}, "losses": [], "done": True}], 9, "")
+    made.add(second)
     assert (made.tried, made.survived, made.outcomes) == (10, 9, {"read": 7})
     with pytest.raises(RuntimeError, match="no trial was begun; the worker ended with 1"):
-        _count(made, [], 9, "the worker ended with 1")
+        Batch(cases()["files, model"], 0, 6, 9)._count([], 5, "the worker ended with 1")
+
+
+def test_workers_at_once_make_no_trial_twice_and_those_of_one_that_died_are_made_up_for(tmp_path, monkeypatch):
+    made, lock = [], threading.Lock()
+
+    def run(batch, over):
+        with lock:
+            died = batch.first == 4
+            batch.tried = 1 if died else batch.last - batch.first
+            made.extend(range(batch.first, batch.first + batch.tried))
+
+    monkeypatch.setattr(Batch, "run", run)
+    monkeypatch.setattr(command, "cases", lambda only: {"a": Case("a", 10, 20, lambda: str, 4)})
+    for asked, tried in (([], 10), (["--full"], 20)):
+        monkeypatch.setattr("sys.argv", ["campaign", "--jobs", "3", "--out", str(tmp_path / "c.json"), *asked])
+        assert command.main() == 0
+        assert len(made) == len(set(made)) == command.read(tmp_path / "c.json")["a"]["tried"] == tried
 
 
 def test_a_worker_that_does_not_come_on_is_given_up(tmp_path, monkeypatch):
@@ -53,7 +75,7 @@ def test_a_worker_that_does_not_come_on_is_given_up(tmp_path, monkeypatch):
     places, clock = iter([0, 1, 1, 1]), iter(range(0, 1000, 7))
     monkeypatch.setattr(case, "_at", lambda path: next(places))
     monkeypatch.setattr(case, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert _watch(SimpleNamespace(wait=wait), tmp_path, 10.0, float("inf"))
+    assert _watch(SimpleNamespace(wait=wait), tmp_path, 10.0, lambda: False)
 
 
 def test_what_a_machine_cannot_run_is_left_out(monkeypatch, capsys):
@@ -61,5 +83,5 @@ def test_what_a_machine_cannot_run_is_left_out(monkeypatch, capsys):
         raise command.Broken("needs a CUDA GPU")
 
     monkeypatch.setattr(command, "cases", lambda only: {"a": Case("a", 1, 1, lambda: str, 1, needs=cannot)})
-    assert command.runnable("") == {}
+    assert command.runnable([]) == {}
     assert "a: left out, since it needs a CUDA GPU" in capsys.readouterr().err
