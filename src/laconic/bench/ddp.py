@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.ranks import EVERY, CodecOptions, RankRow, columns_of, digest, measured, noise, scheme_of
+from laconic.bench.ranks import EVERY, CodecOptions, RankRow, columns_of, compared, digest, noise, results_of, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave
 from laconic.exchange import Communicator
@@ -76,6 +76,11 @@ class DDPOptions(CodecOptions):
         """What every contender is trained on, and for how long."""
         return Trial(self.problem, self.size, self.batch_size, self.repeats, device=self.device or "cpu")
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What each rank is told, as JSON values."""
+        return {"labels": self.labels, "trial": asdict(self.trial), "seeds": self.seeds}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDPRow(RankRow):
@@ -102,9 +107,13 @@ class DDPRow(RankRow):
 
 def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    found = measured(options, {"trial": asdict(options.trial), "seeds": options.seeds}, progress)
-    if found is None:
-        return None
+    results = results_of(options, progress)
+    return None if results is None else rows_of(options, results)
+
+
+def rows_of(options: DDPOptions, results: Sequence[Any]) -> list[DDPRow]:
+    """A row for each contender, of what the ranks returned."""
+    found = compared(options, results)
     losses = {label: fmean(rank["loss"] for rank in ranks) for label, (ranks, _) in found.items()}
     plain = losses[options.baselines[0]]
     return [

@@ -9,15 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from laconic.bench import codec
-from laconic.bench.ddp import PARTS as DDP
-from laconic.bench.ddp import DDPOptions, ddp_rows
+from laconic import coders
+from laconic.bench import codec, ddp
 from laconic.bench.glm import suite as glm
+from laconic.bench.glm.runs import glm_on_rank
 from laconic.bench.protocol import one_thread
+from laconic.bench.ranks import on_ranks, ranks_of
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
-from laconic.kernels import Stream
+from laconic.exchange import Communicator
+from laconic.glm import FitOptions
+from laconic.kernels import Stream, select
+from laconic.measure.solvers import Contender, SolverRun, noise_problem
 from laconic.options import check_counts, option
 from laconic.quantizers import Quantizer
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, text
@@ -57,34 +61,74 @@ class DemoOptions:
         return {label: scheme for label, scheme in codec.schemes(self.bucket_size).items() if label in LABELS}
 
     @property
-    def on_ranks(self) -> tuple[DDPOptions, glm.GLMOptions] | None:
+    def on_ranks(self) -> tuple[ddp.DDPOptions, glm.GLMOptions] | None:
         """A network to train and a generalised linear model to fit on local ranks, if there are any."""
         if not self.ranks:
             return None
         sizes: dict[str, Any] = {"scale": 0.002, "s": (32,), "recipes": ("C",), "iterations": 64, "repeats": 5}
         return (
-            DDPOptions(ranks=self.ranks, problem="digits", repeats=self.steps, codecs=["nuqsgd-4"]),
+            ddp.DDPOptions(ranks=self.ranks, problem="digits", repeats=self.steps, codecs=["nuqsgd-4"]),
             glm.GLMOptions(problem=["susy"], ranks=self.ranks, **sizes),
         )
 
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return 1 + self.on_gradient.n_parts + len(self.trained) + sum(part.n_parts for part in self.on_ranks or ())
+        on_ranks = sum((1, *(part.n_parts for part in self.on_ranks))) if self.on_ranks else 0
+        return on_ranks + 1 + self.on_gradient.n_parts + len(self.trained)
 
 
 def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
-    """What the document says, of all parts; None on a rank of torchrun other than the first."""
+    """What the document says, of all parts; None on a rank of torchrun other than the first.
+
+    The ranks come first: they share the compilation of all kernels.
+    """
+    found: dict[str, list[Any]] = {"ddp": [], "glm": []}
+    if options.on_ranks:
+        training, fit = options.on_ranks
+        asked = {"network": training.asked, "model": fit.asked}
+        results = on_ranks("laconic.bench.demo:demo_on_rank", asked, **ranks_of(training), progress=progress)
+        if results is None:
+            return None
+        networks, models = zip(*results, strict=True)
+        found = {"ddp": ddp.rows_of(training, networks), "glm": glm.rows_of(fit, models)}
     progress("training")
     rows = codec.rows_of(digits_gradient(seed=options.seed), options.on_gradient, progress)
     curves = curve_rows(options, progress)
-    training, fit = options.on_ranks or (None, None)
-    trained = ddp_rows(training, progress) if training else []
-    fitted = glm.glm_rows(fit, progress) if fit else []
-    if trained is None or fitted is None:
-        return None
-    more = {"ddp": [row_fields(row) for row in trained], "glm": [row_fields(row) for row in fitted]}
-    return {"rows": rows, "curves": curves, **more}
+    return {"rows": rows, "curves": curves, **{key: [row_fields(row) for row in rows] for key, rows in found.items()}}
+
+
+def demo_on_rank(progress: Progress, *, network: dict[str, Any], model: dict[str, Any]) -> tuple[Any, Any]:
+    """Compile this rank's share of the kernels, train the network, fit the model; what the last two return."""
+    comm = Communicator.over()
+    progress("compiling kernels")
+    for compile_some in compilations()[comm.rank :: comm.size]:
+        compile_some()
+    return ddp.ddp_on_rank(progress, **network), glm_on_rank(progress, **model)
+
+
+def compilations() -> list[Callable[[], object]]:
+    """What compiles all kernels of the demo in parts of some seconds, by calls on few values.
+
+    Numba keeps them on disk, where other ranks and later runs find them.
+    """
+    n, v = 64, torch.ones(64)
+
+    def code(scheme: str) -> None:
+        for label, quantizer in codec.schemes(n, [scheme]).items():
+            codec.scheme_rows(label, quantizer, codec.CodecOptions(n, n, repeats=1), v, torch.zeros(n))
+
+    def code_symbols() -> None:
+        symbols, shape, kernels = v.to(torch.uint8), coders.Shape(n, 4, n), select("auto", v.device)
+        for coder in map(coders.by_name, ("elias", "huffman", "rans")):
+            coder.decode(coder.encode(symbols, shape, kernels), shape, kernels)
+
+    def solve() -> None:
+        FitOptions().order(n, 0)
+        run, _ = SolverRun.of(Contender("ca_sgd", "C", n), noise_problem(n, n), 1, Communicator()).rounds()
+        run()
+
+    return [*(partial(code, scheme) for scheme in ("rotated", "nuqsgd", "dithered")), code_symbols, solve]
 
 
 @one_thread()
@@ -190,7 +234,7 @@ PRESENTATION = (
     ),
     Presentation(
         "A network trained by local ranks",
-        DDP,
+        ddp.PARTS,
         "Over loopback compression does not pay; `laconic bench ddp --rate 1gbit` emulates a link.",
         split=_only("ddp"),
         all_rows=False,

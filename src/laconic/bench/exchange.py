@@ -10,7 +10,18 @@ from typing import Any, ClassVar
 import torch
 
 from laconic.bench.protocol import ROUNDOFF, WrongResult
-from laconic.bench.ranks import CodecOptions, RankRow, barrier, columns_of, digest, finish, measured, noise, scheme_of
+from laconic.bench.ranks import (
+    CodecOptions,
+    RankRow,
+    barrier,
+    columns_of,
+    compared,
+    digest,
+    finish,
+    noise,
+    results_of,
+    scheme_of,
+)
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec
 from laconic.exchange import (
@@ -67,6 +78,12 @@ class ExchangeOptions(CodecOptions):
         """Steps of a progress bar."""
         return self.repeats + 1
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What each rank is told, as JSON values."""
+        names = ("labels", "size", "bucket_size", "piece_values", "repeats", "device")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeRow(RankRow):
@@ -94,9 +111,10 @@ class ExchangeRow(RankRow):
 
 def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) -> list[ExchangeRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    names = ("size", "bucket_size", "piece_values", "repeats", "device")
-    found = measured(options, {name: getattr(options, name) for name in names}, progress)
-    return None if found is None else [_row(options, ranks, common) for ranks, common in found.values()]
+    results = results_of(options, progress)
+    if results is None:
+        return None
+    return [_row(options, ranks, common) for ranks, common in compared(options, results).values()]
 
 
 def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:

@@ -16,7 +16,7 @@ from laconic.codec import Codec
 from laconic.kernels import Stream
 from laconic.quantizers import Quantizer
 
-SAMPLE = 2**16
+SAMPLE = 2**14
 ROUNDOFF = 1e-3
 
 Run = Callable[[], object]

@@ -125,9 +125,9 @@ def scheme_of(codec: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodecOptions(RankOptions):
-    """Options of a suite that compares codecs on ranks; see `measured`.
+    """Options of a suite that compares codecs on ranks; see `results_of` and `compared`.
 
-    function   what each rank calls, with the labels of contenders
+    function   what each rank calls, with the values of `asked`
     baselines  the contenders in float32 and in bfloat16
     asked_by   the names that each contender is asked for by
     """
@@ -150,18 +150,19 @@ class CodecOptions(RankOptions):
         """Of the baselines, and of all contenders that are asked for."""
         return choose(self.codecs, self.asked_by, self.baselines)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What each rank is told, as JSON values."""
+        raise NotImplementedError
 
-def measured(
-    options: CodecOptions, arguments: Mapping[str, Any], progress: Progress
-) -> "dict[str, tuple[list[Any], dict[str, Any]]] | None":
-    """Run the contenders and check that ranks agree: by label, what each rank says, and the fields of its `RankRow`.
 
-    None on the ranks of torchrun other than the first.
-    """
-    asked = {"labels": options.labels, **arguments}
-    results = on_ranks(options.function, asked, **ranks_of(options), progress=progress)
-    if results is None:
-        return None
+def results_of(options: CodecOptions, progress: Progress) -> list[Any] | None:
+    """What the suite's function returned on each rank; None on the ranks of torchrun other than the first."""
+    return on_ranks(options.function, options.asked, **ranks_of(options), progress=progress)
+
+
+def compared(options: CodecOptions, results: Sequence[Any]) -> dict[str, tuple[list[Any], dict[str, Any]]]:
+    """Check that ranks agree: by label, what each rank says, and the fields of its `RankRow`."""
     check_replicas(results)
     return rank_fields(results, options, options.baselines)
 

@@ -134,6 +134,11 @@ class GLMOptions(RankOptions):
         """Steps of a progress bar."""
         return len(self.problems) * (self.repeats + 2)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What each rank is told, as JSON values."""
+        return rank_arguments(self, iterations=self.iterations, repeats=self.repeats, device=self.device)
+
     def published(self) -> dict[str, Any]:
         """The options as JSON values; the file by its name without the folder."""
         values = asdict(self)
@@ -174,18 +179,16 @@ class GLMRow(RankRow):
 
 def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    rounds = {name: getattr(options, name) for name in ("iterations", "repeats", "device")}
-    arguments = rank_arguments(options, **rounds)
-    if options.ranks > 1:
-        results = on_ranks(RANK_FUNCTION, arguments, **ranks_of(options), progress=progress)
-    else:
-        results = [glm_on_rank(progress, **arguments)]
-    if results is None:
-        return None
-    rows: list[GLMRow] = []
-    for given, *ranks in zip(options.problems, *results, strict=True):
-        rows += _rows(given.name, options, ranks)
-    return rows
+    if options.ranks == 1:
+        return rows_of(options, [glm_on_rank(progress, **options.asked)])
+    results = on_ranks(RANK_FUNCTION, options.asked, **ranks_of(options), progress=progress)
+    return None if results is None else rows_of(options, results)
+
+
+def rows_of(options: GLMOptions, results: Sequence[Any]) -> list[GLMRow]:
+    """A row for each contender on each problem, of what the ranks returned."""
+    found = [_rows(given.name, options, ranks) for given, *ranks in zip(options.problems, *results, strict=True)]
+    return [row for rows in found for row in rows]
 
 
 def rank_arguments(options: Any, **more: object) -> dict[str, Any]:
