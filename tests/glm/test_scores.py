@@ -77,6 +77,6 @@ def test_labels():
     assert scored.scores().metrics == pytest.approx(
         {"accuracy": 0.75, "log_loss": float((losses[0] + 2 * losses[1] + losses[2]) / 4)}
     )
-    scored.add(z[:1], torch.tensor([-1]))
+    scored.add(z[:1], torch.tensor([-1]), torch.ones(1))
     scores = scored.scores()
     assert (scores.score, scores.loss) == (0.6, float("inf"))

@@ -1,6 +1,8 @@
 """How good a model is on some rows: one function of margins and targets for the command line and the estimators."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -35,7 +37,7 @@ class Scores:
 class ScoredRows:
     """Rows that may come in blocks, to be scored; scores do not depend on how the rows are cut into blocks.
 
-    Kept are a few float64 numbers per row; sums are taken at the end, over all rows at once.
+    Kept are a number or two per row; sums are taken at the end, over all rows at once.
 
     >>> from laconic.glm import Gaussian
     >>> rows = ScoredRows(Gaussian())
@@ -46,7 +48,7 @@ class ScoredRows:
     """
 
     family: Family
-    blocks: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
+    kept: defaultdict[str, list[torch.Tensor]] = field(default_factory=partial(defaultdict, list))
 
     def add(
         self,
@@ -55,19 +57,20 @@ class ScoredRows:
         w: torch.Tensor | None = None,
         offset: torch.Tensor | None = None,
     ) -> None:
-        """Rows with these margins (offset included), targets, weights and offsets.
+        """Rows with these margins (offset included), targets, weights and offsets, which all blocks have or none.
 
         Of a classifier, a target below 0 is a class that the model does not know: never right, of infinite loss.
         """
         z, y = z.double().cpu(), y.double().cpu()
-        w = torch.ones_like(y) if w is None else w.double().cpu()
-        shift = y.new_zeros(len(y), 0) if offset is None else by_output(offset.double().cpu())
+        rows: dict[str, torch.Tensor] = {} if w is None else {"weight": w.double().cpu()}
         if self.family.classifies:
-            losses = torch.where(y >= 0, self.family.loss(z, y.clamp(min=0)), torch.inf)
-            judged = (most_likely(z) == y).double()
+            rows["loss"] = torch.where(y >= 0, self.family.loss(z, y.clamp(min=0)), torch.inf)
+            rows["judged"] = most_likely(z) == y
         else:
-            losses, judged = self.family.loss(z, y), self.family.deviance(z, y)
-        self.blocks.append((w, losses, judged, y, shift))
+            rows |= {"loss": self.family.loss(z, y), "judged": self.family.deviance(z, y), "y": y}
+            rows |= {} if offset is None else {"offset": by_output(offset.double().cpu())}
+        for name, values in rows.items():
+            self.kept[name].append(values)
 
     def scores(self, comm: Communicator = ALONE) -> Scores:
         """Of these rows and those of all other ranks, which have rows of their own; every rank calls this.
@@ -76,28 +79,33 @@ class ScoredRows:
         0 for one that knows the intercept and the offset only. Of squared errors this is R².
         """
         names = self.family.metrics
-        if not self.blocks:
+        if not self.kept:
             return Scores(0, 0.0, 0.0, dict.fromkeys(names, 0.0))
-        columns = list(map(torch.cat, zip(*self.blocks, strict=True)))
-        if comm.size > 1:
-            columns = [torch.from_numpy(np.concatenate(gather_array(one.numpy(), comm))) for one in columns]
-        w, losses, judged, y, offset = columns
-        loss, score = _mean(losses, w), _mean(judged, w)
+        rows = {}
+        for name, parts in self.kept.items():
+            parts[:] = [torch.cat(parts)]  # no more than one of them is in memory twice
+            rows[name] = parts[0]
+            if comm.size > 1:
+                rows[name] = torch.from_numpy(np.concatenate(gather_array(parts[0].numpy(), comm)))
+        w = rows.get("weight")
+        loss, score, n_rows = _mean(rows["loss"], w), _mean(rows["judged"], w), len(rows["loss"])
         if self.family.classifies:
-            return Scores(len(w), loss, score, {names[0]: score, names[1]: loss})
-        d2 = self._d2(score, w, y, offset if offset.shape[1] else None)
-        return Scores(len(w), loss, d2, {names[0]: d2, names[1]: score})
+            return Scores(n_rows, loss, score, {names[0]: score, names[1]: loss})
+        d2 = self._d2(score, w, rows["y"], rows.get("offset"))
+        return Scores(n_rows, loss, d2, {names[0]: d2, names[1]: score})
 
-    def _d2(self, deviance: float, w: torch.Tensor, y: torch.Tensor, offset: torch.Tensor | None) -> float:
-        used = y[w > 0]
+    def _d2(self, deviance: float, w: torch.Tensor | None, y: torch.Tensor, offset: torch.Tensor | None) -> float:
+        used = y if w is None else y[w > 0]
         if offset is None and bool((used == used[:1]).all()):  # a constant explains them all
             return float(deviance == 0)
-        null = self.family.null(y, w, offset)
+        null = self.family.null(y, y.new_ones(1).expand(len(y)) if w is None else w, offset)
         margins = null.expand(len(y), -1) if offset is None else offset + null
         return 1 - deviance / _mean(self.family.deviance(margins, y), w)
 
 
-def _mean(values: torch.Tensor, w: torch.Tensor) -> float:
+def _mean(values: torch.Tensor, w: torch.Tensor | None) -> float:
+    if w is None:
+        return float(values.sum(dtype=torch.float64)) / max(1, len(values))
     used, total = w > 0, float(w.sum())  # a row of weight 0 counts for nothing, even where its loss is infinite
     return float((w * values)[used].sum()) / total if total else 0.0
 

@@ -27,6 +27,8 @@ SEVERAL = 128
 """Weights up to which the Hessian of several outputs is formed; above, products with it are the cheaper way."""
 BLOCK_VALUES = 2**18
 """Values of X that are widened at a time, so that they stay in cache; on a GPU 256 times as many."""
+NULL_ROWS = 2**16
+"""Rows whose loss at the null model is computed at a time."""
 SAMPLE, SAMPLED_ROWS, SAMPLE_FROM = 16, 64, 2**22
 """An X of more than 2²² values is first fitted to a 16th of its rows, if these are 64 per weight."""
 STEPS, FEW, GOOD_STEP = 5, 64, 0.05
@@ -145,8 +147,12 @@ class Objective:
         """Σ w φ of the best constant: what a fit gains is counted from there."""
         w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
         c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
-        z = c.expand(len(y), -1) if offset is None else offset + c
-        return float((w * self.family.loss(z, y))[w > 0].sum())
+        losses = torch.empty_like(y)
+        for first in range(0, len(y), NULL_ROWS):
+            rows = slice(first, first + NULL_ROWS)
+            z = c.expand(len(y[rows]), -1) if offset is None else offset[rows] + c
+            losses[rows] = w[rows] * self.family.loss(z, y[rows])
+        return float((losses if self.problem.weights is None else losses[w > 0]).sum())
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""
