@@ -14,9 +14,8 @@ from benchmarks.pages import common, quantizers, written
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("path", "text"), written().items(), ids=[path.name for path in written()])
-def test_a_page_is_what_the_results_say(path, text):
-    assert path.read_text() == text
+def test_pages_and_figures_are_what_the_results_say():
+    assert [path.name for path, text in written().items() if path.read_text() != text] == []
 
 
 def test_every_result_stands_on_a_page():
