@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.training", "warm"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.bench.fsdp", "forking", "warm"])
 
 
 class Fork(CONTEXT.Process):
