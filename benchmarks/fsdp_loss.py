@@ -15,24 +15,23 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from benchmarks.fsdp_simulated import SimulatedShards, units_of
 from laconic.atomic_write import atomic_write
 from laconic.bench.fsdp import WEIGHTS, FSDPOptions, new_run
-from laconic.bench.ranks import RankOptions, choose, finish, on_ranks, ranks_of, resolve_network
+from laconic.bench.ranks import RankOptions, choose, finish, resolve_network
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import NetworkProblem, TrainingRun, Trial, batch_rows, interleave
+from laconic.codec import make_codec
 from laconic.exchange import Communicator
 from laconic.kernels import Stream
 from laconic.options import check_counts, option
-from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Presentation, RowTable, text, where
 
 FP32, BF16 = FSDPOptions.baselines
-FUNCTION = "benchmarks.fsdp_loss:losses_on_rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,8 @@ class LossOptions(RankOptions):
     )
     out: Path = option(Path("runs/fsdp-loss"), "Folder of finished runs, which are not run again.", metavar="DIR")  # noqa: RUF009
     seconds: float = option(math.inf, "Start no run after so many seconds; 0 only gathers what is there.")
+
+    function: ClassVar[str] = "benchmarks.fsdp_loss:losses_on_rank"
 
     def __post_init__(self) -> None:
         check_counts(self)
@@ -82,6 +83,12 @@ class LossOptions(RankOptions):
     def trial(self) -> Trial:
         """What is trained on, and for how long."""
         return Trial("text", self.size, self.batch_size, self.steps, warmup_steps=0, device=self.device or "cpu")
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What each rank is told, as JSON values."""
+        runs = [(label, seed, str(self.file_of(label, seed))) for label, seed in self.missing]
+        return {"runs": runs, "trial": asdict(self.trial), "seconds": min(self.seconds, 1e9)}
 
     def file_of(self, label: str, seed: int) -> Path:
         """Where a run's result is, or will be; its name says all that the result depends on."""
@@ -117,11 +124,9 @@ def loss_rows(options: LossOptions, progress: Progress = no_progress) -> list[Lo
     """Make the runs that are missing, while there is time; rows of all that have one with each seed's baseline."""
     options.out.mkdir(parents=True, exist_ok=True)
     if options.missing and options.seconds > 0:
-        runs = [(label, seed, str(options.file_of(label, seed))) for label, seed in options.missing]
-        arguments = {"runs": runs, "trial": asdict(options.trial), "seconds": min(options.seconds, 1e9)}
         if options.processes:
-            _simulate_all(options, runs, progress)
-        elif on_ranks(FUNCTION, arguments, **ranks_of(options), progress=progress) is None:
+            _simulate_all(options, options.asked["runs"], progress)
+        elif options.results(progress) is None:
             return None
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for label, seed in options.runs:

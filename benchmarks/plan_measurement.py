@@ -14,8 +14,7 @@ from laconic.exchange import Communicator, Pipeline
 from laconic.measure.calibrate import calibrate
 from laconic.measure.solvers import Contender, SolverRun, noise_problem
 from laconic.planner import NetworkOption
-from laconic.planner.calibrate import exchange_call
-from laconic.planner.rates import sample_values
+from laconic.planner.calibrate import exchange_call, sample_values
 from laconic.planner.timing import Stopwatch
 
 NOISE_VALUES = 2**23

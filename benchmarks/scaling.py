@@ -16,7 +16,7 @@ from typing import Any
 
 from laconic.atomic_write import atomic_write
 from laconic.bench.glm.runs import FP32, SEED, Given, load, objective
-from laconic.bench.glm.suite import RANK_FUNCTION
+from laconic.bench.glm.suite import GLMOptions
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -219,7 +219,7 @@ def _cell(options: ScalingOptions, ranks: int, rate: str | None) -> list[dict[st
         "repeats": options.repeats,
         "device": options.device,
     }
-    return on_ranks(RANK_FUNCTION, arguments, ranks, rate, no_progress, options.device) or []
+    return on_ranks(GLMOptions.function, arguments, ranks, rate, no_progress, options.device) or []
 
 
 def _rows(options: ScalingOptions, measured: Mapping[Any, Any], cluster: Cluster) -> Iterator[ScalingRow]:

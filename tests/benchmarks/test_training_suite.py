@@ -16,9 +16,9 @@ from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Membe
 from benchmarks.training.networks import ByteTransformer, ConvNet
 from benchmarks.training.run import Job, Weights, train
 from laconic.bench.ddp import CODECS
+from laconic.codec import make_codec
 from laconic.errors import InvalidOption
 from laconic.kernels import Stream
-from laconic.planner.rates import make_codec
 from laconic.quantizers import Dithered, Identity, Rotated
 
 CPU = torch.device("cpu")

@@ -11,9 +11,17 @@ import torch
 from laconic.exchange import Communicator
 from laconic.measure.calibrate import Calibration, CalibrationFailed, calibrate, calibrate_here
 from laconic.planner import DEFAULT, Link
-from laconic.planner.calibrate import Measurements, find_device, measure
+from laconic.planner.calibrate import (
+    LINK_SIZES,
+    Measurements,
+    find_device,
+    fit_link,
+    measure,
+    measure_codec,
+    merge,
+    scaled,
+)
 from laconic.planner.collectives import all_reduce, all_to_all
-from laconic.planner.rates import LINK_SIZES, fit_link, measure_codec, merge, scaled
 from laconic.planner.terms import total
 from laconic.planner.timing import Stopwatch, fit_rates
 

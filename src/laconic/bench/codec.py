@@ -14,13 +14,12 @@ from laconic.bench.protocol import Spread, check_codec, check_symbols, compare, 
 from laconic.bench.ranks import scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import digits_gradient
-from laconic.codec import Codec
+from laconic.codec import Codec, make_codec
 from laconic.coders import FixedWidth, Shape, SymbolCoder
 from laconic.data import read_gradient
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream, select
 from laconic.options import check_counts, check_names, option
-from laconic.planner.rates import make_codec
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Quantizer, Rotated
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
@@ -88,7 +87,6 @@ class CodecOptions:
 
     @property
     def n_parts(self) -> int:
-        """Steps of a progress bar."""
         return 1 + len(schemes(self.bucket_size, self.schemes)) + len(coder_cases(self.bucket_size, self.coders))
 
 

@@ -12,12 +12,12 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.ranks import EVERY, CodecOptions, RankRow, columns_of, compared, digest, noise, results_of, scheme_of
+from laconic.bench.ranks import EVERY, CodecOptions, RankRow, columns_of, compared, digest, noise, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave
+from laconic.codec import make_codec
 from laconic.exchange import Communicator
 from laconic.options import check_names, option
-from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Part, Presentation, RowTable, Text, speedups, text, where
 from laconic.training import Policy, compress
 
@@ -34,7 +34,7 @@ WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4
 VERIFIED = "+verify"
 """After a codec's name: with the replicas compared at every step (`Policy(verify_every=1)`)."""
 MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd-4" + VERIFIED)
-"""laconic's, by `planner.rates.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
+"""laconic's, by `codec.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
 or by "every"."""
 ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.items()}
 ASKED_BY |= {name: (scheme_of(name), name, EVERY) for name in CODECS} | {name: (EVERY, name) for name in MORE}
@@ -68,7 +68,6 @@ class DDPOptions(CodecOptions):
 
     @property
     def n_parts(self) -> int:
-        """Steps of a progress bar."""
         return self.seeds * self.trial.n_steps
 
     @property
@@ -78,7 +77,6 @@ class DDPOptions(CodecOptions):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What each rank is told, as JSON values."""
         return {"labels": self.labels, "trial": asdict(self.trial), "seeds": self.seeds}
 
 
@@ -107,7 +105,7 @@ class DDPRow(RankRow):
 
 def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    results = results_of(options, progress)
+    results = options.results(progress)
     return None if results is None else rows_of(options, results)
 
 

@@ -14,7 +14,7 @@ from laconic.bench import codec, ddp
 from laconic.bench.glm import suite as glm
 from laconic.bench.glm.runs import glm_on_rank
 from laconic.bench.protocol import one_thread
-from laconic.bench.ranks import on_ranks, ranks_of
+from laconic.bench.ranks import on_ranks
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
@@ -73,7 +73,6 @@ class DemoOptions:
 
     @property
     def n_parts(self) -> int:
-        """Steps of a progress bar."""
         on_ranks = sum((1, *(part.n_parts for part in self.on_ranks))) if self.on_ranks else 0
         return on_ranks + 1 + self.on_gradient.n_parts + len(self.trained)
 
@@ -87,7 +86,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
     if options.on_ranks:
         training, fit = options.on_ranks
         asked = {"network": training.asked, "model": fit.asked}
-        results = on_ranks("laconic.bench.demo:demo_on_rank", asked, **ranks_of(training), progress=progress)
+        results = on_ranks("laconic.bench.demo:demo_on_rank", asked, training.ranks, None, progress)
         if results is None:
             return None
         networks, models = zip(*results, strict=True)

@@ -19,11 +19,10 @@ from laconic.bench.ranks import (
     digest,
     finish,
     noise,
-    results_of,
     scheme_of,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.codec import Codec
+from laconic.codec import Codec, make_codec
 from laconic.exchange import (
     PIECE_VALUES,
     Accounting,
@@ -37,7 +36,6 @@ from laconic.exchange import (
 from laconic.options import option
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
-from laconic.planner.rates import make_codec
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text, where
 from laconic.report.values import Row, text_in
 
@@ -75,12 +73,10 @@ class ExchangeOptions(CodecOptions):
 
     @property
     def n_parts(self) -> int:
-        """Steps of a progress bar."""
         return self.repeats + 1
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What each rank is told, as JSON values."""
         names = ("labels", "size", "bucket_size", "piece_values", "repeats", "device")
         return {name: getattr(self, name) for name in names}
 
@@ -111,7 +107,7 @@ class ExchangeRow(RankRow):
 
 def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) -> list[ExchangeRow] | None:
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
-    results = results_of(options, progress)
+    results = options.results(progress)
     if results is None:
         return None
     return [_row(options, ranks, common) for ranks, common in compared(options, results).values()]

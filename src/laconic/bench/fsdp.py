@@ -15,9 +15,9 @@ from laconic.bench.ddp import DDPOptions, ddp_rows, parts, train_on_rank
 from laconic.bench.ranks import noise, scheme_of
 from laconic.bench.suite import Progress, Suite
 from laconic.bench.training import NetworkProblem, TrainingRun
+from laconic.codec import make_codec
 from laconic.exchange import Communicator
 from laconic.options import option
-from laconic.planner.rates import make_codec
 from laconic.quantizers import QSGDInf
 from laconic.report import BarChart, Column, Presentation, Text, where
 from laconic.training import Differences, compress

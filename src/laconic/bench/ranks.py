@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -24,10 +24,7 @@ BUSY = 1.5
 
 
 def n_ranks(asked: int | None, rate: str | None) -> int:
-    """How many ranks there will be.
-
-    Raises `InvalidOption` if there can be no such network, or if torchrun has started ranks and a rate is asked for.
-    """
+    """How many ranks there will be. Raises `InvalidOption` if there can be no such network, or torchrun has its own."""
     if rate is not None and inside_torchrun():
         raise InvalidOption(
             Option("rate"), " emulates a network on this machine, which torchrun's ranks do not use; leave it out"
@@ -49,7 +46,10 @@ RATE = (
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """Where a suite runs: on processes. Its own options follow; see `resolve_network`."""
+    """Where a suite runs: on processes. Its own options follow; see `resolve_network`.
+
+    function  what each rank calls, with the values of `asked`
+    """
 
     ranks: int = option(None, RANKS)
     rate: str | None = option(None, RATE, metavar="RATE")
@@ -57,6 +57,17 @@ class RankOptions:
         None, "cuda: ranks with a GPU each, over NCCL; they share GPUs where there are fewer.", metavar="DEVICE"
     )
     threads: int = option(1, "Threads of each rank.")
+
+    function: ClassVar[str]
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What each rank is told, as JSON values."""
+        raise NotImplementedError
+
+    def results(self, progress: Progress) -> list[Any] | None:
+        """What `function` returned on each rank; see `on_ranks`."""
+        return on_ranks(self.function, self.asked, self.ranks, self.rate, progress, self.device, self.threads)
 
 
 def resolve_network(options: Any) -> None:
@@ -66,11 +77,6 @@ def resolve_network(options: Any) -> None:
         raise InvalidOption(Option("device"), f" of ranks must be cpu or cuda, got {device!r}")
     require_gpu(device)
     object.__setattr__(options, "ranks", n_ranks(options.ranks, options.rate))
-
-
-def ranks_of(options: RankOptions) -> dict[str, Any]:
-    """The arguments of `on_ranks` that a suite's options give."""
-    return {one.name: getattr(options, one.name) for one in fields(RankOptions)}
 
 
 def on_ranks(
@@ -125,9 +131,8 @@ def scheme_of(codec: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodecOptions(RankOptions):
-    """Options of a suite that compares codecs on ranks; see `results_of` and `compared`.
+    """Options of a suite that compares codecs on ranks; see `compared`.
 
-    function   what each rank calls, with the values of `asked`
     baselines  the contenders in float32 and in bfloat16
     asked_by   the names that each contender is asked for by
     """
@@ -136,7 +141,6 @@ class CodecOptions(RankOptions):
         None, "Only these besides the baselines: nuqsgd, nuqsgd-4-rans, ...", flag="--codec", metavar="NAME,..."
     )
 
-    function: ClassVar[str]
     baselines: ClassVar[tuple[str, str]]
     asked_by: ClassVar[Mapping[str, Sequence[str]]]
 
@@ -149,16 +153,6 @@ class CodecOptions(RankOptions):
     def labels(self) -> list[str]:
         """Of the baselines, and of all contenders that are asked for."""
         return choose(self.codecs, self.asked_by, self.baselines)
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What each rank is told, as JSON values."""
-        raise NotImplementedError
-
-
-def results_of(options: CodecOptions, progress: Progress) -> list[Any] | None:
-    """What the suite's function returned on each rank; None on the ranks of torchrun other than the first."""
-    return on_ranks(options.function, options.asked, **ranks_of(options), progress=progress)
 
 
 def compared(options: CodecOptions, results: Sequence[Any]) -> dict[str, tuple[list[Any], dict[str, Any]]]:

@@ -44,7 +44,6 @@ class NetworkProblem:
             return self.network().to(self.x.device)
 
     def new_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.SGD:
-        """SGD with momentum."""
         return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=MOMENTUM)
 
     def loss(self, net: torch.nn.Module, share: slice = slice(None)) -> float:
@@ -183,7 +182,6 @@ class Trial:
 
     @property
     def n_steps(self) -> int:
-        """In all."""
         return self.warmup_steps + self.steps
 
     def network_problem(self) -> NetworkProblem:
@@ -212,11 +210,9 @@ class TrainingRun:
 
     @property
     def n_parameters(self) -> int:
-        """Values of the model."""
         return sum(p.numel() for p in self.model.parameters())
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """One iteration on this rank's batch."""
         start = time.perf_counter()
         self.optimizer.zero_grad()
         backward(self.model, x, y)

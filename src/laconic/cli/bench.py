@@ -96,7 +96,6 @@ class BenchSuites(Suites):
     """The suites of `laconic bench`."""
 
     def suites(self) -> Mapping[str, str]:
-        """Their names, and the modules that have their SUITE."""
         from laconic.bench import SUITES
 
         return SUITES

@@ -131,17 +131,14 @@ class Suites(TyperGroup):
         return {"demo": "laconic.bench.demo"}
 
     def load(self, name: str) -> "Suite":
-        """A suite by its name."""
         from laconic.bench.suite import load
 
         return load(self.suites()[name])
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands."""
         return [*self.suites(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name; None if there is none."""
         own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in self.suites():
             return own

@@ -14,8 +14,9 @@ from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, SymbolCoder, TableRANS
 from laconic.kernels import BACKENDS, ONES, Scale, Stream
 from laconic.options import check_int
-from laconic.quantizers import Dithered, Quantizer
+from laconic.quantizers import Bucketed, Dithered, Quantizer
 from laconic.quantizers.base import flat
+from laconic.quantizers.registry import SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +223,24 @@ def codec_for(what: Codec | Quantizer | str) -> Codec:
     if isinstance(what, Codec):
         return what
     return codec(what) if isinstance(what, str) else Codec(what)
+
+
+BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
+"""Schemes whose buckets are as large as their user says; others have a size of their own."""
+
+
+def make_codec(name: str, bucket_size: int = 8192) -> Codec:
+    """A codec by a name with its bits (of dithered, its error), its coder, and after a slash its own bucket size.
+
+    >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/512").quantizer.bucket_size
+    (NUQSGD(bits=4, bucket_size=8192, p=0.5), 512)
+    >>> make_codec("dithered-0.3").quantizer, make_codec("dithered-1/512").quantizer
+    (Dithered(error=0.3), Dithered(error=1.0, bucket_size=512))
+    """
+    name, _, own = name.partition("/")
+    _, wrapped, name = name.rpartition("ef-")
+    scheme, *more = name.split("-")
+    options: dict[str, Any] = {"bucket_size": int(own or bucket_size)} if own or scheme in BUCKETED else {}
+    if more:
+        options |= {"error": float(more[0])} if scheme == Dithered.name else {"bits": int(more[0])}
+    return codec(wrapped + scheme, *more[1:], **options)

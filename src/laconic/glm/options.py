@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from laconic.codec import make_codec
 from laconic.errors import InvalidOption, Option
 from laconic.glm.families import FAMILIES
 from laconic.glm.precision import AUTO, Precision, is_auto, recipe, tolerance_of
 from laconic.kernels import Stream
 from laconic.options import check_int, option
-from laconic.planner.rates import make_codec
 
 SOLVERS = ("sgd", "ca_sgd", "newton")
 GRADIENTS = ("mean", "sum")

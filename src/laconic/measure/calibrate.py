@@ -64,7 +64,6 @@ class Calibration:
     gradient: str = LOG_NORMAL
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return {"laconic_calibration": VERSION, **asdict(self), "cluster": self.cluster.to_json()}
 
     @classmethod
@@ -78,7 +77,6 @@ class Calibration:
         return cls(Cluster.from_json(values.get("cluster", {})), **known)
 
     def save(self, path: Path) -> None:
-        """Write it to a file, in full or not at all."""
         with atomic_write(path) as file:
             file.write(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 

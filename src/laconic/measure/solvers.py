@@ -71,7 +71,6 @@ class Contender(GlmOption):
         return f"{name}, no messages" if self.silent else name
 
     def options(self, eta0: float, batch_size: int, seed: int = 0) -> FitOptions:
-        """As the solver takes them."""
         steps: dict[str, Any] = {"learning_rate": "constant", "eta0": eta0, "batch_size": batch_size, "seed": seed}
         own: dict[str, Any] = {"solver": self.solver, "s": self.s, "recipe": self.recipe, "teams": self.teams}
         return FitOptions(**own, alpha=ALPHA, tol=None, **steps)
@@ -104,7 +103,6 @@ class Copies:
     made: dict[str, Problem] = field(default_factory=dict)
 
     def stored_as(self, precision: Precision) -> Problem:
-        """The problem as a recipe stores it."""
         if precision.data not in self.made:
             self.made[precision.data] = self.problem.stored_as(precision)
         return self.made[precision.data]

@@ -186,7 +186,6 @@ class Cluster:
         return f"{self.n_ranks} ranks; all-reduce: latency {duration(link.alpha_seconds)} per message, {bandwidth}"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return asdict(self)
 
     @classmethod

@@ -126,17 +126,14 @@ class GlmOption:
 
     @property
     def precision(self) -> str:
-        """What it rounds to."""
         return self.recipe
 
     @property
     def compressed(self) -> bool:
-        """Whether it says less."""
         return self.s > 1
 
     @property
     def advice(self) -> str:
-        """What to do, in words."""
         name = f"{self.solver} in recipe {self.recipe}"
         if self.alone:
             return f"do not use ranks: take one process, {name}"

@@ -92,7 +92,6 @@ class NetworkOption:
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
         return f"{self.codec} {self.exchange}" + ("" if self.weights == "fp32" else f", weights {self.weights}")
 
     @property
@@ -102,14 +101,12 @@ class NetworkOption:
 
     @property
     def precision(self) -> str:
-        """What it rounds to."""
         return f"{self.codec} {self.weights}"
 
     series = label
 
     @property
     def advice(self) -> str:
-        """What to do, in words."""
         return f"{'' if self.compressed else 'do not compress: '}use {self.label.replace(' ', ' by ', 1)}"
 
 

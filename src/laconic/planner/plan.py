@@ -36,7 +36,6 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """Of one iteration, or step."""
         return self.cost.seconds
 
 
@@ -70,7 +69,6 @@ class Plan:
 
     @property
     def compresses(self) -> bool:
-        """Whether saying less is recommended."""
         return self.recommended.option.compressed
 
     @property

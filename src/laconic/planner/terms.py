@@ -26,11 +26,6 @@ class CostTerm:
 
     @property
     def seconds(self) -> float:
-        """What it adds.
-
-        >>> CostTerm("copy", 1000.0, "values", 0.5).seconds
-        500.0
-        """
         return self.count * self.seconds_each
 
     def __str__(self) -> str:
@@ -45,7 +40,7 @@ class CostTerm:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Terms of `iterations` iterations together.
+    """Terms of `iterations` iterations together: this rank's own work, and the network.
 
     hidden  seconds of wire time that pass while the rank works, and so cost nothing
     """
@@ -56,13 +51,11 @@ class Cost:
 
     @property
     def work_seconds(self) -> float:
-        """This rank's own work, all iterations."""
-        return sum(term.seconds for term in self.terms if term.kind == WORK)
+        return total(term for term in self.terms if term.kind == WORK)
 
     @property
     def wire_seconds(self) -> float:
-        """The network, all iterations."""
-        return sum(term.seconds for term in self.terms if term.kind == WIRE)
+        return total(term for term in self.terms if term.kind == WIRE)
 
     @property
     def seconds(self) -> float:
@@ -78,10 +71,8 @@ class Cost:
         shown = [str(term) for term in self.terms if term.seconds]
         if self.hidden:
             shown.append(f"{'hidden behind work':28} {'':20}   {'':10} = −{duration(self.hidden)}")
-        total = self.work_seconds + self.wire_seconds - self.hidden
-        if self.iterations == 1:
-            return [*shown, f"{'sum':63}= {duration(total)}"]
-        rule = f"sum {duration(total)} ÷ {self.iterations} iterations"
+        several = f" {duration(self.seconds * self.iterations)} ÷ {self.iterations} iterations"
+        rule = "sum" + several * (self.iterations > 1)
         return [*shown, f"{rule:63}= {duration(self.seconds)}"]
 
 

@@ -49,7 +49,6 @@ class Cell:
 
     @property
     def shown(self) -> str:
-        """The text with its spread."""
         return f"{self.text} ({self.spread})" if self.spread else self.text
 
 
@@ -64,11 +63,9 @@ class Cells:
     folded: bool = False
 
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers."""
         return [any(row[i].value is not None for row in self.rows) for i in range(len(self.headings))]
 
     def spread(self) -> list[bool]:
-        """Which columns show spreads."""
         return [any(row[i].spread for row in self.rows) for i in range(len(self.headings))]
 
     def spread_headings(self) -> list[str]:
@@ -96,7 +93,6 @@ class Column:
     words: Mapping[str, Cell] = field(default_factory=dict)
 
     def cell(self, row: Row) -> Cell:
-        """The row's cell."""
         value = self.key(row) if callable(self.key) else row.get(self.key)
         if isinstance(value, Cell):
             return value

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import optim
 
-from laconic.codec import Codec
+from laconic.codec import Codec, make_codec
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.exchange import by_name as exchange_by_name
@@ -15,7 +15,6 @@ from laconic.planner import Plan, plan
 from laconic.planner.calibrate import measure
 from laconic.planner.cluster import Cluster, CodecRates, Link
 from laconic.planner.network import NetworkJob
-from laconic.planner.rates import make_codec
 from laconic.planner.timing import Stopwatch
 from laconic.quantizers import NUQSGD, Dithered, Identity, Quantizer
 from laconic.quantizers.dithered import WHOLE

@@ -213,7 +213,6 @@ class Race:
             run.losses.append(objective(run.rows, run.options, run.state, self.comm.split(run.options.teams)))
 
     def result(self) -> dict[str, Any]:
-        """As JSON values."""
         about = {"family": self.problem.family.name, "n_rows": self.problem.n_rows}
         runs = {label: run.result() for label, run in self.runs.items()}
         return {**about, "n_features": self.problem.n_features, "runs": runs}

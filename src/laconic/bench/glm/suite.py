@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, ClassVar
 
 from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
 from laconic.bench.protocol import WrongResult
@@ -14,9 +14,7 @@ from laconic.bench.ranks import (
     RankRow,
     columns_of,
     noise,
-    on_ranks,
     rank_fields,
-    ranks_of,
     resolve_network,
 )
 from laconic.bench.suite import Progress, Suite, no_progress
@@ -31,7 +29,6 @@ from laconic.report import Column, Presentation, Row, RowTable, Text, speedups, 
 from laconic.report.documents import shape
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
-RANK_FUNCTION = "laconic.bench.glm.runs:glm_on_rank"
 LARGEST_DIFFERENCE = 1e-5
 """Of the iterates of CA-SGD from those of SGD, both in float32."""
 WORST_GAP = 0.005
@@ -84,6 +81,8 @@ class GLMOptions(RankOptions):
     exclude: Sequence[str] = like(Source, "exclude")
     dense: bool = like(Source, "dense")
 
+    function: ClassVar[str] = "laconic.bench.glm.runs:glm_on_rank"
+
     def __post_init__(self) -> None:
         given = [name for name in (("problem", "scale") if self.data else OF_FILES) if getattr(self, name)]
         why = " is of the synthetic problems; leave it out beside " if self.data else " is for files; give one with "
@@ -114,7 +113,6 @@ class GLMOptions(RankOptions):
 
     @property
     def problems(self) -> list[Given]:
-        """The file, or the synthetic problems."""
         if self.data is not None:
             source = Source(str(self.data), **{name: getattr(self, name) for name in SOURCE})
             return [Given(self.data.name.split(".")[0], 1.0, source, self.family, self.positive, self.standardize)]
@@ -131,12 +129,10 @@ class GLMOptions(RankOptions):
 
     @property
     def n_parts(self) -> int:
-        """Steps of a progress bar."""
         return len(self.problems) * (self.repeats + 2)
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What each rank is told, as JSON values."""
         return rank_arguments(self, iterations=self.iterations, repeats=self.repeats, device=self.device)
 
     def published(self) -> dict[str, Any]:
@@ -181,7 +177,7 @@ def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMR
     """Run the suite and check every result; None on the ranks of torchrun other than the first."""
     if options.ranks == 1:
         return rows_of(options, [glm_on_rank(progress, **options.asked)])
-    results = on_ranks(RANK_FUNCTION, options.asked, **ranks_of(options), progress=progress)
+    results = options.results(progress)
     return None if results is None else rows_of(options, results)
 
 

@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from laconic.codec import Codec
+from laconic.codec import Codec, make_codec
 from laconic.exchange import AllGather, Exchange, by_name
 from laconic.glm.options import FitOptions
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers.newton import Requests
 from laconic.glm.solvers.state import Segment, State
 from laconic.kernels import Stream
-from laconic.planner.rates import make_codec
 from laconic.quantizers import ErrorFeedback
 
 COLUMNS = ("x", "momentum", "average")
