@@ -133,7 +133,8 @@ def papers_rows(options: PapersOptions, progress: Progress) -> dict[str, Any] | 
         said["about"] = ca_sgd.about(rows)
     judge = nuqsgd_claims if options.suite == NUQSGD else ca_sgd_claims
     compared = [row_fields(claim) for claim in judge.claims({"rows": [row_fields(row) for row in rows]})]
-    return {"title": TITLES[str(options.suite)], **said, "published": compared, "rows": rows}
+    about = {"suite": f"papers-{options.suite}", "title": TITLES[str(options.suite)]}
+    return {**about, **said, "published": compared, "rows": rows}
 
 
 SUITE = Suite(
@@ -146,5 +147,4 @@ SUITE = Suite(
     by each method: variance, loss, accuracy, bits. Small enough for a laptop by default; docs/papers.md lists what
     differs.
     """,
-    document=lambda options: f"papers-{options.suite}",
 )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import fsdp_loss
 from benchmarks.fsdp_loss import LossOptions, loss_rows
 
 CODEC = "nuqsgd-4/512+differences-8"
@@ -21,7 +20,7 @@ def test_a_sweep_in_two_pieces(tmp_path, monkeypatch):
             Path(path).write_text(json.dumps({"loss": loss, "seconds": 0.1, "peak_bytes": None, "n": 5}))
         return [2]
 
-    monkeypatch.setattr(fsdp_loss, "on_ranks", two_runs)
+    monkeypatch.setattr("laconic.bench.ranks.on_ranks", two_runs)
     options = LossOptions(ranks=2, seeds=1, codecs=[CODEC], out=tmp_path)
     assert [row.contender for row in loss_rows(options)] == ["FSDP2 fp32", "FSDP2 bf16"]
     rows = loss_rows(options)

@@ -10,29 +10,10 @@ from typing import Any, ClassVar
 import torch
 
 from laconic.bench.protocol import ROUNDOFF, WrongResult
-from laconic.bench.ranks import (
-    CodecOptions,
-    RankRow,
-    barrier,
-    columns_of,
-    compared,
-    digest,
-    finish,
-    noise,
-    scheme_of,
-)
+from laconic.bench.ranks import CodecOptions, RankRow, barrier, columns_of, compared, digest, finish, noise, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec, make_codec
-from laconic.exchange import (
-    PIECE_VALUES,
-    Accounting,
-    Communicator,
-    Exchange,
-    Exchanged,
-    ScatterReduce,
-    by_name,
-    pipeline_for,
-)
+from laconic.exchange import PIECE_VALUES, Communicator, Exchange, Exchanged, ScatterReduce, by_name, pipeline_for
 from laconic.options import option
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
@@ -168,8 +149,7 @@ def exchange_on_rank(
     exact = exact_mean(comm.size, size) if comm.rank == 0 else None
     calls = {label: exchange_call(pipeline, CONTENDERS[label], v, bucket_size, piece_values) for label in labels}
     results: dict[str, dict[str, Any]] = {}
-    seconds: dict[str, list[float]] = {label: [] for label in labels}
-    phases: dict[str, list[Accounting]] = {label: [] for label in labels}
+    rounds: dict[str, list[tuple[float, Any]]] = {label: [] for label in labels}
     for turn in range(repeats + 1):
         progress(f"round {turn} of {repeats}" if turn else "warm-up and checks")
         for label, call in calls.items():
@@ -180,14 +160,14 @@ def exchange_on_rank(
             if turn == 0:
                 results[label] = _result(exchanged, exact)
             else:
-                seconds[label].append(time.perf_counter() - start)
-                phases[label].append(exchanged.accounting)
+                rounds[label].append((time.perf_counter() - start, exchanged.accounting))
     pipeline.close()
     comm.close()
     for label, result in results.items():
-        seen = phases[label] if here.type == "cpu" else []  # the host does not see how long a phase takes on a GPU
-        result |= {phase: median(getattr(one, phase) for one in seen) if seen else 0.0 for phase in PHASES}
-        result["seconds"] = seconds[label]
+        seconds, seen = zip(*rounds[label], strict=True)
+        in_sight = here.type == "cpu"  # the host does not see how long a phase takes on a GPU
+        result |= {phase: median(getattr(one, phase) for one in seen) * in_sight for phase in PHASES}
+        result["seconds"] = seconds
     return results
 
 

@@ -25,11 +25,11 @@ class Suite:
 
     options  a frozen dataclass; its fields are made by `option`, `__post_init__` raises `InvalidOption`, and `n_parts`
              is how often `run` reports progress
-    run      gives the rows (dataclasses), or a mapping of "rows" and what else the document says; None on the ranks of
-             torchrun other than the first. Rows that are yielded are kept if the run is interrupted
+    run      gives the rows (dataclasses), or a mapping of "rows" and what else the document says, such as another name
+             as its "suite"; None on the ranks of torchrun other than the first. Rows that are yielded are kept if the
+             run is interrupted
     help     of the command; the first line stands in the list of suites
     more     what else the document says, from what it says so far, such as goals
-    document the name of the suite in its documents, where it depends on the options
     page     where its page of charts goes unless told otherwise; by default there is none
     """
 
@@ -38,12 +38,7 @@ class Suite:
     run: Callable[[Any, Progress], Iterable[Any] | Mapping[str, Any] | None]
     help: str
     more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda document: {}
-    document: Callable[[Any], str] | None = None
     page: str = ""
-
-    def document_name(self, options: Any) -> str:
-        """What its document is called, which says how it is shown."""
-        return self.document(options) if self.document else self.name
 
 
 def load(module: str) -> Suite:
@@ -66,7 +61,7 @@ def run_document(suite: Suite, options: Any, progress: Progress, commit: str | N
         if not rows:
             raise
         said["interrupted"] = True
-    made = document(suite.document_name(options), rows, here, options=published(options), **said)
+    made = document(said.pop("suite", suite.name), rows, here, options=published(options), **said)
     return {**made, **suite.more(made), "rows": made["rows"]}
 
 

@@ -10,9 +10,7 @@ from typing import Any, cast
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.command import Printing, options_command
-from laconic.cli.errors import BadInput, bad_input
-from laconic.cli.progress import progress
+from laconic.cli.command import BadInput, Printing, bad_input, options_command, progress
 from laconic.data.files import Source
 from laconic.errors import InvalidOption, Option
 from laconic.glm.options import FitOptions

@@ -11,9 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.command import Printing, Suites, options_command
-from laconic.cli.errors import BadInput, bad_input
-from laconic.cli.progress import progress
+from laconic.cli.command import BadInput, Printing, Suites, bad_input, options_command, progress
 from laconic.options import option
 
 if TYPE_CHECKING:

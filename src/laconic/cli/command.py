@@ -1,10 +1,12 @@
-"""Commands whose options a dataclass declares, and numbers, rates and times as people type them."""
+"""What all commands share: options that a dataclass declares, numbers as people type them, errors, progress bars."""
 
 import inspect
 import re
+import shlex
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -13,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from laconic.cli.errors import NAMES, BadInput, spell
-from laconic.errors import LaconicError
+from laconic.errors import LaconicError, Option
 from laconic.options import ARGUMENT, flags, option
 
 if TYPE_CHECKING:
@@ -24,6 +25,49 @@ LARGEST = 2**63 - 1
 """The largest whole number that is taken."""
 _RATES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIMES = {"ns": 1e-9, "us": 1e-6, "\N{MICRO SIGN}s": 1e-6, "\N{GREEK SMALL LETTER MU}s": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+NAMES = {"exclude": "drop", "sample_weight": "weight", "fit_intercept": "intercept", "random_state": "seed"}
+"""Arguments of the library whose option on the command line has another name."""
+
+
+class BadInput(LaconicError):
+    """An argument, a file or a value that the user has to correct. `laconic` exits with 2."""
+
+
+class Interrupted(LaconicError):
+    """The user has pressed Ctrl-C, and there is something to resume from. `laconic` exits with 130."""
+
+
+@contextmanager
+def bad_input() -> Iterator[None]:
+    """Turn errors into `BadInput`. Use it only around code that checks what the user gave."""
+    try:
+        yield
+    except LaconicError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise BadInput(str(error)) from error
+    except OSError as error:
+        where = f"cannot write {error.filename}: " if error.filename else ""
+        raise BadInput(f"{where}{error.strerror or error}") from error
+
+
+def spell(option: Option, names: Mapping[str, str] = NAMES) -> str:
+    """An argument of the library as the command line's option, with its value as a person types it.
+
+    names  options that have another name than the argument, both without dashes
+
+    >>> spell(Option("batch_size")), spell(Option("exclude", ("id", "day of birth"))), spell(Option("dense", True))
+    ('--batch-size', "--drop 'id,day of birth'", '--dense')
+    >>> spell(Option("fit_intercept", False)), spell(Option("target", ...))
+    ('--no-intercept', '--target')
+    """
+    name, value = names.get(option.name, option.name).replace("_", "-"), option.value
+    if value is None or value is ... or value is True:
+        return f"--{name}"
+    typed = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return f"--no-{name}" if value is False else f"--{name} {shlex.quote(typed)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +249,43 @@ def duration(text: str) -> float:
 
 PARSERS = {"RATE": link_rate, "TIME": duration}
 """How numbers are typed, by what stands for them in the help text."""
+
+
+@contextmanager
+def progress(n_steps: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Give a function to call with a step's name before each of `n_steps` steps."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+    columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn())
+    with bar(n_steps, *columns, quiet=quiet) as (shown, task):
+        begun = 0
+
+        def begin(label: str) -> None:
+            nonlocal begun
+            shown.update(task, description=label, completed=begun)
+            begun += 1
+
+        yield begin
+
+
+@contextmanager
+def rows_progress(n_rows: int, *, quiet: bool, bytes_per_row: float = 0.0) -> Iterator[Callable[[int], None]]:
+    """Give a function to call with the number of rows that were done; `bytes_per_row` to count in bytes instead."""
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn
+
+    unit = bytes_per_row or 1.0
+    count = DownloadColumn() if bytes_per_row else MofNCompleteColumn()
+    with bar(int(n_rows * unit), BarColumn(), count, quiet=quiet) as (shown, task):
+        yield lambda n: shown.advance(task, n * unit)
+
+
+@contextmanager
+def bar(total: int | None, *columns: Any, quiet: bool, label: str = "", **fields: Any) -> Iterator[tuple[Any, Any]]:
+    """A bar with these columns and the elapsed time, and its task; disabled if `quiet` or no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, TimeElapsedColumn
+
+    disable = quiet or not sys.stderr.isatty()
+    made = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=disable, transient=True)
+    with nullcontext() if disable else made:  # some versions of rich end even a disabled bar with a line
+        yield made, made.add_task(label, total=total, **fields)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from laconic.cli.command import Printing, options_command
-from laconic.cli.errors import BadInput
-from laconic.cli.progress import rows_progress
+from laconic.cli.command import BadInput, Printing, options_command, rows_progress
 from laconic.data.files import Source
 from laconic.options import ARGUMENT, option
 

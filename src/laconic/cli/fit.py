@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from laconic.cli.command import Printing, options_command
-from laconic.cli.errors import BadInput, Interrupted
-from laconic.cli.progress import bar
+from laconic.cli.command import BadInput, Interrupted, Printing, bar, options_command
 from laconic.data.files import Source
 from laconic.glm.options import FitOptions
 from laconic.options import option

@@ -9,8 +9,7 @@ import typer
 
 from laconic._version import __version__
 from laconic.cli import analyze, bench, convert, fit, plan, predict, report
-from laconic.cli.command import Suites
-from laconic.cli.errors import Interrupted, spell
+from laconic.cli.command import Interrupted, Suites, spell
 from laconic.errors import LaconicError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]

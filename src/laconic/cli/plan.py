@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from laconic.atomic_write import atomic_write, check_writable
-from laconic.cli.command import Printing, options_command
-from laconic.cli.errors import BadInput, bad_input
-from laconic.cli.progress import progress
+from laconic.cli.command import BadInput, Printing, bad_input, options_command, progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import option
 from laconic.planner import DEFAULT, GlmJob, NetworkJob, from_json

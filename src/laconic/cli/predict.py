@@ -11,9 +11,7 @@ from typing import Any
 
 import typer
 
-from laconic.cli.command import Printing, options_command
-from laconic.cli.errors import BadInput
-from laconic.cli.progress import rows_progress
+from laconic.cli.command import BadInput, Printing, options_command, rows_progress
 from laconic.data.files import Source
 from laconic.options import ARGUMENT, option
 

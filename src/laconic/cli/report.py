@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from laconic.atomic_write import atomic_write
-from laconic.cli.errors import BadInput
+from laconic.cli.command import BadInput
 
 TITLE = "laconic report"
 

@@ -11,18 +11,7 @@ import torch
 
 from laconic.codec import make_codec
 from laconic.errors import InvalidOption, Option
-from laconic.exchange import (
-    PIECE_VALUES,
-    Accounting,
-    AllReduce,
-    Exchanged,
-    Nothing,
-    Pipeline,
-    ScatterReduce,
-    Scheduler,
-    average_in_pieces,
-    by_name,
-)
+from laconic.exchange import PIECE_VALUES, Accounting, Exchanged, Pipeline, Scheduler, average_in_pieces, by_name
 from laconic.kernels import Stream
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
@@ -266,7 +255,7 @@ def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
     found.links["all_to_all"] = replace(link, alpha_seconds=link.alpha_seconds + more)
     for name, rates in list(found.codecs.items()):
         if name not in PLAIN:
-            option = NetworkOption(name, ScatterReduce.name)
+            option = NetworkOption(name, "scatter_reduce")
             seconds, predicted = _try(pipeline, clock, found, option, QUICK_EXCHANGED if quick else EXCHANGED)
             factor = (seconds - predicted.wire_seconds) / predicted.work_seconds
             found.codecs[name] = scaled(rates, min(max(factor, LEAST_FACTOR), MOST_FACTOR))
@@ -300,9 +289,9 @@ def exchange_call(
     """
     comm, codec, out = pipeline.comm, make_codec(option.codec, bucket_size), v.clone()
     exchange, memory = by_name(option.exchange, codec, comm.size), codec.new_memory(v)
-    if option.exchange == Nothing.name:
+    if option.exchange == "nothing":
         return lambda step: exchange.average(v, codec, comm=comm, out=out)
-    if option.exchange != AllReduce.name:
+    if option.exchange != "all_reduce":
         return lambda step: average_in_pieces(
             pipeline, exchange, v, codec, Stream(step=step), memory, piece_values=piece_values, out=out
         )

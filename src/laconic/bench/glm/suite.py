@@ -9,14 +9,7 @@ from typing import Any, ClassVar
 
 from laconic.bench.glm.runs import BF16, FP32, Given, check_contenders, contenders, glm_on_rank
 from laconic.bench.protocol import WrongResult
-from laconic.bench.ranks import (
-    RankOptions,
-    RankRow,
-    columns_of,
-    noise,
-    rank_fields,
-    resolve_network,
-)
+from laconic.bench.ranks import RankOptions, RankRow, columns_of, noise, rank_fields, resolve_network
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.data import SHAPES, Source
 from laconic.errors import InvalidOption, Option
