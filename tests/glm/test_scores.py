@@ -13,7 +13,7 @@ M = 500
 
 
 def summed(family, z, y, w, offset=None):
-    scored = ScoredRows(family)
+    scored = ScoredRows(family, M)
     for rows in np.array_split(np.arange(M), [0, 1, 200, 200]):
         parts = (None if v is None else torch.from_numpy(v[rows]) for v in (y, w, offset))
         scored.add(torch.from_numpy(z[rows])[:, None], *parts)
@@ -52,7 +52,7 @@ def test_blocks_do_not_matter():
     z, y = torch.from_numpy(RNG.standard_normal((M, 1))), torch.from_numpy(RNG.gamma(2.0, 1.0, M))
     found = []
     for size in (1, 7, 100, M):
-        scored = ScoredRows(Gamma())
+        scored = ScoredRows(Gamma(), M)
         for first in range(0, M, size):
             scored.add(z[first : first + size], y[first : first + size])
         found.append(scored.scores())
@@ -60,7 +60,7 @@ def test_blocks_do_not_matter():
 
 
 def test_targets_that_a_constant_explains():
-    scored = ScoredRows(Gaussian())
+    scored = ScoredRows(Gaussian(), 4)
     assert scored.scores().score == 0.0
     scored.add(torch.ones(3, 1), torch.ones(3))
     assert scored.scores().score == 1.0
@@ -71,12 +71,12 @@ def test_targets_that_a_constant_explains():
 def test_labels():
     """A row of weight 0 counts for nothing; a class that the model does not know is never right."""
     z, y = torch.tensor([[2.0], [-1.0], [3.0], [1.0]]), torch.tensor([1, 0, 0, 1])
-    scored = ScoredRows(Bernoulli())
+    scored = ScoredRows(Bernoulli(), 5)
     scored.add(z, y, torch.tensor([1.0, 2.0, 1.0, 0.0]))
     losses = Bernoulli().loss(z.double(), y.double())
     assert scored.scores().metrics == pytest.approx(
         {"accuracy": 0.75, "log_loss": float((losses[0] + 2 * losses[1] + losses[2]) / 4)}
     )
-    scored.add(z[:1], torch.tensor([-1]), torch.ones(1))
+    scored.add(z[:1], torch.tensor([-1]))
     scores = scored.scores()
     assert (scores.score, scores.loss) == (0.6, float("inf"))

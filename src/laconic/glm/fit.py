@@ -230,8 +230,8 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
 
 def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     """Scores of the rows of another file with the same columns, on this rank alone."""
-    scored = ScoredRows(model.kind)
     rows, blocks = rows_for(model, replace(like, path=path))
+    scored = ScoredRows(model.kind, rows.n_rows)
     if not rows.has_target:
         raise BadTable(f"{path} has no target to judge by")
     n_before = 0

@@ -1,8 +1,6 @@
 """How good a model is on some rows: one function of margins and targets for the command line and the estimators."""
 
-from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -39,8 +37,11 @@ class ScoredRows:
 
     Kept are a number or two per row; sums are taken at the end, over all rows at once.
 
+    n_rows   that will come
+    n_added  that came so far
+
     >>> from laconic.glm import Gaussian
-    >>> rows = ScoredRows(Gaussian())
+    >>> rows = ScoredRows(Gaussian(), 3)
     >>> y = torch.tensor([1.0, 2.0, 3.0])
     >>> rows.add(y[:, None] + 0.5, y)
     >>> rows.scores().metrics
@@ -48,7 +49,9 @@ class ScoredRows:
     """
 
     family: Family
-    kept: defaultdict[str, list[torch.Tensor]] = field(default_factory=partial(defaultdict, list))
+    n_rows: int
+    n_added: int = 0
+    kept: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def add(
         self,
@@ -57,7 +60,7 @@ class ScoredRows:
         w: torch.Tensor | None = None,
         offset: torch.Tensor | None = None,
     ) -> None:
-        """Rows with these margins (offset included), targets, weights and offsets, which all blocks have or none.
+        """Rows with these margins (offset included), targets, weights (by default 1) and offsets.
 
         Of a classifier, a target below 0 is a class that the model does not know: never right, of infinite loss.
         """
@@ -69,8 +72,12 @@ class ScoredRows:
         else:
             rows |= {"loss": self.family.loss(z, y), "judged": self.family.deviance(z, y), "y": y}
             rows |= {} if offset is None else {"offset": by_output(offset.double().cpu())}
+        part = slice(self.n_added, self.n_added + len(y))
         for name, values in rows.items():
-            self.kept[name].append(values)
+            if name not in self.kept:  # one tensor for all blocks, between whose own memory theirs would be scattered
+                self.kept[name] = torch.ones(self.n_rows, *values.shape[1:], dtype=values.dtype)
+            self.kept[name][part] = values
+        self.n_added = part.stop
 
     def scores(self, comm: Communicator = ALONE) -> Scores:
         """Of these rows and those of all other ranks, which have rows of their own; every rank calls this.
@@ -79,14 +86,11 @@ class ScoredRows:
         0 for one that knows the intercept and the offset only. Of squared errors this is R².
         """
         names = self.family.metrics
-        if not self.kept:
+        if not self.n_added:
             return Scores(0, 0.0, 0.0, dict.fromkeys(names, 0.0))
-        rows = {}
-        for name, parts in self.kept.items():
-            parts[:] = [torch.cat(parts)]  # no more than one of them is in memory twice
-            rows[name] = parts[0]
-            if comm.size > 1:
-                rows[name] = torch.from_numpy(np.concatenate(gather_array(parts[0].numpy(), comm)))
+        rows = {name: values[: self.n_added] for name, values in self.kept.items()}
+        for name in rows if comm.size > 1 else ():
+            rows[name] = torch.from_numpy(np.concatenate(gather_array(rows[name].numpy(), comm)))
         w = rows.get("weight")
         loss, score, n_rows = _mean(rows["loss"], w), _mean(rows["judged"], w), len(rows["loss"])
         if self.family.classifies:
@@ -122,7 +126,7 @@ def most_likely(z: torch.Tensor) -> torch.Tensor:
 
 def training_scores(problem: Problem, state: State, comm: Communicator) -> Scores:
     """Scores of the training rows, by their weights as given; margins are summed over ranks a block at a time."""
-    scored, wire, weights = ScoredRows(problem.family), Wire(comm), problem.weights
+    scored, wire, weights = ScoredRows(problem.family, problem.columns.m), Wire(comm), problem.weights
     coef, intercept, step = state.coef, state.intercept, None if comm.size == 1 else ROWS_AT_ONCE
     for rows, Y in problem.columns.blocks(None, coef.dtype, step):
         z = wire.all_reduce(Y.margins(coef)) + intercept

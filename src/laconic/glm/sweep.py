@@ -102,7 +102,7 @@ def _scored(
     offset = None if problem.offset is None else problem.offset[rows]
     found = []
     for fit, own in zip(fits, torch.chunk(z, len(fits), 1), strict=True):
-        scored = ScoredRows(problem.family)
+        scored = ScoredRows(problem.family, len(own))
         own = own if offset is None else own + by_output(offset.to(own.dtype))
         scored.add(own, problem.y[rows], None if weights is None else weights[rows], offset)
         found.append((fit, scored.scores()))

@@ -298,8 +298,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _score(self, data: Given) -> float:
         """The family's score, on which the command line agrees to the last digit."""
-        scored = ScoredRows(self._family())
-        scored.add(*self._rows(data))
+        z, *judged = self._rows(data)
+        scored = ScoredRows(self._family(), len(z))
+        scored.add(z, *judged)
         return scored.scores().score
 
     def _rows(self, data: Given, *, target: bool = True) -> Judged:
