@@ -43,12 +43,6 @@ class FitCommand:
     summary: bool = option(False, "Print the coefficients with standard errors.", flag="--summary")
     robust: bool = option(False, "Robust standard errors in --summary.", flag="--robust")
 
-    def __post_init__(self) -> None:
-        if self.resume and self.checkpoint is None:
-            raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
-        if not self.checkpoint_every >= 0:
-            raise BadInput(f"--checkpoint-every must be a number of at least 0; got {self.checkpoint_every:g}")
-
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
     """Fit a generalised linear model to a file.
@@ -60,6 +54,10 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     from laconic.glm.fit import FileFit
 
     asked, printed = FitCommand(**given), Printing(**printing)
+    if asked.resume and asked.checkpoint is None:
+        raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
+    if not asked.checkpoint_every >= 0:
+        raise BadInput(f"--checkpoint-every must be a number of at least 0; got {asked.checkpoint_every:g}")
     if asked.summary and n_ranks(asked.ranks, default=1) > 1:
         raise BadInput("--summary needs all columns in one process: leave out --ranks")
     saved = (asked.checkpoint, asked.checkpoint_every, asked.resume)

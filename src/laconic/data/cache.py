@@ -9,7 +9,7 @@ from pathlib import Path
 
 from laconic.data.errors import BadTable
 from laconic.data.files import Source
-from laconic.data.read import stream
+from laconic.data.read import STREAMS, check_source
 from laconic.data.store import VERSION, read_header
 from laconic.data.store_writer import write_store
 from laconic.data.table import RowStream, to_dtype
@@ -37,7 +37,7 @@ def stored(source: Source, dtype: str) -> Source | RowStream:
     kept = Source(str(store), target=False if source.target is False else None)
     if about is not None and store.is_file() and _source_of(store) == state:
         return kept
-    rows = stream(source, dtype=dtype)
+    rows = STREAMS[check_source(source)](source, dtype=dtype)
     n_bytes = rows.n_rows * rows.like.n_features * to_dtype(dtype).itemsize
     if n_bytes <= source.limits.memory_bytes:
         return rows

@@ -207,12 +207,16 @@ def _opened(
         with open_bytes(path, source.limits) as file:
             for _ in range(how.n_skipped):
                 file.readline()
-            ahead = _ReadAhead(file)
+            ahead, reader = _ReadAhead(file), ()
             try:
-                ahead.reader = arrow_csv.open_csv(ahead, blocks, parse, convert)
-                yield ahead.reader
+                reader = arrow_csv.open_csv(ahead, blocks, parse, convert)
+                yield reader
             finally:
-                ahead.end()
+                with ahead.lock:
+                    ahead.over = True
+                with suppress(Exception):  # what is wrong with the file was raised before
+                    for _ in reader:  # wait for the thread
+                        pass
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
@@ -222,13 +226,12 @@ def _opened(
 
 @dataclass
 class _ReadAhead:
-    """A file that a thread of Arrow's reads ahead from, for its reader, until `end`.
+    """A file that a thread of Arrow's reads ahead from; once it is `over`, there is nothing more to read.
 
     Were that thread still reading from Python's file when the interpreter ends, it would take the process with it.
     """
 
     file: IO[bytes]
-    reader: Any = ()
     lock: Any = dataclasses.field(default_factory=Lock)
     over: bool = False
     closed: bool = False
@@ -236,14 +239,6 @@ class _ReadAhead:
     def read(self, n: int = -1) -> bytes:
         with self.lock:
             return b"" if self.over else self.file.read(n)
-
-    def end(self) -> None:
-        """Let the file be at its end, and wait for the thread."""
-        with self.lock:
-            self.over = True
-        with suppress(Exception):  # what is wrong with the file was raised before
-            for _ in self.reader:
-                pass
 
 
 def _find_fault(source: Source, how: Dialect, expected: Mapping[str, str]) -> MalformedFile | None:

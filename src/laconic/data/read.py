@@ -14,7 +14,7 @@ from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
 from laconic.errors import Option
 
-_STREAMS = {"csv": csv.stream_csv, "arff": csv.stream_csv, "parquet": parquet.stream_parquet}
+STREAMS = {"csv": csv.stream_csv, "arff": csv.stream_csv, "parquet": parquet.stream_parquet}
 _OF_ONE = {"dense": "LIBSVM", "zero_based": "LIBSVM", "header": "CSV", "delimiter": "CSV"}
 """Options of one format."""
 _PLAIN = Source("")
@@ -64,11 +64,12 @@ def read(
     >>> read(path, columns=(1, 4)).X.toarray().tolist()
     [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
     """
-    source, kind = _checked(path, parts, once=True)
+    source = as_source(path, parts)
+    kind = check_source(source, once=True)
     if kind == "libsvm":
         table = libsvm.read_libsvm(source, columns=columns, dtype=dtype or "fp32")
     elif kind in NAMED:
-        table = collect(_STREAMS[kind](source, columns=columns, dtype=dtype or "fp32"))
+        table = collect(STREAMS[kind](source, columns=columns, dtype=dtype or "fp32"))
     else:
         table = _whole(source, kind, columns, dtype)
     return table
@@ -76,11 +77,12 @@ def read(
 
 def stream(path: AnyPath | Source, *, dtype: "str | torch.dtype" = "fp32", **parts: Any) -> RowStream:
     """All columns as a stream of row blocks, which `convert` writes. Arguments as for `read`."""
-    source, kind = _checked(path, parts)
+    source = as_source(path, parts)
+    kind = check_source(source)
     if kind == "libsvm":
         return libsvm.stream_libsvm(source, dtype)
     if kind in NAMED:
-        return _STREAMS[kind](source, dtype=dtype)
+        return STREAMS[kind](source, dtype=dtype)
     return rows_of(_whole(source, kind), Path(source.path).name)
 
 
@@ -115,7 +117,8 @@ def convert(
 
 def describe(path: AnyPath | Source) -> Description:
     """Describe a file from its name, size and header; nothing else is read."""
-    source, kind = _checked(path, {})
+    source = as_source(path, {})
+    kind = check_source(source)
     path, n_bytes = Path(source.path), os.stat(source.path).st_size
     if kind in ("csv", "arff"):
         names = csv.dialect(source).names
@@ -137,12 +140,11 @@ def _describe_store(path: Path, n_bytes: int) -> Description:
     return Description(str(path), "store", n_bytes, *shape, dtype, is_sparse)
 
 
-def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = False) -> tuple[Source, str]:
-    """A file that can be read, and its format; refuses an option that the format has no use for.
+def check_source(source: Source, *, once: bool = False) -> str:
+    """The format of a file that can be read; refuses an option that the format has no use for.
 
     once  whether LIBSVM is read only once, as a pipe can be
     """
-    source = as_source(path, parts)
     file, kind = Path(source.path), format_of(source)
     if not file.exists():
         raise BadTable(f"there is no file {file}")
@@ -160,4 +162,4 @@ def _checked(path: AnyPath | Source, parts: dict[str, Any], *, once: bool = Fals
         if getattr(source, name) not in (None, False, (), [], {}):
             why = f" is for files with named columns; {kind} has its own place for that"
             raise BadTable(f"{file}: ", Option(name), why)
-    return source, kind
+    return kind

@@ -64,19 +64,28 @@ class Table:
     mapped: mmap | None = None
 
     def __post_init__(self) -> None:
-        _check_matrix(self.X)
-        first, last = self.columns
-        last = first + self.X.shape[1] if last < 0 else last
+        X, (first, last) = self.X, self.columns
+        if isinstance(X, torch.Tensor):
+            if X.ndim != 2:
+                raise BadTable(f"X must have two dimensions, rows and columns; it has shape {tuple(X.shape)}")
+            if X.dtype not in DTYPES.values():
+                raise BadTable(f"X must be float32, bfloat16 or float64, not {X.dtype}; convert it with X.float()")
+            if X.numel() and X.shape[1] > 1 and X.stride(1) != 1:
+                raise BadTable("X must be row-major; convert it with X.contiguous()")
+        elif getattr(X, "format", None) != "csr" or X.dtype != np.float32:
+            kind = f"{getattr(X, 'format', type(X).__name__)} of {getattr(X, 'dtype', 'unknown type')}"
+            raise BadTable(f"X must be a torch tensor or a scipy.sparse.csr_array of float32, not {kind}")
+        m, n = X.shape
+        last = first + n if last < 0 else last
         object.__setattr__(self, "columns", (first, last))
         object.__setattr__(self, "n_features", last if self.n_features < 0 else self.n_features)
         column_block(self.columns, self.n_features)
-        if self.X.shape[1] != last - first:
-            raise BadTable(f"X has {self.X.shape[1]} columns and columns=({first}, {last}) needs {last - first}")
+        if n != last - first:
+            raise BadTable(f"X has {n} columns and columns=({first}, {last}) needs {last - first}")
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise BadTable(f"there are {len(self.feature_names)} feature names and {self.n_features} features")
         if self.y.dtype not in (torch.int64, torch.float64):
             raise BadTable(f"y must be int64 or float64, not {self.y.dtype}; make it with as_target(y)")
-        m = self.X.shape[0]
         for name, values in (("y", self.y), ("sample_weight", self.sample_weight), ("offset", self.offset)):
             if values is not None and tuple(values.shape) != (m,):
                 raise BadTable(f"X has {m} rows and {name} has shape {tuple(values.shape)}; they must agree")
@@ -190,19 +199,6 @@ def _place(block: Matrix, found: int) -> tuple[int, int]:
     if isinstance(block, torch.Tensor):
         return divmod(found, block.shape[1])
     return int(np.searchsorted(block.indptr, found, side="right")) - 1, int(block.indices[found])
-
-
-def _check_matrix(X: Matrix) -> None:
-    if isinstance(X, torch.Tensor):
-        if X.ndim != 2:
-            raise BadTable(f"X must have two dimensions, rows and columns; it has shape {tuple(X.shape)}")
-        if X.dtype not in DTYPES.values():
-            raise BadTable(f"X must be float32, bfloat16 or float64, not {X.dtype}; convert it with X.float()")
-        if X.numel() and X.shape[1] > 1 and X.stride(1) != 1:
-            raise BadTable("X must be row-major; convert it with X.contiguous()")
-    elif getattr(X, "format", None) != "csr" or X.dtype != np.float32:
-        kind = f"{getattr(X, 'format', type(X).__name__)} of {getattr(X, 'dtype', 'unknown type')}"
-        raise BadTable(f"X must be a torch tensor or a scipy.sparse.csr_array of float32, not {kind}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

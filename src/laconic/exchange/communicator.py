@@ -1,10 +1,9 @@
 """The ranks of an exchange: a process group with its channels, or one rank alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import count
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -35,7 +34,7 @@ class Communicator:
     size: int = 1
     channels: tuple[Channel, ...] = ()
     owned: bool = False
-    _tags: tuple[Iterator[int], ...] = field(default_factory=lambda: tuple(map(count, [0] * N_TAGS)), compare=False)
+    _n_sent: list[int] = field(default_factory=([0] * N_TAGS).copy, compare=False)
     _around: "tuple[Communicator, Communicator] | None" = None
 
     @property
@@ -147,7 +146,8 @@ class Communicator:
     def send(self, messages: Messages) -> Inbox:
         """Send a message to each rank, each as soon as it is made, and receive one from each; returns at once."""
         phase, device, lengths = messages.phase, messages.device, messages.lengths
-        tag = next(self._tags[min(phase, len(self._tags) - 1)])
+        tag = self._n_sent[min(phase, N_TAGS - 1)]
+        self._n_sent[min(phase, N_TAGS - 1)] += 1
         if not self.channels:
             place = messages.memory("own", whole_row(lengths[0]), device)[: lengths[0]] if lengths else None
             message = messages.make(self.rank, place)

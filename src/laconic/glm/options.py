@@ -95,11 +95,16 @@ class FitOptions:
                 raise unknown(name, getattr(self, name), choices)
         for name in ("max_iter", "batch_size", "n_iter_no_change", "teams"):
             check_int(name, getattr(self, name), 1)
-        for name, limits in _LIMITS.items():
-            if not (name == "tol" and self.tol is None):
-                _check_real(name, getattr(self, name), *limits)
-        if self.eta0 != AUTO:
-            _check_real("eta0", self.eta0, 0, math.inf, "(]", hint=', or "auto"')
+        for name, (low, high, ends) in _LIMITS.items():
+            value, open_low, open_high = getattr(self, name), ends[0] == "(", ends[1] == ")"
+            if (name, value) in (("tol", None), ("eta0", AUTO)):
+                continue
+            good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+            if not good or not low <= value <= high or (open_low and value == low) or (open_high and value == high):
+                first, last = " (excluded)" * open_low, " (excluded)" * open_high
+                hint = ', or "auto"' if name == "eta0" else ""
+                allowed = f" must be a number from {low:g}{first} to {high:g}{last}{hint}; got {value!r}"
+                raise InvalidOption(Option(name), allowed)
         if self.s != AUTO:
             check_int("s", self.s, 1, hint=', or "auto"')
         if self.average_every != AUTO:
@@ -159,7 +164,7 @@ class FitOptions:
     @property
     def precision(self) -> Precision:
         """The nine knobs of the recipe."""
-        return self.recipe if isinstance(self.recipe, Precision) else recipe(self.recipe)
+        return recipe(self.recipe)
 
     @property
     def step(self) -> int:
@@ -249,6 +254,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
     "power_t": (-math.inf, math.inf, "[]"),
     "validation_fraction": (0, 1, "()"),
     "tol": (-math.inf, math.inf, "[]"),
+    "eta0": (0, math.inf, "(]"),
 }
 """From, to, and whether these are allowed themselves: [ yes, ( no. Infinity never is."""
 
@@ -264,26 +270,7 @@ def unknown(name: str, value: Any, choices: Collection[Any]) -> InvalidOption:
     return InvalidOption("unknown ", Option(name, value), f"; choose one of {known}")
 
 
-def _check_real(name: str, value: Any, low: float, high: float, ends: str, hint: str = "") -> None:
-    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    good = good and low <= value <= high and (ends[0] == "[" or value != low) and (ends[1] == "]" or value != high)
-    if not good:
-        first, last = ("" if ends[0] == "[" else " (excluded)"), ("" if ends[1] == "]" else " (excluded)")
-        allowed = f" must be a number from {low:g}{first} to {high:g}{last}{hint}; got {value!r}"
-        raise InvalidOption(Option(name), allowed)
-
-
-OF_SGD: tuple[str, ...] = (
-    "s",
-    "batch_size",
-    "sampling",
-    "shuffle",
-    "gradient",
-    "learning_rate",
-    "eta0",
-    "power_t",
-    "momentum",
-)
+OF_SGD = ("s", "batch_size", "sampling", "shuffle", "gradient", "learning_rate", "eta0", "power_t", "momentum")
 OF_SGD += ("average", "early_stopping", "n_iter_no_change")
 """Options that only SGD heeds: who sets one of them wants SGD."""
 DEFAULTS = FitOptions()

@@ -161,15 +161,3 @@ def precision_for(asked: "str | Precision", dtype: torch.dtype) -> Precision:
     if dtype == torch.bfloat16:
         return replace(RECIPES["fp32"], data="bf16")
     return RECIPES["fp64" if dtype == torch.float64 else "fp32"]
-
-
-def text_format(asked: "str | Precision") -> str:
-    """What to read text in, for a recipe: its own format, or of one that is found on the data the widest it may be.
-
-    >>> text_format("auto"), text_format("auto:1e-3"), text_format("C"), text_format("fp64")
-    ('fp32', 'fp64', 'bf16', 'fp64')
-    """
-    if is_auto(asked):
-        return "fp32" if asked == AUTO else "fp64"
-    data = recipe(asked).data
-    return data if data in ("fp64", "bf16") else "fp32"

@@ -21,6 +21,7 @@ from laconic.data import (
     take_columns,
 )
 from laconic.data.files import NAMED, format_of
+from laconic.data.table import DTYPES
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import (
@@ -34,7 +35,7 @@ from laconic.glm.columns import (
 )
 from laconic.glm.families import FAMILIES, Family
 from laconic.glm.options import FitOptions
-from laconic.glm.precision import Precision, precision_for, text_format
+from laconic.glm.precision import AUTO, Precision, is_auto, precision_for
 from laconic.glm.scaling import Scaling, scaling_for
 from laconic.kernels.formats import FORMATS
 
@@ -208,7 +209,9 @@ def load(source: Source, comm: Communicator, options: FitOptions) -> Table:
     Text and Parquet are read as the recipe has it; files with a type of their own keep that. X stays mapped where
     memory may not hold it, but for a GPU and for several teams of ranks, which have copies of their rows.
     """
-    kind, dtype, table = format_of(source), text_format(options.recipe), None
+    looked_for = is_auto(options.recipe) and options.recipe != AUTO  # a recipe, on the data as it is
+    dtype = precision_for(options.recipe, torch.float64 if looked_for else torch.float32).data
+    kind, dtype, table = format_of(source), dtype if dtype in DTYPES else "fp32", None
     if kind in NAMED:
         rows = stored(source, dtype)
         if isinstance(rows, Source):

@@ -70,7 +70,9 @@ def resolve(
     solver, s, size = options.solver, options.s, options.batch_size
     tol = None if options.tol is None or options.tol < 0 else options.tol
     own_way = _way(options) != _way(DEFAULTS) or tol is None
-    plain = not (own_way or options.l1 or problem.validation is not None)
+    newton_lacks = "absolute values in the penalty" if options.l1 else ""
+    newton_lacks = newton_lacks if problem.validation is None else newton_lacks or "rows held back"
+    plain = not (own_way or newton_lacks)
     polish = options.polish if options.polish != AUTO else plain and solver == AUTO
     if solver == AUTO:
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
@@ -79,7 +81,9 @@ def resolve(
         exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
         if plain and few and exact and not on_gpu and comm.size == 1 and comm.peers.size == 1:
             solver = "newton"
-    _check_newton(solver, options, problem)
+    if newton_lacks and (solver == "newton" or options.polish is True):
+        name = Option("solver", "newton") if solver == "newton" else Option("polish", True)
+        raise InvalidOption(name, f" has no {newton_lacks}; take ", Option("solver", "sgd"))
     if s == AUTO:
         s = auto_s(size, comm.size, on_gpu=on_gpu)
     precision = precision_for(options.recipe, columns.dtype)
@@ -94,14 +98,6 @@ def resolve(
         own = float(f"{auto_eta0(problem, options, comm, steepest):.3g}")
         eta0 = float(min(gather_array(np.array(own), comm.peers)))  # that of the steepest team
     return replace(options, eta0=eta0)
-
-
-def _check_newton(solver: str, options: FitOptions, problem: Problem) -> None:
-    """Refuse what Newton's method has not."""
-    why = "absolute values in the penalty" if options.l1 else "rows held back" if problem.validation is not None else ""
-    if why and (solver == "newton" or options.polish is True):
-        name = Option("solver", "newton") if solver == "newton" else Option("polish", True)
-        raise InvalidOption(name, f" has no {why}; take ", Option("solver", "sgd"))
 
 
 def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:

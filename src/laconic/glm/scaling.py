@@ -88,7 +88,14 @@ def scaling_for(
         return None
     spread = None
     if options.standardize == AUTO:
-        sizes = gather_columns(column_sizes(columns)[None], first, n_features, comm)
+        squares = torch.zeros(columns.n, dtype=torch.float64)
+        if isinstance(columns, SparseColumns):
+            for j, x in _stored(columns):
+                squares.index_add_(0, j, x.square())
+        else:
+            for _, Y in columns.blocks(None, torch.float64):
+                squares += Y.dense().square().sum(0).cpu()
+        sizes = gather_columns(torch.sqrt(squares / max(1, columns.m))[None], first, n_features, comm)
         if not bool(sizes.isfinite().all()):
             raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
         sizes = sizes[sizes > 0]
@@ -96,18 +103,6 @@ def scaling_for(
         if spread <= DIFFER:
             return None
     return replace(Scaling.of(columns, centre=options.fit_intercept), spread=spread)
-
-
-def column_sizes(columns: Columns) -> torch.Tensor:
-    """Root mean squares of the columns."""
-    squares = torch.zeros(columns.n, dtype=torch.float64)
-    if isinstance(columns, SparseColumns):
-        for j, x in _stored(columns):
-            squares.index_add_(0, j, x.square())
-    else:
-        for _, Y in columns.blocks(None, torch.float64):
-            squares += Y.dense().square().sum(0).cpu()
-    return torch.sqrt(squares / max(1, columns.m))
 
 
 def _moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,6 +7,7 @@ model holds: an estimate of how far F lies above its minimum, whatever the units
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -282,15 +283,15 @@ def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
 
     Only for c ≥ d, since h is symmetric: `whole_gram` fills in the rest.
     """
-    pairs = [(c, d) for c in range(h.shape[1]) for d in range(c + 1)]
+    pairs = list(combinations_with_replacement(range(h.shape[1]), 2))
     if isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * len(h) * Y.n:
         from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
 
-        for c, d in pairs:
+        for d, c in pairs:
             total[c, :, d] += weighted_gram(Y.matrix, h[:, c, d], Y.n)
         return
     A = Y.dense()
-    for c, d in pairs:
+    for d, c in pairs:
         weighted = A * h[:, c, d, None]
         total[c, :-1, d, :-1].addmm_(weighted.T, A)
         ends = weighted.sum(0)
