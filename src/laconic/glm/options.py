@@ -270,8 +270,8 @@ def unknown(name: str, value: Any, choices: Collection[Any]) -> InvalidOption:
     return InvalidOption("unknown ", Option(name, value), f"; choose one of {known}")
 
 
-OF_SGD = ("s", "batch_size", "sampling", "shuffle", "gradient", "learning_rate", "eta0", "power_t", "momentum")
-OF_SGD += ("average", "early_stopping", "n_iter_no_change")
+_STEPS = ("s", "batch_size", "sampling", "shuffle", "gradient", "learning_rate", "eta0", "power_t", "momentum")
+OF_SGD = (*_STEPS, "average", "early_stopping", "n_iter_no_change")
 """Options that only SGD heeds: who sets one of them wants SGD."""
 DEFAULTS = FitOptions()
 """What users get by default, at the command line and in Python."""

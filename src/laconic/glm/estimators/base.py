@@ -298,9 +298,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _score(self, data: Given) -> float:
         """The family's score, on which the command line agrees to the last digit."""
-        z, *judged = self._rows(data)
-        scored = ScoredRows(self._family(), len(z))
-        scored.add(z, *judged)
+        rows = self._rows(data)
+        scored = ScoredRows(self._family(), len(rows[0]))
+        scored.add(*rows)
         return scored.scores().score
 
     def _rows(self, data: Given, *, target: bool = True) -> Judged:
