@@ -80,7 +80,7 @@ def fit_on_gpu(group, recipe):
     own = torch.from_numpy(np.array_split(np.arange(60), comm.size)[comm.rank])
     dtype = named(recipe).format("data").storage
     problem = Problem(DenseColumns(X[:, own].to("cuda", dtype)), Bernoulli(), y.cuda())
-    steps = {"learning_rate": "constant", "eta0": 0.3, "batch_size": 16, "max_iter": 2}
+    steps = {"learning_rate": "constant", "eta0": 0.3, "batch_size": 16, "max_iter": 2, "tol": None}
     found = solve(problem, FitOptions(solver="ca_sgd", s=8, alpha=1e-3, recipe=recipe, **steps), comm=comm)
     return found.state.coef.cpu(), found.state.intercept.cpu(), found.ran, found.messages
 

@@ -83,8 +83,15 @@ def sums(device, quantizer, n, bucket_size, n_payloads, v=None):
         assert torch.equal(theirs.cpu().nan_to_num(7.0), ours.nan_to_num(7.0)), f"values, accumulate={accumulate}"
 
 
-def rotations(device, bits, n, bucket_size, n_payloads, dtype=torch.float32, kind="heavy tail"):
-    """Bytes and values of rotated buckets are the reference's; scales, summed in another order, to the last place."""
+def rotations(device, bits, n, bucket_size, n_payloads, dtype=torch.float32, kind="heavy tail", off=0):
+    """Bytes and values of rotated buckets are the reference's; scales, summed in another order, to the last place.
+
+    off  places by which values begin behind a multiple of 16 bytes
+    """
+
+    def moved(row):
+        return torch.cat([row[:off], row]).to(device)[off:]
+
     v, kernels, keys = inputs(n)[kind].to(dtype), gpu(device), [KEY + p for p in range(n_payloads)]
     scales = torch.full((n_payloads, n_buckets(n, bucket_size)), -7.0)
     data = torch.full((n_payloads, -(-packed_bytes(n, bits, bucket_size) // 4) * 4 + 4), 0xA5, dtype=torch.uint8)
@@ -93,12 +100,12 @@ def rotations(device, bits, n, bucket_size, n_payloads, dtype=torch.float32, kin
     for p, key in enumerate(keys):
         found = torch.full_like(scales[p], -7.0, device=device)
         REFERENCE.rotate_pack(v, bits, bucket_size, key, scales[p], data[p])
-        kernels.rotate_pack(v.to(device), bits, bucket_size, key, found, there[p])
+        kernels.rotate_pack(moved(v), bits, bucket_size, key, found, there[p])
         assert torch.equal(there[p].cpu(), data[p]), "bytes"
         assert torch.allclose(found.cpu(), scales[p], rtol=2.0**-22, atol=0.0, equal_nan=True), "scales"
     halves = torch.tensor([[key - 2**64 * (key >= 2**63)] for key in keys]).view(torch.int32)
     for accumulate in (False, True):
-        ours, theirs = torch.full((n,), 0.7), torch.full((n,), 0.7, device=device)
+        ours, theirs = torch.full((n,), 0.7), moved(torch.full((n,), 0.7))
         REFERENCE.unpack_rotate(data, scales, halves, bits, bucket_size, ours, 1 / 3, accumulate)
         rows = (there, scales.to(device), halves.to(device))
         kernels.unpack_rotate(*rows, bits, bucket_size, theirs, 1 / 3, accumulate)
@@ -371,6 +378,8 @@ def compiled():
         found[f"many rotated {bits}"] = (rotations, bits, 2**19 + 4321, 1024, 3)
     for n, bucket_size in ((40_000, 512), (2**16 + 99, 8192), (2**16, 2**16), (5000, 1000)):
         found[f"rotated in buckets of {bucket_size}"] = (rotations, 4, n, bucket_size, 2)
+    for off, dtype in ((1, torch.float32), (3, torch.bfloat16)):
+        found[f"rotated {dtype}, {off} off"] = (rotations, 4, 5000, 1024, 2, dtype, "heavy tail", off)
     for kind in ("zeros", "spike", "constant", "tiny", "large"):
         found[f"rotated {kind}"] = (rotations, 4, 1100, 1024, 2, torch.float32, kind)
     found["eleven payloads"] = (sums, FEW[0], 2**18 + 7, 8192, 11)

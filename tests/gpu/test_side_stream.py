@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from laconic.exchange import Accounting, Communicator, Exchanged, Lockstep, Pipeline, Task
+from laconic.kernels import Part, Scale
 from laconic.kernels.side_stream import SideStream
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -26,7 +27,7 @@ class Told:
         self.log.append(f"{self.name} waits for {other.name}")
 
 
-class Passed:
+class Passed(torch.Tensor):
     """A tensor that notes which stream uses it."""
 
     def record_stream(self, stream):
@@ -91,11 +92,13 @@ class ThreePhases:
 @pytest.mark.parametrize("scheduler", [Pipeline, Lockstep])
 def test_each_phase_of_an_exchange_is_queued_on_the_side(told, scheduler):
     running = scheduler(Communicator(), CUDA)
-    handle = running.start(ThreePhases(), Task(Passed(), None, None))
+    scale = Scale((Part(0, 1, Passed(), 1.0, Passed()),))
+    handle = running.start(ThreePhases(), Task(Passed(), None, None, scale=scale))
     running.close()
     handle.wait()
     phases, settling = 3 * HERE, HERE
-    assert told == [FOLLOW, "used by side", *phases, *settling, "caller waits for side", "used by caller"]
+    used = ["used by side"] * 3  # what is averaged, and both tensors of its scale
+    assert told == [FOLLOW, *used, *phases, *settling, "caller waits for side", "used by caller"]
 
 
 def test_an_exchange_goes_first(told):

@@ -84,7 +84,7 @@ class Scheduler(ABC):
     def start(self, exchange: Exchange, task: Task) -> Handle:
         """Begin to average the task's tensor; all ranks must start the same exchanges in the same order."""
         handle = Handle(exchange.phases(task, self.comm), self)
-        self.side_stream.follow(task.v, task.memory, task.out)
+        self.side_stream.follow(task.v, task.memory, task.out, *task.scale.tensors())
         self._begin(handle)
         return handle
 

@@ -147,7 +147,8 @@ class DenseRows(SampledRows):
 
     def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
         if out.dtype == self.Y.dtype == precision.format("update").dtype and out.is_contiguous():
-            out.addmm_(p, self.Y)
+            # a single row is contiguous with any stride, and cuBLAS takes that for the row's length; a view's is right
+            out.view(out.shape).addmm_(p.view(p.shape), self.Y)
         else:
             SampledRows.add_combination(self, p, precision, out)
 

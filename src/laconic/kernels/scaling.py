@@ -1,5 +1,6 @@
 """What values are divided by before they are quantised: one positive number m per value."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -48,6 +49,11 @@ class Scale:
                 values.div_(part.least**0.5)
             else:
                 values.mul_(part.least**0.5)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """What of it may lie on a GPU."""
+        for part in self.parts:
+            yield from (it for it in (part.squares, part.factor, part.least) if isinstance(it, Tensor))
 
     def cut(self, first: int, last: int) -> "Scale":
         """m of values [first, last), counted from `first`."""

@@ -29,6 +29,8 @@ from laconic.kernels.reference.rotation import LEVELS, order, root, thresholds
 
 LEAST, MOST, ROWS, WARPS = 512, 65536, 8, 4
 """Smallest and largest bucket that threads hold, rows of a bucket, warps a program."""
+ALIGNED = 16
+"""Values begin at a multiple of so many bytes: of others a thread would load, or store, one at a time, not its four."""
 
 
 @triton.jit
@@ -283,6 +285,7 @@ def rotate_pack(
 ) -> None:
     """Scales and packed symbols in one pass over memory, where threads hold a bucket."""
     v = v.contiguous() if v.element_size() <= 4 else v.float()  # of float64, a thread would load two at a time
+    v = v.clone() if v.data_ptr() % ALIGNED else v
     for first, count, m, held in _parts(v.numel(), bucket_size, _is_held(bucket_size, data_out)):
         x, scales = v[first * bucket_size :], scales_out[first:]
         data = data_out[first * packed_bucket_bytes(bucket_size, bits) :]
@@ -310,6 +313,11 @@ def unpack_rotate(
     accumulate: bool,
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous."""
+    if out.data_ptr() % ALIGNED:
+        values = out.clone()
+        unpack_rotate(data, scales, keys, bits, bucket_size, values, weight, accumulate)
+        out.copy_(values)
+        return
     for first, count, m, held in _parts(out.numel(), bucket_size, _is_held(bucket_size, data)):
         coded, target = data[:, first * packed_bucket_bytes(bucket_size, bits) :], out[first * bucket_size :]
         if held:
