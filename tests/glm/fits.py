@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from laconic.data import Source, Table, write_store
-from laconic.glm.fit import FileFit, fit_file
-from laconic.glm.options import FitOptions
+from laconic.glm.fit import fit_file
+from laconic.glm.options import FileFit, FitOptions
 
 
 def write_problem(path: Path, m: int = 203, n: int = 7, seed: int = 0) -> Path:

@@ -5,43 +5,20 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import typer
 
 from laconic.cli.command import BadInput, Interrupted, Printing, bar, options_command
 from laconic.data.files import Source
-from laconic.glm.options import FitOptions
-from laconic.options import option
-
-if TYPE_CHECKING:
-    from laconic.glm.fit import FileFit
+from laconic.glm.options import JOB, FileFit, FitOptions
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
 FASTER = 2.0
 """Times as fast one process must be predicted to be, before ranks are warned of: typical rates are no better."""
 METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "mean squared error", "d2": "D²"}
-
-
-@dataclass(frozen=True, slots=True)
-class FitCommand:
-    """What `laconic fit` takes besides the file and the options of a fit."""
-
-    output: str = option(MISSING, "Where the model goes (safetensors).", flag="--output -o", metavar="FILE")
-    ranks: int | None = option(None, "Local processes to share the columns among.", most=1024)
-    share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
-    test: str | None = option(None, "Rows to judge the model by.", metavar="FILE")
-    alphas: Sequence[float] = option((), "Take the best of these penalties, by rows held out.", metavar="NUMBER,...")
-    cv: int = option(5, "Folds of rows that --alphas holds out in turn.", least=2, metavar="N")
-    checkpoint: str | None = option(None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER")
-    checkpoint_every: float = option(
-        300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"
-    )
-    resume: bool = option(False, "Go on from the checkpoint, if there is one.")
-    summary: bool = option(False, "Print the coefficients with standard errors.", flag="--summary")
-    robust: bool = option(False, "Robust standard errors in --summary.", flag="--robust")
 
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:
@@ -51,28 +28,24 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     """
     from laconic.exchange.launch import RankKilled, n_ranks
     from laconic.glm.checkpoint import MANIFEST
-    from laconic.glm.fit import FileFit
 
-    asked, printed = FitCommand(**given), Printing(**printing)
-    if asked.resume and asked.checkpoint is None:
+    job = FileFit(Source(**data), options=FitOptions(**options), **given)
+    printed = Printing(**printing)
+    if job.resume and job.checkpoint is None:
         raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
-    if not asked.checkpoint_every >= 0:
-        raise BadInput(f"--checkpoint-every must be a number of at least 0; got {asked.checkpoint_every:g}")
-    if asked.summary and n_ranks(asked.ranks, default=1) > 1:
+    if not job.checkpoint_every >= 0:
+        raise BadInput(f"--checkpoint-every must be a number of at least 0; got {job.checkpoint_every:g}")
+    if job.summary and n_ranks(job.ranks, default=1) > 1:
         raise BadInput("--summary needs all columns in one process: leave out --ranks")
-    saved = (asked.checkpoint, asked.checkpoint_every, asked.resume)
-    table = ("robust" if asked.robust else "fisher") if asked.summary else None
-    search = (asked.alphas, asked.cv)
-    job = FileFit(Source(**data), asked.output, FitOptions(**options), asked.test, *saved, table, *search)
     try:
-        report = _on_ranks(job, asked.ranks, share_gpu=asked.share_gpu, quiet=printed.quiet)
+        report = _on_ranks(job, quiet=printed.quiet)
     except (KeyboardInterrupt, RankKilled) as error:
         killed = isinstance(error, RankKilled)
-        if asked.checkpoint is None or not Path(asked.checkpoint, MANIFEST).exists():
+        if job.checkpoint is None or not Path(job.checkpoint, MANIFEST).exists():
             if killed:
                 raise RankKilled(f"{error}; with --checkpoint FOLDER a fit could go on, by --resume") from error
             raise
-        how = f"the same command with --resume goes on from what {asked.checkpoint} holds"
+        how = f"the same command with --resume goes on from what {job.checkpoint} holds"
         raise RankKilled(f"{error}; {how}") if killed else Interrupted(f"interrupted; {how}") from error
     if report is None:
         return
@@ -83,30 +56,29 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
         typer.echo(line)
 
 
-fit = options_command(run, "fit", Source, FitOptions, FitCommand, Printing)
+fit = options_command(run, "fit", Source, FitOptions, (FileFit, JOB), Printing)
 
 
-def _on_ranks(job: "FileFit", ranks: int | None, *, share_gpu: bool, quiet: bool) -> dict[str, Any] | None:
+def _on_ranks(job: FileFit, *, quiet: bool) -> dict[str, Any] | None:
     """The report of rank 0; None on the other ranks of torchrun."""
     from laconic.exchange.launch import Host, device_of_ranks, inside_torchrun, join_ranks, n_ranks, start_ranks
     from laconic.glm.fit import fit_file
 
-    size = n_ranks(ranks, default=1)
-    where = device_of_ranks(job.options.device, size, share_gpu=share_gpu)
-    arguments: dict[str, Any] = {"job": asdict(job)}
-    limit = TIMEOUT_SECONDS
-    if inside_torchrun():
-        arguments["quiet"] = quiet
-        joined = join_ranks(f"{__name__}:run_showing", arguments, device=where, timeout_seconds=limit)
-        return None if joined is None else cast(dict[str, Any], joined[0])
-    with fit_progress(quiet=quiet) as show:
-        if size == 1:
+    size, own, arguments = n_ranks(job.ranks, default=1), not inside_torchrun(), {"job": asdict(job)}
+    if own and size == 1:
+        with fit_progress(quiet=quiet) as show:
             return fit_file(job, show)
-        hosts, told = [Host()] * size, show or (lambda text: None)
-        results = start_ranks(
-            "laconic.glm.fit:run_job", arguments, hosts, device=where, timeout_seconds=limit, progress=told
-        )
-        return cast(dict[str, Any], results[0])
+    how: dict[str, Any] = {"timeout_seconds": TIMEOUT_SECONDS}
+    how["device"] = device_of_ranks(job.options.device, size, share_gpu=job.share_gpu)
+    if own:
+        with fit_progress(quiet=quiet) as show:
+            told = show or (lambda text: None)
+            found: list[Any] | None = start_ranks(
+                "laconic.glm.fit:run_job", arguments, [Host()] * size, progress=told, **how
+            )
+    else:
+        found = join_ranks(f"{__name__}:run_showing", arguments | {"quiet": quiet}, **how)
+    return None if found is None else cast(dict[str, Any], found[0])
 
 
 def run_showing(progress: Callable[[str], None], *, job: Mapping[str, Any], quiet: bool) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from laconic.exchange.agreement import user_errors
 from laconic.extras import require
 from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, resume
 from laconic.glm.model import Model, inputs_of, rows_for
-from laconic.glm.options import FitOptions
+from laconic.glm.options import FileFit, FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto
 from laconic.glm.problem import Problem, codes, load, problem_of
 from laconic.glm.ranks import gather_columns
@@ -24,6 +24,7 @@ from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
 from laconic.glm.scores import ScoredRows, Scores, training_scores
 from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve
 from laconic.glm.summary import summarise
+from laconic.kernels import require_gpu
 
 OnProgress = Callable[[str], None]
 PROGRESS_SECONDS = 0.1
@@ -141,29 +142,6 @@ def run(
     return Fit(problem, options, chosen.recipe, chosen.measured, solution)
 
 
-@dataclass(frozen=True, slots=True)
-class FileFit:
-    """A fit to a file, as JSON values.
-
-    data, test  rows to fit to, and a file of rows to judge by
-    output      file of the model
-    checkpoint  folder, or None; `checkpoint_every` and `resume` are as in `Checkpointing`
-    summary     "fisher" or "robust" for a table of standard errors in the report
-    alphas      penalties of which the best is taken, by `folds` of rows held out in turn; () for that of the options
-    """
-
-    data: Source
-    output: str
-    options: FitOptions = field(default_factory=FitOptions)
-    test: str | None = None
-    checkpoint: str | None = None
-    checkpoint_every: float = 300.0
-    resume: bool = False
-    summary: str | None = None
-    alphas: Sequence[float] = ()
-    folds: int = 5
-
-
 def run_job(on_progress: OnProgress | None, *, job: Mapping[str, Any]) -> dict[str, Any]:
     """`fit_file` on the ranks there are; every rank calls this. What is returned is JSON: rank 0 gives the report.
 
@@ -184,6 +162,8 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     comm = Communicator.over().split(options.teams)
     with user_errors(comm.whole):
         check_writable(Path(job.output))
+        if (options.device or "").startswith("cuda"):
+            require_gpu(str(options.device))
         require("safetensors.torch", for_="saving a model", extra="glm")
         table = load(job.data, comm, options)
         names, inputs, notes = table.feature_names, inputs_of(job.data, table), table.notes
@@ -201,7 +181,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         from laconic.glm.sweep import best_alpha  # which is built on fits
 
         with user_errors(comm.whole):
-            options, tried = best_alpha(options, problem, comm, job.alphas, job.folds)
+            options, tried = best_alpha(options, problem, comm, job.alphas, job.cv)
     chosen = choose(options, problem, comm)
     problem = chosen.problem  # where a recipe was found, X is stored anew
     fitted = run(options, chosen, comm, callbacks=callbacks, checkpointing=checkpointing)
@@ -214,10 +194,9 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
             tested = None if job.test is None else scores_of_file(model, job.data, job.test)
             model.save(job.output)
     summary = None
-    if job.summary is not None:
+    if job.summary:
         features = names or [f"c{j}" for j in range(problem.n_features)]
-        robust = job.summary == "robust"
-        summary = summarise(problem, fitted.options, coef, intercept, features, robust=robust).to_json()
+        summary = summarise(problem, fitted.options, coef, intercept, features, robust=job.robust).to_json()
     more = {
         "notes": list(notes),
         "alphas": tried,

@@ -1,8 +1,8 @@
 """A fit's hyperparameters: names, defaults and limits, stated once for command line, estimators and solvers."""
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from laconic.codec import make_codec
+from laconic.data.files import Source
 from laconic.errors import InvalidOption, Option
 from laconic.glm.families import FAMILIES
 from laconic.glm.precision import AUTO, Precision, is_auto, recipe, tolerance_of
@@ -133,7 +134,7 @@ class FitOptions:
     @classmethod
     def help_of(cls, name: str) -> str:
         """What an option does, in a sentence."""
-        return next(str(field.metadata["help"]) for field in fields(cls) if field.name == name)
+        return next(str(one.metadata["help"]) for one in fields(cls) if one.name == name)
 
     def to_json(self) -> dict[str, Any]:
         """What was fitted with, once nothing is "auto": JSON values by the names of the command line's options."""
@@ -275,3 +276,28 @@ OF_SGD = (*_STEPS, "average", "early_stopping", "n_iter_no_change")
 """Options that only SGD heeds: who sets one of them wants SGD."""
 DEFAULTS = FitOptions()
 """What users get by default, at the command line and in Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFit:
+    """A fit to a file: what `laconic fit` takes besides the file and its hyperparameters. All are JSON values."""
+
+    data: Source
+    output: str = option(MISSING, "Where the model goes (safetensors).", flag="--output -o", metavar="FILE")
+    options: FitOptions = field(default_factory=FitOptions)
+    ranks: int | None = option(None, "Local processes to share the columns among.", most=1024)
+    share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
+    test: str | None = option(None, "Rows to judge the model by.", metavar="FILE")
+    alphas: Sequence[float] = option((), "Take the best of these penalties, by rows held out.", metavar="NUMBER,...")
+    cv: int = option(5, "Folds of rows that --alphas holds out in turn.", least=2, metavar="N")
+    checkpoint: str | None = option(None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER")
+    checkpoint_every: float = option(
+        300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"
+    )
+    resume: bool = option(False, "Go on from the checkpoint, if there is one.")
+    summary: bool = option(False, "Print the coefficients with standard errors.", flag="--summary")
+    robust: bool = option(False, "Robust standard errors in --summary.", flag="--robust")
+
+
+JOB = tuple(one.name for one in fields(FileFit) if one.metadata)
+"""The fields that are options of the command line."""

@@ -88,9 +88,11 @@ class ScoredRows:
         names = self.family.metrics
         if not self.n_added:
             return Scores(0, 0.0, 0.0, dict.fromkeys(names, 0.0))
-        rows = {name: values[: self.n_added] for name, values in self.kept.items()}
-        for name in rows if comm.size > 1 else ():
-            rows[name] = torch.from_numpy(np.concatenate(gather_array(rows[name].numpy(), comm)))
+        rows = {}
+        for name, values in self.kept.items():
+            own = values[: self.n_added]
+            whole = own if comm.size == 1 else np.concatenate(gather_array(own.numpy(), comm))
+            rows[name] = torch.as_tensor(whole)
         w = rows.get("weight")
         loss, score, n_rows = _mean(rows["loss"], w), _mean(rows["judged"], w), len(rows["loss"])
         if self.family.classifies:
