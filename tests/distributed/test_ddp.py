@@ -22,10 +22,11 @@ CODECS = {
 }
 
 
-def fifty_steps(group, codec):
+def twenty_steps(group, codec):
+    """On one batch per rank, so that first and last loss are of the same rows."""
     rank = torch.distributed.get_rank(group)
     model = wrap(group, CODECS[codec] if codec else None)
-    losses = train(model, sgd(model), range(50), rank)
+    losses = train(model, sgd(model), [0] * 20, rank)
     return weights(model), losses, laconic.stats(model) if codec else None
 
 
@@ -41,19 +42,19 @@ FITS = [(codec, size) for codec in CODECS for size in (1, 2, 3, 4)]
         for codec, size in FITS
     ],
 )
-def test_parameters_are_identical_after_fifty_steps(pool, codec, size):
-    ranks = pool.run(fifty_steps, size, codec=codec)
+def test_parameters_are_identical_after_twenty_steps(pool, codec, size):
+    ranks = pool.run(twenty_steps, size, codec=codec)
     assert all(torch.equal(ranks[0][0], other) for other, _, _ in ranks)
     first, last = (sum(losses[i] for _, losses, _ in ranks) / size for i in (0, -1))
     assert last < 0.8 * first
     stats = ranks[0][2]
-    assert stats["steps"] == 50
+    assert stats["steps"] == 20
     assert size == 1 or stats["bytes_sent"] > 0
     assert stats["nmse"] >= 0 or codec == "fp32"
 
 
 def test_fp32_is_plain_ddp(pool):
-    plain, ours = (pool.run(fifty_steps, 2, codec=codec)[0][0] for codec in (None, "fp32"))
+    plain, ours = (pool.run(twenty_steps, 2, codec=codec)[0][0] for codec in (None, "fp32"))
     assert torch.allclose(plain, ours, atol=1e-5)
 
 

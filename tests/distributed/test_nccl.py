@@ -40,8 +40,8 @@ def test_averages_are_those_over_gloo(pool, nccl_pool, exchange, scheme, coder, 
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("codec", without_slow(test_ddp.CODECS))
-def test_parameters_are_identical_after_fifty_steps(nccl_pool, codec, size):
-    test_ddp.test_parameters_are_identical_after_fifty_steps(nccl_pool, codec, size)
+def test_parameters_are_identical_after_twenty_steps(nccl_pool, codec, size):
+    test_ddp.test_parameters_are_identical_after_twenty_steps(nccl_pool, codec, size)
 
 
 @pytest.mark.parametrize("codec", without_slow(test_resume.CODECS))

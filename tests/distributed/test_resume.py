@@ -35,20 +35,20 @@ METRICS = {
 
 
 def interrupted(group, codec, exchange, metric):
-    """Twenty steps without a stop; and ten, a checkpoint, a new model, ten more, with our state and without."""
+    """Eight steps without a stop; and four, a checkpoint, a new model, four more, with our state and without."""
     rank = torch.distributed.get_rank(group)
     make, name = METRICS[metric]
     options = {"exchange": exchange, "make": make, "metric": name}
     whole, first, second, forgetful = (wrap(group, CODECS[codec], **options) for _ in range(4))
-    train(whole, whole.optimizer, range(20), rank)
-    train(first, first.optimizer, range(10), rank)
+    train(whole, whole.optimizer, range(8), rank)
+    train(first, first.optimizer, range(4), rank)
     saved = torch.load(io.BytesIO(checkpoint(first, first.optimizer)), weights_only=True)
     for model in (second, forgetful):
         model.load_state_dict(saved["model"])
         model.optimizer.load_state_dict(saved["optimizer"])
     laconic.load_state_dict(second, saved["laconic"])
     for model in (second, forgetful):
-        train(model, model.optimizer, range(10, 20), rank)
+        train(model, model.optimizer, range(4, 8), rank)
     return weights(whole), weights(second), weights(forgetful)
 
 
