@@ -51,41 +51,47 @@ def chromium():
         yield found
 
 
-@pytest.fixture
-def opened(chromium, page):
+def watched(chromium, page, *how):
+    """The page, opened so; it says nothing in the console for as long as it is used."""
     chromium.complaints.clear()
     chromium.requests.clear()
-    chromium.open(page)
+    chromium.open(page, *how)
     yield chromium
     assert chromium.complaints == []
 
 
-@pytest.mark.parametrize(("width", "dark"), SHOWN)
-def test_it_renders_without_a_complaint_or_a_request(width, dark, opened, page):
-    opened.open(page, width, dark)
-    assert opened.run("document.querySelectorAll('.plot > svg .curve').length") > 10
-    assert opened.run("document.querySelectorAll('.bar').length") > 20
-    assert set(opened.requests) == {page.resolve().as_uri()}
+@pytest.fixture
+def opened(chromium, page):
+    yield from watched(chromium, page)
 
 
-@pytest.mark.parametrize(("width", "dark"), SHOWN)
-def test_it_never_scrolls_sideways(width, dark, opened, page):
-    opened.open(page, width, dark)
-    opened.run("document.querySelectorAll('details').forEach(d => d.open = true)")
-    opened.settle()
-    assert opened.run("document.documentElement.scrollWidth <= innerWidth")
+@pytest.fixture(scope="module", params=SHOWN, ids=lambda how: f"{how[0]}-{'dark' if how[1] else 'light'}")
+def shown(request, chromium, page):
+    """Opened once in each width and colour, for all tests that only look at it."""
+    yield from watched(chromium, page, *request.param)
+
+
+def test_it_renders_without_a_complaint_or_a_request(shown, page):
+    assert shown.run("document.querySelectorAll('.plot > svg .curve').length") > 10
+    assert shown.run("document.querySelectorAll('.bar').length") > 20
+    assert set(shown.requests) == {page.resolve().as_uri()}
+
+
+def test_it_never_scrolls_sideways(shown):
+    shown.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    shown.settle()
+    assert shown.run("document.documentElement.scrollWidth <= innerWidth")
     past = "[...document.querySelectorAll('main h2, main p, figure, .plot, .legend, .scroll, .bars li')]"
-    assert opened.run(f"{past}.every(e => e.getBoundingClientRect().right <= innerWidth)")
+    assert shown.run(f"{past}.every(e => e.getBoundingClientRect().right <= innerWidth)")
 
 
-@pytest.mark.parametrize(("width", "dark"), SHOWN)
-def test_text_and_curves_stand_out_from_the_ground(width, dark, opened, page):
-    opened.open(page, width, dark)
-    found = opened.run(CONTRASTS)
+def test_text_and_curves_stand_out_from_the_ground(shown, request):
+    found = shown.run(CONTRASTS)
     assert min(found["text"]) >= 4.5
     assert min(found["labels"]) >= 4.5
     assert min(found["drawn"]) >= 3.0
-    assert opened.run(f"{LUMINANCE}(getComputedStyle(document.body).backgroundColor) < 0.5") is dark
+    _, dark = request.node.callspec.params["shown"]
+    assert shown.run(f"{LUMINANCE}(getComputedStyle(document.body).backgroundColor) < 0.5") is dark
 
 
 ALL_CHARTS = "[...document.querySelectorAll(':not(.panels) > figure.chart')]"
