@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,17 +88,20 @@ def resolve(
     if s == AUTO:
         s = auto_s(size, comm.size, on_gpu=on_gpu)
     precision = precision_for(options.recipe, columns.dtype)
-    options = replace(options, solver=solver, s=s, recipe=precision, tol=tol, polish=bool(polish))
+    found: dict[str, Any] = {"solver": solver, "s": s, "recipe": precision, "tol": tol, "polish": bool(polish)}
+    if options.average_every == AUTO and comm.peers.size == 1:
+        found["average_every"] = 1
+    if options.eta0 == AUTO and (solver == "newton" or eta0 is not None):
+        found["eta0"] = 1.0 if solver == "newton" else eta0
+    if any(getattr(options, name) != value for name, value in found.items()):
+        options = replace(options, **found)
     if options.average_every == AUTO:
-        often = auto_average_every(problem, options, comm) if comm.peers.size > 1 else 1
-        options = replace(options, average_every=often)
-    if options.eta0 != AUTO:
-        return options
-    eta0 = 1.0 if solver == "newton" else eta0
-    if eta0 is None:
+        options = replace(options, average_every=auto_average_every(problem, options, comm))
+    if options.eta0 == AUTO:
         own = float(f"{auto_eta0(problem, options, comm, steepest):.3g}")
         eta0 = float(min(gather_array(np.array(own), comm.peers)))  # that of the steepest team
-    return replace(options, eta0=eta0)
+        options = replace(options, eta0=eta0)
+    return options
 
 
 def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:

@@ -12,7 +12,7 @@ from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Factor, Objective, add_gram, serve_alone, whole_gram
+from laconic.glm.solvers.newton import Factor, Objective, add_gram, serve_alone
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
@@ -132,8 +132,8 @@ def _covariance(
             add_gram(meat, Y, w[rows, None, None].square() * slope[:, :, None] * slope[:, None, :])
         if problem.family.dispersed:
             pearson += float((w[rows] * slope[:, 0].square() / fisher[:, 0, 0])[w[rows] > 0].sum())
-    J, meat, total = whole_gram(J), whole_gram(meat), float(w.sum())
-    J.diagonal().add_(total * torch.cat([objective.l2, objective.l2.new_zeros(1)]).repeat(C))
+    J, meat, total = J.view(C * (n + 1), -1), meat.view(C * (n + 1), -1), float(w.sum())
+    J.diagonal().add_(total * objective.l2.repeat(C))
     if not options.fit_intercept:
         J[n :: n + 1], J[:, n :: n + 1] = 0, 0
     inverse = torch.linalg.pinv(J, hermitian=True) if C > 1 or not options.fit_intercept else _inverse(J)

@@ -134,10 +134,10 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _seed(self) -> int:
         """An integer `random_state` itself, as `laconic fit --seed`; otherwise a number drawn from it."""
-        generator = check_random_state(self.random_state)
-        if isinstance(self.random_state, (int, np.integer)):
-            return int(self.random_state)
-        return int(generator.randint(np.iinfo(np.int32).max))
+        given = self.random_state
+        if isinstance(given, (int, np.integer)) and 0 <= given < 2**32:
+            return int(given)
+        return int(check_random_state(given).randint(np.iinfo(np.int32).max))  # raises for a number out of range
 
     def _train(self, data: Given, rows: str, comm: Communicator | None, *, going_on: bool, one_epoch: bool) -> None:
         """Read, agree, fit, publish.

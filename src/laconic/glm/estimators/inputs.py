@@ -374,6 +374,8 @@ def as_tensor(X: np.ndarray) -> torch.Tensor:
     """A view of an array, which may be read-only: nothing here writes to it."""
     if any(step < 0 or step % X.itemsize for step in X.strides) or not X.dtype.isnative:
         X = np.ascontiguousarray(X, dtype=X.dtype.newbyteorder("="))
+    if X.flags.writeable:
+        return torch.from_numpy(X)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(X)

@@ -123,10 +123,12 @@ class Saved:
 def _sizes(problem: Problem) -> torch.Tensor:
     """Root mean squares (1, n_p) of a rank's columns, from some of the rows where there are many."""
     columns = problem.columns
-    rows = np.arange(0, columns.m, 1 + columns.m * columns.n // CHUNK_VALUES)
-    ones = torch.ones(1, len(rows), dtype=torch.float64, device=columns.device)
-    squares = columns.take(rows, torch.float64).squared().combine(ones, RECIPES["fp64"])
-    return (squares / len(rows)).sqrt()
+    step = 1 + columns.m * columns.n // CHUNK_VALUES
+    rows = None if step == 1 else np.arange(0, columns.m, step)
+    ((part, Y),) = columns.blocks(rows, torch.float64, columns.m)
+    ones = torch.ones(1, part.stop, dtype=torch.float64, device=columns.device)
+    squares = Y.squared().combine(ones, RECIPES["fp64"])
+    return (squares / len(ones[0])).sqrt()
 
 
 def _scaling(problem: Problem) -> torch.Tensor:

@@ -12,6 +12,8 @@ from laconic.kernels.glm import LinkCode
 NEWTON_STEPS = 50
 """Of the constant that fits best beside an offset; three or four are usual."""
 
+Expansion = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
 
 class Family(ABC):
     """φ(z, y) for a margin z and a target y, per row, and what is true of it.
@@ -134,6 +136,10 @@ class Family(ABC):
         slopes = self.derivative(z, y)
         rows = [torch.autograd.grad(slopes[:, c].sum(), z, retain_graph=True)[0] for c in range(z.shape[1])]
         return torch.stack(rows, 1)
+
+    def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
+        """φ (m,), ∂φ/∂z (m, C), and where it is `curved` ∂²φ/∂z² (m, C, C)."""
+        return self.loss(z, y), self.derivative(z, y), self.hessian(z, y) if curved else None
 
     def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """∂²φ/∂z_c², shape (m, C)."""

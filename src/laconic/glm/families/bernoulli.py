@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import softplus
 
-from laconic.glm.families.base import Family, exp_tail
+from laconic.glm.families.base import Expansion, Family, exp_tail
 from laconic.kernels.glm import LinkCode
 
 
@@ -54,6 +54,10 @@ class Bernoulli(Family):
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (torch.sigmoid(z) * torch.sigmoid(-z))[:, :, None]
+
+    def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
+        mean = torch.sigmoid(z)
+        return self.loss(z, y), mean - y[:, None], (mean * torch.sigmoid(-z))[:, :, None] if curved else None
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         return torch.minimum(self.hessian(z, y)[:, :, 0] * torch.expm1(h), h / 4).clamp(max=1.0)

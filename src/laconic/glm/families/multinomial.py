@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn.functional import softplus
 
-from laconic.glm.families.base import Family
+from laconic.glm.families.base import Expansion, Family
 from laconic.glm.families.bernoulli import Bernoulli
 from laconic.kernels.glm import LinkCode
 
@@ -46,12 +46,10 @@ class Multinomial(Family):
         return torch.logsumexp(z, 1) - z.gather(1, y.long()[:, None])[:, 0]
 
     def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        r = torch.softmax(z, 1)
-        own = (torch.arange(len(y), device=y.device), y.long())
-        return r.index_put(own, r.new_tensor(-1.0), accumulate=True)
+        return softmax(z).scatter_add(1, y.long()[:, None], z.new_full((len(z), 1), -1.0))
 
     def mean(self, z: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(z, 1)
+        return softmax(z)
 
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return 2 * self.loss(z, y)
@@ -75,15 +73,23 @@ class Multinomial(Family):
         return sums.index_add_(0, y.long().cpu(), weights.cpu()).to(y.device) / weights.sum()
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        p = torch.softmax(z, 1)
-        return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+        return _spread(softmax(z))
+
+    def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
+        if not self.redundant:
+            return super().expand(z, y, curved=curved)
+        own, top = y.long()[:, None], z.amax(1, keepdim=True)
+        p = torch.exp(z - top)
+        total = p.sum(1, keepdim=True)
+        loss, p = (total.log() + top - z.gather(1, own))[:, 0], p / total
+        return loss, p.scatter_add(1, own, z.new_full(own.shape, -1.0)), _spread(p) if curved else None
 
     def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        p = torch.softmax(z, 1)
+        p = softmax(z)
         return p * (1 - p)
 
     def bend(self, z: torch.Tensor, y: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        p = torch.softmax(z, 1)
+        p = softmax(z)
         return lambda u: p * (u - (p * u).sum(1, keepdim=True))
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
@@ -95,8 +101,21 @@ class Multinomial(Family):
         return torch.minimum(_grown(z, top) * 2 * top.square(), 1.0 + top)
 
 
+def softmax(z: torch.Tensor) -> torch.Tensor:
+    """exp(z_c) / Σₖ exp(z_k), row by row; torch's own takes three times as long where rows are short."""
+    p = torch.exp(z - z.amax(1, keepdim=True))
+    return p / p.sum(1, keepdim=True)
+
+
+def _spread(p: torch.Tensor) -> torch.Tensor:
+    """diag(p) − p pᵀ, row by row."""
+    h = p[:, :, None] * -p[:, None, :]
+    h.diagonal(dim1=1, dim2=2).add_(p)
+    return h
+
+
 def _grown(z: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-    return (torch.softmax(z, 1) * torch.exp(2 * h)).clamp(max=1.0)
+    return (softmax(z) * torch.exp(2 * h)).clamp(max=1.0)
 
 
 class OneVsRest(Multinomial):

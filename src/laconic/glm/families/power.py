@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from laconic.errors import InvalidOption, Option
-from laconic.glm.families.base import Family, exp_tail
+from laconic.glm.families.base import Expansion, Family, exp_tail
 from laconic.kernels.glm import LinkCode
 
 NO_EVENT = 0.5
@@ -51,8 +51,10 @@ class PowerFamily(LogLink):
         return float(max(largest ** (2 - p), at_null))
 
     def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
-        up, down = self._terms(torch.zeros_like(y)[:, None] if offset is None else offset, y)
-        events, exposure = (weights * down[:, 0]).sum(), (weights * up[:, 0]).sum()
+        events, exposure = weights @ y, weights.sum()
+        if offset is not None:
+            up, down = self._terms(offset, y)
+            events, exposure = weights @ down[:, 0], weights @ up[:, 0]
         return self.start((torch.where(events > 0, events, NO_EVENT) / exposure).reshape(1))
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -89,6 +91,10 @@ class Poisson(PowerFamily):
 
     def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.exp(z) - y[:, None]
+
+    def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
+        mean = torch.exp(z)
+        return mean[:, 0] - y * z[:, 0], mean - y[:, None], mean[:, :, None]
 
     def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return torch.poisson(self.mean(z), generator=generator)

@@ -4,6 +4,7 @@ F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ g�
 model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
 """
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
-from laconic.glm.columns import Columns, DenseColumns, SampledRows, SparseColumns, SparseRows
+from laconic.glm.columns import Columns, DenseColumns, SampledRows, SparseColumns, SparseRows, product
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
@@ -26,19 +27,24 @@ DENSITY = 0.2
 """Share of a sparse X that is not zero from which on its Gram matrix is faster as that of a dense one."""
 SEVERAL = 128
 """Weights up to which the Hessian of several outputs is formed; above, products with it are the cheaper way."""
-BLOCK_VALUES = 2**18
-"""Values of X that are widened at a time, so that they stay in cache; on a GPU 256 times as many."""
+BLOCK_VALUES, GRAM_VALUES = 2**18, 2**22
+"""Values of X that are widened at a time, so that they stay in cache, on a GPU 256 times as many; and most values of
+their products with each h."""
 NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE, SAMPLED_ROWS, SAMPLE_FROM = 16, 64, 2**22
 """An X of more than 2²² values is first fitted to a 16th of its rows, if these are 64 per weight."""
-STEPS, FEW, GOOD_STEP = 5, 64, 0.05
-"""Steps per epoch: with a Hessian each up to 64 weights, else with one, while each leaves this share of the gap."""
+STEPS, FEW, GOOD_STEP, NEAR = 5, 64, 0.05, 1e-8
+"""Steps per epoch: up to 64 weights with a Hessian each, until so little is left to gain; else, and from there on, with
+one while each step leaves this share of the gap."""
 HALVINGS = 40
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
-CG_STEPS, CG_DELAY, CG_REST = 250, 4, 0.2
-"""Conjugate gradients end when the last 4 steps have added at most this share of the decrement found."""
+CG_STEPS, CG_DELAY, CG_REST, SURE = 250, 4, 0.2, 10.0
+"""Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
+that is so many times larger than the target, and the preconditioner is the better one."""
+WIDTH, FLAT = 16, 1e-8
+"""Columns per output of a dense X up to which its Gram matrix preconditions; smallest eigenvalue, over the largest."""
 SMALL_TARGET, DIRECT_TARGET, CG_TARGET = 1e-12, 1e-8, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values, above, and by CG."""
 
@@ -60,6 +66,7 @@ class Pass:
     squared: bool = False
 
 
+Bent = Callable[[torch.Tensor], torch.Tensor]
 Advance = Callable[[Segment], float]
 """Steps through a segment, changing the state's weights; returns Σ w φ."""
 Requests = Generator[Pass | Segment, Any, T]
@@ -103,7 +110,8 @@ class Objective:
     Every rank calls the same methods. Margins are summed over ranks, one message per block of rows; teams of ranks,
     which have rows of their own, add up their slopes.
 
-    gram  Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    spectrum  eigenvalues and eigenvectors of the mean of a aᵀ, where they precondition
     """
 
     def __init__(self, problem: Problem, options: FitOptions, wire: Wire) -> None:
@@ -113,7 +121,7 @@ class Objective:
         self.dtype = torch.float64 if on_cpu else options.precision.carrier
         self.precision = RECIPES["fp64" if self.dtype == torch.float64 else "fp32"]
         dense = isinstance(self.columns, DenseColumns)
-        own = -(-problem.n_features // wire.comm.size) if dense else self.family.n_outputs
+        own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
         self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
@@ -123,7 +131,9 @@ class Objective:
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
         few = alone and size <= (DIRECT if self.family.n_outputs == 1 else SEVERAL)
         self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
-        self.eager = self.direct and size <= FEW
+        self.eager = self.direct and size <= FEW and not self.family.quadratic
+        self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
+        self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
         small = problem.n_train * self.n < SAMPLE_FROM
         self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
         weight = float(self.w.sum(dtype=torch.float64))
@@ -137,12 +147,13 @@ class Objective:
         return own
 
     def penalty(self, options: FitOptions) -> torch.Tensor:
-        """λ_j (n,): of columns as given where scaling was ours to choose and Newton's steps are the last."""
-        l2 = torch.full((self.n,), options.l2, dtype=self.dtype, device=self.columns.device)
-        scaling = self.problem.scaling
-        if scaling is None or not options.penalises_given:
-            return l2
-        return l2 / scaling.deviation.to(l2).square()
+        """λ_j (n + 1,), 0 for the intercept: of columns as given where scaling was ours to choose and Newton's steps
+        are the last."""
+        l2 = torch.full((self.n + 1,), options.l2, dtype=self.dtype, device=self.columns.device)
+        l2[-1], scaling = 0.0, self.problem.scaling
+        if scaling is not None and options.penalises_given:
+            l2[:-1] /= scaling.deviation.to(l2).square()
+        return l2
 
     def _null_loss(self) -> float:
         """Σ w φ of the best constant: what a fit gains is counted from there."""
@@ -170,23 +181,26 @@ class Objective:
             nonlocal loss
             y, part = self.y[rows], margins if self.offset is None else margins + self.offset[rows]
             z[rows] = part
-            loss += float(self._weigh(self.family.loss(part, y), rows).sum(dtype=torch.float64))
-            if hessian is not None:
-                add_gram(hessian, Y, self._weigh(self.family.hessian(part, y), rows))
-            return self._weigh(self.family.derivative(part, y), rows)
+            losses, slopes, bent = self.family.expand(part, y, curved=hessian is not None)
+            loss += float(self._weigh(losses, rows).sum(dtype=torch.float64))
+            if hessian is not None and bent is not None:
+                add_gram(hessian, Y, self._weigh(bent, rows))
+            return self._weigh(slopes, rows)
 
         slope = yield Pass(self, theta, bend)
         if self.family.quadratic and hessian is not None:
             self.gram = hessian
         hessian = (self.gram if hessian is None else hessian) if curved else None
-        x, penalty = theta[:, :-1], self.l2 * theta[:, :-1]
         (loss,) = self.wire.sum_over_teams(loss)
-        slope[:, :-1] += penalty
-        own = (penalty * x).sum() / 2 + self.l1 * x.abs().sum()
+        penalty = self.l2 * theta
+        slope += penalty
+        own = (penalty * theta).sum() / 2
+        if self.l1:
+            own += self.l1 * theta[:, :-1].abs().sum()
         value = loss / self.m + float(self.wire.all_reduce(own.double().reshape(1)))
         if hessian is not None:
-            hessian = whole_gram(hessian) / self.m
-            hessian.diagonal().add_(torch.cat([self.l2, self.l2.new_zeros(1)]).repeat(C))
+            hessian = hessian.view(self.l2.numel() * C, -1) / self.m
+            hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
         slope = slope if self.l1 == 0 else self._subgradient(theta, slope)
         return Point(theta, z, loss / max(self.weight, 1e-300), value, slope, hessian)
 
@@ -213,21 +227,47 @@ class Objective:
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
                 u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
-            p = u.new_empty(u.shape)
-            for one, part, bent in zip(asked, torch.split(u, C, 1), torch.split(p, C, 1), strict=True):
-                bent.copy_(one.bend(rows, Y, part))
+            bent = [one.bend(rows, Y, u[:, j * C : (j + 1) * C]) for j, one in enumerate(asked)]
+            p = bent[0] if len(bent) == 1 else torch.cat(bent, 1)
             Y.add_combination(p.T, self.precision, total[:, :-1])
             if self.fit_intercept:
                 total[:, -1] += p.sum(0)
         if self.wire.comm.peers.size > 1:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
-        return list(torch.split(total.div_(self.m).to(self.dtype), C))
+        total = total.div_(self.m).to(self.dtype)
+        return [total] if len(asked) == 1 else list(torch.split(total, C))
 
     def dot(self, a: torch.Tensor, b: torch.Tensor) -> float:
         """Σ a b over the weights of all ranks; the intercept, which all of them have, counts once."""
+        if self.dtype == torch.float64 and self.wire.comm.size == 1:
+            return float(a.T.reshape(-1) @ b.T.reshape(-1))
         x, y = a[:, :-1].T.reshape(-1), b[:, :-1].T.reshape(-1)
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
+
+    def preconditioner(self, point: Point, bends: dict[int, Bent]) -> Requests[Bent]:
+        """What is nearly H⁻¹: by the diagonal of H, or of a dense X with few columns, (S ⊗ G + λ)⁻¹.
+
+        S  (C, C) mean of ∂²φ/∂z² over the rows, and
+        G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. Its eigenvalues are found once
+        """
+        if not self.spectral:
+            return (1 / (yield from self.diagonal(point))).mul
+        if self.spectrum is None:
+            gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
+            for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
+                add_gram(gram, Y, self.w[rows, None, None])
+            gram[:, -1, :, -1] *= self.fit_intercept
+            self.spectrum = torch.linalg.eigh(gram.view(self.n + 1, -1) / self.m)
+        units = torch.eye(self.family.n_outputs, dtype=self.dtype)
+        S = torch.zeros_like(units)
+        for first, bent in bends.items():
+            rows = slice(first, first + self.step)
+            S += torch.stack([self._weigh(bent(unit.expand_as(point.z[rows])), rows).sum(0) for unit in units])
+        (of_rows, Q), (of_outputs, U) = self.spectrum, torch.linalg.eigh(S / self.m)
+        values = of_rows.clamp(min=0)[:, None] * of_outputs.clamp(min=0) + self.l2.median()
+        values.clamp_(min=FLAT * float(values.max()))
+        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T
 
     def diagonal(self, point: Point) -> Requests[torch.Tensor]:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
@@ -236,7 +276,7 @@ class Objective:
             return self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
 
         total = yield Pass(self, torch.zeros_like(point.slope), bend, squared=True)
-        total[:, :-1] += self.l2
+        total += self.l2
         return torch.where(total > 0, total, 1.0)
 
     def newton_step(self, point: Point, enough: float = float("inf")) -> Requests[tuple[torch.Tensor, float]]:
@@ -256,12 +296,12 @@ class Objective:
             return self._weigh(bends[rows.start](u), rows)
 
         free = (point.theta != 0) | (point.slope != 0) if self.l1 else None
-        scale, r = 1 / (yield from self.diagonal(point)), -point.slope
-        p = scale * r
+        precondition, r = (yield from self.preconditioner(point, bends)), -point.slope
+        p = precondition(r)
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
             Hp = yield Pass(self, p, bend)
-            Hp[:, :-1].addcmul_(self.l2, p[:, :-1])
+            Hp.addcmul_(self.l2, p)
             if free is not None:
                 Hp *= free
             curvature = self.dot(p, Hp)
@@ -270,9 +310,11 @@ class Objective:
             x.add_(p, alpha=rs / curvature)
             r.sub_(Hp, alpha=rs / curvature)
             terms.append(rs * rs / curvature)
-            if len(terms) > CG_DELAY and sum(terms[-CG_DELAY:]) <= CG_REST * sum(terms):
+            far = self.spectral and sum(terms) / 2 > SURE * self.target * (self.null - point.value)
+            delay = CG_DELAY // 2 if far else CG_DELAY
+            if len(terms) > delay and sum(terms[-delay:]) <= CG_REST * sum(terms):
                 break
-            s = scale * r
+            s = precondition(r)
             before, rs = rs, self.dot(r, s)
             p = s.add_(p, alpha=rs / before)
         return x, sum(terms) / 2
@@ -281,36 +323,28 @@ class Objective:
 def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
     """Add Σ_i h_i[c, d] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total (C, n + 1, C, n + 1).
 
-    Only for c ≥ d, since h is symmetric: `whole_gram` fills in the rest.
+    h  (k, C, C), symmetric
     """
-    pairs = list(combinations_with_replacement(range(h.shape[1]), 2))
-    if isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * len(h) * Y.n:
+    k, C, size = len(h), h.shape[1], total.shape[1]
+    if isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * k * Y.n:
         from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
 
-        for d, c in pairs:
-            total[c, :, d] += weighted_gram(Y.matrix, h[:, c, d], Y.n)
+        for d, c in combinations_with_replacement(range(C), 2):
+            gram = weighted_gram(Y.matrix, h[:, c, d], Y.n)
+            total[c, :, d] += gram
+            if c > d:
+                total[d, :, c] += gram
         return
-    A = Y.dense()
-    for d, c in pairs:
-        weighted = A * h[:, c, d, None]
-        total[c, :-1, d, :-1].addmm_(weighted.T, A)
-        ends = weighted.sum(0)
-        total[c, :-1, d, -1] += ends
-        total[c, -1, d, :-1] += ends
-        total[c, -1, d, -1] += h[:, c, d].sum()
+    A, step = torch.cat([Y.dense(), h.new_ones(k, 1)], 1), max(1, GRAM_VALUES // (C * C * size))
+    for part, factors in zip(torch.split(A, step), torch.split(h.flatten(1), step), strict=True):
+        weighted = factors[:, :, None] * part[:, None]
+        total.transpose(0, 1).add_(product(part.T, weighted.flatten(1)).view(size, C, C, size))
 
 
 def _has_short_rows(columns: Columns) -> bool:
     """Whether values of a sparse X have few neighbours in their rows, on average."""
     lengths = columns.matrix[2].diff().double() if isinstance(columns, SparseColumns) else torch.ones(0)
     return bool(lengths.square().sum() <= SHORT_ROW * lengths.sum())
-
-
-def whole_gram(total: torch.Tensor) -> torch.Tensor:
-    """What `add_gram` has summed, as a symmetric matrix of all C (n + 1) weights."""
-    size = total.shape[0] * total.shape[1]
-    lower = total.view(size, size).tril()
-    return lower + lower.tril(-1).T
 
 
 class Factor:
@@ -321,9 +355,9 @@ class Factor:
         self.scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
         scaled = self.scale[:, None] * hessian * self.scale
         for power in range(-12, 1, 2):
-            ridge = 10.0**power * torch.eye(len(scaled), dtype=scaled.dtype, device=scaled.device)
-            self.L, info = torch.linalg.cholesky_ex(scaled + ridge)
-            if not int(info) and bool(torch.isfinite(self.L).all()):
+            scaled.diagonal().copy_(self.scale * diagonal * self.scale + 10.0**power)
+            self.L, info = torch.linalg.cholesky_ex(scaled)
+            if not int(info) and math.isfinite(float(self.L.sum())):
                 return
         raise FloatingPointError("the Hessian is not finite")
 
@@ -334,11 +368,12 @@ class Factor:
 
 
 def newton_epoch(
-    objective: Objective, state: State, target: float, few: Objective | None = None
+    objective: Objective, state: State, target: float, few: Objective | None = None, known: Point | None = None
 ) -> Requests[tuple[Point, float]]:
     """A few steps by Cholesky, or one by conjugate gradients; changes the state.
 
-    few  the objective of a part of the rows, whose Hessian will do if each column is in it
+    few    the objective of a part of the rows, whose Hessian will do if each column is in it
+    known  where the epoch before ended, which need not be computed again where it has all that is needed
 
     Returns where it ends, and the relative decrement ½ gᵀH⁻¹g / (F_null − F) that was measured last. A function of the
     weights alone, so that a fit that was stopped goes on as if it had not been.
@@ -346,18 +381,23 @@ def newton_epoch(
     theta, direct, factor = objective.theta(state), objective.direct, None
     hessian = None if few is None or not direct else (yield from few.at(theta, curved=True)).hessian
     few = None if hessian is None or bool((hessian.diagonal() <= 0).any()) else few  # a rare column was left out
-    point, eager = (yield from objective.at(theta, curved=direct and few is None)), objective.eager and few is None
+    eager, curved = objective.eager and few is None, direct and few is None
+    if known is not None and torch.equal(known.theta, theta) and (known.hessian is not None or not curved):
+        point = known
+    else:
+        point = yield from objective.at(theta, curved=curved)
     hessian = hessian if few else point.hessian
     gap, before = float("inf"), float("inf")
     for _ in range(STEPS if direct else 1):
         factor = factor if hessian is None else Factor(hessian)
         step, gap = yield from _step(objective, point, factor)
-        if gap > GOOD_STEP * before or relative(objective, point, gap) <= target:
+        left = relative(objective, point, gap)
+        if gap > GOOD_STEP * before or left <= target:
             break
-        lower = yield from _search(objective, point, step, curved=eager)
+        lower = yield from _search(objective, point, step, curved=eager and left > NEAR)
         if lower is None:
             break
-        point, hessian, before = lower, lower.hessian, float("inf") if eager else gap
+        point, hessian, before = lower, lower.hessian, gap if lower.hessian is None else float("inf")
     state.weights.x.copy_(point.theta[:, :-1])
     state.weights.intercept.value.copy_(point.theta[:, -1])
     return point, relative(objective, point, gap)
@@ -368,8 +408,7 @@ def _step(objective: Objective, point: Point, factor: Factor | None) -> Requests
         return (yield from objective.newton_step(point))
     step = -factor.solve(point.slope.reshape(-1)).view(point.slope.shape)
     if objective.family.redundant:  # only rounding errors add a constant to all classes
-        idle = torch.cat([objective.l2 == 0, objective.l2.new_ones(1, dtype=torch.bool)])
-        step[:, idle] -= step[:, idle].mean(0)
+        step -= step.mean(0) * (objective.l2 == 0)
     return step, -objective.dot(step, point.slope) / 2
 
 

@@ -174,6 +174,7 @@ class Run:
     shared     what it has in common with other models of a sweep
     objective  F, by passes over all rows, and
     few        of a part of them, which Newton's method begins with
+    point      where Newton's method stands
     advance    steps through a segment, unless models of a sweep do so at once, and
     ran        its name
     newton     whether Newton's steps have taken over
@@ -205,6 +206,7 @@ class Run:
         self.problem, self.callbacks = problem.cast(options.precision.carrier, least), callbacks
         self.order = shared.order
         self.few: Objective | None = None
+        self.point: Point | None = None
         self.gap: float | None = None
         self.newton, self.ran = options.solver == "newton" or state.polishing, shared.ran
         self.advance: Advance | None = None
@@ -349,8 +351,8 @@ class Run:
         """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
         state, target = self.state, min(self.options.tol or 0.0, self.objective.target)
         before = state.weights.x.clone(), state.weights.intercept.value.clone()
-        point, self.gap = yield from newton_epoch(self.objective, state, target, self.few)
-        self.few = None
+        point, self.gap = yield from newton_epoch(self.objective, state, target, self.few, self.point)
+        self.few, self.point = None, point
         state.iteration += 1
         self.record({"loss": point.loss, "objective": point.value, "gap": self.gap})
         moved = not (torch.equal(before[0], state.weights.x) and torch.equal(before[1], state.weights.intercept.value))
