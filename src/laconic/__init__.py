@@ -11,32 +11,17 @@ Unbiased gradient quantisation (NUQSGD, QSGD, QSGDInf, sign with error feedback)
 
 from typing import TYPE_CHECKING, Any
 
+from laconic import training as _training
 from laconic._version import __version__
 from laconic.codec import Codec, Payload, codec
 from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman, TableRANS
-from laconic.errors import BackendUnavailable, CorruptPayload, Disagreement, ExchangeFailed, LaconicError
+from laconic.errors import BackendUnavailable, CorruptPayload, ExchangeFailed, LaconicError
 from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star, Torus
 from laconic.kernels import Stream
 from laconic.quantizers import Quantized, Quantizer
 from laconic.quantizers import registry as _quantizers
 from laconic.quantizers.registry import *  # noqa: F403 (each is listed there, and only there)
-from laconic.training import (
-    DCDPSGD,
-    DPSGD,
-    ECDPSGD,
-    Clock,
-    Differences,
-    Policy,
-    SimulatedGraph,
-    SimulatedWorkers,
-    compress,
-    hook,
-    load_state_dict,
-    log_stats,
-    set_codec,
-    state_dict,
-    stats,
-)
+from laconic.training import *  # noqa: F403 (likewise)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,23 +30,17 @@ if TYPE_CHECKING:
     from laconic.glm.model import Model
 
 __all__ = [
-    "DCDPSGD",
-    "DPSGD",
-    "ECDPSGD",
     "RANS",
     "BackendUnavailable",
     "CASGDClassifier",
     "CASGDClassifierCV",
     "CASGDRegressor",
     "CASGDRegressorCV",
-    "Clock",
     "Codec",
     "Coder",
     "Complete",
     "CorruptPayload",
     "Custom",
-    "Differences",
-    "Disagreement",
     "Elias",
     "ExchangeFailed",
     "Exponential",
@@ -69,28 +48,19 @@ __all__ = [
     "Huffman",
     "LaconicError",
     "Payload",
-    "Policy",
     "Quantized",
     "Quantizer",
     "Ring",
-    "SimulatedGraph",
-    "SimulatedWorkers",
     "Star",
     "Stream",
     "TableRANS",
     "Torus",
     "__version__",
     "codec",
-    "compress",
-    "hook",
     "load",
-    "load_state_dict",
-    "log_stats",
-    "set_codec",
-    "state_dict",
-    "stats",
 ]
 __all__ += _quantizers.__all__
+__all__ += _training.__all__
 
 ESTIMATORS = ("CASGDClassifier", "CASGDClassifierCV", "CASGDRegressor", "CASGDRegressorCV")
 
