@@ -9,7 +9,7 @@ from laconic.bench.exchange import CONTENDERS, ExchangeOptions, error_bound, exc
 from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.ranks import check_replicas
-from laconic.bench.training import batch_rows, perceptron_width
+from laconic.bench.training import batch_rows, clusters, markov_chains
 from laconic.codec import codec
 from laconic.exchange import AllGather, AllReduce, Nothing, ScatterReduce
 from laconic.kernels import Stream
@@ -112,10 +112,19 @@ def test_more_seeds_are_more_trials():
 
 @pytest.mark.parametrize("size", [1, 10_000, 2**22, 2**26])
 def test_the_network_is_as_large_as_asked(size):
-    width = perceptron_width(size)
+    made = clusters(size)
+    with torch.device("meta"):
+        width = made.network()[0].out_features
     assert width % 16 == 0
     assert (1024 + 16 + width) * width >= size
     assert width == 16 or (1024 + 16 + width - 16) * (width - 16) < size
+
+
+@pytest.mark.parametrize("size", [1, 10_000, 2**22, 20_000_000])
+def test_the_transformer_is_as_large_as_asked(size):
+    made = markov_chains(size)
+    with torch.device("meta"):
+        assert sum(p.numel() for p in made.network().parameters()) >= size
 
 
 @pytest.mark.parametrize("kind", [ExchangeOptions, DDPOptions, FSDPOptions])

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -53,8 +54,12 @@ class NetworkProblem:
 
 
 def clusters(size: int) -> NetworkProblem:
-    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which it was; a perceptron."""
-    generator, width = torch.Generator().manual_seed(0), perceptron_width(size)
+    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which it was; a perceptron.
+
+    Its hidden layers are as wide as they must be for (1024 + width + 16) · width >= size weights.
+    """
+    width = next(w for w in count(16, 16) if (N_FEATURES + w + N_CLASSES) * w >= size)
+    generator = torch.Generator().manual_seed(0)
     centres = torch.randn(N_CLASSES, N_FEATURES, generator=generator)
     y = torch.randint(N_CLASSES, (N_SAMPLES,), generator=generator)
     x = torch.randn(N_SAMPLES, N_FEATURES, generator=generator) + SEPARATION * centres[y]
@@ -71,19 +76,10 @@ def clusters(size: int) -> NetworkProblem:
     return NetworkProblem(x, y, network, 0.1)
 
 
-def perceptron_width(size: int) -> int:
-    """Of the hidden layers, a multiple of 16, so that the (1024 + width + 16) · width weights are at least `size`.
-
-    >>> perceptron_width(2**22)
-    1600
-    """
-    fixed = N_FEATURES + N_CLASSES
-    return int(-(-((fixed**2 + 4 * size) ** 0.5 - fixed) // 32) * 16)
-
-
 def markov_chains(size: int) -> NetworkProblem:
     """Synthetic sequences (1024, 64) of 256 symbols, each of which makes some others likely, and the symbol after."""
-    generator, width = torch.Generator().manual_seed(0), transformer_width(size)
+    width = next(w for w in count(64, 64) if 12 * N_BLOCKS * (w + 1) ** 2 > size)
+    generator = torch.Generator().manual_seed(0)
     likely = (3.0 * torch.randn(N_SYMBOLS, N_SYMBOLS, generator=generator)).softmax(dim=1)
     text = [torch.randint(N_SYMBOLS, (N_SAMPLES // 4,), generator=generator)]
     for _ in range(N_TOKENS):
@@ -112,15 +108,6 @@ class Transformer(torch.nn.Module):
             h = block(h, src_mask=later)
         logits: torch.Tensor = self.head(h).transpose(1, 2).contiguous()
         return logits
-
-
-def transformer_width(size: int) -> int:
-    """A multiple of 64, so that there are at least `size` weights.
-
-    >>> transformer_width(20_000_000)
-    576
-    """
-    return max(64, -(-int((size / (12 * N_BLOCKS)) ** 0.5) // 64) * 64)
 
 
 def digits(size: int = 0) -> NetworkProblem:
