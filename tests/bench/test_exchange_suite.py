@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from laconic.bench.ddp import DDPOptions, ddp_rows
 from laconic.bench.exchange import CONTENDERS, ExchangeOptions, error_bound, exchange_rows
