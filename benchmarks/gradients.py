@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from laconic.bench.protocol import one_thread
-from laconic.bench.training import backward, convolutional
+from laconic.bench.training import backward, digits
 from laconic.data import load_digits, read_gradient
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -134,7 +134,7 @@ def lognormal_rows() -> torch.Tensor:
 
 
 KINDS = (
-    Kind("digits CNN", f"convolutions, wide layers, {IMAGE_STEPS} steps", partial(image_network, convolutional)),
+    Kind("digits CNN", f"convolutions, wide layers, {IMAGE_STEPS} steps", partial(image_network, digits().network)),
     Kind("normalised CNN", f"convolutions, batch norm, {IMAGE_STEPS} steps", partial(image_network, normalised)),
     Kind("byte LM, start", "a transformer on Python's sources, no step yet", partial(language_model, 0)),
     Kind("byte LM, trained", f"the same after {TEXT_STEPS} steps", partial(language_model, TEXT_STEPS)),

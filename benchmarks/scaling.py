@@ -309,7 +309,7 @@ def race_on_rank(
     progress: Progress, *, problem: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], batch_size: int
 ) -> dict[str, Any]:
     """By contender, (seconds, objective of all rows) as it goes; those after the first stop near where that ended."""
-    comm, given, curves, target = Communicator.over(), Given.from_json(problem), dict[str, Any](), -math.inf
+    comm, given, curves, target = Communicator.over(), Given(**problem), dict[str, Any](), -math.inf
     for values in contenders:
         one = Contender(**values)
         team = comm.split(one.teams)

@@ -143,7 +143,7 @@ def test_a_file_with_many_classes(tmp_path):
     path = tmp_path / "three.csv"
     path.write_text("a,b,kind\n1,2,x\n3,5,y\n5,1,z\n0,0,y\n")
     given = Given("three", source=Source(str(path), target="kind"), positive="y", standardize=True)
-    assert Given.from_json(asdict(given)) == given
+    assert Given(**asdict(given)) == given
     problem = load(given, Communicator())
     assert problem.n_features == 2
     assert problem.y.tolist() == [0, 1, 0, 1]

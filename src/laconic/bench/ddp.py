@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -128,11 +129,6 @@ def rows_of(options: DDPOptions, results: Sequence[Any]) -> list[DDPRow]:
     ]
 
 
-def ddp_on_rank(progress: Progress, **asked: Any) -> dict[str, dict[str, Any]]:
-    """What `train_on_rank` finds under DDP."""
-    return train_on_rank(_new_run, progress, **asked)
-
-
 def train_on_rank(
     new_run: Callable[[str, NetworkProblem, int], TrainingRun],
     progress: Progress,
@@ -172,6 +168,9 @@ def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
         policy = Policy(verify_every=int(label.endswith(VERIFIED)))
         compressor = compress(model, make_codec(name), exchange=exchange, policy=policy, seed=seed, error_every=0)
     return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
+
+
+ddp_on_rank = partial(train_on_rank, _new_run)
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]

@@ -5,6 +5,7 @@ A contender's name is that of its gradients' codec and, after a plus, of its wei
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +14,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from laconic.bench.ddp import DDPOptions, ddp_rows, parts, train_on_rank
 from laconic.bench.ranks import noise, scheme_of
-from laconic.bench.suite import Progress, Suite
+from laconic.bench.suite import Suite
 from laconic.bench.training import NetworkProblem, TrainingRun
 from laconic.codec import make_codec
 from laconic.exchange import Communicator
@@ -62,11 +63,6 @@ class FSDPOptions(DDPOptions):
     }
 
 
-def fsdp_on_rank(progress: Progress, **asked: Any) -> dict[str, dict[str, Any]]:
-    """What `train_on_rank` finds under FSDP2."""
-    return train_on_rank(new_run, progress, **asked)
-
-
 def new_run(label: str, problem: NetworkProblem, seed: int, **options: Any) -> TrainingRun:
     """A contender by its label; `options` are those of `fully_shard`."""
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if label == "FSDP2 bf16" else None)
@@ -77,6 +73,9 @@ def new_run(label: str, problem: NetworkProblem, seed: int, **options: Any) -> T
     codec, _, weights = label.partition("+")
     found = compress(model, make_codec(codec), weight_codec=WEIGHTS[weights], seed=seed, error_every=0)
     return TrainingRun(model, optimizer, found)
+
+
+fsdp_on_rank = partial(train_on_rank, new_run)
 
 
 def sharded(network: torch.nn.Module, device: torch.device, **options: Any) -> torch.nn.Module:

@@ -113,22 +113,21 @@ class Transformer(torch.nn.Module):
 def digits(size: int = 0) -> NetworkProblem:
     """Handwritten digits (1797, 1, 8, 8), and which they are; a network of some 300,000 weights, whatever the size."""
     images, labels = load_digits()
-    return NetworkProblem(images.view(-1, 1, 8, 8), labels, convolutional, 0.05)
 
+    def network() -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 32, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(32, 64, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Flatten(),
+            torch.nn.Linear(64 * 16, 272),
+            torch.nn.ReLU(),
+            torch.nn.Linear(272, 10),
+        )
 
-def convolutional() -> torch.nn.Module:
-    """Two convolutions and two linear layers for images of 8 by 8."""
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 32, 3, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.Conv2d(32, 64, 3, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Flatten(),
-        torch.nn.Linear(64 * 16, 272),
-        torch.nn.ReLU(),
-        torch.nn.Linear(272, 10),
-    )
+    return NetworkProblem(images.view(-1, 1, 8, 8), labels, network, 0.05)
 
 
 PROBLEMS: dict[str, Callable[[int], NetworkProblem]] = {"clusters": clusters, "digits": digits, "text": markov_chains}

@@ -148,18 +148,9 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
     return Annotated[found | None, shown()], default
 
 
-def names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """What an option that takes a list and may be repeated has got: `--drop a --drop b` is `--drop a,b`.
-
-    >>> names(["a, b", "c"]), names(None)
-    (('a', 'b', 'c'), ())
-    """
-    return tuple(filter(None, map(str.strip, ",".join(given or ()).split(","))))
-
-
 def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
-    """What was typed for a list, as the field takes it."""
-    words = names(value)
+    """What was typed for a list, as the field takes it; `--drop a --drop b` is `--drop a,b`."""
+    words = [word for word in map(str.strip, ",".join(value).split(",")) if word]
     try:
         return tuple(map(whole_number() if "int" in kind else float if "float" in kind else str, words))
     except ValueError as error:

@@ -37,7 +37,7 @@ class Given:
 
     name         of the problem: one of `data.SHAPES`, or of a file whatever it is to be called
     scale        part of the rows of a synthetic problem
-    source       the file; None for a synthetic problem
+    source       the file, a `data.Source` or its fields; None for a synthetic problem
     family       of a file's target; None to choose
     positive     the class that counts as 1, where a file's target has more than two
     standardize  scale a file's columns to mean 0 and variance 1
@@ -46,13 +46,15 @@ class Given:
 
     name: str
     scale: float = 1.0
-    source: Source | None = None
+    source: Any = None
     family: str | None = None
     positive: str | None = None
     standardize: bool = False
     n_features: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.source, Mapping):  # as `dataclasses.asdict` has it
+            object.__setattr__(self, "source", Source(**self.source))
         if self.family is not None:
             check_names([self.family], tuple(FAMILIES), "family")
         if self.source is None:
@@ -63,12 +65,6 @@ class Given:
                 )
         elif self.positive is not None and self.family not in (None, "logistic"):
             raise InvalidOption(Option("positive"), " is for ", Option("family", "logistic"), f", not {self.family}")
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Given":
-        """The inverse of `dataclasses.asdict`."""
-        source = values["source"]
-        return cls(**{**values, "source": None if source is None else Source(**source)})
 
 
 def load(given: Given, comm: Communicator, device: str | None = None) -> Problem:
@@ -280,7 +276,7 @@ def races(
     """All contenders at their start, on one problem after another."""
     comm, everyone = Communicator.open(n_channels=1), [Contender(**values) for values in contenders]
     try:
-        for given in map(Given.from_json, problems):
+        for given in (Given(**values) for values in problems):
             progress(f"{given.name}: reading")
             yield Race.of(given, comm, everyone, batch_size, device)
     finally:
