@@ -134,7 +134,7 @@ def lognormal_rows() -> torch.Tensor:
 
 
 KINDS = (
-    Kind("digits CNN", f"convolutions, wide layers, {IMAGE_STEPS} steps", partial(image_network, digits().network)),
+    Kind("digits CNN", f"convolutions, wide layers, {IMAGE_STEPS} steps", lambda: image_network(digits().network)),
     Kind("normalised CNN", f"convolutions, batch norm, {IMAGE_STEPS} steps", partial(image_network, normalised)),
     Kind("byte LM, start", "a transformer on Python's sources, no step yet", partial(language_model, 0)),
     Kind("byte LM, trained", f"the same after {TEXT_STEPS} steps", partial(language_model, TEXT_STEPS)),

@@ -19,7 +19,7 @@ from laconic.planner.plan import JOBS
 
 if TYPE_CHECKING:
     from laconic.measure.calibrate import Calibration
-    from laconic.planner import Cluster, Plan
+    from laconic.planner import Plan
     from laconic.planner.plan import Job
 
 T = TypeVar("T")
@@ -90,13 +90,14 @@ def run(model: dict[str, Any], network: dict[str, Any], asked: dict[str, Any]) -
         )
     old = None if o.given is None else _read(o.given, from_json)
     job, s = job_for({"glm": model, "network": network}, o.s, old)
-    cluster, calibrated = _known(old, o.calibration)
-    ranks = o.ranks
-    if cluster is None:
-        calibrated = _measured(ranks, o.device or "cpu", o.gradient, quiet=o.quiet)
-        if calibrated is None:
-            return
-        cluster, ranks = calibrated.cluster, None
+    calibrated = None
+    if o.calibration == TYPICAL or (old is not None and o.calibration is None):
+        cluster = DEFAULT if old is None or o.calibration else old.cluster
+    elif (calibrated := _calibration(o)) is not None:
+        cluster = calibrated.cluster
+    else:
+        return
+    ranks = None if old is None and o.calibration is None else o.ranks
     with bad_input():
         made = make(job, cluster.what_if(ranks, o.link, o.latency, o.algorithm), s)
         document = made.to_json() | ({} if calibrated is None else {"calibration": calibrated.to_json()})
@@ -166,27 +167,16 @@ def _read(path: Path, make: Callable[[Any], T]) -> T:
         raise BadInput(f"{path}: {error}") from error
 
 
-def _known(old: "Plan | None", calibration: str | None) -> "tuple[Cluster | None, Calibration | None]":
-    """The cluster to plan for, if it need not be measured, and the calibration that it comes from, if any."""
-    from laconic.measure.calibrate import Calibration
-
-    if calibration is None:
-        return None if old is None else old.cluster, None
-    if calibration == TYPICAL:
-        return DEFAULT, None
-    loaded = _read(Path(calibration), Calibration.from_json)
-    return loaded.cluster, loaded
-
-
-def _measured(ranks: int | None, device: str, gradient: str | None, *, quiet: bool) -> "Calibration | None":
+def _calibration(o: PlanOptions) -> "Calibration | None":
+    """Of a file, or measured here; None on the ranks of torchrun other than the first."""
     from laconic.exchange.launch import n_ranks
-    from laconic.measure.calibrate import N_PARTS, calibrate_here
+    from laconic.measure.calibrate import N_PARTS, Calibration, calibrate_here
 
-    with bad_input():
-        size = n_ranks(ranks)
-    quiet = quiet or os.environ.get("RANK", "0") != "0"
-    with progress(N_PARTS, quiet=quiet) as begin, bad_input():
-        return calibrate_here(size, device, begin, gradient=gradient)
+    if o.calibration is not None:
+        return _read(Path(o.calibration), Calibration.from_json)
+    quiet = o.quiet or os.environ.get("RANK", "0") != "0"
+    with bad_input(), progress(N_PARTS, quiet=quiet) as begin:
+        return calibrate_here(n_ranks(o.ranks), o.device or "cpu", begin, gradient=o.gradient)
 
 
 def _write(document: dict[str, Any], written: str, calibrated: "Calibration | None", o: PlanOptions) -> None:
