@@ -23,7 +23,8 @@ from laconic.options import check_counts, option
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, QSGDInf, Quantizer, Sign
 from laconic.quantizers.registry import SCHEMES
 from laconic.report import Axis, Cell, Column, LineChart, Presentation, RowTable, Text, text
-from laconic.report.values import Row, names_in, number_in, rows_in, shown, text_in
+from laconic.report.values import Row, names_in, number_in, rows_in, text_in
+from laconic.units import shown
 
 MEMBERS = tuple(scheme for scheme in SCHEMES[::-1] if scheme is not Identity)
 """The newest first."""

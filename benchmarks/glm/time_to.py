@@ -29,7 +29,8 @@ from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.measure.solvers import ALPHA
 from laconic.options import check_counts, like, option
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, text
-from laconic.report.values import Row, number_in, rows_in, shown, text_in
+from laconic.report.values import Row, number_in, rows_in, text_in
+from laconic.units import shown
 
 WITHIN = 0.01
 """Of the optimum, relatively."""

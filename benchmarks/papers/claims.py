@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from laconic.report import Cell, Column, RowTable, text
-from laconic.report.values import Row, finite, plain, shown, text_in
+from laconic.report.values import Row, finite, plain, text_in
+from laconic.units import shown
 
 CA_SGD = 'summary of "Mixed-Precision Communication-Avoiding SGD for Generalized Linear Models on GPUs"'
 NUQSGD = "Ramezani-Kebrya et al. 2021, NUQSGD, JMLR 22(114)"

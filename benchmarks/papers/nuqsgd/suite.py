@@ -23,7 +23,8 @@ from laconic.bench.suite import Progress, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_names
 from laconic.report import Axis, BarChart, Column, LineChart, Presentation, RowTable, Text, text
-from laconic.report.values import Row, number_in, shown, text_in
+from laconic.report.values import Row, number_in, text_in
+from laconic.units import shown
 
 FULL = "fp32"
 """SuperSGD: every worker's gradient in full."""

@@ -23,7 +23,8 @@ from laconic.options import check_counts, check_names, option
 from laconic.quantizers import NUQSGD, Bucketed, QSGDInf, Quantizer, Rotated
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, speedups, text
 from laconic.report import Row as JsonRow
-from laconic.report.values import number_in, rows_in, shown, text_in
+from laconic.report.values import number_in, rows_in, text_in
+from laconic.units import shown
 
 LEVELS = tuple(f"{scheme}-{bits}" for bits in (2, 4, 8) for scheme in ("qsgd", "nuqsgd", "qsgdinf"))
 LABELS = ("fp32", "bf16", *LEVELS, "sign", "ef-sign", "rotated-2", "rotated-4", "dithered-1", "dithered-0.1")

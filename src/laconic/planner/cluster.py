@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from laconic.errors import InvalidOption, LaconicError, Option
 from laconic.options import check_int
-from laconic.planner.terms import duration, rate
+from laconic.units import shown
 
 R = TypeVar("R")
 ALGORITHMS = ("ring", "tree", "best")
@@ -182,8 +182,8 @@ class Cluster:
         if self.n_ranks == 1:
             return "1 rank"
         link = self.all_reduce
-        bandwidth = rate(link.bits_per_second) if link.seconds_per_byte else "no limit to the bandwidth"
-        return f"{self.n_ranks} ranks; all-reduce: latency {duration(link.alpha_seconds)} per message, {bandwidth}"
+        bandwidth = shown(link.bits_per_second, "bit/s", 2) if link.seconds_per_byte else "no limit to the bandwidth"
+        return f"{self.n_ranks} ranks; all-reduce: latency {shown(link.alpha_seconds, 's')} per message, {bandwidth}"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

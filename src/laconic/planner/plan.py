@@ -10,7 +10,8 @@ from laconic.planner import glm, network
 from laconic.planner.cluster import Cluster
 from laconic.planner.glm import MOST_S, GlmJob, GlmOption
 from laconic.planner.network import NetworkJob, NetworkOption
-from laconic.planner.terms import Cost, duration, rate
+from laconic.planner.terms import Cost
+from laconic.units import shown
 
 VERSION = 1
 Job = GlmJob | NetworkJob
@@ -90,7 +91,7 @@ class Plan:
 
     def verdict(self) -> str:
         """What to do, and how much faster that is than what is not recommended: one process, and each baseline."""
-        said = [f"{self.recommended.option.advice}; {duration(self.recommended.seconds)} {self.job.unit}"]
+        said = [f"{self.recommended.option.advice}; {shown(self.recommended.seconds, 's')} {self.job.unit}"]
         for name, other in self._others():
             if other.option != self.recommended.option:
                 what = "that" if len(said) > 1 else "the speed"
@@ -115,21 +116,21 @@ class Plan:
             return "one rank sends nothing"
         if self.crossover is not None:
             side = "below" if self.crossover.below else "above"
-            return f"{side} {rate(self.crossover.bits_per_second)} {self.job.saving}"
+            return f"{side} {shown(self.crossover.bits_per_second, 'bit/s', 2)} {self.job.saving}"
         always = gain(self.job, self.cluster, SLOWEST_LINK) > 1
         why = ": each message's latency is what it saves" if always and isinstance(self.job, GlmJob) else ""
         return f"{self.job.saving} at {'every' if always else 'no'} rate of the link{why}"
 
     def explain(self) -> str:
         """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
-        shown = [("recommended", self.recommended), *(("compared with", one) for _, one in self._others())]
+        compared = [("recommended", self.recommended), *(("compared with", one) for _, one in self._others())]
         parts = [self.verdict(), self.crossing(), ""]
-        for i, (name, one) in enumerate(shown):
-            if one not in [earlier for _, earlier in shown[:i]]:
+        for i, (name, one) in enumerate(compared):
+            if one not in [earlier for _, earlier in compared[:i]]:
                 parts += [f"{name}: {one.option.label}", *(f"  {line}" for line in one.cost.lines()), ""]
         parts.append("all options, by predicted time")
         for one in sorted(self.predictions, key=lambda one: one.seconds):
-            seconds, gigabytes = duration(one.seconds), one.memory_bytes / 1e9
+            seconds, gigabytes = shown(one.seconds, "s"), one.memory_bytes / 1e9
             parts.append(f"  {one.option.label:26} {seconds:>9}  {gigabytes:.3g} GB per rank")
         return "\n".join(parts)
 

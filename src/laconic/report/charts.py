@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from laconic.report.tables import Rows, grouped
-from laconic.report.values import Row, Unit, names_in, number_in, percentiles, rows_in, text_in
+from laconic.report.values import Row, names_in, number_in, percentiles, rows_in, text_in
+from laconic.units import Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from laconic.report.presentation import Presentation, register
 from laconic.report.runs import FIT, PLAN
 from laconic.report.svg import text_bar
 from laconic.report.tables import Column, RowTable, Text, grouped, text
-from laconic.report.values import Row, Unit, names_in, number_in, rows_in, shown, text_in
+from laconic.report.values import Row, names_in, number_in, rows_in, text_in
+from laconic.units import Unit, shown
 
 
 def shape(row: Row, times: str = " × ", end: str = "") -> str:

@@ -18,7 +18,7 @@ from laconic.report.charts import Axis, Bars, Curve, Curves
 from laconic.report.presentation import Block, Section
 from laconic.report.svg import bar_text, esc, scale_of, tag, track
 from laconic.report.tables import SIGNS, Cell, Cells, Facts, Words
-from laconic.report.values import shown
+from laconic.units import shown
 
 SHORT, LONG = 24, 40
 """Characters up to which a cell does not wrap, and from which on its column must not be narrow."""

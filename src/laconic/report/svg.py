@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from laconic.report.charts import Axis, Bar, BarChart, Bars, Curves
-from laconic.report.values import ranged, shown
+from laconic.units import ranged, shown
 
 STYLE = (
     "svg{background:#fff}text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"

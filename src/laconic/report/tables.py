@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from laconic.report.values import Row, Unit, finite, names_in, percentiles, plain, ranged, rows_in, shown, text_in
+from laconic.report.values import Row, finite, names_in, percentiles, plain, rows_in, text_in
+from laconic.units import Unit, ranged, shown
 
 SIGNS = {"good": "✓ ", "bad": "✗ "}
 """What stands before a cell that is marked."""
