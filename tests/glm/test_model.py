@@ -56,6 +56,8 @@ def test_every_kind_of_matrix_gives_the_same(family):
     offset = torch.linspace(-1, 1, len(X))
     assert torch.allclose(model.margins(X, offset), margins + offset[:, None])
     assert model.margins(X[:0]).shape == (0, len(model.coef))
+    wide, A = a_model(family, torch.float64), X.double().numpy() / 3
+    assert np.allclose(wide.margins(csr_array(A)), wide.margins(A), rtol=1e-13, atol=1e-14)
 
 
 def test_predictions():

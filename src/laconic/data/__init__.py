@@ -4,13 +4,12 @@
 Nothing is downloaded or unpickled.
 """
 
-from laconic.data.cache import stored
 from laconic.data.errors import BadTable, MalformedFile
 from laconic.data.files import Limits, Source
 from laconic.data.libsvm import Scan, read_libsvm, scan_libsvm
 from laconic.data.npy import read_gradient
 from laconic.data.partition import column_cuts, column_weights, take_columns
-from laconic.data.read import Description, convert, describe, read, stream
+from laconic.data.read import Description, convert, describe, read, stored, stream
 from laconic.data.store import open_store
 from laconic.data.store_writer import write_store
 from laconic.data.synthetic import SHAPES, SyntheticProblem, load_digits, make

@@ -104,28 +104,24 @@ def scan_libsvm(path: AnyPath | Source, *, count_columns: bool = False, **parts:
 def stream_libsvm(source: Source, dtype: "str | torch.dtype" = "fp32") -> RowStream:
     """The same rows as a stream of blocks, all columns: a first pass counts, a second one brings the rows."""
     scan = scan_libsvm(source)
-    n = _width(source, scan.n_features)
-    X = _csr([], 0, n, 0)
+    X = _csr([], 0, _width(source, scan.n_features), 0)
+    X = to_dense(X, to_dtype(dtype)) if source.dense else X
     like = Table(X, torch.empty(0, dtype=torch.float64), zero_based=scan.zero_based)
-    blocks, n_nonzero = _blocks(source, like), None if source.dense else scan.n_nonzero
-    if source.dense:
-        like = replace(like, X=to_dense(X, to_dtype(dtype)))
-        blocks = _dense(blocks, like)
-    return RowStream(blocks, scan.n_rows, like, n_nonzero, source=Path(source.path).name)
+    n_nonzero, name = None if source.dense else scan.n_nonzero, Path(source.path).name
+    return RowStream(_blocks(source, like), scan.n_rows, like, n_nonzero, source=name)
 
 
 def _blocks(source: Source, like: Table) -> Iterator[Table]:
+    """A table for each piece of the file; dense ones of no more rows than `rows_at_once`."""
     for piece in _pieces(source, 0, _TO_THE_END):
-        X = _csr([piece], 0, like.n_features, int(not like.zero_based))
-        yield replace(like, X=X, y=torch.from_numpy(piece.labels))
-
-
-def _dense(blocks: Iterator[Table], like: Table) -> Iterator[Table]:
-    step = rows_at_once(like.n_features)
-    for block in blocks:
-        for first in range(0, block.n_rows, step):
-            part = block[first : first + step]
-            yield replace(part, X=to_dense(part.X, like.X.dtype))
+        X, y = _csr([piece], 0, like.n_features, int(not like.zero_based)), torch.from_numpy(piece.labels)
+        if not source.dense:
+            yield replace(like, X=X, y=y)
+            continue
+        step = rows_at_once(like.n_features)
+        for first in range(0, len(y), step):
+            rows = slice(first, first + step)
+            yield replace(like, X=to_dense(X[rows], like.X.dtype), y=y[rows])
 
 
 def _base(source: Source, smallest: int) -> int:

@@ -1,7 +1,13 @@
-"""Read, stream, convert and describe files of any format, which their suffix or their first lines tell."""
+"""Read, stream, convert and describe files of any format, which their suffix or their first lines tell.
 
+`stored` keeps stores of those that are larger than memory in a folder of the user's: written once, then mapped.
+"""
+
+import fcntl
+import hashlib
+import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +18,7 @@ from laconic.data.errors import BadTable, wrong_width
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
-from laconic.errors import Option
+from laconic.errors import CorruptPayload, Option
 
 STREAMS = {"csv": csv.stream_csv, "arff": csv.stream_csv, "parquet": parquet.stream_parquet}
 _OF_ONE = {"dense": "LIBSVM", "zero_based": "LIBSVM", "header": "CSV", "delimiter": "CSV"}
@@ -163,3 +169,54 @@ def check_source(source: Source, *, once: bool = False) -> str:
             why = f" is for files with named columns; {kind} has its own place for that"
             raise BadTable(f"{file}: ", Option(name), why)
     return kind
+
+
+def stored(source: Source, dtype: str) -> Source | RowStream:
+    """The rows of a file with named columns; where X is larger than `Limits.memory_bytes`, a store of them.
+
+    1. a store of the same file (its size and time of change), parts of columns and dtype is taken as it is;
+    2. otherwise the rows are streamed, if X would be too large, to a store, which is renamed to its name when it is
+       whole. A lock lets one process write, and others wait and take what it wrote.
+
+    dtype  "fp32", "fp64" or "bf16" of X
+    """
+    path, parts = Path(source.path).resolve(), asdict(source)
+    for name in ("limit", "cache", "path"):
+        del parts[name]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laconic"
+    folder = folder if source.cache is None else Path(source.cache)
+    about = path.stat() if path.is_file() else None
+    digest = hashlib.blake2b(json.dumps([store.VERSION, str(path), dtype, parts]).encode(), digest_size=8).hexdigest()
+    kept_at = folder / f"{path.name}-{digest}.safetensors"
+    state = "" if about is None else f"{path}, {about.st_size} bytes, changed at {about.st_mtime_ns} ns"
+    kept = Source(str(kept_at), target=False if source.target is False else None)
+    if about is not None and kept_at.is_file() and _source_of(kept_at) == state:
+        return kept
+    rows = STREAMS[check_source(source)](source, dtype=dtype)
+    n_bytes = rows.n_rows * rows.like.n_features * to_dtype(dtype).itemsize
+    if n_bytes <= source.limits.memory_bytes:
+        return rows
+    _make(folder)
+    with (folder / f".{kept_at.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _source_of(kept_at) != state:
+            note = f"X takes {n_bytes:,} bytes, more than memory_bytes allows: it is mapped from {kept_at}"
+            like = replace(rows.like, notes=(*rows.like.notes, f"{source.path}: {note}"))
+            store_writer.write_store(kept_at, replace(rows, like=like, source=state), dtype)
+    return kept
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"there can be no folder {folder} ({error.strerror}) for a store of what is larger than memory; give "
+        raise BadTable(what, Option("cache", ...), ", or more memory with ", Option("limit", ...)) from error
+
+
+def _source_of(path: Path) -> str | None:
+    """What a store says that it was made of; None where there is no store, or a damaged one."""
+    try:
+        return store.read_header(path).metadata.get("source")
+    except (OSError, CorruptPayload):
+        return None

@@ -281,18 +281,13 @@ def wrong_count(found: int, expected: int, what: str = "rows") -> BadTable:
     return BadTable(f"the stream announced {expected} {what} and brought {more}; was the file written to meanwhile?")
 
 
-def require_memory(n_bytes: int, what: str) -> None:
-    """Raise `BadTable` if that many bytes are more than this machine has."""
+def to_dense(X: Matrix, dtype: torch.dtype) -> torch.Tensor:
+    """A CSR matrix as a row-major tensor; raises `BadTable` if it would take more memory than this machine has."""
+    n_bytes = X.shape[0] * X.shape[1] * dtype.itemsize
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
     if n_bytes > most:
-        raise BadTable(f"{what} would take {n_bytes} bytes, and this machine has {most}; keep fewer columns, or sparse")
-
-
-def to_dense(X: Matrix, dtype: torch.dtype) -> torch.Tensor:
-    """A CSR matrix as a row-major tensor; a tensor in another dtype."""
-    if isinstance(X, torch.Tensor):
-        return X.to(dtype)
-    require_memory(X.shape[0] * X.shape[1] * dtype.itemsize, f"{X.shape[0]} rows of {X.shape[1]} columns, dense,")
+        what = f"{X.shape[0]} rows of {X.shape[1]} columns, dense, would take {n_bytes} bytes"
+        raise BadTable(f"{what}, and this machine has {most}; keep fewer columns, or sparse")
     dense = torch.empty(X.shape, dtype=dtype)
     step = rows_at_once(X.shape[1])
     for first in range(0, X.shape[0], step):

@@ -394,13 +394,14 @@ class SparseColumns(Columns):
 
 
 def as_columns(X: Any, data_format: str | None = None) -> Columns:
-    """A tensor, a SciPy matrix in CSR form or `Columns`, stored in a format.
+    """A tensor, an array, a SciPy matrix in CSR form or `Columns`, stored in a format.
 
     data_format  a dense X keeps its own where this holds every value of it; None to store X as it is
     """
     columns: Columns = X
     if not isinstance(X, Columns):
-        columns = DenseColumns(X) if isinstance(X, torch.Tensor) else SparseColumns.of(X)
+        dense = isinstance(X, torch.Tensor | np.ndarray)
+        columns = DenseColumns(torch.as_tensor(X)) if dense else SparseColumns.of(X)
     if data_format is None:
         return columns
     wanted = FORMATS[data_format]

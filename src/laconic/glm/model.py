@@ -15,7 +15,7 @@ from laconic.data import BadTable, RowStream, Source, Table, describe, stream
 from laconic.data.files import NAMED, format_of
 from laconic.errors import CorruptPayload
 from laconic.extras import require
-from laconic.glm.columns import Columns, DenseColumns, SparseColumns
+from laconic.glm.columns import as_columns
 from laconic.glm.families import FAMILIES, Family
 from laconic.glm.options import unknown
 from laconic.glm.problem import Label
@@ -80,7 +80,7 @@ class Model:
 
     def margins(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C); X is a tensor, an array, or a SciPy matrix in CSR form."""
-        columns = _columns(X)
+        columns = as_columns(X)
         if columns.n != self.n_features:
             raise ValueError(f"X has {columns.n} columns and the model {self.n_features}")
         z = columns.margins(self.coef) + self.intercept
@@ -126,12 +126,6 @@ class Model:
 
 
 _ABOUT = ("family", "classes", "feature_names", "inputs", "settings", "metrics")
-
-
-def _columns(X: Any) -> Columns:
-    if isinstance(X, torch.Tensor | np.ndarray):
-        return DenseColumns(torch.as_tensor(X))
-    return SparseColumns.of(X, torch.float32)
 
 
 def _checked(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

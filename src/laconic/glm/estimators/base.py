@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -166,11 +166,12 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.recipe_, self.recipe_explained_ = chosen.recipe.precision, chosen.recipe.explained
         before = 0 if saved is None else int(saved.numbers["epoch"])
         adaptive = options.eta0 == AUTO and options.learning_rate == "adaptive"
+        printing = [_printer(before + options.max_iter)] if self.verbose and comm.whole.rank == 0 else []
         fitted = run(
             options,
             chosen,
             comm,
-            callbacks=self._listeners(options, before, comm),
+            callbacks=[*printing, *self.callbacks],
             start=begin if saved is None else partial(saved.start, one_epoch=one_epoch, adaptive=adaptive),
             last_epoch=before + (1 if one_epoch else options.max_iter),
         )
@@ -222,10 +223,6 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         keep = is_auto(options.recipe) and hasattr(self, "recipe_")
         eta0 = None if saved.options.solver == "newton" else float(self.eta0_)
         return Earlier(eta0, ChosenRecipe(self.recipe_, self.recipe_explained_) if keep else None)
-
-    def _listeners(self, options: FitOptions, before: int, comm: Communicator) -> Sequence[Callback]:
-        printing = [_printer(before + options.max_iter)] if self.verbose and comm.whole.rank == 0 else []
-        return [*printing, *self.callbacks]
 
     def explain(self) -> str:
         """What the fit chose by itself, what happened on its way, and how near to the optimum it came."""

@@ -82,11 +82,10 @@ def read_inputs(
         X, columns, n = table.X, table.columns, table.n_features
         if table.mapped is not None and (rows == "replicated" or comm.whole.size == 1):
             X = MappedColumns(X, table.mapped)
-        y = labels(table) if y is None or is_name(y) else y
-        sample_weight = (
-            _floats(table.sample_weight) if sample_weight is None or is_name(sample_weight) else sample_weight
-        )
-        offset = _floats(table.offset) if offset is None or is_name(offset) else offset
+        if y is None or is_name(y):
+            y = table.y if table.classes is None else np.asarray(table.classes)[table.y.numpy()]
+        sample_weight = table.sample_weight if sample_weight is None or is_name(sample_weight) else sample_weight
+        offset = table.offset if offset is None or is_name(offset) else offset
     else:
         refuse_names(y=y, sample_weight=sample_weight, offset=offset)
         least = 0 if rows == "partitioned" and comm.size > 1 else 1
@@ -148,7 +147,10 @@ def distribute(
     dense = isinstance(X, torch.Tensor)
     if rows == "partitioned" and comm.whole.size > 1:
         whole, teams = comm.whole, comm.peers.size
-        cuts = column_cuts(int(X.shape[1]) if dense else _weights_over_ranks(X, whole), comm.size)
+        weights = torch.from_numpy(column_weights(X).astype(np.int64))
+        if not dense:  # entries in each column of all ranks' rows
+            whole.all_reduce(weights)()
+        cuts = column_cuts(int(X.shape[1]) if dense else weights.numpy(), comm.size)
         firsts = np.cumsum([0, *row_counts])
         shares = [X[(t - firsts[whole.rank]) % teams :: teams] if teams > 1 else X for t in range(teams)]
         blocks = [as_columns(take_columns(share, a, b), data_format) for share in shares for a, b in pairwise(cuts)]
@@ -158,13 +160,6 @@ def distribute(
         return X, local.columns[0], local
     cuts = column_cuts(local.n_features if dense or comm.size == 1 else column_weights(X), comm.size)
     return X if comm.size == 1 else take_columns(X, cuts[rank], cuts[rank + 1]), cuts[rank], local
-
-
-def _weights_over_ranks(X: Matrix, comm: Communicator) -> np.ndarray:
-    """Entries in each column of sparse rows, on all ranks."""
-    weights = torch.from_numpy(column_weights(X).astype(np.int64))
-    comm.all_reduce(weights)()
-    return weights.numpy()
 
 
 def _join_rows(local: Inputs, comm: Communicator) -> Inputs:
@@ -191,16 +186,6 @@ def type_of(X: Any) -> torch.dtype:
     if isinstance(X, torch.Tensor | Columns):
         return X.dtype
     return torch.float64 if X.dtype == np.float64 else torch.float32
-
-
-def labels(table: Table) -> np.ndarray:
-    """y of a table, as text where the file had text."""
-    y = table.y.numpy()
-    return y if table.classes is None else np.asarray(table.classes)[y]
-
-
-def _floats(values: torch.Tensor | None) -> np.ndarray | None:
-    return None if values is None else values.numpy()
 
 
 def _digest(array: np.ndarray | None) -> str | None:
