@@ -1,8 +1,8 @@
 """Processes as forks of one that has imported torch and compiled kernels: importing them takes seconds, each time.
 
-`forked(function, n)` runs a function in several of them, `run_script` a script. `popen` stands in for `Popen` in
-`start_ranks` (fixture `forked_ranks`). All forks share Python's seed of hashes; what must hold for processes that do
-not is tested under torchrun, by `distributed/test_readme.py`.
+`forked(function, n)` runs a function in several of them, `run_script` a script, `run_code` code. `popen` stands in for
+`Popen` in `start_ranks` (fixture `forked_ranks`). All forks share Python's seed of hashes; what must hold for processes
+that do not is tested under torchrun, by `distributed/test_readme.py`.
 """
 
 import os
@@ -85,6 +85,16 @@ def run_script(script, folder, ranks: int = 0, restarts: int = 0) -> subprocess.
             "".join(path.read_text() for path in sorted(Path(streams).glob(f"*.{stream}"))) for stream in ("out", "err")
         )
     return subprocess.CompletedProcess(str(script), code, said, complained)
+
+
+def run_code(code: str, folder, *forgotten: str) -> subprocess.CompletedProcess:
+    """`python -c code` where torch is imported, but not laconic, nor those packages, which may be imported anew."""
+    forgotten = ("laconic", "laconic_command", *forgotten)
+    forget = f"import sys\nfor m in [m for m in sys.modules if m.split('.')[0] in {forgotten}]: del sys.modules[m]\n"
+    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".py") as script:
+        script.write(forget + code)
+        script.flush()
+        return run_script(script.name, folder)
 
 
 def _all_done(forks) -> int:

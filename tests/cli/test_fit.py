@@ -3,14 +3,12 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from forking import TORCHRUN
+from forking import TORCHRUN, run_code
 from laconic.cli import main
 from laconic.cli.fit import lines
 from laconic.data import Table, write_store
@@ -266,13 +264,11 @@ def test_steps_of_our_own_shrink_where_the_loss_diverges(tmp_path, capsys, ranks
 
 
 def test_no_scikit_learn(store, tmp_path):
-    code = (
-        "import sys; from laconic.cli import main; main(sys.argv[1:]); "
-        'sys.exit(f\'{sorted(set(sys.modules) & {chr(115) + chr(107) + "learn", "pyarrow", "matplotlib"})}\')'
-    )
-    command = [sys.executable, "-c", code, "fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stderr.strip() == "[]"
+    unwanted = ("sklearn", "pyarrow", "matplotlib")
+    command = ["fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]
+    code = f"from laconic.cli import main\nmain({command})\nsys.exit(str({{*sys.modules}} & {{*{unwanted}}}))"
+    done = run_code(code, tmp_path, *unwanted)
+    assert done.stderr.strip() == "set()"
 
 
 @pytest.mark.parametrize("start", TORCHRUN)

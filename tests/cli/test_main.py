@@ -1,11 +1,11 @@
 """The command line: versions, help, and the exit code of every kind of mistake."""
 
 import io
-import subprocess
 import sys
 
 import pytest
 
+from forking import run_code
 from laconic import __version__
 from laconic.cli import main
 
@@ -67,13 +67,13 @@ def test_mistakes_are_one_line_and_exit_code_2(command, said, capsys):
     assert said in err
 
 
-def test_the_installed_command_exits_as_main_returns():
-    code = "import sys; from laconic_command import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, "bench", "codec", "--size", "abc"], capture_output=True)
+def test_the_installed_command_exits_as_main_returns(tmp_path):
+    code = "from laconic_command import main\nsys.argv[1:] = 'bench', 'codec', '--size', 'abc'\nsys.exit(main())"
+    done = run_code(code, tmp_path)
     assert done.returncode == 2
-    assert done.stdout == b""
-    assert done.stderr.count(b"\n") == 1
-    assert b"Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])

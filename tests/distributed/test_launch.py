@@ -4,13 +4,12 @@ import os
 import signal as signals
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from forking import run_script
+from forking import forked, run_script
 from laconic.errors import ExchangeFailed, LaconicError, Option
 from laconic.exchange import launch
 from laconic.exchange.launch import Host, RankFailed, join_ranks, start_ranks
@@ -79,34 +78,29 @@ def test_time_is_limited(tmp_path):
     assert all_end([int(note.name) for note in tmp_path.iterdir()])
 
 
-STARTER = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
-from laconic.exchange.launch import Host, start_ranks
-start_ranks("rank_functions:sleep", {"notes": NOTES}, [Host()] * SIZE)
-"""
+def starter(rank, path, notes, size, pipe):
+    """Starts ranks anew, from a fork."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.environ["PYTHONPATH"] = path
+    signals.signal(signals.SIGINT, signals.default_int_handler)  # a shell may have started the tests with it ignored
+    start_ranks("rank_functions:sleep", {"notes": notes}, [Host()] * size)
 
 
 @pytest.mark.parametrize(("signal", "size"), [(signals.SIGINT, 2), (signals.SIGKILL, 1)])
 def test_ranks_end_with_their_starter(signal, size, tmp_path):
-    code = STARTER.replace("NOTES", repr(str(tmp_path))).replace("SIZE", str(size))
-    starter = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    try:
+    with forked(starter, 1, os.environ["PYTHONPATH"], str(tmp_path), size) as ((process,), _):
         deadline = time.monotonic() + 240
         while len(list(tmp_path.iterdir())) < size and time.monotonic() < deadline:
             time.sleep(0.05)
-        starter.send_signal(signal)
-        assert starter.wait(240) != 0
-    finally:
-        starter.kill()
-        starter.wait()
+        os.kill(process.pid, signal)
+        process.join(240)
+        assert process.exitcode
     pids = [int(note.name) for note in tmp_path.iterdir()]
     assert len(pids) == size
     assert all_end(pids)
 
 
 JOINED = """
-import sys
 from laconic.errors import LaconicError
 from laconic.exchange.launch import inside_torchrun, join_ranks
 assert inside_torchrun()

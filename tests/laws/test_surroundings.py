@@ -1,4 +1,4 @@
-"""What surrounds a call changes none of its bytes; and what a quantizer returns is nobody else's memory."""
+"""What surrounds a call changes none of its bytes; what a quantizer returns is its own; no folder is a clear error."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 import torch
 from members import CODERS, QUANTIZERS, inputs, named, same_bits
 
-from forking import forked
+from forking import forked, run_code
 from laconic import NUQSGD, QSGD, Codec, Dithered, ErrorFeedback, FixedWidth, Identity, Payload, Rotated, Sign, Stream
 
 CPU = torch.device("cpu")
@@ -145,3 +145,18 @@ def test_several_threads_may_code_at_once(codec):
     expected = digests(codec)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(digests, [codec] * 8)) == [expected] * 8
+
+
+NO_FOLDER = """
+import numba.core.caching, torch, laconic
+numba.core.caching.CacheImpl._locator_classes = []
+try:
+    laconic.Codec(laconic.NUQSGD()).encode(torch.ones(3))
+except laconic.BackendUnavailable as error:
+    print(error)
+"""
+
+
+def test_where_numba_may_write_nowhere_it_says_what_to_set(tmp_path):
+    found = run_code(NO_FOLDER, tmp_path)
+    assert "set NUMBA_CACHE_DIR to one that can" in found.stdout

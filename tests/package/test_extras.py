@@ -1,13 +1,13 @@
 """Optional dependencies: training needs none of them, and each feature says in one sentence which one it lacks."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import laconic
+from forking import run_code
 from laconic import data
 from laconic.cli import main
 from laconic.glm.model import Model
@@ -47,19 +47,18 @@ print("trained")
 """
 
 
-def python(code):
+def python(code, folder):
     """Run code in an interpreter without the optional packages."""
-    block = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL!r}))\n"
-    return subprocess.run([sys.executable, "-c", block + code], capture_output=True, text=True, check=False)
+    return run_code(f"sys.modules.update(dict.fromkeys({OPTIONAL!r}))\n{code}", folder, *OPTIONAL)
 
 
-def test_compression_training_and_solvers_need_none_of_them():
-    done = python(TRAINING)
+def test_compression_training_and_solvers_need_none_of_them(tmp_path):
+    done = python(TRAINING, tmp_path)
     assert done.stdout == "trained\n", done.stderr
 
 
-def test_the_command_says_how_to_install_it_and_exits_with_2():
-    done = python("import laconic_command; sys.exit(laconic_command.main())")
+def test_the_command_says_how_to_install_it_and_exits_with_2(tmp_path):
+    done = python("import laconic_command; sys.exit(laconic_command.main())", tmp_path)
     said = "laconic: the command laconic needs typer and rich: pip install 'laconic[cli]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
