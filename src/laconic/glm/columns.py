@@ -44,10 +44,10 @@ class SampledRows(ABC):
         """Y_j Y_jᵀ of equal batches j of the rows, (n_batches, b, b), in the type of Y."""
 
     @abstractmethod
-    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
-        """p Y for p (C, k): (C, n)."""
+    def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
+        """p Y for p (C, k): (C, n). Operands are rounded as the update of a precision is; with None they are not."""
 
-    def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
+    def add_combination(self, p: torch.Tensor, precision: Precision | None, out: torch.Tensor) -> None:
         """out += p Y, for out (C, n) in the type of Y or a wider one."""
         out += self.combine(p, precision)
 
@@ -141,16 +141,19 @@ class DenseRows(SampledRows):
         batches = self.Y.view(n_batches, len(self.Y) // n_batches, self.Y.shape[1])
         return batches @ batches.mT
 
-    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+    def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
+        if precision is None:
+            return product(p, self.Y)
         update = precision.format("update")
         return product(update.round(p), update.round(self.Y))
 
-    def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
-        if out.dtype == self.Y.dtype == precision.format("update").dtype == torch.float32 and out.is_contiguous():
+    def add_combination(self, p: torch.Tensor, precision: Precision | None, out: torch.Tensor) -> None:
+        rounded = precision is not None and precision.format("update").dtype != torch.float32
+        if out.dtype == self.Y.dtype == torch.float32 and out.is_contiguous() and not rounded:
             # a single row is contiguous with any stride, and cuBLAS takes that for the row's length; a view's is right
             out.view(out.shape).addmm_(p.view(p.shape), self.Y)
         else:
-            SampledRows.add_combination(self, p, precision, out)
+            out += self.combine(p, precision)
 
     def squared(self) -> "DenseRows":
         return DenseRows(self.Y.square())
@@ -331,16 +334,18 @@ class SparseRows(SampledRows):
         batches = [Y[j * b : (j + 1) * b] for j in range(n_batches)]
         return torch.stack([torch.from_numpy((batch @ batch.T).toarray()) for batch in batches])
 
-    def combine(self, p: torch.Tensor, precision: Precision) -> torch.Tensor:
+    def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
         out = torch.zeros(self.n, len(p), dtype=p.dtype).T
         self.add_combination(p, precision, out)
         return out
 
-    def add_combination(self, p: torch.Tensor, precision: Precision, out: torch.Tensor) -> None:
+    def add_combination(self, p: torch.Tensor, precision: Precision | None, out: torch.Tensor) -> None:
         from laconic.kernels.cpu import sparse
 
-        update, (values, columns, begins) = precision.format("update"), self.matrix
-        sparse.add_combination((update.round(values), columns, begins), update.round(p), out)
+        values, columns, begins = self.matrix
+        if precision is not None:
+            values, p = precision.format("update").round(values), precision.format("update").round(p)
+        sparse.add_combination((values, columns, begins), p, out)
 
     def squared(self) -> "SparseRows":
         return SparseRows((self.matrix[0].square(), *self.matrix[1:]), self.n)
@@ -409,19 +414,19 @@ def as_columns(X: Any, data_format: str | None = None) -> Columns:
     return columns.stored(columns.dtype if keeps else wanted.storage)
 
 
-def placed(columns: Columns, device: str | None, n_ranks: int = 1) -> Columns:
-    """The columns in the memory that `device` says: None for where they are.
+def placed(columns: Columns, device: str, n_ranks: int = 1) -> Columns:
+    """The columns in the memory that `device` says.
 
-    "auto" is a GPU where there is one and it can be used: one process, a dense X.
+    "auto" is a GPU where there is one and it can be used: one process, a dense X; else where they are.
 
     >>> placed(DenseColumns(torch.ones(2, 2)), "cpu").device
     device(type='cpu')
     """
     if device == AUTO:
         usable = torch.cuda.is_available() and n_ranks == 1 and isinstance(columns, DenseColumns)
-        device = "cuda" if usable else None
-    wanted = columns.device if device is None else torch.device(device)
-    if device is None or wanted == columns.device:
+        device = "cuda" if usable else str(columns.device)
+    wanted = torch.device(device)
+    if wanted == columns.device:
         return columns
     if not isinstance(columns, DenseColumns):
         why = " needs a dense X, and this one is sparse: pass it dense (a LIBSVM file with "

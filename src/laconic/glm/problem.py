@@ -175,7 +175,8 @@ def make_problem(
     if teams > 1:
         columns = _every(columns, comm.peers.rank, teams) if whole else columns
         y, weights, more = _rows_of_team(comm.peers, y, weights, more)
-    columns = placed(as_columns(columns, data_format), options.device, comm.size)
+    columns = as_columns(columns, data_format)
+    columns = columns if options.device is None else placed(columns, options.device, comm.size)
     return Problem(columns, family, y, weights, mean_weight=mean, scaling=scaling, **more)
 
 

@@ -93,7 +93,7 @@ def resolve(
         found["average_every"] = 1
     if options.eta0 == AUTO and (solver == "newton" or eta0 is not None):
         found["eta0"] = 1.0 if solver == "newton" else eta0
-    if any(getattr(options, name) != value for name, value in found.items()):
+    if attrgetter(*found)(options) != tuple(found.values()):
         options = replace(options, **found)
     if options.average_every == AUTO:
         options = replace(options, average_every=auto_average_every(problem, options, comm))

@@ -12,7 +12,6 @@ from laconic.exchange import Communicator
 from laconic.glm.columns import CHUNK_VALUES
 from laconic.glm.fit import Fit
 from laconic.glm.options import FitOptions
-from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_columns
 from laconic.glm.solvers import State, begin
@@ -127,7 +126,7 @@ def _sizes(problem: Problem) -> torch.Tensor:
     rows = None if step == 1 else np.arange(0, columns.m, step)
     ((part, Y),) = columns.blocks(rows, torch.float64, columns.m)
     ones = torch.ones(1, part.stop, dtype=torch.float64, device=columns.device)
-    squares = Y.squared().combine(ones, RECIPES["fp64"])
+    squares = Y.squared().combine(ones)
     return (squares / len(ones[0])).sqrt()
 
 

@@ -7,16 +7,14 @@ model holds: an estimate of how far F lies above its minimum, whatever the units
 import math
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 
 from laconic.glm.columns import Columns, DenseColumns, SampledRows, SparseColumns, SparseRows, product
 from laconic.glm.options import DIRECT, FitOptions
-from laconic.glm.precision import RECIPES
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State
@@ -32,8 +30,8 @@ BLOCK_VALUES, GRAM_VALUES = 2**18, 2**22
 their products with each h."""
 NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
-SAMPLE, SAMPLED_ROWS, SAMPLE_FROM = 16, 64, 2**22
-"""An X of more than 2²² values is first fitted to a 16th of its rows, if these are 64 per weight."""
+SAMPLE_FROM = 2**22
+"""Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
 STEPS, FEW, GOOD_STEP, NEAR = 5, 64, 0.05, 1e-8
 """Steps per epoch: up to 64 weights with a Hessian each, until so little is left to gain; else, and from there on, with
 one while each step leaves this share of the gap."""
@@ -119,7 +117,6 @@ class Objective:
         self.columns, self.family, self.n = problem.columns, problem.family, problem.columns.n
         on_cpu = self.columns.device.type == "cpu"
         self.dtype = torch.float64 if on_cpu else options.precision.carrier
-        self.precision = RECIPES["fp64" if self.dtype == torch.float64 else "fp32"]
         dense = isinstance(self.columns, DenseColumns)
         own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
         self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
@@ -227,9 +224,12 @@ class Objective:
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
                 u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
-            bent = [one.bend(rows, Y, u[:, j * C : (j + 1) * C]) for j, one in enumerate(asked)]
-            p = bent[0] if len(bent) == 1 else torch.cat(bent, 1)
-            Y.add_combination(p.T, self.precision, total[:, :-1])
+            if len(asked) == 1:
+                p = asked[0].bend(rows, Y, u)
+            else:
+                parts = zip(asked, torch.split(u, C, 1), strict=True)
+                p = torch.cat([one.bend(rows, Y, part) for one, part in parts], 1)
+            Y.add_combination(p.T, None, total[:, :-1])
             if self.fit_intercept:
                 total[:, -1] += p.sum(0)
         if self.wire.comm.peers.size > 1:  # teams, which have other rows
@@ -427,12 +427,3 @@ def relative(objective: Objective, point: Point, gap: float) -> float:
     floor = 8 * torch.finfo(objective.dtype).eps * (abs(point.value) + abs(objective.null))
     gained = objective.null - point.value
     return 0.0 if gap <= floor else min(gap / gained, LARGEST_GAP) if gained > 0 else LARGEST_GAP
-
-
-def sampled(problem: Problem, options: FitOptions) -> Problem | None:
-    """The problem with a 16th of its rows, whose solution is near and cheap; None where that saves nothing."""
-    m, n_weights = problem.n_train, (problem.columns.n + 1) * problem.family.n_outputs
-    if m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights:
-        return None
-    kept = np.flatnonzero(np.random.default_rng(options.seed).random(m) < 1 / SAMPLE)
-    return replace(problem, rows=kept if problem.rows is None else problem.rows[kept])

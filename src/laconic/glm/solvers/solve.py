@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -22,13 +22,13 @@ from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.newton import (
+    SAMPLE_FROM,
     Advance,
     Objective,
     Point,
     Requests,
     newton_epoch,
     relative,
-    sampled,
     serve_alone,
 )
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
@@ -45,6 +45,8 @@ RETURNS = 20
 """To the best iterate, at most, before a fit gives up."""
 HAND_OVER = 1e-2
 """Newton's steps take over when an epoch gains less than this share of what was gained."""
+SAMPLE, SAMPLED_ROWS = 16, 64
+"""A large X is first fitted to a 16th of its rows, if these are 64 per weight."""
 SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-4
 """Of the fit to a part of the rows that Newton's method begins with."""
 SHRINK = 0.2
@@ -339,9 +341,13 @@ class Run:
     def start_newton(self) -> Requests[None]:
         """Begin with Newton's method: from the solution of a part of the rows, where that is cheap."""
         state, self.ran = self.state, f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}"
-        part = None if state.epoch or bool(state.weights.x.any()) else sampled(self.objective.problem, self.options)
-        if part is None:
+        problem, x = self.objective.problem, state.weights.x
+        m, n_weights = problem.n_train, x.numel() + len(x)
+        few = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
+        if few or state.epoch or bool(x.any()):
             return
+        kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < 1 / SAMPLE)
+        part = replace(problem, rows=kept if problem.rows is None else problem.rows[kept])
         self.few = Objective(part, self.options, self.wire)
         for _ in range(SAMPLE_EPOCHS):
             if (yield from newton_epoch(self.few, state, SAMPLE_TOL))[1] <= SAMPLE_TOL:
