@@ -62,8 +62,6 @@ __all__ = [
 __all__ += _quantizers.__all__
 __all__ += _training.__all__
 
-ESTIMATORS = ("CASGDClassifier", "CASGDClassifierCV", "CASGDRegressor", "CASGDRegressorCV")
-
 
 def load(path: "str | Path") -> "Model":
     """The model that `laconic fit` or `save` of an estimator wrote: it has `predict`, `predict_proba`, `coef`."""
@@ -74,7 +72,7 @@ def load(path: "str | Path") -> "Model":
 
 def __getattr__(name: str) -> Any:
     """The estimators, when first used: they need scikit-learn, which is optional."""
-    if name in ESTIMATORS:
+    if name.startswith("CASGD") and name in __all__:
         from laconic.extras import require
 
         require("sklearn", for_=name, extra="glm")

@@ -1,8 +1,9 @@
 """The suite `codec`: how fast gradients become bytes, and how few bytes, beside a torch copy of the same values."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from laconic import coders as coders_by
-from laconic.bench.protocol import Spread, check_codec, check_symbols, compare, measure, one_thread, relative_error
+from laconic.bench.protocol import Run, Spread, check_codec, check_symbols, compare, measure, one_thread, relative_error
 from laconic.bench.ranks import scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import digits_gradient
@@ -38,8 +39,6 @@ BYTES_PER_VALUE = 16
 STREAM = Stream(seed=1)
 BUSY = 1.5
 """A copy that varies by more than this from one contender to the next had to share its cores."""
-
-Call = Callable[[], object]
 
 
 def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> dict[str, Quantizer]:
@@ -95,12 +94,10 @@ class CodecOptions:
 class Row:
     """One operation of one contender on one problem.
 
-    problem              what the values are
-    n                    how many of them
+    problem, n           what the values are, and how many
     contender, config    who, by label and in full
     via                  "torch" (a baseline), "codec" (what a user calls; allocates its result), "kernel" (the bare
                          kernel into memory that is already there), "coder" (the lossless half alone)
-    operation            what was timed
     n_threads            cores it could use
     seconds              of one call
     values_per_second    n / median seconds; None for the contender that does nothing
@@ -131,7 +128,7 @@ class Row:
     bound: float | None = None
 
     @classmethod
-    def timed(cls, options: CodecOptions, call: Call, v: torch.Tensor, out: torch.Tensor, **fields: Any) -> "Row":
+    def timed(cls, options: CodecOptions, call: Run, v: torch.Tensor, out: torch.Tensor, **fields: Any) -> "Row":
         """A row of a call, timed beside a copy of v (n,) to `out`; the other fields as given."""
         found = compare(call, lambda: out.copy_(v), repeats=options.repeats)
         per_second = v.numel() / found.seconds.median
@@ -188,7 +185,7 @@ def values(options: CodecOptions) -> torch.Tensor:
 def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
     """Nothing at all, a copy (against itself: the noise of the machine), and the 16-bit float everybody has."""
     half = torch.empty_like(v, dtype=torch.bfloat16)
-    calls: dict[tuple[str, str], Call] = {
+    calls: dict[tuple[str, str], Run] = {
         ("copy_ fp32", "copy"): lambda: scratch.copy_(v),
         ("cast bf16", "encode"): lambda: half.copy_(v),
         ("cast bf16", "decode + add"): lambda: scratch.add_(half),
@@ -212,7 +209,7 @@ def scheme_rows(label: str, q: Quantizer, options: CodecOptions, v: torch.Tensor
     codec.decode_add(payload, scratch.zero_())
     about = {"contender": label, "config": repr(q), "bits_per_coordinate": payload.bits_per_coordinate}
     about |= {"error": relative_error(scratch, v), "bound": q.variance_bound(v.numel())}
-    calls: dict[tuple[str, str], Call] = {
+    calls: dict[tuple[str, str], Run] = {
         ("codec", "encode"): lambda: codec.encode(v, STREAM, memory),
         ("codec", "decode + add"): lambda: codec.decode_add(payload, scratch),
         **bare(q, v, scratch),
@@ -223,7 +220,7 @@ def scheme_rows(label: str, q: Quantizer, options: CodecOptions, v: torch.Tensor
     ]
 
 
-def bare(q: Quantizer, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Call]:
+def bare(q: Quantizer, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Run]:
     """The two fused kernels, into memory that is already there; none for a scheme that has no kernels or wraps one."""
     if not isinstance(q, Bucketed | Rotated):
         return {}
@@ -264,7 +261,7 @@ def coder_rows(quantizer: Bucketed, coder: SymbolCoder, options: CodecOptions, v
     about: dict[str, Any] = {"contender": label, "config": f"{coder!r} on {quantizer!r}", "via": "coder"}
     about["bits_per_coordinate"] = 8 * data.numel() / v.numel()
     about["entropy"] = empirical_entropy(symbols, quantizer.bits)
-    calls: dict[str, Call] = {
+    calls: dict[str, Run] = {
         "encode": lambda: coder.encode(symbols, shape, kernels),
         "decode": lambda: coder.decode(data, shape, kernels),
     }
@@ -283,21 +280,17 @@ def empirical_entropy(symbols: torch.Tensor, bits: int) -> float:
     return abs(float(-(shares * shares.log2()).sum()))
 
 
-def speeds_of(coders: bool) -> Callable[[list[JsonRow]], list[JsonRow]]:
-    """One row per coder, or per codec: that of its first operation, with speeds by operation, as "encode ÷ copy"."""
-
-    def chosen(rows: list[JsonRow]) -> list[JsonRow]:
-        found: dict[str, dict[str, object]] = {}
-        for row in rows:
-            if row.get("values_per_second") and is_coder(row) == coders:
-                operation = {"copy": "encode"}.get(text_in(row, "operation"), text_in(row, "operation"))
-                merged = found.setdefault(text_in(row, "contender"), dict(row))
-                merged[f"{operation} GB/s"] = row.get("gb_per_second")
-                merged[f"{operation} ÷ copy"] = row.get("ratio_to_copy")
-                merged[f"{operation} values/s"] = row.get("values_per_second")
-        return list(found.values())
-
-    return chosen
+def speeds(rows: list[JsonRow], *, coders: bool = False) -> list[JsonRow]:
+    """One row per codec, or per coder: that of its first operation, with speeds by operation, as "encode ÷ copy"."""
+    found: dict[str, dict[str, object]] = {}
+    for row in rows:
+        if row.get("values_per_second") and is_coder(row) == coders:
+            operation = {"copy": "encode"}.get(text_in(row, "operation"), text_in(row, "operation"))
+            merged = found.setdefault(text_in(row, "contender"), dict(row))
+            merged[f"{operation} GB/s"] = row.get("gb_per_second")
+            merged[f"{operation} ÷ copy"] = row.get("ratio_to_copy")
+            merged[f"{operation} values/s"] = row.get("values_per_second")
+    return list(found.values())
 
 
 def is_coder(row: JsonRow) -> bool:
@@ -349,7 +342,7 @@ PRESENTATION = Presentation(
             ],
             "encode, decode + add: Codec, which allocates its payload; the last two columns: the bare kernels, into "
             "memory that is there. GB/s of float32 values. ÷ copy: speed over a torch copy_ just before.",
-            rows=speeds_of(coders=False),
+            rows=speeds,
         ),
         RowTable(
             "Symbols to bytes and back, on one core",
@@ -361,7 +354,7 @@ PRESENTATION = Presentation(
                 Column("encode, M symbols/s", "encode values/s", "M"),
                 Column("decode, M symbols/s", "decode values/s", "M"),
             ],
-            rows=speeds_of(coders=True),
+            rows=partial(speeds, coders=True),
         ),
         BarChart(
             "Bits per coordinate on the wire",

@@ -169,11 +169,6 @@ def _curve(scheme: Quantizer, steps: int, seed: int) -> Iterator[dict[str, Any]]
             yield {**point, "variance": variance}
 
 
-def _only(key: str) -> Callable[[Row], list[Row]]:
-    """Makes a document of the rows under a key."""
-    return lambda document: [{"rows": rows_in(document, key)}]
-
-
 def _gradient(document: Row) -> str:
     """What the gradient is of."""
     n = max((number_in(row, "n") or 0.0 for row in rows_in(document)), default=0.0)
@@ -202,7 +197,7 @@ PRESENTATION = (
                 ],
                 "bits: per coordinate, norms and header included. error: ‖Q(v) − v‖² / ‖v‖², whose mean the bound is "
                 "proved for. GB/s of float32 values.",
-                rows=codec.speeds_of(coders=False),
+                rows=codec.speeds,
             ),
             *codec.PRESENTATION.parts[2:],
         ],
@@ -228,21 +223,21 @@ PRESENTATION = (
             LineChart(Axis("variance", "variance ‖Q(v) − v‖² / ‖v‖²"), by="problem", log=True),
         ],
         "Simulated workers on one device, the same batches for every scheme; seconds include encoding, no network.",
-        split=_only("curves"),
+        split=lambda document: [{"rows": rows_in(document, "curves")}],
         all_rows=False,
     ),
     Presentation(
         "A network trained by local ranks",
         ddp.PARTS,
         "Over loopback compression does not pay; `laconic bench ddp --rate 1gbit` emulates a link.",
-        split=_only("ddp"),
+        split=lambda document: [{"rows": rows_in(document, "ddp")}],
         all_rows=False,
     ),
     Presentation(
         "A logistic regression by the same ranks",
         [glm.PER_ITERATION, glm.SPEEDUPS],
         "SGD sends a message in every iteration, CA-SGD one in s.",
-        split=_only("glm"),
+        split=lambda document: [{"rows": rows_in(document, "glm")}],
         all_rows=False,
     ),
 )

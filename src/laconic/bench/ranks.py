@@ -158,7 +158,7 @@ class CodecOptions(RankOptions):
 def compared(options: CodecOptions, results: Sequence[Any]) -> dict[str, tuple[list[Any], dict[str, Any]]]:
     """Check that ranks agree: by label, what each rank says, and the fields of its `RankRow`."""
     check_replicas(results)
-    return rank_fields(results, options, options.baselines)
+    return rank_fields(options, results)
 
 
 def finish(device: torch.device) -> None:
@@ -224,14 +224,11 @@ MOST = ("bytes_sent", "weight_bytes_sent", "encode_seconds", "wire_seconds", "de
 """What counts is the rank's that has most of it."""
 
 
-def rank_fields(
-    results: Sequence[Mapping[str, Any]], options: Any, baselines: Sequence[str]
-) -> dict[str, tuple[list[Any], dict[str, Any]]]:
+def rank_fields(options: Any, results: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], dict[str, Any]]]:
     """By contender, what each rank says of it, and the fields of its `RankRow`.
 
-    results    of each rank: by contender, the seconds of its rounds and whatever else
-    options    of the suite, with rate, device and threads
-    baselines  the contenders in float32 and in bfloat16
+    options  of the suite, with rate, device and threads, and the baselines
+    results  of each rank: by contender, the seconds of its rounds and whatever else
     """
     said = {label: [result[label] for result in results] for label in results[0]}
     rounds = {label: slowest(ranks) for label, ranks in said.items()}
@@ -239,7 +236,7 @@ def rank_fields(
     for label, ranks in said.items():
         common = {name: getattr(options, name) for name in ("rate", "device", "threads")}
         common |= {"contender": label, "ranks": len(results), "seconds": Spread.of(rounds[label])}
-        for key, baseline in zip(("speedup_over_fp32", "speedup_over_bf16"), baselines, strict=True):
+        for key, baseline in zip(("speedup_over_fp32", "speedup_over_bf16"), options.baselines, strict=True):
             common[key] = speedup(rounds[baseline], rounds[label])
         common |= {key: max(rank[key] for rank in ranks) for key in MOST if key in ranks[0]}
         found[label] = ranks, common
@@ -254,21 +251,17 @@ def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
             raise WrongResult(f"{label}: the ranks do not hold the same bits")
 
 
-def crowd(document: Row) -> list[str]:
-    """A sentence if ranks share cores, and one if they share GPUs."""
+def noise(document: Row) -> list[str]:
+    """What ranks share, and how much the first baseline of a document varies from round to round, in sentences."""
     first = next(iter(rows_in(document)), {})
     ranks, threads, here = number_in(first, "ranks") or 1, number_in(first, "threads") or 1, first.get("environment")
     cores, gpus = number_in(here, "n_cores") or ranks * threads, number_in(here, "n_gpus") or ranks
     what = f"{ranks:.0f} ranks" + (f" of {threads:.0f} threads" if threads > 1 else "")
     found = [f"{what} on {cores:.0f} cores: they wait for each other's turns"] if ranks * threads > cores else []
-    return found + ([f"{ranks:.0f} ranks share {gpus:.0f} GPU{'s' * (gpus > 1)}"] if ranks > gpus else [])
-
-
-def noise(document: Row) -> list[str]:
-    """How much the first baseline of a document varies from round to round, and what ranks share, in sentences."""
-    shared, spread = crowd(document), next((percentiles(row.get("seconds")) for row in rows_in(document)), None)
+    found += [f"{ranks:.0f} ranks share {gpus:.0f} GPU{'s' * (gpus > 1)}"] if ranks > gpus else []
+    spread = percentiles(first.get("seconds"))
     if spread is None or not spread[0]:
-        return shared
+        return found
     ratio = spread[1] / spread[0]
     busy = "; the machine is busy, mistrust these times" if ratio > BUSY else ""
-    return [*shared, f"80th over 20th percentile of the fp32 baseline: {ratio:.2f}{busy}"]
+    return [*found, f"80th over 20th percentile of the fp32 baseline: {ratio:.2f}{busy}"]

@@ -10,8 +10,6 @@ import typer
 from laconic.atomic_write import atomic_write
 from laconic.cli.command import BadInput
 
-TITLE = "laconic report"
-
 
 def report(
     runs: Annotated[
@@ -23,7 +21,7 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where the page goes.")] = Path(
         "report.html"
     ),
-    title: Annotated[str, typer.Option(help="The page's heading.")] = TITLE,
+    title: Annotated[str, typer.Option(help="The page's heading.")] = "laconic report",
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary of the page as JSON.")] = False,
 ) -> None:

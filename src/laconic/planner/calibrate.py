@@ -17,8 +17,7 @@ from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
 from laconic.planner.terms import Cost
-from laconic.planner.timing import Rounds, Stopwatch, fit_rates
-from laconic.planner.timing import noise as noise_of
+from laconic.planner.timing import Rounds, Stopwatch, fit_rates, spread
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
 QUICK_LINK_SIZES = (64, 2**17, 2**21)
@@ -169,7 +168,7 @@ class Measurements:
 
     def note(self, name: str, timings: Sequence[Rounds], residuals: Sequence[float] = ()) -> None:
         """Keep the spread, of several timings the median of theirs, and the worst residual."""
-        self.noise[name] = median(map(noise_of, timings)) if timings else 0.0
+        self.noise[name] = median(map(spread, timings)) if timings else 0.0
         if residuals:
             self.residuals[name] = max(residuals, key=abs)
 
@@ -189,11 +188,7 @@ class Measurements:
 
 
 def find_device(name: str) -> torch.device:
-    """A device by name; raises `InvalidOption` if it is unknown or not here.
-
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
+    """A device by name; raises `InvalidOption` if it is unknown or not here."""
     if name not in DEVICES:
         raise InvalidOption("unknown ", Option("device", name), f"; choose one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.is_available():

@@ -95,7 +95,7 @@ class GlmJob:
     @property
     def baselines(self) -> "tuple[GlmOption, GlmOption]":
         """What everybody has: SGD, in recipes fp32 and C."""
-        return BASELINES
+        return GlmOption("sgd", "fp32"), GlmOption("sgd", "C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,6 @@ class GlmOption:
         if self.alone:
             return f"do not use ranks: take one process, {name}"
         return f"use {name}, s = {self.s}" if self.s > 1 else f"a message every iteration: use {name}"
-
-
-BASELINES = (GlmOption("sgd", "fp32"), GlmOption("sgd", "C"))
-"""What everybody has, in float32 and in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)

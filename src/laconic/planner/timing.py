@@ -25,10 +25,10 @@ Rounds = Sequence[float]
 """Seconds of one call, in each of some rounds; their median counts."""
 
 
-def noise(rounds: Rounds) -> float:
+def spread(rounds: Rounds) -> float:
     """(80th − 20th percentile) / median.
 
-    >>> noise((1.0, 2.0, 3.0))
+    >>> spread((1.0, 2.0, 3.0))
     0.6
     """
     p20, middle, p80 = np.quantile(rounds, (0.2, 0.5, 0.8))

@@ -57,10 +57,9 @@ def read_run(path: Path) -> Run:
         document = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except OSError as error:
         raise NotARun(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise NotARun(f"{path} is not JSON: byte {error.start} is not UTF-8; expected {EXPECTED}") from error
     except (ValueError, RecursionError) as error:
         why = f"{error.msg} in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        why = f"byte {error.start} is not UTF-8" if isinstance(error, UnicodeDecodeError) else why
         raise NotARun(f"{path} is not JSON: {why}; expected {EXPECTED}") from error
     if not isinstance(document, dict):
         kind = KINDS.get(type(document), "number")

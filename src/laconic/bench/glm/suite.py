@@ -75,6 +75,7 @@ class GLMOptions(RankOptions):
     dense: bool = like(Source, "dense")
 
     function: ClassVar[str] = "laconic.bench.glm.runs:glm_on_rank"
+    baselines: ClassVar[tuple[str, str]] = (FP32, BF16)
 
     def __post_init__(self) -> None:
         given = [name for name in (("problem", "scale") if self.data else OF_FILES) if getattr(self, name)]
@@ -211,7 +212,7 @@ def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> floa
 
 def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) -> list[GLMRow]:
     about = {key: results[0][key] for key in ("family", "n_rows", "n_features")}
-    found = rank_fields([result["runs"] for result in results], options, (FP32, BF16))
+    found = rank_fields(options, [result["runs"] for result in results])
     base = found[FP32][0][0]["losses"][-1]
 
     def row(contender: Contender) -> GLMRow:
