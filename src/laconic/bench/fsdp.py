@@ -93,9 +93,7 @@ PRESENTATION = Presentation(
     [
         Text(noise),
         *parts(
-            "FSDP2 in float32",
-            "FSDP2 with gradients in bfloat16",
-            Column("MB of weights", "weight_bytes_sent", "MB"),
+            "FSDP2 in float32", "FSDP2 with gradients in bfloat16", Column("MB of weights", "weight_bytes_sent", "MB")
         ),
         BarChart("Bytes of weights that a rank sends in a step", "weight_bytes_sent", "B"),
     ],

@@ -26,12 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
-app.command(name="fit")(fit.fit)
-app.command(name="predict")(predict.predict)
-app.command(name="convert")(convert.convert)
-app.command(name="plan")(plan.plan)
-app.command(name="analyze")(analyze.analyze)
-app.command(name="report")(report.report)
+for _command in (fit.fit, predict.predict, convert.convert, plan.plan, analyze.analyze, report.report):
+    app.command()(_command)
 
 
 @app.callback(invoke_without_command=True)

@@ -36,11 +36,7 @@ N_NARROW, N_WIDE = 8, 512
 N_ROWS, N_ORDER = 2**14, 2**16
 """Rows of a rank, and how many are drawn before the order repeats."""
 SGD_SIZES = ((N_NARROW, 8, 1), (N_NARROW, 64, 1), (N_WIDE, 8, 1), (N_WIDE, 64, 1))
-CA_SIZES = (
-    *((n, 8, s) for n in (N_NARROW, N_WIDE) for s in (1, 16, 64)),
-    (N_NARROW, 32, 16),
-    (N_WIDE, 32, 8),
-)
+CA_SIZES = (*((n, 8, s) for n in (N_NARROW, N_WIDE) for s in (1, 16, 64)), (N_NARROW, 32, 16), (N_WIDE, 32, 8))
 """(n_p, b, s) of what is timed."""
 RECIPES = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
 """Recipes of each solver."""

@@ -115,14 +115,11 @@ DIFFERENCES, RATES_OF_DIFFERENCES = "differences", "nuqsgd-8"
 NETWORK_OPTIONS = (
     NetworkOption("fp32", "all_reduce"),
     NetworkOption("bf16", "all_reduce"),
-    NetworkOption("rotated-4", "all_gather"),
-    NetworkOption("rotated-4", "scatter_reduce"),
-    NetworkOption("nuqsgd-8", "all_gather"),
-    NetworkOption("nuqsgd-8", "scatter_reduce"),
-    NetworkOption("dithered-0.1", "all_gather"),
-    NetworkOption("dithered-0.1", "scatter_reduce"),
-    NetworkOption("nuqsgd-4", "all_gather"),
-    NetworkOption("nuqsgd-4", "scatter_reduce"),
+    *(
+        NetworkOption(codec, exchange)
+        for codec in ("rotated-4", "nuqsgd-8", "dithered-0.1", "nuqsgd-4")
+        for exchange in ("all_gather", "scatter_reduce")
+    ),
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
 )
 """From the one that loses least."""
