@@ -21,8 +21,7 @@ from laconic.planner.calibrate import (
     merge,
     scaled,
 )
-from laconic.planner.collectives import all_reduce, all_to_all
-from laconic.planner.terms import total
+from laconic.planner.terms import all_reduce, all_to_all, total
 from laconic.planner.timing import Stopwatch, fit_rates
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from laconic.planner import DEFAULT, Cluster, GlmJob, GlmOption, Impossible, Link, SolverRates
-from laconic.planner.collectives import all_reduce
 from laconic.planner.glm import cost, counts, options
+from laconic.planner.terms import all_reduce
 
 JOB = GlmJob(n_rows=2**20, n_features=2**14, batch_size=16)
 SGD, CA = GlmOption("sgd", "fp32"), GlmOption("ca_sgd", "fp32", s=64)

@@ -7,9 +7,8 @@ import pytest
 from laconic import Policy
 from laconic.errors import InvalidOption
 from laconic.planner import DEFAULT, Cluster, CodecRates, Impossible, Link, NetworkJob, NetworkOption, plan
-from laconic.planner.collectives import all_gather, all_reduce, scatter_reduce
 from laconic.planner.network import FEWEST_VALUES, cost
-from laconic.planner.terms import WIRE
+from laconic.planner.terms import WIRE, all_gather, all_reduce, scatter_reduce
 
 LINK = Link(1e-5, 1e-9)
 BITS = {"fp32": 32, "bf16": 16, "nuqsgd-8": 8, "nuqsgd-4": 4}

@@ -26,9 +26,8 @@ from laconic.glm.precision import (
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_array
 from laconic.planner import DEFAULT, GlmJob, GlmOption, best_s
-from laconic.planner.collectives import all_reduce
 from laconic.planner.glm import cost
-from laconic.planner.terms import total
+from laconic.planner.terms import all_reduce, total
 
 SAMPLED_BATCHES = 16
 OUTLIER = 10.0

@@ -22,9 +22,8 @@ from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
 from laconic.planner.calibrate import Measurements, Progress, announced
-from laconic.planner.collectives import all_reduce
 from laconic.planner.glm import Counts, cost, counts
-from laconic.planner.terms import total
+from laconic.planner.terms import all_reduce, total
 from laconic.planner.timing import Rounds, Stopwatch, fit_rates
 
 ALPHA = 1e-4

@@ -14,9 +14,8 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import PIECE_VALUES, Accounting, Exchanged, Pipeline, Scheduler, average_in_pieces, by_name
 from laconic.kernels import Stream
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
-from laconic.planner.collectives import BUCKET_SIZE, all_reduce, all_to_all
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
-from laconic.planner.terms import Cost
+from laconic.planner.terms import BUCKET_SIZE, Cost, all_reduce, all_to_all
 from laconic.planner.timing import Rounds, Stopwatch, fit_rates, spread
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)

@@ -23,8 +23,7 @@ from typing import ClassVar
 from laconic.errors import Option
 from laconic.options import option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
-from laconic.planner.collectives import all_reduce
-from laconic.planner.terms import WIRE, Cost, CostTerm
+from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
 """Of a number in the AllReduce, by recipe."""

@@ -15,8 +15,7 @@ from typing import ClassVar
 from laconic.errors import Option
 from laconic.options import check_int, option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
-from laconic.planner.collectives import all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
-from laconic.planner.terms import Cost, CostTerm
+from laconic.planner.terms import Cost, CostTerm, all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
 
 GROUP_VALUES = 2**20
 """Gradients that are exchanged together: `Policy.group_values`."""
