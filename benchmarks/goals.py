@@ -232,7 +232,7 @@ def time_to(document: Row) -> Outcomes:
         yield outcome(name, peak / 1e6, MOST_MEGABYTES, MOST_MEGABYTES)
 
 
-MICROSECONDS = {"epsilon": (2.5, 1.2), "higgs": (2.0, 0.8), "wide": (6.0, 2.5)}
+MICROSECONDS = {"epsilon": (1.3, 1.0), "higgs": (0.6, 0.45), "wide": (2.8, 2.0)}
 RATIOS: dict[str, tuple[str, float, float, Sequence[str]]] = {
     "eager fp32 SGD": ("over_eager", 20.0, 60.0, tuple(SPEED_FLOORS)),
     "graphed fp32 SGD": ("over_graphed", 4.0, 10.0, tuple(SPEED_FLOORS)),
@@ -257,7 +257,17 @@ def device(document: Row) -> Outcomes:
             yield outcome(f"{problem}: loss of recipe C above graphed fp32 SGD, worst, %", max(gaps), *GAP)
 
 
-SUMS = {1: (0.90, 0.95), 4: (0.80, 0.95), 8: (0.75, 0.95)}
+def sweep(document: Row) -> Outcomes:
+    """Many penalties ÷ one of them; many classes of sparse rows ÷ scikit-learn's lbfgs."""
+    for row in rows_in(document):
+        name, problem, value = text_in(row, "contender"), text_in(row, "problem"), spread(row, "over")
+        if value and name.endswith("alphas"):
+            goal = (2.0, 1.3) if "cuda" in problem else (4.0, 2.0)
+            yield outcome(f"{problem}: {name} ÷ {text_in(row, 'base')}", value, *goal)
+        elif value and name.startswith("laconic"):
+            yield outcome(f"{problem}: {name} ÷ {text_in(row, 'base')}", value, 1.0, 0.2)
+
+
 BILLIONS = {
     "quantize + code": (50, 200),
     "decode + dequantize + sum": (50, 200),
@@ -268,19 +278,17 @@ BILLIONS = {
 
 
 def kernels(document: Row) -> Outcomes:
-    """NUQSGD at 4 bits has goals of its own, so have rotations and coders; all others share one."""
+    """Rotations and coders have goals of their own; all others share one, which for NUQSGD at 4 bits is higher."""
     for row in rows_in(document):
         operation, payloads, value = row["operation"], row["n_payloads"], spread(row, "ratio_to_copy")
         name = f"{row['contender']} {operation}" + (f", P = {payloads}" if payloads else "")
-        goal: tuple[float, float] | None = (0.80, 0.95)
-        if row["contender"] == "nuqsgd-4":
-            goal = (0.90, 0.98) if operation == PACK else SUMS.get(payloads)
-        elif str(row["contender"]).startswith("rotated"):
+        goal = (0.90 if row["contender"] == "nuqsgd-4" and payloads < 4 else 0.85, 1.0)
+        if str(row["contender"]).startswith("rotated"):
             goal = (0.80, 1.0) if operation == PACK else (0.70, 0.95)
         billions = number_in(row, "billions")
         if operation in BILLIONS and billions:
             yield outcome(f"{name}, 10⁹ values/s", billions, *BILLIONS[operation])
-        elif value and goal and operation != "copy":
+        elif value and operation != "copy":
             yield outcome(f"{name} ÷ copy", value, *goal)
 
 
@@ -382,6 +390,8 @@ GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | s
                     "benchmarks.glm.optimum:outcomes"),
     "glm-device": ("one H200, batches of 32, shapes in full; ours: the fastest of recipe C, whichever s and kernel",
                    device),
+    "glm-sweep": ("1,280,000 rows of 1,024 columns and 10 classes in bfloat16, one H200 or 2 CPU cores; 6,412 texts of "
+                  "105 classes", sweep),
     "kernels": ("one H200, 2**28 float32 values, buckets of 8192; ÷ copy is bytes moved a second over the fastest "
                 "copy's", kernels),
     "decentralised": (_ring_setting, decentralised),

@@ -30,13 +30,17 @@ MOVED = [f"1 Gbit/s: loss of {codec} ÷ fp32" for codec in ("nuqsgd-4", "nuqsgd-
 
 
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.stem)
-def test_goals_of_results_are_those_that_they_were_written_with(path):
+def test_goals_of_results_are_those_that_they_were_written_with_or_higher(path):
+    """What was measured stays; what is asked of it may only have become more."""
     document = json.loads(path.read_text())
     found = goals_of(document)["goals"]
     kept = [goal for goal in document["goals"] if goal["name"] not in MOVED]
     assert [goal["name"] for goal in found] == [goal["name"] for goal in kept]
     for goal, written in zip(found, kept, strict=True):
-        assert (goal["floor"], goal["aim"], goal["verdict"]) == (written["floor"], written["aim"], written["verdict"])
+        less_is_better = written["aim"] < written["floor"] or goal["aim"] < goal["floor"]
+        for asked in ("floor", "aim"):
+            harder = min if less_is_better else max
+            assert goal[asked] == harder(goal[asked], written[asked]), (goal["name"], asked)
         assert goal["value"] == pytest.approx(written["value"], rel=1e-12)
 
 
