@@ -65,4 +65,4 @@ def prepare(kind: str) -> Trial:
     return trial
 
 
-CASES = [Case(f"kills, {kind}", 5, 125, partial(prepare, kind), 5, seconds=900.0) for kind in SCHEMES]
+CASES = [Case(f"kills, {kind}", 5, 125, partial(prepare, kind), 25, seconds=900.0) for kind in SCHEMES]

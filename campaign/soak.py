@@ -46,7 +46,7 @@ def prepare(kind: str) -> Trial:
 
 
 CASES = [
-    Case("soak, DDP", 3, 300, partial(prepare, "DDP"), 5, 900.0),
-    Case("soak, FSDP", 1, 100, partial(prepare, "FSDP"), 2, 900.0),
-    Case("soak, decentralised", 1, 100, partial(prepare, "decentralised"), 2, 900.0),
+    Case("soak, DDP", 3, 300, partial(prepare, "DDP"), 20, 900.0),
+    Case("soak, FSDP", 1, 100, partial(prepare, "FSDP"), 20, 900.0),
+    Case("soak, decentralised", 1, 100, partial(prepare, "decentralised"), 20, 900.0),
 ]
