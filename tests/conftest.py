@@ -14,6 +14,7 @@ KERNELS = ROOT / "src" / "laconic" / "kernels"
 FIRST = ["gpu/test_triton_interpreter", "glm/test_compiled_agrees", "laws/test_backends_agree", "coders", "glm"]
 """Directories and files that are begun first: they compile most kernels, which ranks then need not compile at once."""
 THEN = ["glm/test_checkpoint", "distributed", "examples", "cli", "benchmarks", "bench", "decentralised", "package"]
+THEN.append("report/test_browser")
 """Those that take long come next, so that all workers end at about the same time."""
 
 

@@ -1,6 +1,7 @@
 """Loaded by the process that ranks are forked from: kernels that most of them call are then compiled and loaded.
 
-Their calibrations are short: what they measure is not judged, and `laconic plan` takes nine seconds of every core.
+Their calibrations are short, and not made again where they are uncertain: what they measure is not judged, and `laconic
+plan` takes nine seconds of every core.
 """
 
 from functools import partial
@@ -12,6 +13,7 @@ import laconic
 from laconic.kernels import select
 from laconic.measure import calibrate
 
+calibrate.UNCERTAIN = float("inf")
 calibrate.Stopwatch = partial(calibrate.Stopwatch, budget_seconds=0.0)
 
 _gradient = torch.ones(64)

@@ -30,8 +30,8 @@ CHECKED = [
     CASGDRegressor("gamma", max_iter=20),
     CASGDRegressor("tweedie", max_iter=20),
     CASGDClassifier(solver="ca_sgd", s=4, max_iter=20),
-    CASGDClassifierCV(alphas=(1e-3, 1.0), cv=3, max_iter=20),
-    CASGDRegressorCV(alphas=(1e-3, 1.0), cv=3, max_iter=20),
+    CASGDClassifierCV(alphas=(1e-3, 1.0), cv=2, max_iter=8),
+    CASGDRegressorCV(alphas=(1e-3, 1.0), cv=2, max_iter=8),
 ]
 
 
