@@ -12,7 +12,7 @@ import laconic.planner as planner
 from laconic.planner import DEFAULT, Cluster, GlmJob, Link, NetworkJob, best_s, from_json, plan
 
 NETWORK, GLM = NetworkJob(25_000_000, 0.05), GlmJob(400_000, 2000, batch_size=8)
-PURE = ("terms", "cluster", "collectives", "glm", "network", "plan")
+PURE = ("terms", "cluster", "glm", "network", "plan")
 
 
 WIDE = GlmJob(400_000, 2_000_000, batch_size=8)
