@@ -1,5 +1,6 @@
 """The interface of a lossless coder, and what the coders of variable size share: a table and blocks."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,9 +10,10 @@ import torch
 from torch import Tensor
 
 from laconic.errors import CorruptPayload
-from laconic.kernels import Backend, Blocks
+from laconic.kernels import Backend, Blocks, DeviceBackend, select
 from laconic.kernels.layout import n_blocks
 
+CPU = torch.device("cpu")
 WORD_BYTES = 4
 """Streams of variable length are 32-bit words, norms are float32: payloads begin at a multiple of 4 bytes in memory."""
 
@@ -84,9 +86,12 @@ class BlockCoder(SymbolCoder):
         words           uint32, the blocks one after another
 
     Little-endian throughout. No symbols, no bytes: n = 0 is coded as the empty body, and only that decodes to it.
+
+    gpu_from  symbols from which a GPU codes faster than the host; fewer go through it, with one copy each way
     """
 
     fixed_size: ClassVar[bool] = False
+    gpu_from: ClassVar[float] = math.inf
 
     @abstractmethod
     def _table_bytes(self, bits: int) -> int:
@@ -132,6 +137,8 @@ class BlockCoder(SymbolCoder):
             )
         if shape.n == 0:
             return torch.empty_like(symbols)
+        if self._goes_through_host(symbols, shape, backend):
+            return self.encode(symbols.cpu(), shape, select("cpu", CPU)).to(symbols.device)
         return write(*self._encode(symbols, shape, backend))
 
     def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
@@ -140,11 +147,16 @@ class BlockCoder(SymbolCoder):
         if shape.n == 0:
             self._require_size(data, 0)
             return torch.empty_like(data)
+        if self._goes_through_host(data, shape, backend):
+            return self.decode(data.cpu(), shape, select("cpu", CPU)).to(data.device)
         table, blocks = parse(data, self._n_coded(shape), self._table_bytes(shape.bits), self.name)
         symbols, bad = self._decode(table, blocks, shape, backend)
         if bad >= 0:
             raise CorruptPayload(f"{self.name}: block {bad} of {n_blocks(self._n_coded(shape))} is corrupt")
         return symbols
+
+    def _goes_through_host(self, data: Tensor, shape: Shape, backend: Backend) -> bool:
+        return data.is_cuda and isinstance(backend, DeviceBackend) and shape.n < self.gpu_from
 
     def _require_bits(self, shape: Shape) -> None:
         if not 1 <= shape.bits <= self.max_bits:

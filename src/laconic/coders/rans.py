@@ -41,6 +41,7 @@ class RANS(BlockCoder):
 
     name: ClassVar[str] = "rans"
     wire_id: ClassVar[int] = 3
+    gpu_from: ClassVar[float] = 2**21
 
     def _table_bytes(self, bits: int) -> int:
         return 2 << bits
