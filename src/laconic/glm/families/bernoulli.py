@@ -24,7 +24,7 @@ class Bernoulli(Family):
     metrics = ("accuracy", "log_loss")
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return softplus(-z[:, 0].abs()) + z[:, 0].clamp(min=0) - y * z[:, 0]
+        return softplus(torch.addcmul(z[:, 0], y, z[:, 0], value=-2), threshold=40.0)  # of −z where y is 1
 
     def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(z) - y[:, None]

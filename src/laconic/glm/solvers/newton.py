@@ -32,9 +32,9 @@ NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
 """Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
-STEPS, FEW, GOOD_STEP, NEAR = 5, 64, 0.05, 1e-8
-"""Steps per epoch: up to 64 weights with a Hessian each, until so little is left to gain; else, and from there on, with
-one while each step leaves this share of the gap."""
+STEPS, QUASI_STEPS, FEW, GOOD_STEP, NEAR = 5, 16, 64, 1.0, 1e-8
+"""Steps per epoch: of a small X with up to 64 weights 5, with a Hessian each until so little is left to gain; else 16,
+with one that learns from the steps, while they leave no more than this share of the gap."""
 HALVINGS = 40
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
@@ -128,10 +128,10 @@ class Objective:
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
         few = alone and size <= (DIRECT if self.family.n_outputs == 1 else SEVERAL)
         self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
-        self.eager = self.direct and size <= FEW and not self.family.quadratic
+        small = problem.n_train * self.n < SAMPLE_FROM
+        self.eager = self.direct and size <= FEW and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
-        small = problem.n_train * self.n < SAMPLE_FROM
         self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
         weight = float(self.w.sum(dtype=torch.float64))
         self.m, self.weight, loss = wire.sum_over_teams(problem.n_train, weight, self._null_loss())
@@ -351,6 +351,7 @@ class Factor:
     """A Hessian in Cholesky's form, scaled to a diagonal of ones, with as much of a ridge as it needs."""
 
     def __init__(self, hessian: torch.Tensor) -> None:
+        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         diagonal = hessian.diagonal()
         self.scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
         scaled = self.scale[:, None] * hessian * self.scale
@@ -366,29 +367,42 @@ class Factor:
         columns = self.scale[:, None] * g.reshape(len(g), -1)
         return (self.scale[:, None] * torch.cholesky_solve(columns, self.L)).view(g.shape)
 
+    def learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
+        """What a step changed the slope by: H times the step, nearly."""
+        s, y = step.reshape(-1), change.reshape(-1)
+        if float(s @ y) > 0:
+            self.pairs.append((s, y))
+
+    def descend(self, g: torch.Tensor, n_pairs: int) -> torch.Tensor:
+        """H⁻¹ g for g (k,), corrected by the first so many pairs that were learned: BFGS (Nocedal, 1980)."""
+        if n_pairs == 0:
+            return self.solve(g)
+        s, y = self.pairs[n_pairs - 1]
+        share = (s @ g) / (s @ y)
+        h = self.descend(g - share * y, n_pairs - 1)
+        return h + (share - (y @ h) / (s @ y)) * s
+
 
 def newton_epoch(
-    objective: Objective, state: State, target: float, few: Objective | None = None, known: Point | None = None
+    objective: Objective, state: State, target: float, known: Point | None = None, hessian: torch.Tensor | None = None
 ) -> Requests[tuple[Point, float]]:
     """A few steps by Cholesky, or one by conjugate gradients; changes the state.
 
-    few    the objective of a part of the rows, whose Hessian will do if each column is in it
-    known  where the epoch before ended, which need not be computed again where it has all that is needed
+    known    where the epoch before ended, which need not be computed again where it has all that is needed
+    hessian  of a part of the rows, which will do to begin with
 
     Returns where it ends, and the relative decrement ½ gᵀH⁻¹g / (F_null − F) that was measured last. A function of the
     weights alone, so that a fit that was stopped goes on as if it had not been.
     """
     theta, direct, factor = objective.theta(state), objective.direct, None
-    hessian = None if few is None or not direct else (yield from few.at(theta, curved=True)).hessian
-    few = None if hessian is None or bool((hessian.diagonal() <= 0).any()) else few  # a rare column was left out
-    eager, curved = objective.eager and few is None, direct and few is None
+    eager, curved = objective.eager and hessian is None, direct and hessian is None
     if known is not None and torch.equal(known.theta, theta) and (known.hessian is not None or not curved):
         point = known
     else:
         point = yield from objective.at(theta, curved=curved)
-    hessian = hessian if few else point.hessian
+    hessian = point.hessian if hessian is None else hessian
     gap, before = float("inf"), float("inf")
-    for _ in range(STEPS if direct else 1):
+    for _ in range(1 if not direct else STEPS if eager else QUASI_STEPS):
         factor = factor if hessian is None else Factor(hessian)
         step, gap = yield from _step(objective, point, factor)
         left = relative(objective, point, gap)
@@ -397,7 +411,10 @@ def newton_epoch(
         lower = yield from _search(objective, point, step, curved=eager and left > NEAR)
         if lower is None:
             break
-        point, hessian, before = lower, lower.hessian, gap if lower.hessian is None else float("inf")
+        hessian, before = lower.hessian, gap if lower.hessian is None else float("inf")
+        if factor is not None and hessian is None:
+            factor.learn(lower.theta - point.theta, lower.slope - point.slope)
+        point = lower
     state.weights.x.copy_(point.theta[:, :-1])
     state.weights.intercept.value.copy_(point.theta[:, -1])
     return point, relative(objective, point, gap)
@@ -406,7 +423,7 @@ def newton_epoch(
 def _step(objective: Objective, point: Point, factor: Factor | None) -> Requests[tuple[torch.Tensor, float]]:
     if factor is None:
         return (yield from objective.newton_step(point))
-    step = -factor.solve(point.slope.reshape(-1)).view(point.slope.shape)
+    step = -factor.descend(point.slope.reshape(-1), len(factor.pairs)).view(point.slope.shape)
     if objective.family.redundant:  # only rounding errors add a constant to all classes
         step -= step.mean(0) * (objective.l2 == 0)
     return step, -objective.dot(step, point.slope) / 2

@@ -175,7 +175,7 @@ class Run:
 
     shared     what it has in common with other models of a sweep
     objective  F, by passes over all rows, and
-    few        of a part of them, which Newton's method begins with
+    hessian    of a part of them, which Newton's method begins with
     point      where Newton's method stands
     advance    steps through a segment, unless models of a sweep do so at once, and
     ran        its name
@@ -207,7 +207,7 @@ class Run:
         self.before = time.perf_counter() - state.seconds, state.bytes_sent, state.messages
         self.problem, self.callbacks = problem.cast(options.precision.carrier, least), callbacks
         self.order = shared.order
-        self.few: Objective | None = None
+        self.hessian: torch.Tensor | None = None
         self.point: Point | None = None
         self.gap: float | None = None
         self.newton, self.ran = options.solver == "newton" or state.polishing, shared.ran
@@ -343,22 +343,27 @@ class Run:
         state, self.ran = self.state, f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}"
         problem, x = self.objective.problem, state.weights.x
         m, n_weights = problem.n_train, x.numel() + len(x)
-        few = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
-        if few or state.epoch or bool(x.any()):
+        small = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
+        if small or state.epoch or bool(x.any()):
             return
         kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < 1 / SAMPLE)
         part = replace(problem, rows=kept if problem.rows is None else problem.rows[kept])
-        self.few = Objective(part, self.options, self.wire)
+        few, gap = Objective(part, self.options, self.wire), math.inf
+        point: Point | None = None
         for _ in range(SAMPLE_EPOCHS):
-            if (yield from newton_epoch(self.few, state, SAMPLE_TOL))[1] <= SAMPLE_TOL:
-                return
+            if gap > SAMPLE_TOL:
+                point, gap = yield from newton_epoch(few, state, SAMPLE_TOL, point)
+        if few.direct and point is not None:
+            point = point if point.hessian is not None else (yield from few.at(point.theta, curved=True))
+            rare = bool((cast(torch.Tensor, point.hessian).diagonal() <= 0).any())  # columns that are in no row of it
+            self.hessian = None if rare else point.hessian
 
     def newton_epoch(self) -> Requests[Outcome | None]:
         """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
         state, target = self.state, min(self.options.tol or 0.0, self.objective.target)
         before = state.weights.x.clone(), state.weights.intercept.value.clone()
-        point, self.gap = yield from newton_epoch(self.objective, state, target, self.few, self.point)
-        self.few, self.point = None, point
+        point, self.gap = yield from newton_epoch(self.objective, state, target, self.point, self.hessian)
+        self.hessian, self.point = None, point
         state.iteration += 1
         self.record({"loss": point.loss, "objective": point.value, "gap": self.gap})
         moved = not (torch.equal(before[0], state.weights.x) and torch.equal(before[1], state.weights.intercept.value))
