@@ -87,7 +87,7 @@ def serve_alone(requests: Requests[T], advance: Advance | None = None) -> T:
 class Point:
     """The objective at θ (C, n + 1), this rank's columns and the intercept last.
 
-    z        margins (m, C), offset included
+    z        margins (m, C), offset included; (0, C) where they were not asked for
     loss     mean of φ by weight
     value    F
     slope    g (C, n + 1), 0 for an intercept that is not fitted
@@ -167,17 +167,18 @@ class Objective:
         """Weights of a state, as one matrix."""
         return torch.cat([state.coef.T, state.intercept[None]]).T.to(self.dtype)
 
-    def at(self, theta: torch.Tensor, *, curved: bool = False) -> Requests[Point]:
-        """F and its slope at θ, in one pass; `curved` for the Hessian too."""
+    def at(self, theta: torch.Tensor, *, curved: bool = False, margins: bool = True) -> Requests[Point]:
+        """F and its slope at θ, in one pass; `curved` for the Hessian too, `margins` to keep those of all rows."""
         C, n = theta.shape[0], self.n
-        z = torch.empty(len(self.y), C, dtype=self.dtype, device=theta.device)
+        z = torch.empty(len(self.y) if margins else 0, C, dtype=self.dtype, device=theta.device)
         hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved and self.gram is None else None
         loss = 0.0
 
-        def bend(rows: slice, Y: SampledRows, margins: torch.Tensor) -> torch.Tensor:
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
             nonlocal loss
-            y, part = self.y[rows], margins if self.offset is None else margins + self.offset[rows]
-            z[rows] = part
+            y, part = self.y[rows], u if self.offset is None else u + self.offset[rows]
+            if margins:
+                z[rows] = part
             losses, slopes, bent = self.family.expand(part, y, curved=hessian is not None)
             loss += float(self._weigh(losses, rows).sum(dtype=torch.float64))
             if hessian is not None and bent is not None:
@@ -399,7 +400,7 @@ def newton_epoch(
     if known is not None and torch.equal(known.theta, theta) and (known.hessian is not None or not curved):
         point = known
     else:
-        point = yield from objective.at(theta, curved=curved)
+        point = yield from objective.at(theta, curved=curved, margins=not direct)
     hessian = point.hessian if hessian is None else hessian
     gap, before = float("inf"), float("inf")
     for _ in range(1 if not direct else STEPS if eager else QUASI_STEPS):
@@ -432,7 +433,7 @@ def _step(objective: Objective, point: Point, factor: Factor | None) -> Requests
 def _search(objective: Objective, point: Point, step: torch.Tensor, *, curved: bool) -> Requests[Point | None]:
     """The first point on the way, halved and halved again, with a lower F; None where rounding hides the difference."""
     for _ in range(HALVINGS):
-        lower = yield from objective.at(point.theta + step, curved=curved)
+        lower = yield from objective.at(point.theta + step, curved=curved, margins=not objective.direct)
         if lower.value <= point.value:
             return lower
         step = step / 2
