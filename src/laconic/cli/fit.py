@@ -64,10 +64,11 @@ def _on_ranks(job: FileFit, *, quiet: bool) -> dict[str, Any] | None:
     from laconic.exchange.launch import Host, device_of_ranks, inside_torchrun, join_ranks, n_ranks, start_ranks
     from laconic.glm.fit import fit_file
 
-    size, own, arguments = n_ranks(job.ranks, default=1), not inside_torchrun(), {"job": asdict(job)}
-    if own and size == 1:
+    own = not inside_torchrun()
+    if own and job.ranks in (None, 1):
         with fit_progress(quiet=quiet) as show:
             return fit_file(job, show)
+    size, arguments = n_ranks(job.ranks, default=1), {"job": asdict(job)}
     how: dict[str, Any] = {"timeout_seconds": TIMEOUT_SECONDS}
     how["device"] = device_of_ranks(job.options.device, size, share_gpu=job.share_gpu)
     if own:
