@@ -14,12 +14,12 @@ from laconic.bench import codec, ddp
 from laconic.bench.glm import suite as glm
 from laconic.bench.glm.runs import glm_on_rank
 from laconic.bench.protocol import one_thread
-from laconic.bench.ranks import on_ranks
+from laconic.bench.ranks import on_ranks, run_share
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
-from laconic.exchange import Communicator
 from laconic.glm import FitOptions
+from laconic.glm.problem import ALONE
 from laconic.kernels import Stream, select
 from laconic.measure.solvers import Contender, SolverRun, noise_problem
 from laconic.options import check_counts, option
@@ -99,10 +99,8 @@ def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
 
 def demo_on_rank(progress: Progress, *, network: dict[str, Any], model: dict[str, Any]) -> tuple[Any, Any]:
     """Compile this rank's share of the kernels, train the network, fit the model; what the last two return."""
-    comm = Communicator.over()
     progress("compiling kernels")
-    for compile_some in compilations()[comm.rank :: comm.size]:
-        compile_some()
+    run_share(compilations())
     return ddp.ddp_on_rank(progress, **network), glm_on_rank(progress, **model)
 
 
@@ -124,7 +122,7 @@ def compilations() -> list[Callable[[], object]]:
 
     def solve() -> None:
         FitOptions().order(n, 0)
-        run, _ = SolverRun.of(Contender("ca_sgd", "C", n), noise_problem(n, n), 1, Communicator()).rounds()
+        run, _ = SolverRun.of(Contender("ca_sgd", "C", n), noise_problem(n, n), 1, ALONE).rounds()
         run()
 
     return [*(partial(code, scheme) for scheme in ("rotated", "nuqsgd", "dithered")), code_symbols, solve]

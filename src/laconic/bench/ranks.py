@@ -1,7 +1,7 @@
 """Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -159,6 +159,13 @@ def compared(options: CodecOptions, results: Sequence[Any]) -> dict[str, tuple[l
     """Check that ranks agree: by label, what each rank says, and the fields of its `RankRow`."""
     check_replicas(results)
     return rank_fields(options, results)
+
+
+def run_share(jobs: Sequence[Callable[[], object]]) -> None:
+    """Run this rank's share of the jobs: its own and every P-th after it."""
+    comm = Communicator.over()
+    for job in jobs[comm.rank :: comm.size]:
+        job()
 
 
 def finish(device: torch.device) -> None:
