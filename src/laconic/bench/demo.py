@@ -125,7 +125,7 @@ def compilations() -> list[Callable[[], object]]:
         run, _ = SolverRun.of(Contender("ca_sgd", "C", n), noise_problem(n, n), 1, ALONE).rounds()
         run()
 
-    return [*(partial(code, scheme) for scheme in ("rotated", "nuqsgd", "dithered")), code_symbols, solve]
+    return [code_symbols, *(partial(code, scheme) for scheme in ("nuqsgd", "dithered", "rotated")), solve]
 
 
 @one_thread()
