@@ -48,8 +48,8 @@ class Saved:
         """From a rank's part of a fit, and what was saved before it; every rank must call this."""
         problem, state = fitted.problem, fitted.solution.state
         place = problem.first, problem.n_features, comm
-        whole = {name: gather_columns(t, *place) if t.dim() == 2 else t for name, t in state.tensors().items()}
-        arrays = {name: t.cpu().numpy().copy() for name, t in whole.items()}
+        kept = state.tensors().items()
+        arrays = {n: (gather_columns(t, *place) if t.dim() == 2 else t.cpu().clone()).numpy() for n, t in kept}
         scaling = gather_columns(_scaling(problem), *place).numpy()
         sizes = gather_columns(_sizes(problem), *place).numpy()
         sizes = sizes if before is None else np.maximum(sizes, before.sizes)

@@ -55,13 +55,15 @@ Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
 class Pass:
     """A request for a pass over all rows a: the mean of bend(a · v) a, (C, n + 1), or of bend a² where `squared`.
 
-    v  (C, n + 1), the intercept last
+    v    (C, n + 1), the intercept last
+    out  where to write the answer, if there is such a place
     """
 
     objective: "Objective"
     v: torch.Tensor
     bend: Bend
     squared: bool = False
+    out: torch.Tensor | None = None
 
 
 Bent = Callable[[torch.Tensor], torch.Tensor]
@@ -192,7 +194,7 @@ class Objective:
         (loss,) = self.wire.sum_over_teams(loss)
         penalty = self.l2 * theta
         slope += penalty
-        own = (penalty * theta).sum() / 2
+        own = penalty.T.reshape(-1) @ theta.T.reshape(-1) / 2
         if self.l1:
             own += self.l1 * theta[:, :-1].abs().sum()
         value = loss / self.m + float(self.wire.all_reduce(own.double().reshape(1)))
@@ -219,7 +221,10 @@ class Objective:
         """The answers to several requests, all squared or none: rows are widened once, margins are one product, one
         message."""
         v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
-        C, total = len(asked[0].v), v.new_zeros(v.shape[1], len(v), dtype=torch.float64).T
+        C, total = len(asked[0].v), asked[0].out
+        if total is None or len(asked) > 1 or total.dtype != torch.float64:
+            total = v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
+        total.zero_()
         for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
             if asked[0].squared:  # the factors do not depend on margins
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
@@ -230,12 +235,13 @@ class Objective:
             else:
                 parts = zip(asked, torch.split(u, C, 1), strict=True)
                 p = torch.cat([one.bend(rows, Y, part) for one, part in parts], 1)
+            p = p / self.m
             Y.add_combination(p.T, None, total[:, :-1])
             if self.fit_intercept:
                 total[:, -1] += p.sum(0)
         if self.wire.comm.peers.size > 1:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
-        total = total.div_(self.m).to(self.dtype)
+        total = total.to(self.dtype)
         return [total] if len(asked) == 1 else list(torch.split(total, C))
 
     def dot(self, a: torch.Tensor, b: torch.Tensor) -> float:
@@ -253,7 +259,8 @@ class Objective:
         G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. Its eigenvalues are found once
         """
         if not self.spectral:
-            return (1 / (yield from self.diagonal(point))).mul
+            scale, spare = 1 / (yield from self.diagonal(point)), torch.empty_like(point.slope)
+            return lambda r: torch.mul(scale, r, out=spare)  # arrays that are large are slow to come by
         if self.spectrum is None:
             gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
             for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
@@ -298,10 +305,10 @@ class Objective:
 
         free = (point.theta != 0) | (point.slope != 0) if self.l1 else None
         precondition, r = (yield from self.preconditioner(point, bends)), -point.slope
-        p = precondition(r)
+        p, out = precondition(r).clone(), torch.empty_like(r)
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
-            Hp = yield Pass(self, p, bend)
+            Hp = yield Pass(self, p, bend, out=out)
             Hp.addcmul_(self.l2, p)
             if free is not None:
                 Hp *= free
@@ -317,7 +324,7 @@ class Objective:
                 break
             s = precondition(r)
             before, rs = rs, self.dot(r, s)
-            p = s.add_(p, alpha=rs / before)
+            p.mul_(rs / before).add_(s)
         return x, sum(terms) / 2
 
 
