@@ -1,11 +1,10 @@
 """Presentations of the documents that `laconic fit`, `plan` and `analyze` write."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from statistics import median
 
-from laconic.report.charts import BYTES, ITERATIONS, SECONDS, Axis, BarChart, LineChart
+from laconic.report.charts import Axis, BarChart, LineChart
 from laconic.report.presentation import Presentation, register
 from laconic.report.runs import FIT, PLAN
 from laconic.report.svg import text_bar
@@ -27,6 +26,10 @@ def _fits(document: Row) -> list[Row]:
     return [{"rows": some} for some in grouped(rows, "on").values()]
 
 
+def _history(row: Row) -> list[Row]:
+    return [{**point, "bytes": point.get("bytes_sent")} for point in rows_in(row, "history")]
+
+
 def _metrics(document: Row) -> list[str]:
     said = []
     for row in rows_in(document):
@@ -39,8 +42,7 @@ def _metrics(document: Row) -> list[str]:
 
 
 def _curve(key: str, name: str, note: str = "At the end of each epoch.") -> LineChart:
-    axes = (ITERATIONS, SECONDS, replace(BYTES, key="bytes_sent"))
-    return LineChart(Axis(key, name), "history", name.capitalize(), "name", note=note, axes=axes)
+    return LineChart(Axis(key, name), _history, name.capitalize(), "name", note=note)
 
 
 FITS = Presentation(
