@@ -114,15 +114,18 @@ def test_newton_ends_where_the_gradient_vanishes(family, layout, weighted):
         assert slower.state.coef.numpy() == pytest.approx(solution.state.coef.numpy(), abs=1e-5)
 
 
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_conjugate_gradients_take_newton_s_step(family, monkeypatch):
-    case = Case(family, weighted=True, alpha=0.01)
-    options = FitOptions(solver="newton", alpha=0.01, recipe="fp64", tol=1e-9)
+def test_conjugate_gradients_take_newton_s_step(family, layout, fit_intercept, monkeypatch):
+    case = Case(family, layout=layout, weighted=True, alpha=0.01)
+    options = FitOptions(solver="newton", alpha=0.01, recipe="fp64", tol=1e-9, fit_intercept=fit_intercept)
     direct = solve(case.problem(), options)
     monkeypatch.setattr("laconic.glm.solvers.newton.DIRECT", 0)
     monkeypatch.setattr("laconic.glm.solvers.newton.SEVERAL", 0)
     solution = solve(case.problem(), options)
     assert solution.ran == "newton, conjugate gradients, fp64"
+    assert fit_intercept or not solution.state.intercept.any()
     assert solution.state.coef.numpy() == pytest.approx(direct.state.coef.numpy(), abs=1e-4)
     assert solution.outcome is Outcome.CONVERGED
 

@@ -146,10 +146,10 @@ class Objective:
         return own
 
     def penalty(self, options: FitOptions) -> torch.Tensor:
-        """λ_j (n + 1,), 0 for the intercept: of columns as given where scaling was ours to choose and Newton's steps
-        are the last."""
+        """λ_j (n + 1,), 0 for the intercept, and 1 for one that is not fitted, so that it stays: of columns as given
+        where scaling was ours to choose and Newton's steps are the last."""
         l2 = torch.full((self.n + 1,), options.l2, dtype=self.dtype, device=self.columns.device)
-        l2[-1], scaling = 0.0, self.problem.scaling
+        l2[-1], scaling = float(not self.fit_intercept), self.problem.scaling
         if scaling is not None and options.penalises_given:
             l2[:-1] /= scaling.deviation.to(l2).square()
         return l2
@@ -188,6 +188,8 @@ class Objective:
             return self._weigh(slopes, rows)
 
         slope = yield Pass(self, theta, bend)
+        if hessian is not None and not self.fit_intercept:
+            hessian[:, -1], hessian[..., -1] = 0, 0
         if self.family.quadratic and hessian is not None:
             self.gram = hessian
         hessian = (self.gram if hessian is None else hessian) if curved else None
@@ -252,11 +254,13 @@ class Objective:
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
 
-    def preconditioner(self, point: Point, bends: dict[int, Bent]) -> Requests[Bent]:
+    def preconditioner(self, point: Point, bends: dict[int, Bent], free: torch.Tensor | float) -> Requests[Bent]:
         """What is nearly H⁻¹: by the diagonal of H, or of a dense X with few columns, (S ⊗ G + λ)⁻¹.
 
         S  (C, C) mean of ∂²φ/∂z² over the rows, and
         G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. Its eigenvalues are found once
+
+        free  1 for weights that may move, 0 for others
         """
         if not self.spectral:
             scale, spare = 1 / (yield from self.diagonal(point)), torch.empty_like(point.slope)
@@ -265,7 +269,8 @@ class Objective:
             gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
             for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
                 add_gram(gram, Y, self.w[rows, None, None])
-            gram[:, -1, :, -1] *= self.fit_intercept
+            if not self.fit_intercept:
+                gram[:, -1], gram[..., -1] = 0, 0
             self.spectrum = torch.linalg.eigh(gram.view(self.n + 1, -1) / self.m)
         units = torch.eye(self.family.n_outputs, dtype=self.dtype)
         S = torch.zeros_like(units)
@@ -275,7 +280,7 @@ class Objective:
         (of_rows, Q), (of_outputs, U) = self.spectrum, torch.linalg.eigh(S / self.m)
         values = of_rows.clamp(min=0)[:, None] * of_outputs.clamp(min=0) + self.l2.median()
         values.clamp_(min=FLAT * float(values.max()))
-        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T
+        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T * free
 
     def diagonal(self, point: Point) -> Requests[torch.Tensor]:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
@@ -303,14 +308,14 @@ class Objective:
         def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
             return self._weigh(bends[rows.start](u), rows)
 
-        free = (point.theta != 0) | (point.slope != 0) if self.l1 else None
-        precondition, r = (yield from self.preconditioner(point, bends)), -point.slope
+        free = ((point.theta != 0) | (point.slope != 0)).to(self.dtype) if self.l1 else 1.0
+        precondition, r = (yield from self.preconditioner(point, bends, free)), -point.slope
         p, out = precondition(r).clone(), torch.empty_like(r)
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
             Hp = yield Pass(self, p, bend, out=out)
             Hp.addcmul_(self.l2, p)
-            if free is not None:
+            if self.l1:
                 Hp *= free
             curvature = self.dot(p, Hp)
             if not curvature > 0:
