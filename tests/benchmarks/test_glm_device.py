@@ -15,7 +15,7 @@ from laconic.cli import bench as command
 from laconic.glm import FitOptions, solve
 from laconic.report.tables import Words
 
-SETTLED = Spread(1e-6, 1e-6, 1e-6)
+SETTLED = Spread(5e-7, 5e-7, 5e-7)
 OURS = DeviceRow(
     "higgs", "bernoulli", 100, 28, 32, "sgd C", "sgd", "C", 1, "fused", 8, SETTLED, 100.0, 90.0, 20.0, 25.0, 30.0, 1e-4,
     0.5, 0.002,

@@ -266,7 +266,8 @@ def outer_iteration(sample: Sample, precision: Precision) -> torch.Tensor:
     block = _block(sample, v, _all_reduced(triangles, wire))
     moved = recurrence(block, sample.family, own, p.format("recurrence"), p.format("residual"))
     shrink = float(moved.A[0, 0, 0])
-    xs = [shrink * x + Y.combine(moved.p[0], p) for Y, x in zip(rows, xs, strict=True)]
+    steps = moved.p.flatten(0, 1)  # of weights, momentum and average in one product, as there
+    xs = [shrink * x + Y.combine(steps, p)[: len(x)] for Y, x in zip(rows, xs, strict=True)]
     new = p.format("weights").round(torch.cat([*xs, shrink * sample.idle.to(dtype)], 1))
     return torch.cat([new, own.value[:, None]], 1).double()
 
