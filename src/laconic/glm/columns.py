@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -68,8 +68,11 @@ class Columns(ABC):
     dtype     of the values as stored
     device    where the arithmetic is done
     compiled  whether `sgd` can run on these columns
+    column_major  whether margins are fastest with weights (C, n) whose columns lie one after another; else they are
+                  copied so for every block of rows
     """
 
+    column_major: ClassVar[bool] = False
     m: int
     n: int
     dtype: torch.dtype
@@ -90,6 +93,7 @@ class Columns(ABC):
 
     def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
+        x = x.T.contiguous().T if self.column_major else x
         z = torch.empty(self.m if rows is None else len(rows), x.shape[0], dtype=x.dtype, device=x.device)
         for part, Y in self.blocks(rows, x.dtype):
             z[part] = Y.margins(x)
@@ -358,6 +362,8 @@ class SparseRows(SampledRows):
 
 class SparseColumns(Columns):
     """A matrix of compressed sparse rows (CSR), on the CPU."""
+
+    column_major: ClassVar[bool] = True
 
     def __init__(self, values: torch.Tensor, columns: torch.Tensor, begins: torch.Tensor, n: int) -> None:
         self.matrix: CSR = (values, columns, begins)
