@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 from laconic.glm import Bernoulli, Gamma, Gaussian, Poisson, Tweedie
+from laconic.glm.columns import SparseColumns
 from laconic.glm.scores import ScoredRows
 
 RNG = np.random.default_rng(0)
@@ -80,3 +82,10 @@ def test_labels():
     scored.add(z[:1], torch.tensor([-1]))
     scores = scored.scores()
     assert (scores.score, scores.loss) == (0.6, float("inf"))
+
+
+def test_blocks_of_sparse_rows_are_cut_by_their_values_not_their_width():
+    """Each block copies the weights, and a wide X had hardly a row in one."""
+    wide = SparseColumns.of(scipy.sparse.random(2000, 100_000, density=1e-4, format="csr", random_state=0))
+    ((rows, Y),) = wide.blocks(None, torch.float32)
+    assert (rows, len(Y.matrix[2]) - 1) == (slice(0, 2000), 2000)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from laconic.kernels.glm import CSR, Batches, Weights
 
 CHUNK_VALUES = 2**20
 """Values widened at a time by a product with all rows."""
+LEAST_VALUES = 16
+"""For which a row of a sparse X counts at least, since it has margins as well."""
 ACCUMULATOR_COLUMNS = 32
 """A narrow accumulator is emulated as tensor cores have it: exact products of this many columns are summed in the
 carrier's type, then added to the accumulator, which is rounded."""
@@ -68,16 +70,15 @@ class Columns(ABC):
     dtype     of the values as stored
     device    where the arithmetic is done
     compiled  whether `sgd` can run on these columns
-    column_major  whether margins are fastest with weights (C, n) whose columns lie one after another; else they are
-                  copied so for every block of rows
+    row_values  values of a row as stored, by which blocks of rows are cut
     """
 
-    column_major: ClassVar[bool] = False
     m: int
     n: int
     dtype: torch.dtype
     device: torch.device
     compiled: bool
+    row_values: int
 
     @abstractmethod
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> SampledRows:
@@ -93,7 +94,6 @@ class Columns(ABC):
 
     def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
-        x = x.T.contiguous().T if self.column_major else x
         z = torch.empty(self.m if rows is None else len(rows), x.shape[0], dtype=x.dtype, device=x.device)
         for part, Y in self.blocks(rows, x.dtype):
             z[part] = Y.margins(x)
@@ -103,7 +103,7 @@ class Columns(ABC):
         self, rows: np.ndarray | None, dtype: torch.dtype, step: int | None = None
     ) -> Iterator[tuple[slice, SampledRows]]:
         """All rows, or those asked for, `step` at a time and widened to `dtype`, with their places among them."""
-        step = step or max(1, CHUNK_VALUES // max(1, self.n))
+        step = step or max(1, CHUNK_VALUES // max(1, self.row_values))
         m = self.m if rows is None else len(rows)
         for first in range(0, m, step):
             part = slice(first, min(first + step, m))
@@ -167,7 +167,7 @@ class DenseRows(SampledRows):
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a b; of float64 on a CPU by NumPy's BLAS, which on AMD's takes 0.6 times as long as torch's."""
+    """a b; of float64 on a CPU by NumPy's BLAS, which on AMD's is faster than torch's."""
     if a.dtype == b.dtype == torch.float64 and a.device.type == "cpu":
         with np.errstate(all="ignore"):
             return torch.from_numpy(a.numpy() @ b.numpy())
@@ -192,7 +192,7 @@ class DenseColumns(Columns):
         self.X = X
         self.m, self.n = X.shape
         self.dtype, self.device = X.dtype, X.device
-        self.compiled = X.device.type == "cpu" and X.dtype in COMPILED and self.n > 0
+        self.compiled, self.row_values = X.device.type == "cpu" and X.dtype in COMPILED and self.n > 0, self.n
 
     def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
         index = torch.from_numpy(rows).to(self.X.device)
@@ -363,13 +363,12 @@ class SparseRows(SampledRows):
 class SparseColumns(Columns):
     """A matrix of compressed sparse rows (CSR), on the CPU."""
 
-    column_major: ClassVar[bool] = True
-
     def __init__(self, values: torch.Tensor, columns: torch.Tensor, begins: torch.Tensor, n: int) -> None:
         self.matrix: CSR = (values, columns, begins)
         self.m, self.n = len(begins) - 1, n
         self.dtype, self.device = values.dtype, values.device
         self.compiled = values.dtype != torch.float16 and n > 0
+        self.row_values = min(n, max(LEAST_VALUES, len(values) // max(1, self.m)))
 
     @classmethod
     def of(cls, X: Any, dtype: torch.dtype | None = None) -> "SparseColumns":

@@ -130,7 +130,6 @@ def training_scores(problem: Problem, state: State, comm: Communicator) -> Score
     """Scores of the training rows, by their weights as given; margins are summed over ranks a block at a time."""
     scored, wire, weights = ScoredRows(problem.family, problem.columns.m), Wire(comm), problem.weights
     coef, intercept, step = state.coef, state.intercept, None if comm.size == 1 else ROWS_AT_ONCE
-    coef = coef.T.contiguous().T if problem.columns.column_major else coef
     for rows, Y in problem.columns.blocks(None, coef.dtype, step):
         z = wire.all_reduce(Y.margins(coef)) + intercept
         offset = None if problem.offset is None else problem.offset[rows]
