@@ -1,11 +1,13 @@
 """Law: decode(encode(symbols)) == symbols, and never more than max_bytes."""
 
 import itertools
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from laconic.coders import Coder, Elias, FixedWidth
+from laconic.coders import RANS, Coder, Elias, FixedWidth, Huffman, Shape
 from laconic.errors import CorruptPayload
 
 from .tables import BACKENDS, BITS, CODERS, LONG, SHORT, SOURCES, backend, make_symbols, shape
@@ -127,3 +129,15 @@ def test_wrong_arguments_are_named(name: str) -> None:
 def test_unknown_variant() -> None:
     with pytest.raises(ValueError, match="unknown Elias variant 'thick'"):
         Elias("thick")
+
+
+WHERE = [(RANS(), 2**21 - 1, "gpu", True), (RANS(), 2**21, "gpu", False), (Elias(), 2**30, "gpu", True)]
+WHERE += [(Huffman(), 100, "gpu", True), (RANS(), 100, "reference", False)]
+
+
+@pytest.mark.parametrize(("coder", "n", "backend", "expected"), WHERE)
+def test_short_messages_of_a_gpu_are_coded_by_the_host(coder, n, backend, expected):
+    """With its kernels; not where the reference was asked for."""
+    kernels = import_module(f"laconic.kernels.{backend}")
+    assert coder._goes_through_host(SimpleNamespace(is_cuda=True), Shape(n, 4, 512), kernels) == expected
+    assert not coder._goes_through_host(torch.zeros(1), Shape(n, 4, 512), kernels)

@@ -16,7 +16,7 @@ from laconic.exchange.launch import default_communicator
 
 pytestmark = pytest.mark.timeout(600)
 SLOW = ("nuqsgd-rans", "ef-nuqsgd-elias", "ef-nuqsgd-rans", "dcd-rans", "ecd-elias")
-"""Members whose coders have no kernels for the GPU."""
+"""Members whose codes go through the host, which takes long."""
 
 
 def without_slow(names):

@@ -87,7 +87,7 @@ class BlockCoder(SymbolCoder):
 
     Little-endian throughout. No symbols, no bytes: n = 0 is coded as the empty body, and only that decodes to it.
 
-    gpu_from  symbols from which a GPU codes faster than the host; fewer go through it, with one copy each way
+    gpu_from  symbols from which a GPU codes sooner than the host; fewer are copied to the host and back
     """
 
     fixed_size: ClassVar[bool] = False
