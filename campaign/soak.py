@@ -1,7 +1,7 @@
 """Long runs: replicas stay the same, and memory, descriptors and threads do not grow.
 
-A trial is 2,000 steps of one scheme on two ranks. What a process holds is compared from step 1,500 on: codes of
-variable size make the heap of the allocator grow until about step 1,300, and no further.
+A trial is 2,000 steps of one scheme on two ranks. What a process holds is compared from step 1,500 on: before,
+codes of variable size still make the allocator's heap grow.
 """
 
 import random

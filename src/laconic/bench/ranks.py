@@ -1,6 +1,7 @@
 """Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -45,7 +46,7 @@ RATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class RankOptions:
+class RankOptions(ABC):
     """Where a suite runs: on processes. Its own options follow; see `resolve_network`.
 
     function  what each rank calls, with the values of `asked`
@@ -61,9 +62,9 @@ class RankOptions:
     function: ClassVar[str]
 
     @property
+    @abstractmethod
     def asked(self) -> dict[str, Any]:
         """What each rank is told, as JSON values."""
-        raise NotImplementedError
 
     def results(self, progress: Progress) -> list[Any] | None:
         """What `function` returned on each rank; see `on_ranks`."""

@@ -102,7 +102,7 @@ class Multinomial(Family):
 
 
 def softmax(z: torch.Tensor) -> torch.Tensor:
-    """exp(z_c) / Σₖ exp(z_k), row by row; torch's own takes three times as long where rows are short."""
+    """exp(z_c) / Σₖ exp(z_k), row by row; torch's own is slower where rows are short."""
     p = torch.exp(z - z.amax(1, keepdim=True))
     return p / p.sum(1, keepdim=True)
 
