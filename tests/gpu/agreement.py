@@ -307,7 +307,7 @@ def special():
         found[f"tables of {q}"] = (sums, q, 1100, 1024, 2)
     found[f"few payloads, {QSGD(bits=4)}"] = (sums, QSGD(bits=4), 600, 512, 2)
     found[f"many payloads, {QSGD(bits=4)}"] = (sums, QSGD(bits=4), 600, 512, 6)
-    for q in (NUQSGD(bits=4, p=0.7), NUQSGD(bits=3, p=0.7), NUQSGD(bits=5, p=0.9)):
+    for q in (NUQSGD(bits=4, p=0.7), NUQSGD(bits=3, p=0.7), NUQSGD(bits=5, p=0.9), NUQSGD(bits=8, p=0.9)):
         found[f"cells of {q}"] = (fused, q, 1100, 1024, torch.float32)
     found["a value that is the norm"] = (fused, NUQSGD(bits=4, p=0.7), 256, 256, torch.float32, torch.eye(256)[3])
     found["more payloads than a launch takes"] = (sums, NUQSGD(bits=2), 20, 16, 9)

@@ -37,6 +37,7 @@ CASES = {
     "held, fused": (fused, NUQSGD(bits=4), 75, 32, torch.float32),
     "held, of three widths": (fused, QSGD(bits=7), 75, 32, torch.bfloat16),
     "held, a table of levels": (fused, NUQSGD(bits=3, p=0.7), 75, 32, torch.float32),
+    "held, cells of levels": (fused, NUQSGD(bits=4, p=0.7), 1100, 1024, torch.float32),
     "held, summed": (sums, NUQSGD(bits=4), 75, 32, 2),
     "loose, fused": (fused, QSGDInf(bits=3), 23, 10, torch.float32),
     "loose, summed": (sums, QSGDInf(bits=3), 23, 10, 2),

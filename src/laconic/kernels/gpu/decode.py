@@ -38,6 +38,9 @@ from laconic.kernels.gpu.words import (
 from laconic.kernels.grid import Grid, Rounding
 from laconic.kernels.layout import n_buckets, packed_bucket_bytes
 
+TABLE_BITS = {Rounding.TABLE: 7, Rounding.UNIFORM: 6, Rounding.POWER: 3, Rounding.SIGN: 0}
+"""Widest symbols whose values come from tables in registers."""
+
 
 @triton.jit
 def _sum_row(
@@ -226,11 +229,11 @@ def _held_sizes(n: int, bucket_size: int, grid: Grid, n_payloads: int) -> tuple[
     """
     rows = n_rows(grid.bits)
     row_words = bucket_size // (4 * rows)
-    values_a_thread, most_warps = sum_sizes(n_payloads)
+    loaded = grid.rounding is Rounding.TABLE and grid.bits > TABLE_BITS[Rounding.TABLE]
+    values_a_thread, most_warps = sum_sizes(n_payloads, loaded)
     a_thread = max(1, values_a_thread // (4 * rows))
-    most_bits = {Rounding.TABLE: 8, Rounding.UNIFORM: 6, Rounding.POWER: 3, Rounding.SIGN: 0}[grid.rounding]
     alone = 8 % grid.bits == 0 and grid.rounding is not Rounding.TABLE and n_payloads <= TUNING["sum_table_from"]
-    chunks = a_thread if grid.bits <= most_bits and row_words >= 32 and not alone else 0
+    chunks = a_thread if grid.bits <= TABLE_BITS[grid.rounding] and row_words >= 32 and not alone else 0
     if chunks:
         warps = power_of_two(row_words // 32, most_warps)
         words, chunks = 32 * warps, min(chunks, -(-row_words // (32 * warps)))

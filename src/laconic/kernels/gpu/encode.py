@@ -21,7 +21,7 @@ from laconic.kernels.gpu.launch import (
 )
 from laconic.kernels.gpu.norms import add, finish, gather, load, norms_into, sum_bucket, term
 from laconic.kernels.gpu.ptx import lane_entry
-from laconic.kernels.gpu.rounding import CELLS, INFINITY, unit, value
+from laconic.kernels.gpu.rounding import CELLS, INFINITY, LOADED_CELLS, unit, value
 from laconic.kernels.gpu.steps import pack_into
 from laconic.kernels.gpu.words import join_bytes, split_bytes, store_words, symbols_of
 from laconic.kernels.grid import Grid, Norm, Rounding
@@ -53,6 +53,8 @@ def _held_bucket(
             tables += (lane_entry(cells_ptr + 32 * k, x[0], W),)
         tables += (shift, base)
         rule = rule_of(norm, key, bucket, tables)
+    elif ROUNDING == LOADED_CELLS:
+        rule = rule_of(norm, key, bucket, (cells_ptr, shift, base))
     else:
         rule = rule_of(norm, key, bucket, levels_ptr)
     store_words(data_ptr, x, rule, word_mask, S, W, ROUNDING, BITS)
@@ -158,9 +160,11 @@ def quantize_pack(
 
 def _cells(grid: Grid, v: torch.Tensor, words: int) -> tuple[int, tuple[torch.Tensor, int, int]]:
     """How held buckets are rounded, and the tables of cells, where there are some."""
-    able = grid.rounding is Rounding.TABLE and words % 32 == 0
-    found = cells_on(grid, v.device) if able else None
-    return (CELLS.value, found) if found else (int(grid.rounding), (levels_on(grid, v.device), 0, 0))
+    held = TUNING["cells_held"] if words % 32 == 0 else 0
+    for rounding, most in ((CELLS, held), (LOADED_CELLS, TUNING["cells"])) if grid.rounding is Rounding.TABLE else ():
+        if found := cells_on(grid, v.device, most):
+            return rounding.value, found
+    return int(grid.rounding), (levels_on(grid, v.device), 0, 0)
 
 
 def _held_sizes(n: int, bucket_size: int, bits: int) -> tuple[int, dict[str, int]]:

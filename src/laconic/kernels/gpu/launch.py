@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+from laconic.kernels.gpu.rounding import MOST_LEVELS
 from laconic.kernels.grid import Grid
 from laconic.kernels.layout import field_widths, n_buckets
 
@@ -18,9 +19,13 @@ TUNING = {
     "sum_few_warps": 8,
     "sum_values_a_thread": 32,
     "sum_warps": 2,
+    "sum_loaded_values_a_thread": 16,
+    "sum_loaded_warps": 4,
     "sum_stages": 1,
     "sum_table_from": 4,
     "held": 16384,
+    "cells_held": 32,
+    "cells": 4096,
     "tile": 1024,
     "tile_warps": 4,
     "programs": 2048,
@@ -28,8 +33,9 @@ TUNING = {
 """Sizes that change speed and nothing else; `benchmarks/sweep_kernels.py` tries others.
 
 pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
-sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW; values
-          of 2 and 4 bits come from tables in registers above so many payloads
+sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW,
+          sum_loaded_* for levels in memory; values of 2 and 4 bits come from tables in registers above so many payloads
+cells*    most cells of a grid that a warp holds, and that lie in memory
 held      largest bucket that a program holds in registers
 tile*     values and warps of a step through a bucket that is not held
 programs  enough to fill a GPU: fewer buckets than this are shared by several programs
@@ -45,9 +51,9 @@ FEW = 4
 """Payloads from which on a sum is bound by what it reads, and wants more values a thread; below, by what it writes."""
 
 
-def sum_sizes(n_payloads: int) -> tuple[int, int]:
-    """Values a thread and warps a program of a sum over so many payloads."""
-    kind = "sum_few" if n_payloads < FEW else "sum"
+def sum_sizes(n_payloads: int, loaded: bool) -> tuple[int, int]:
+    """Values a thread and warps a program of a sum over so many payloads; `loaded`: whose levels come from memory."""
+    kind = "sum_few" if n_payloads < FEW else "sum_loaded" if loaded else "sum"
     return TUNING[f"{kind}_values_a_thread"], TUNING[f"{kind}_warps"]
 
 
@@ -114,25 +120,33 @@ def levels_on(grid: Grid, device: torch.device) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def cells_on(grid: Grid, device: torch.device) -> tuple[torch.Tensor, int, int] | None:
-    """Tables of 32 cells for `rounding._level_cells`, the shift that makes a cell of a float's bits, the lowest cell.
+def cells_on(grid: Grid, device: torch.device, most: int) -> tuple[torch.Tensor, int, int] | None:
+    """Tables for `rounding._level_cells`, or `_level_loaded` where `most`, the cells there may be, is above 32.
 
-    (4, 32) float32: the level in a cell, if any; how many levels lie below it, 0 not counted, as an integer's bits; the
-    levels; 2^-24 of the gap above each. None where no cells of one level each cover all.
+    A cell is what the float's highest bits say; each has one level at most. With the tables come the shift that makes a
+    cell of a float's bits, and the lowest cell. (4, 32) float32: the level in a cell, if any; how many levels lie below
+    it, 0 not counted, as an integer's bits; the levels; 2^-24 of the gap above each. In memory: (128 + cells,) int64,
+    the last two side by side, then the first two. None where no cells of one level each cover all.
     """
     levels = torch.tensor(grid.levels, dtype=torch.float32, device="cpu")
     gaps, bits = (levels[1:] - levels[:-1]) * 2.0**-24, levels.view(torch.int32)
     for shift in range(23, 12, -1):
-        cells = (bits[1:] >> shift).tolist()
-        if len(set(cells)) == len(cells) <= 31 and cells[-1] - cells[0] < 32 and float(gaps.min()) > 2.0**-100:
-            tables = torch.zeros(4, 32)
-            for cell in range(cells[0], cells[-1] + 1):
-                below = sum(one < cell for one in cells[:-1])
-                inside = cell in cells[:-1]
-                tables[0, cell % 32] = levels[below + 1] if inside else torch.inf
-                tables[1, cell % 32] = torch.tensor(below, dtype=torch.int32).view(torch.float32)
-            tables[2, : len(gaps)], tables[3, : len(gaps)] = levels[:-1], gaps
-            return tables.to(device), shift, cells[0]
+        own = bits[1:] >> shift
+        first, n = int(own[0]), int(own[-1] - own[0]) + 1
+        if n > most or len(own) > most or len(own.unique()) < len(own) or float(gaps.min()) <= 2.0**-100:
+            continue
+        cell = torch.arange(first, first + n, dtype=torch.int32, device="cpu")
+        below = torch.searchsorted(own[:-1], cell, out_int32=True)
+        marks = torch.where(torch.isin(cell, own[:-1]), levels[below + 1], torch.inf)
+        if most > 32:
+            pairs = torch.zeros(MOST_LEVELS.value + n, 2, device="cpu")
+            pairs[: len(gaps)] = torch.stack([levels[:-1], gaps], 1)
+            pairs[MOST_LEVELS.value :] = torch.stack([marks, below.view(torch.float32)], 1)
+            return pairs.view(torch.int64)[:, 0].to(device), shift, first
+        tables = torch.zeros(4, 32, device="cpu")
+        tables[0, cell.long() % 32], tables[1, cell.long() % 32] = marks, below.view(torch.float32)
+        tables[2, : len(gaps)], tables[3, : len(gaps)] = levels[:-1], gaps
+        return tables.to(device), shift, first
     return None
 
 

@@ -3,8 +3,8 @@
 Every float operation is one IEEE operation of the specification, so kernels that call these are launched with
 `enable_fp_fusion=False`: a multiply-add in one rounding would be another number.
 
-A value leaves `carry` as level + bias. For POWER the bias is that of the float's exponent, and it is taken off a whole
-word of symbols at once.
+A value leaves `shift_in` as level + bias. For POWER the bias is that of the float's exponent, and it is taken off a
+whole word of symbols at once.
 """
 
 import triton
@@ -16,8 +16,9 @@ from laconic.kernels.grid import Rounding
 
 POWER, UNIFORM = tl.constexpr(int(Rounding.POWER)), tl.constexpr(int(Rounding.UNIFORM))
 TABLE, SIGN = tl.constexpr(int(Rounding.TABLE)), tl.constexpr(int(Rounding.SIGN))
-CELLS = tl.constexpr(len(Rounding))
-"""TABLE with a grid of few levels, in a bucket that a program holds."""
+CELLS, LOADED_CELLS = tl.constexpr(len(Rounding)), tl.constexpr(len(Rounding) + 1)
+"""TABLE in a bucket that a program holds, by cells: of a grid of few levels, in a warp's registers; or in memory."""
+MOST_LEVELS = tl.constexpr(128)
 INFINITY = tl.constexpr(float("inf"))
 GOLDEN, MIX_1, MIX_2 = tl.constexpr(stream.GOLDEN), tl.constexpr(stream.MIX_1), tl.constexpr(stream.MIX_2)
 HASH_1, HASH_2 = tl.constexpr(stream.HASH_1), tl.constexpr(stream.HASH_2)
@@ -138,15 +139,34 @@ def _level_cells(r, random, tables):
 
 
 @triton.jit
+def _halves_of(pair):
+    """The float32 numbers in the lower and the upper half of int64 words."""
+    low, high = (pair & 0xFFFFFFFF).to(tl.uint32), (pair >> 32).to(tl.uint32)
+    return low.to(tl.float32, bitcast=True), high.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _level_loaded(r, random, tables):
+    """The same by tables in memory: two loads of 8 bytes, whatever the number of levels."""
+    pairs_ptr, shift, base = tables
+    cell = tl.maximum(r.to(tl.int32, bitcast=True) >> shift, base)
+    mark, first = _halves_of(tl.load(pairs_ptr + (MOST_LEVELS - base) + cell))
+    low = first.to(tl.int32, bitcast=True) + (r >= mark).to(tl.int32)
+    level, gap = _halves_of(tl.load(pairs_ptr + low))
+    drawn = (random >> 8).to(tl.int32).to(tl.float32) * gap
+    return (low + (drawn < r - level).to(tl.int32)).to(tl.uint32)
+
+
+@triton.jit
 def draw(x, offset, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: tl.constexpr):
-    """(fixed, random), uint32, of values x (float32) at offsets (uint32) in a bucket; `carry` makes level + bias of it.
+    """(fixed, random), uint32, of values x (float32) at offsets (uint32) in a bucket, for `shift_in`.
 
     CHECKED  whether a value may pass the norm by far, as in `quantize` with any norms; not where the norm is x's own
     """
     _, guard, inverse, k0, k1, levels_ptr = rule
     if ROUNDING == SIGN:
-        fixed = (x < 0.0).to(tl.uint32) << 23
-        random = fixed * 0
+        fixed = (x < 0.0).to(tl.uint32)
+        random = fixed
     else:
         a = tl.abs(x) * guard
         if CHECKED:
@@ -159,16 +179,23 @@ def draw(x, offset, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: t
         else:
             r = saturate(a, inverse)
             if ROUNDING == CELLS:
-                fixed = _level_cells(r, random, levels_ptr) << 23
+                fixed = _level_cells(r, random, levels_ptr)
+            elif ROUNDING == LOADED_CELLS:
+                fixed = _level_loaded(r, random, levels_ptr)
             else:
-                fixed = _level_table(r, random, levels_ptr, BITS) << 23
-            random = random * 0
+                fixed = _level_table(r, random, levels_ptr, BITS)
     return fixed, random
 
 
 @triton.jit
+def shift_in(above, drawn, ROUNDING: tl.constexpr):
+    """above + level + bias of what was drawn: by `carry`, where rounding is a sum; else `fixed` is the level."""
+    return carry(above, drawn[0], drawn[1]) if (ROUNDING == POWER) | (ROUNDING == UNIFORM) else above + drawn[0]
+
+
+@triton.jit
 def bias(ROUNDING: tl.constexpr, BITS: tl.constexpr):
-    """What `carry` adds to a level: the exponent of the smallest one."""
+    """What `shift_in` adds to a level: the exponent of the smallest one."""
     found: tl.constexpr = 129 - (1 << (BITS - 1)) if ROUNDING == POWER else 0
     return tl.full((), found, tl.uint32)
 
@@ -176,8 +203,7 @@ def bias(ROUNDING: tl.constexpr, BITS: tl.constexpr):
 @triton.jit
 def symbol(x, drawn, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr):
     """Symbols (uint32) of values x, given what was drawn for them: sign bit, then level; zero has no sign."""
-    fixed, random = drawn
-    level = carry(fixed * 0, fixed, random)
+    level = shift_in(drawn[0] * 0, drawn, ROUNDING)
     if ROUNDING != SIGN:
         level -= bias(ROUNDING, BITS)
         level = tl.where((x < 0.0) & (level > 0), level + (1 << (BITS - 1)), level)

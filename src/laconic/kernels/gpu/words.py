@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 
 from laconic.kernels.gpu.norms import load_all
-from laconic.kernels.gpu.ptx import carry, from_halves, lookup
-from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, symbol, value
+from laconic.kernels.gpu.ptx import from_halves, lookup
+from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, shift_in, value
+from laconic.kernels.gpu.rounding import symbol as symbol_of
 
 
 @triton.jit
@@ -63,8 +64,8 @@ def _word(
     word = tl.zeros((W,), tl.uint32)
     sign = tl.zeros((W,), tl.uint32)
     for k in tl.static_range(4 * ROWS):
-        fixed, random = _draw(x, (FIRST + ROWS - 1 - k % ROWS) * 4 + 3 - k // ROWS, rule, S, W, ROUNDING, BITS)
-        word = carry(word << FIELD, fixed, random)
+        drawn = _draw(x, (FIRST + ROWS - 1 - k % ROWS) * 4 + 3 - k // ROWS, rule, S, W, ROUNDING, BITS)
+        word = shift_in(word << FIELD, drawn, ROUNDING)
         below = x[(FIRST + ROWS - 1 - k % ROWS) * 4 + 3 - k // ROWS].to(tl.uint32, bitcast=True) >> (32 - BITS)
         sign = (sign << FIELD) | below
     if ROUNDING != SIGN:
@@ -93,7 +94,7 @@ def symbols_of(x, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr
     """The symbols (uint32) of a bucket's values, as many tensors."""
     found = ()
     for k in tl.static_range(len(x)):
-        found += (symbol(x[k], _draw(x, k, rule, S, W, ROUNDING, BITS), rule, ROUNDING, BITS),)
+        found += (symbol_of(x[k], _draw(x, k, rule, S, W, ROUNDING, BITS), rule, ROUNDING, BITS),)
     return found
 
 
@@ -163,9 +164,9 @@ def is_safe(scaled, ROUNDING: tl.constexpr):
 @triton.jit
 def half_scale(ROUNDING: tl.constexpr, BITS: tl.constexpr):
     """The power of two between what `_halves` makes of a level and the level's value; 1 where it is not used."""
-    if ROUNDING == UNIFORM and 8 % BITS == 0:
+    if ROUNDING == UNIFORM:
         found = 2.0**24
-    elif ROUNDING == POWER and (BITS == 2 or BITS == 4):
+    elif ROUNDING == POWER and BITS <= 4:
         found = 2.0 ** (16 - (1 << (BITS - 1)))
     else:
         found = 1.0
@@ -180,22 +181,30 @@ def _flip(word, unit, POSITION: tl.constexpr):
 
 
 @triton.jit
-def _component(words, ROW: tl.constexpr, BYTE: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits of the symbols in byte BYTE and row ROW, where it lies in the symbol."""
+def _component(words, ROW: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits of the symbols in bytes 0 to 3 of row ROW, where it lies in them."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     narrow: tl.constexpr = BITS & -BITS
     n_rows: tl.constexpr = WIDTH // narrow
+    at: tl.constexpr = ROW // n_rows * WIDTH - wider
     word = words[wider // narrow + ROW % n_rows]
-    return ((word >> (8 * BYTE + ROW // n_rows * WIDTH)) & ((1 << WIDTH) - 1)) << wider
+    part = word >> at if at >= 0 else word << -at
+    return part & (_repeat(8) * (((1 << WIDTH) - 1) << wider))
 
 
 @triton.jit
-def _field(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
-    """The symbols in byte BYTE and row ROW of each place, put together from their components."""
-    found = words[0] * 0
-    for c in tl.static_range(4):
-        if BITS & (8 >> c):
-            found |= _component(words, ROW, BYTE, 8 >> c, BITS)
+def _row_word(words, ROW: tl.constexpr, BITS: tl.constexpr):
+    """The symbols of row ROW, in bytes 0 to 3 of each place; of BITS that divide 8 at bit ROW * BITS, among others.
+
+    All four at once: a shift and a logical operation for each component.
+    """
+    if 8 % BITS == 0:
+        found = words[0]
+    else:
+        found = words[0] * 0
+        for c in tl.static_range(3):
+            if BITS & (4 >> c):
+                found |= _component(words, ROW, 4 >> c, BITS)
     return found
 
 
@@ -226,33 +235,12 @@ def _from_tables(symbol, held, BITS: tl.constexpr):
 
 
 @triton.jit
-def _with_component(found, words, ROW: tl.constexpr, BYTE: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
-    """`found`, the wider components, with that of WIDTH bits above them, and whatever above that."""
-    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
-    narrow: tl.constexpr = BITS & -BITS
-    n_rows: tl.constexpr = WIDTH // narrow
-    at: tl.constexpr = 8 * BYTE + ROW // n_rows * WIDTH - wider
-    word = words[wider // narrow + ROW % n_rows]
-    part = word >> at if at >= 0 else word << -at
-    return (found & ((1 << wider) - 1)) | (part & (0x100000000 - (1 << wider))) if wider else part
-
-
-@triton.jit
-def _symbol_and_more(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
-    """As `_field`, with whatever above the symbol: a shift and an operation for each component."""
-    found = words[0]
-    for c in tl.static_range(4):
-        if BITS & (8 >> c):
-            found = _with_component(found, words, ROW, BYTE, 8 >> c, BITS)
-    return found
-
-
-@triton.jit
 def add_table_row(total, words, held, ROW: tl.constexpr, BITS: tl.constexpr):
     """`total`, four tensors, and the values of bytes 0 to 3 of each place in row ROW together."""
-    found = ()
+    at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
+    word, found = _row_word(words, ROW, BITS), ()
     for b in tl.static_range(4):
-        found += (total[b] + _from_tables(_symbol_and_more(words, ROW, b, BITS), held, BITS),)
+        found += (total[b] + _from_tables(word >> (at + 8 * b), held, BITS),)
     return found
 
 
@@ -261,18 +249,21 @@ def row_values(
     words, unit, levels_ptr, ROW: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr
 ):
     """The values of bytes 0 to 3 of each place in row ROW; SAFE: `unit` is multiplied by `half_scale` already."""
+    at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
+    word = _row_word(words, ROW, BITS)
     if ROUNDING == SIGN:
         found = ()
         for b in tl.static_range(4):
-            found += (_flip(words[0], unit, 8 * b + ROW),)
-    elif (ROUNDING == UNIFORM and 8 % BITS == 0) or (ROUNDING == POWER and (BITS == 2 or BITS == 4)):
-        a, c = _halves(words[0], unit, ROW * BITS, ROUNDING, BITS, SAFE)
-        b, d = _halves(words[0], unit, ROW * BITS + 8, ROUNDING, BITS, SAFE)
+            found += (_flip(word, unit, 8 * b + ROW),)
+    elif ROUNDING == UNIFORM or (ROUNDING == POWER and BITS <= 4):
+        a, c = _halves(word, unit, at, ROUNDING, BITS, SAFE)
+        b, d = _halves(word, unit, at + 8, ROUNDING, BITS, SAFE)
         found = (a, b, c, d)
     else:
         found = ()
         for b in tl.static_range(4):
-            found += (value(_field(words, ROW, b, BITS), unit, levels_ptr, ROUNDING, BITS),)
+            symbol = (word >> (at + 8 * b)) & ((1 << BITS) - 1)
+            found += (value(symbol, unit, levels_ptr, ROUNDING, BITS),)
     return found
 
 
@@ -285,9 +276,11 @@ def add_row(
     At 2 bits a level is 0 or 1, and for POWER a power of two: where the products are exact (SAFE), a fused multiply-add
     rounds as the sum alone does.
     """
-    if SAFE and ((ROUNDING == UNIFORM and BITS == 2) or (ROUNDING == POWER and (BITS == 2 or BITS == 4))):
-        a, c = _factors(words[0], ROW * BITS, ROUNDING, BITS)
-        b, d = _factors(words[0], ROW * BITS + 8, ROUNDING, BITS)
+    if SAFE and ((ROUNDING == UNIFORM and BITS == 2) or (ROUNDING == POWER and BITS <= 4)):
+        at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
+        word = _row_word(words, ROW, BITS)
+        a, c = _factors(word, at, ROUNDING, BITS)
+        b, d = _factors(word, at + 8, ROUNDING, BITS)
         found = (
             tl.fma(a, unit, total[0]),
             tl.fma(b, unit, total[1]),
