@@ -1,6 +1,7 @@
 """A rank that dies in the middle of a step: every surviving rank gets an error in time, and no wrong result."""
 
 import os
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -9,12 +10,16 @@ from models import batch, sgd, train, weights, wrap
 
 import laconic
 from forking import forked
+from laconic.training.ddp import compressor_of
 
 LIMIT = timedelta(seconds=120)
 
 
-def mortal(rank, store, pipe):
-    """One of three ranks; the second dies, the others tell what they are told, and whether their model is as before."""
+def mortal(rank, store, noticed, pipe):
+    """One of three ranks; the second dies, the others tell what they are told, and whether their model is as before.
+
+    noticed  whether their connections know of it before anything is sent
+    """
     torch.distributed.init_process_group("gloo", f"file://{store}", LIMIT, 3, rank)
     model = wrap(None, "nuqsgd", timeout=LIMIT)
     train(model, sgd(model), range(3), rank)
@@ -23,6 +28,9 @@ def mortal(rank, store, pipe):
     loss = torch.nn.functional.cross_entropy(model(x), y)
     if rank == 1:
         os._exit(17)
+    for channel in compressor_of(model).comm.channels if noticed else ():
+        with suppress(RuntimeError):
+            channel.group.recv([torch.zeros(1)], 1, 99).wait()
     try:
         loss.backward()
     except Exception as error:  # noqa: BLE001 (told to the test)
@@ -30,8 +38,9 @@ def mortal(rank, store, pipe):
     os._exit(0)
 
 
-def test_survivors_are_told(tmp_path):
-    with forked(mortal, 3, str(tmp_path / "store")) as (ranks, pipes):
+@pytest.mark.parametrize("noticed", [False, True])
+def test_survivors_are_told(tmp_path, noticed):
+    with forked(mortal, 3, str(tmp_path / "store"), noticed) as (ranks, pipes):
         told = {rank: pipes[rank].recv() for rank in (0, 2)}
     assert ranks[1].exitcode == 17
     for rank, (kind, text, same) in told.items():

@@ -6,11 +6,12 @@ In a collective the few bytes at the end of a row travel along and mean nothing.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from laconic.errors import ExchangeFailed
 from laconic.exchange.messages import CPU, Inbox, Messages, whole_row
 
+_R = TypeVar("_R")
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the newer name of the same
 
 
@@ -56,17 +58,24 @@ class Channel:
         options = getattr(self.group._get_backend(wire), "options", None) if backend_of(self.group, wire) else None
         return getattr(options, "_timeout", None)
 
-    def wait(self, work: dist.Work | None) -> None:
-        """Wait until the work is done; raises `ExchangeFailed` if it fails."""
+    def call(self, function: Callable[..., _R], *arguments: Any, **options: Any) -> _R:
+        """Call a function of torch that sends or waits; what it cannot do is `ExchangeFailed`.
+
+        A connection that is known to be broken fails as soon as a message is handed over, before anybody waits for it.
+        """
         try:
-            if work is not None:
-                work.wait()
+            return function(*arguments, **options)
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
+            reason = (str(error).splitlines() or [""])[0]
             raise ExchangeFailed(
                 f"exchange failed on rank {self.rank} of {self.size}: "
                 f"another rank stopped, or did not answer in time ({reason})"
             ) from error
+
+    def wait(self, work: dist.Work | None) -> None:
+        """Wait until the work is done; raises `ExchangeFailed` if it fails."""
+        if work is not None:
+            self.call(work.wait)
 
     def send_pairwise(self, messages: Messages, tag: int) -> Inbox:
         """One by one, so that the first message is on the wire while the next is made: for Gloo.
@@ -78,7 +87,7 @@ class Channel:
         widths = [whole_row(max(lengths))] * self.size
         _, received = messages.rows("received", widths, lengths, CPU, pinned=on_gpu)
         places = messages.rows("received", widths, lengths, messages.device)[1] if on_gpu else received
-        coming = {r: self.group.recv([received[r]], r, tag) for r in range(self.size) if r != own}
+        coming = {r: self.call(self.group.recv, [received[r]], r, tag) for r in range(self.size) if r != own}
         leaving: list[tuple[dist.Work, torch.Tensor]] = []
         last: torch.Tensor | None = None
         host = received[own]
@@ -90,7 +99,7 @@ class Channel:
                 last = host = message
                 if on_gpu:
                     host = messages.memory(f"sent to {rank},", len(message), CPU, pinned=True).copy_(message)
-            leaving.append((self.group.send([host], rank, tag), host))
+            leaving.append((self.call(self.group.send, [host], rank, tag), host))
 
         def arrive(rank: int) -> torch.Tensor:
             self.wait(coming.get(rank))
@@ -108,7 +117,7 @@ class Channel:
         sending = [len(made[rank]) for rank in range(self.size)]
         sent = torch.tensor(sending, device=self.wire_device(device))
         received = torch.empty_like(sent)
-        self.wait(dist.all_to_all_single(received, sent, group=self.group, async_op=True))
+        self.wait(self.call(dist.all_to_all_single, received, sent, group=self.group, async_op=True))
         return self.send_all_to_all(Messages(lambda rank, place: made[rank], device, received.tolist(), sending))
 
     def send_all_to_all(self, messages: Messages) -> Inbox:
@@ -119,7 +128,7 @@ class Channel:
         received, rows = messages.rows("received", n_received, messages.lengths, wire)
         for rank, message in messages.made(self.rank, places):
             _put(message, places[rank])
-        work = dist.all_to_all_single(received, sent, n_received, n_sent, group=self.group, async_op=True)
+        work = self.call(dist.all_to_all_single, received, sent, n_received, n_sent, group=self.group, async_op=True)
         return self._arriving(work, rows, messages.device)
 
     def send_shared(self, messages: Messages) -> Inbox:
@@ -128,7 +137,7 @@ class Channel:
         received, rows = messages.rows("shared", [width] * self.size, messages.lengths, messages.device)
         _put(messages.make(own, rows[own]), rows[own])
         row = received.view(self.size, width)[own]
-        work = _all_gather(received, row, group=self.group, async_op=True)
+        work = self.call(_all_gather, received, row, group=self.group, async_op=True)
         return self._arriving(work, rows, messages.device)
 
     def _arriving(self, work: dist.Work | None, rows: Sequence[torch.Tensor], device: torch.device) -> Inbox:

@@ -181,7 +181,7 @@ class Communicator:
         if not self.channels:
             return lambda: None
         channel = self.channel(phase)
-        work = dist.all_reduce(v, op, group=channel.group, async_op=True)
+        work = channel.call(dist.all_reduce, v, op, group=channel.group, async_op=True)
         return lambda: channel.wait(work)
 
 
