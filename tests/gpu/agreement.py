@@ -256,6 +256,7 @@ def slots(device, quantizer, n):
     ours, theirs = Codec(quantizer, backend="cpu"), Codec(quantizer, backend="gpu")
     assert theirs.has_slots(torch.device(device))
     v, streams = inputs(n)["normal"], [Stream(step=step) for step in range(2)]
+    v[:512] = 0.0  # a cell of zeros, whose sum is −0
     here, there = ours.new_memory(v), theirs.new_memory(v.to(device))
     expected = [ours.encode(v, stream, here) for stream in streams]
     room = -(-max(payload.n_bytes for payload in expected) // 4) * 4
@@ -266,12 +267,12 @@ def slots(device, quantizer, n):
         assert not row[room:].any(), "written past the slot"
     assert torch.equal(there.cpu(), here), "memory"
     out, verdict = torch.empty(n, device=device), torch.zeros(1, dtype=torch.int32, device=device)
-    theirs.decode_slots(rows[:, :room], out, 0.5, verdict)
-    assert same_bits(out.cpu(), ours.decode_sum(expected, torch.empty(n), 0.5)), "sum"
+    theirs.decode_slots(rows[:, :room], out, -0.5, verdict)
+    assert same_bits(out.cpu(), ours.decode_sum(expected, torch.empty(n), -0.5)), "sum"
     assert int(verdict) == 0, "verdict"
     theirs.encode_slot(v.to(device), streams[0], theirs.new_memory(v.to(device)), rows[0, : room - 4])
     short = min(payload.n_bytes for payload in expected) - 4
-    theirs.decode_slots(rows[:, :short], out, 0.5, verdict)
+    theirs.decode_slots(rows[:, :short], out, -0.5, verdict)
     assert int(verdict) == 2 * (n > 0), "overflow"
 
 

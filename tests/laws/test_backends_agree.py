@@ -17,7 +17,7 @@ from members import (
     with_bucket,
 )
 
-from laconic import BackendUnavailable, Codec, Stream
+from laconic import RANS, BackendUnavailable, Codec, Stream
 from laconic.kernels import Part, Scale, select
 from laconic.kernels.reference.random import random_bits
 
@@ -69,17 +69,21 @@ def test_fused_kernels_are_what_they_fuse(quantizer):
             assert torch.equal(*sums), (n, weight)
 
 
-@pytest.mark.parametrize("quantizer", **named(FIXED_WIDTH))
-def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer):
+SUMMED = [*[(q, None) for q in [*STATELESS, *SUBTRACTING]], *[(q, RANS()) for q in BUCKETED[::7]]]
+
+
+@pytest.mark.parametrize(("quantizer", "coder"), SUMMED, ids=str)
+def test_summing_payloads_at_once_is_adding_them_one_by_one(quantizer, coder):
+    """To −0, so that a sum of −0 alone is −0; with every body."""
     for (n, bucket_size), backend in itertools.product(
         [(0, 8), (1, 8), (999, 10), (20_001, 8192)], ("reference", "cpu")
     ):
-        codec, v = Codec(with_bucket(quantizer, bucket_size), backend=backend), inputs(n)["normal"]
+        codec, v = Codec(with_bucket(quantizer, bucket_size), coder, backend=backend), inputs(n)["gaps"]
         payloads = [codec.encode(v, Stream(rank=rank)) for rank in range(3)]
-        one_by_one = torch.zeros(n)
+        one_by_one = -torch.zeros(n)
         for payload in payloads:
-            codec.decode_add(payload, one_by_one, 1 / 3)
-        assert torch.equal(codec.decode_sum(payloads, torch.full((n,), torch.nan), 1 / 3), one_by_one), (n, backend)
+            codec.decode_add(payload, one_by_one, -1 / 3)
+        assert same_bits(codec.decode_sum(payloads, torch.full((n,), torch.nan), -1 / 3), one_by_one), (n, backend)
 
 
 @pytest.mark.parametrize("accumulate", [False, True])

@@ -72,9 +72,10 @@ class Body(ABC):
 
     def read_sum(self, rows: Sequence[Tensor], out: Tensor, weight: float, *scale: Scale) -> None:
         """out = weight * sum of the values in rows, each the bytes of a payload; then out *= scale."""
-        out.zero_()
+        if not rows:
+            out.zero_()
         for i, data in enumerate(rows, start=1):
-            self.read(data, out, weight, True, *(scale if i == len(rows) else ()))
+            self.read(data, out, weight, i > 1, *(scale if i == len(rows) else ()))
 
     def fused(self, scale: Scale, device: torch.device) -> tuple[Scale, ...]:
         """The scale, if there is one and kernels for tensors on `device` apply it on the way; otherwise none."""
@@ -214,7 +215,7 @@ class Tabled(Body):
     def read(self, data: Tensor, out: Tensor, weight: float, accumulate: bool, *scale: Scale) -> None:
         kernels, n = self._kernels(out.device), out.numel()
         if isinstance(kernels, DeviceBackend):
-            self._read_rows([data], out, weight, accumulate or None)
+            self._read_rows([data], out, weight, accumulate)
         elif n:
             steps, coded = self.layout.split(data, n)
             shape, blocks = self.coder.split(coded, n)
@@ -228,7 +229,7 @@ class Tabled(Body):
         else:
             super(Tabled, self).read_sum(rows, out, weight, *scale)
 
-    def _read_rows(self, rows: Sequence[Tensor], out: Tensor, weight: float, accumulate: bool | None) -> None:
+    def _read_rows(self, rows: Sequence[Tensor], out: Tensor, weight: float, accumulate: bool) -> None:
         """`read_slots`, and its verdict."""
         if any(row.numel() % WORD_BYTES for row in rows):
             raise CorruptPayload(f"{self.coder.name}: a payload is a whole number of words")
@@ -274,7 +275,7 @@ class Tabled(Body):
             size = there.dither_encode_into(v, steps, self.core.bucket_size, stream.key, shape, coded)
         self.layout.stamp(slot, n, stream.key, size, there)
 
-    def read_slots(self, slots: Tensor, out: Tensor, weight: float, accumulate: bool | None) -> Tensor:
+    def read_slots(self, slots: Tensor, out: Tensor, weight: float, accumulate: bool) -> Tensor:
         """out = weight * sum of the values in slots (P, n_words) int32; returns which of their blocks were good."""
         n, kernels = out.numel(), cast(DeviceBackend, self._kernels(out.device))
         if not n:

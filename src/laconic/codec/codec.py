@@ -147,7 +147,7 @@ class Codec:
     def decode_sum(
         self, payloads: Iterable[Payload], out: Tensor, weight: float = 1.0, *, scale: Scale = ONES
     ) -> Tensor:
-        """out = weight * sum of the payloads' values, in one pass over `out`; the same bits as `decode_add` one by one.
+        """out = weight * sum of the payloads' values, in one pass over `out`; the bits of adding them one by one to −0.
 
         `out` is (n,) float32 and contiguous; what it held is lost. The sum is multiplied by `scale`. Returned.
         """

@@ -152,7 +152,7 @@ class DeviceBackend(Protocol):
         keys: Tensor,
         out: Tensor,
         weight: float,
-        accumulate: bool | None,
+        accumulate: bool,
     ) -> Tensor:
         """out = weight * sum of the values of P rows, or out += the same; returns which blocks were good."""
 

@@ -26,13 +26,12 @@ from laconic.kernels.gpu.table_rans import (
     load_long,
     rotation_of,
 )
+from laconic.kernels.gpu.words import minus_zero
 
 HALF_, MIDDLE = tl.constexpr(HALF), tl.constexpr(TAIL_LIMIT)
 FIXED, MOST_FIXED, ABOVE = tl.constexpr(FIXED_POINT), tl.constexpr(FIXED_LIMIT), tl.constexpr(RAW_ABOVE)
 ROUND = tl.constexpr(1.5 * 2**23)
 """Added to a float32 below 2²², it leaves the whole number next to it, halves to even, in the lowest bits."""
-WRITE, SUM, ADD = 0, 1, 2
-"""What `values_kernel` begins with: the first payload's values, zeros, or what is there."""
 N_MARKS = tl.constexpr(64)
 """Thresholds of scales, filled up."""
 
@@ -240,7 +239,7 @@ def _add(a, b):
 @triton.jit(do_not_specialize=["n", "weight"])
 def values_kernel(
     data_ptr, steps_ptr, keys_ptr, widths_ptr, words_ptr, tails_ptr, meta_ptr, raws_ptr, out_ptr, n, n_cells, n_rows,
-    weight, STEP_CELLS, STRIDE, STEPS_STRIDE, KEY_STRIDE, N_SHAPES: tl.constexpr, BEGIN: tl.constexpr,
+    weight, STEP_CELLS, STRIDE, STEPS_STRIDE, KEY_STRIDE, N_SHAPES: tl.constexpr, ACCUMULATE: tl.constexpr,
 ):  # fmt: skip
     """out = weight * sum of the values of a cell in all rows, or out += the same, one row after another."""
     cell = tl.program_id(0).to(tl.int64)
@@ -251,10 +250,10 @@ def values_kernel(
     own_ptr = out_ptr + cell * CELL_ + own
     total = ()
     for q in tl.static_range(16):
-        if BEGIN == 2:
+        if ACCUMULATE:
             total += (tl.load(own_ptr + 16 * q, mask=own + 16 * q < length, other=0.0),)
         else:
-            total += (tl.zeros((32,), tl.float32),)
+            total += (minus_zero(32),)
     for row in range(n_rows):
         row_ = cell * 0 + row
         place = row_ * n_cells + cell
@@ -278,7 +277,7 @@ def values_kernel(
         values = _row_values(codes, scale == ZEROS_, u, negative, step)
         if meta >> 20 > 0:
             values = _with_raws(values, codes, raws, row_ptr, weight)
-        total = values if BEGIN == 0 else _add(total, values)
+        total = _add(total, values)
     for q in tl.static_range(16):
         tl.store(own_ptr + 16 * q, total[q], mask=own + 16 * q < length)
 

@@ -19,7 +19,7 @@ from laconic.kernels.backend import Blocks
 from laconic.kernels.cpu.table_rans import tables
 from laconic.kernels.dither import CELL, N_SCALES, N_STATES, SHAPES, max_words, thresholds
 from laconic.kernels.gpu.blocks import block_ends, first_corrupt, gather, rows_of
-from laconic.kernels.gpu.cells import ADD, N_MARKS, SUM, WRITE, moments_kernel, round_kernel, values_kernel
+from laconic.kernels.gpu.cells import N_MARKS, moments_kernel, round_kernel, values_kernel
 from laconic.kernels.gpu.launch import FLAGS, on, signed
 from laconic.kernels.gpu.table_rans import pop_kernel, push_kernel
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
@@ -111,7 +111,7 @@ def dither_decode(
     head = torch.tensor([ends, 0, signed(key), shape]).view(torch.int32).to(out.device)
     row = torch.cat([head[6:7], sizes, words])
     good = dither_decode_rows(
-        row[None], head[None, :2], steps[None], step_size, head[None, 4:6], out, weight, accumulate or None
+        row[None], head[None, :2], steps[None], step_size, head[None, 4:6], out, weight, accumulate
     )
     return first_corrupt(blocks, good[0])
 
@@ -124,7 +124,7 @@ def dither_decode_rows(
     keys: torch.Tensor,
     out: torch.Tensor,
     weight: float,
-    accumulate: bool | None,
+    accumulate: bool,
 ) -> torch.Tensor:
     """out = weight * sum of the values of P rows, or out += the same; no host synchronisation. Rows may lie apart.
 
@@ -132,11 +132,9 @@ def dither_decode_rows(
     lengths  (P, 2) int32: halves of the number of bytes that a row should have; more than it has is corrupt
     steps    (P, n_steps) float32
     keys     (P, 2) int32: halves of the streams' keys
-    accumulate  None for the values of one row as they are, where a sum turns −0 into 0
     returns  (P, n_blocks) int32: 0 for corrupt blocks, whose values are undefined
     """
     n, device, count, n_rows = out.numel(), out.device, n_blocks(out.numel()), len(data)
-    begin = WRITE if accumulate is None else ADD if accumulate else SUM
     widths, rows, slots, _, _ = _tables(device)
     n_cells = count * (BLOCK_SIZE // CELL)
     ends = data[:, 1 : 1 + count].cumsum(1, dtype=torch.int64)
@@ -151,6 +149,7 @@ def dither_decode_rows(
         )  # fmt: skip
         values_kernel[(-(-n // CELL),)](
             data, steps, keys, widths, words, tails, meta, raws, out, n, n_cells, n_rows, weight, step_size // CELL,
-            data.stride(0), steps.stride(0), keys.stride(0), N_SHAPES=len(SHAPES), BEGIN=begin, num_warps=1, **FLAGS,
+            data.stride(0), steps.stride(0), keys.stride(0), N_SHAPES=len(SHAPES), ACCUMULATE=accumulate,
+            num_warps=1, **FLAGS,
         )  # fmt: skip
     return good
