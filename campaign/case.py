@@ -39,7 +39,7 @@ class Case:
     reduced   trials of `make campaign`; `full` those of `make campaign-full`
     prepare   called once in a worker; returns the trial
     batch     trials of one worker
-    seconds   the longest that a trial may take
+    seconds   the longest that a trial may take, on a machine that is not overloaded; see `_watch`
     device    "cpu", or "cuda" of a worker that computes there
     memory    bytes that a worker may take beyond what it has after `prepare`; None for no limit
     needs     raises `Broken` with the reason where this machine cannot run it
@@ -161,16 +161,20 @@ def _at(place: Path) -> int:
 
 
 def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float, over: Callable[[], bool]) -> bool:
-    """Wait for a worker's end; True where a trial took longer than it may. To begin, it has half an hour."""
-    at, since, limit = _at(place), time.monotonic(), 1800.0
+    """Wait for a worker's end; True where a trial took longer than it may. To begin, it has half an hour.
+
+    Where k processes share a core, a second counts for 1/k: a machine that has too much to do loses no trial.
+    """
+    at, spent, limit, before = _at(place), 0.0, 1800.0, time.monotonic()
     while True:
         with suppress(subprocess.TimeoutExpired):
             worker.wait(0.5)
             return False
-        now = _at(place)
+        now, clock = _at(place), time.monotonic()
+        spent, before = spent + (clock - before) / max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), clock
         if over():
             worker.terminate()
         if now != at:
-            at, since, limit = now, time.monotonic(), seconds
-        elif time.monotonic() - since > limit:
+            at, spent, limit = now, 0.0, seconds
+        elif spent > limit:
             return True

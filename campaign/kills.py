@@ -25,7 +25,7 @@ def run(size: int, job: dict[str, Any], attempt: int, seconds: float | None = No
         if seconds is not None:
             time.sleep(seconds)
             started[attempt % size].kill()
-        found = results(started, pipes, 300)
+        found = results(pipes)
     if any(isinstance(one, tuple) for one in found) and None not in found:
         raise Broken(f"{job['kind']}, {job['scheme']}, {size} ranks: {found}")
     return None if None in found or any(isinstance(one, tuple) for one in found) else found

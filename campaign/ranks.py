@@ -31,10 +31,10 @@ from tests.distributed.models import adamw, batch, network, sgd
 from tests.glm.fits import changed, small_job
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.warm", "campaign.ranks"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.bench.fsdp", "tests.warm", "campaign.ranks"])
 SMALL = Policy(min_values=100, group_values=1000, alone=True)
-LIMIT = timedelta(seconds=120)
-"""For which ranks wait for each other."""
+LIMIT = timedelta(minutes=30)
+"""For which ranks wait for each other: longer than a trial may take, which is what ends ranks that hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,15 +275,12 @@ def ranks(size: int, job: dict[str, Any], attempt: int = 0) -> Iterator[tuple[li
             ours.close()
 
 
-def results(started: list[Any], pipes: list[Any], seconds: float) -> list[Any]:
+def results(pipes: list[Any]) -> list[Any]:
     """What each rank told last: bytes, or an error; None of a rank that died. After a death the others are not waited
     for, as torchrun does not."""
-    end, told = time.monotonic() + seconds, dict.fromkeys(range(len(pipes)))
-    waiting = dict(enumerate(pipes))
+    told, waiting = dict.fromkeys(range(len(pipes))), dict(enumerate(pipes))
     while waiting:
-        ready = wait(list(waiting.values()), max(0.0, end - time.monotonic()))
-        if not ready:
-            raise TimeoutError(f"ranks {sorted(waiting)} told nothing for {seconds} s")
+        ready = wait(list(waiting.values()))
         for rank in [rank for rank, pipe in waiting.items() if pipe in ready]:
             try:
                 told[rank] = waiting[rank].recv()

@@ -29,8 +29,8 @@ def prepare(kind: str) -> Trial:
             "steps": STEPS,
             "warm": WARM,
         }
-        with ranks(2, job) as (started, pipes):
-            found = results(started, pipes, 900)
+        with ranks(2, job) as (_, pipes):
+            found = results(pipes)
         for rank, one in enumerate(found):
             if not isinstance(one, bytes):
                 raise Broken(f"{kind}, {scheme}, rank {rank}: {one}")

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
@@ -66,16 +67,22 @@ def test_workers_at_once_make_no_trial_twice_and_those_of_one_that_died_are_made
         assert len(made) == len(set(made)) == command.read(tmp_path / "c.json")["a"]["tried"] == tried
 
 
-def test_a_worker_that_does_not_come_on_is_given_up(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("processes", "looks"), [(0, 3), (3, 6)])
+def test_a_worker_that_does_not_come_on_is_given_up_later_where_cores_are_shared(
+    tmp_path, monkeypatch, processes, looks
+):
     from campaign import case
 
     def wait(seconds):
         raise case.subprocess.TimeoutExpired("worker", seconds)
 
-    places, clock = iter([0, 1, 1, 1]), iter(range(0, 1000, 7))
+    places, clock = chain([0], repeat(1, looks)), iter(range(0, 1000, 7))
+    monkeypatch.setattr(case.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(case.os, "getloadavg", lambda: (processes, 0, 0))
     monkeypatch.setattr(case, "_at", lambda path: next(places))
     monkeypatch.setattr(case, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     assert _watch(SimpleNamespace(wait=wait), tmp_path, 10.0, lambda: False)
+    assert list(places) == []
 
 
 def test_what_a_machine_cannot_run_is_left_out(monkeypatch, capsys):
