@@ -6,9 +6,8 @@ one, and so a single backward pass gives the gradients of all workers of all see
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
@@ -170,13 +169,14 @@ def shifted(x: torch.Tensor, stride: int) -> torch.Tensor:
 
 
 class OfModule(Network):
-    """A torch module, whose replicas run one after another; on a GPU beside each other, each on its own stream.
+    """A torch module whose layers take parameters (S, k, …); see `benchmarks.papers.nuqsgd.networks`.
 
-    make  makes the module, with weights drawn from torch's generator
+    make     makes the module, with weights drawn from torch's generator
+    workers  k: replicas one after another that have the same weights while gradients are recorded
     """
 
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
-        self.make, self.module = make, make()
+    def __init__(self, make: Callable[[], nn.Module], workers: int) -> None:
+        self.make, self.module, self.workers = make, make(), workers
 
     @property
     def shapes(self) -> Shapes:
@@ -192,28 +192,10 @@ class OfModule(Network):
 
     def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
         """Where gradients are recorded, the module is in training, and buffers are changed."""
-        self.module.train(torch.is_grad_enabled())
-        every = [{name: value[i] for name, value in buffers.items()} for i in range(len(x))]
-        for name, values in p.items():
-            for own, value in zip(every, values.unbind(0), strict=True):
-                own[name] = value
-        call = torch.func.functional_call
-        tasks = [partial(call, self.module, own, images) for own, images in zip(every, x, strict=True)]
-        return torch.stack(side_by_side(tasks) if x.is_cuda else [task() for task in tasks])
-
-
-def side_by_side(tasks: Sequence[Callable[[], torch.Tensor]]) -> list[torch.Tensor]:
-    """What tasks return, each computed on a stream of its own: small kernels leave room for others."""
-    main, found = torch.cuda.current_stream(), []
-    STREAMS.extend(torch.cuda.Stream() for _ in range(len(tasks) - len(STREAMS)))  # type: ignore[no-untyped-call]
-    for stream, task in zip(STREAMS, tasks, strict=False):
-        stream.wait_stream(main)
-        with torch.cuda.stream(stream):
-            found.append(task())
-    for stream in STREAMS[: len(tasks)]:
-        main.wait_stream(stream)
-    return found
-
-
-STREAMS: list[torch.cuda.Stream] = []
-"""Of the replicas, made at first need."""
+        training, kind = torch.is_grad_enabled(), x.device.type
+        self.module.train(training)
+        k = self.workers if training else 1
+        own = {name: value.view(-1, k, *value.shape[1:]) for name, value in {**p, **buffers}.items()}
+        images = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+        scores: torch.Tensor = torch.func.functional_call(self.module, own, images.flatten(0, 1))
+        return scores.view(len(x), -1, scores.shape[1])

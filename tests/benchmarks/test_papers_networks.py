@@ -1,12 +1,25 @@
 """The papers' networks and their batches of images."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from benchmarks.papers.nuqsgd.images import Images, ImageSet, synthetic_images
-from benchmarks.papers.nuqsgd.networks import LARGE, NETWORKS, Block, CifarResNet, ImageNetResNet, network
+from benchmarks.papers.nuqsgd.networks import (
+    LARGE,
+    NETWORKS,
+    Block,
+    CifarResNet,
+    Convolution,
+    ImageNetResNet,
+    Normalisation,
+    Scores,
+    network,
+)
 from benchmarks.training.data import PADDING, Crops
-from benchmarks.training.run import open_data
+from benchmarks.training.networks import OfModule
+from benchmarks.training.run import Weights, open_data
 from laconic.kernels import Stream
 
 N_PARAMETERS = {
@@ -49,6 +62,40 @@ def test_scores_come_out_for_any_size_and_every_parameter_has_a_gradient(name, s
     assert scores.shape == (2, 7)
     scores.square().sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
+
+
+@pytest.mark.parametrize(("name", "side"), [("resnet-8", 32), ("resnet-18", 64)])
+def test_workers_at_once_are_torchs_layers_one_by_one(name, side, monkeypatch):
+    """Gradients and running statistics of 3 workers of each of 2 seeds."""
+    before, shape = torch.get_default_dtype(), (3, side, side)
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = OfModule(partial(network, name, 7, shape), 3)
+        p = Weights(made, range(2), CPU).replicas(3)
+        buffers = {key: b.expand(6, *b.shape).clone() for key, b in made.buffers().items()}
+        x, y = torch.randn(6, 4, *shape), torch.randint(7, (6, 4))
+        found = torch.autograd.grad(made.loss(p, x, y, buffers).sum(), list(p.values()))
+        for kind in (Convolution, Scores):
+            monkeypatch.setattr(kind, "forward", kind.__base__.forward)
+        monkeypatch.setattr(Normalisation, "forward", torchs_normalisation)
+        for i in range(6):
+            alone = network(name, 7, shape)
+            alone.load_state_dict({**{key: v[i].detach() for key, v in p.items()}, **made.buffers()})
+            torch.nn.functional.cross_entropy(alone(x[i]), y[i]).backward()
+            for key, together in zip(p, found, strict=True):
+                own = alone.get_parameter(key).grad
+                assert (own - together[i]).norm() < 1e-4 * own.norm()  # the loss is of float32
+            for key, buffer in alone.named_buffers():
+                if "num" not in key:
+                    torch.testing.assert_close(buffer, buffers[key][i])
+    finally:
+        torch.set_default_dtype(before)
+
+
+def torchs_normalisation(self, x, shortcut=None):
+    y = torch.nn.BatchNorm2d.forward(self, x)
+    y = y if shortcut is None else y + shortcut
+    return y.relu() if self.active else y
 
 
 def test_a_block_whose_branch_is_zero_is_its_shortcut():

@@ -1,10 +1,16 @@
 """Residual networks: of 6 n + 2 layers for small images, of 18, 34 and 50 layers for large ones.
 
 He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition".
+
+Layers also take parameters with two leading dimensions, (S, k, …) for k workers of each of S seeds. Images are then
+those of S k mini-batches one after another. Workers of a seed have the same weights, so a convolution is computed for
+all of them at once; normalisation, and gradients of the parameters, are each worker's own.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +25,107 @@ WIDENING = 4
 """A bottleneck's outputs over its inner channels."""
 LARGE = tuple(f"resnet-{depth}" for depth in BLOCKS)
 """For images of 224 by 224."""
+MOMENTUM = 0.1
+"""Of running statistics: the part of them that is a step's, as is torch's default."""
 NETWORKS = (*(f"resnet-{depth}" for depth in DEPTHS), *LARGE)
+
+
+class _Convolve(torch.autograd.Function):
+    """x (S k b, …) with w (S, k, …), the same for all k; gradients of w are of each worker's own images."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: Any, padding: Any) -> torch.Tensor:
+        own = [one.to(x.dtype, memory_format=torch.channels_last) for one in w[:, 0].unbind(0)]
+        ctx.save_for_backward(x, *own)
+        ctx.how, ctx.w = (stride, padding), w
+        return _joined([functional.conv2d(*one, None, *ctx.how) for one in zip(x.chunk(len(w)), own, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, None, None]:
+        x, *own = ctx.saved_tensors
+        S, k = ctx.w.shape[:2]
+
+        def back(n: int, which: int) -> list[torch.Tensor]:
+            mask = [i == which for i in range(3)]
+            parts = zip(dy.chunk(n), x.chunk(n), [one for one in own for _ in range(n // S)], strict=True)
+            more = (None, *ctx.how, (1, 1), False, (0, 0), 1, mask)
+            return [torch.ops.aten.convolution_backward(*part, *more)[which] for part in parts]
+
+        dw = torch.stack(back(S * k, 1)).to(ctx.w.dtype).view_as(ctx.w)
+        return _joined(back(S, 0)) if ctx.needs_input_grad[0] else None, dw, None, None
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+class Convolution(nn.Conv2d):
+    """Without bias."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(b, I, …) to (b, O, …)."""
+        w = self.weight if self.weight.dim() > 4 else self.weight[None, None]
+        y: torch.Tensor = _Convolve.apply(x, w, self.stride, self.padding)  # type: ignore[no-untyped-call]
+        return y
+
+
+class Normalisation(nn.BatchNorm2d):
+    """relu(bn(x) + shortcut), with the statistics of each worker's images; on a GPU in two compiled passes.
+
+    active  whether there is a relu
+    """
+
+    def __init__(self, n: int, active: bool = True) -> None:
+        super().__init__(n)
+        self.active = active
+
+    def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> torch.Tensor:
+        """(b, n, h, w) to the same."""
+        w, b, mean, var = (
+            one.view(-1, self.num_features)  # type: ignore[union-attr]
+            for one in (self.weight, self.bias, self.running_mean, self.running_var)
+        )
+        if not self.training:
+            return _normalised(x, w, b, mean, var + self.eps, shortcut, self.active)
+        trained = _compiled() if x.is_cuda else _trained
+        return trained(x, w, b, mean, var, shortcut, self.active, self.eps)
+
+
+def _trained(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor,
+    shortcut: torch.Tensor | None, active: bool, eps: float,
+) -> torch.Tensor:  # fmt: skip
+    """With the mean and variance over each of len(w) parts of x, with which the running ones are updated."""
+    var, mean = torch.var_mean(x.view(len(w), -1, *x.shape[1:]).to(w.dtype), (1, 3, 4), correction=0)
+    n = x.numel() // mean.numel()
+    with torch.no_grad():
+        running_mean.lerp_(mean, MOMENTUM)
+        running_var.lerp_(var * (n / (n - 1)), MOMENTUM)
+    return _normalised(x, w, b, mean, var + eps, shortcut, active)
+
+
+def _normalised(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, mean: torch.Tensor, var: torch.Tensor,
+    shortcut: torch.Tensor | None, active: bool,
+) -> torch.Tensor:  # fmt: skip
+    mean, var, w, b = (one[:, None, :, None, None] for one in (mean, var, w, b))
+    z = ((x.view(len(w), -1, *x.shape[1:]).to(w.dtype) - mean) * (var.rsqrt() * w) + b).flatten(0, 1)
+    z = z if shortcut is None else z + shortcut
+    return (functional.relu(z) if active else z).to(x.dtype)
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(_trained, dynamic=False)
+
+
+class Scores(nn.Linear):
+    """The last layer."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(b, inputs) to (b, outputs)."""
+        w, b = self.weight.view(-1, *self.weight.shape[-2:]), self.bias.view(-1, 1, self.bias.shape[-1])
+        return torch.baddbmm(b, x.view(len(w), -1, x.shape[1]), w.transpose(1, 2)).flatten(0, 1)
 
 
 class Block(nn.Module):
@@ -31,17 +137,18 @@ class Block(nn.Module):
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.stride, self.n_new = n_out // n_in, n_out - n_in
-        self.conv1 = nn.Conv2d(n_in, n_out, 3, self.stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(n_out)
-        self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(n_out)
+        self.conv1 = Convolution(n_in, n_out, 3, self.stride, padding=1, bias=False)
+        self.bn1 = Normalisation(n_out)
+        self.conv2 = Convolution(n_out, n_out, 3, padding=1, bias=False)
+        self.bn2 = Normalisation(n_out)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(b, n_in, h, w) to (b, n_out, h / stride, w / stride)."""
-        y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
+        y = self.conv2(self.bn1(self.conv1(x)))
         if self.n_new:
             x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.n_new))
-        return functional.relu(y + x)
+        out: torch.Tensor = self.bn2(y, x)
+        return out
 
 
 class CifarResNet(nn.Module):
@@ -61,25 +168,26 @@ class CifarResNet(nn.Module):
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
             raise ValueError(f"depth must be 6 n + 2, such as 20, 56 or 110; got {depth}")
-        self.first = nn.Conv2d(n_channels, SMALL_WIDTHS[0], 3, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(SMALL_WIDTHS[0])
+        self.first = Convolution(n_channels, SMALL_WIDTHS[0], 3, padding=1, bias=False)
+        self.bn = Normalisation(SMALL_WIDTHS[0])
         widths = [SMALL_WIDTHS[0]] + [width for width in SMALL_WIDTHS for _ in range((depth - 2) // 6)]
         self.blocks = nn.Sequential(*(Block(a, b) for a, b in pairwise(widths)))
-        self.last = nn.Linear(SMALL_WIDTHS[-1], n_classes)
+        self.last = Scores(SMALL_WIDTHS[-1], n_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images (b, n_channels, h, w) to scores (b, n_classes)."""
-        x = self.blocks(functional.relu(self.bn(self.first(x))))
+        x = self.blocks(self.bn(self.first(x)))
         scores: torch.Tensor = self.last(x.mean(dim=(2, 3)))
         return scores
 
 
-def convolution(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Sequential:
+def convolution(n_in: int, n_out: int, size: int, stride: int = 1, active: bool = True) -> nn.Sequential:
     """A convolution without bias, and the normalisation after it."""
-    return nn.Sequential(nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(n_out))
+    conv = Convolution(n_in, n_out, size, stride, padding=size // 2, bias=False)
+    return nn.Sequential(conv, Normalisation(n_out, active))
 
 
 class Residual(nn.Module):
@@ -89,7 +197,7 @@ class Residual(nn.Module):
         super().__init__()
         self.branch = branch
         same = n_in == n_out and stride == 1
-        self.shortcut = nn.Identity() if same else convolution(n_in, n_out, 1, stride)
+        self.shortcut = nn.Identity() if same else convolution(n_in, n_out, 1, stride, active=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(b, n_in, h, w) to (b, n_out, h / stride, w / stride)."""
@@ -98,7 +206,7 @@ class Residual(nn.Module):
 
 def basic(n_in: int, width: int, stride: int) -> Residual:
     """Two 3 × 3 convolutions."""
-    branch = nn.Sequential(convolution(n_in, width, 3, stride), nn.ReLU(), convolution(width, width, 3))
+    branch = nn.Sequential(convolution(n_in, width, 3, stride), convolution(width, width, 3, active=False))
     return Residual(branch, n_in, width, stride)
 
 
@@ -106,10 +214,8 @@ def bottleneck(n_in: int, width: int, stride: int) -> Residual:
     """1 × 1 down, 3 × 3, 1 × 1 up; the stride is that of the 3 × 3, which keeps more than the paper's 1 × 1."""
     branch = nn.Sequential(
         convolution(n_in, width, 1),
-        nn.ReLU(),
         convolution(width, width, 3, stride),
-        nn.ReLU(),
-        convolution(width, WIDENING * width, 1),
+        convolution(width, WIDENING * width, 1, active=False),
     )
     return Residual(branch, n_in, WIDENING * width, stride)
 
@@ -139,14 +245,14 @@ class ImageNetResNet(nn.Module):
                 stages.append(block(n_in, width, 2 if stage and not i else 1))
                 n_in = widening * width
         self.blocks = nn.Sequential(*stages)
-        self.last = nn.Linear(n_in, n_classes)
+        self.last = Scores(n_in, n_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images (b, n_channels, h, w) to scores (b, n_classes)."""
-        x = functional.max_pool2d(functional.relu(self.first(x)), 3, stride=2, padding=1)
+        x = functional.max_pool2d(self.first(x), 3, stride=2, padding=1)
         scores: torch.Tensor = self.last(self.blocks(x).mean(dim=(2, 3)))
         return scores
 
