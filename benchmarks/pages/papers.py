@@ -79,7 +79,8 @@ def _length(row: Document) -> str:
     where = "one GPU" if row.get("device") == "cuda" and row["ranks"] == 1 else f"{row.get('ranks')} ranks"
     if "workers" in row:
         many = f"{n} seeds" if (n := len(row["seeds"])) > 1 else "one seed"
-        return f"{row['problem'].split()[-1]}, {row['n_epochs']} epochs, {row['precision']}, {many}"
+        rate = f"rate {row.get('learning_rate', 0.1):g}"
+        return f"{row['problem'].split()[-1]}, {row['n_epochs']} epochs, {rate}, {row['precision']}, {many}"
     return (
         f"{where}, {row['n_epochs']:.2g} epochs"
         if row.get("n_epochs")

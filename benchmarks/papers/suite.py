@@ -62,10 +62,13 @@ class PapersOptions:
     workers: int | None = option(None, "nuqsgd: workers simulated on one device; 4.")
     images: int | None = option(None, "nuqsgd: only so many images.")
     seeds: int | None = option(None, "nuqsgd: of weights, batches and roundings; 3, for the less telling methods 1.")
+    lr: float | None = option(None, "nuqsgd: the highest learning rate; 0.1.")
+    warmup: float | None = option(None, "nuqsgd: epochs over which it rises; a hundredth of all.")
     precision: str | None = option(None, "nuqsgd: of products: fp32, tf32 (on a GPU) or bf16.", metavar="NAME")
     out: Path | None = option(None, "nuqsgd: folder of runs, which go on where they stopped.", metavar="DIR")  # noqa: RUF009
     processes: int | None = option(None, "nuqsgd: runs side by side; 1.")
     seconds: float | None = option(None, "nuqsgd: stop after so many seconds; 0 only gathers what is there.")
+    earlier: Path | None = option(None, "nuqsgd: a result whose runs are not run again.", metavar="FILE")  # noqa: RUF009
 
     def __post_init__(self) -> None:
         if self.suite is None:
@@ -108,7 +111,7 @@ def _ca_sgd_options(given: dict[str, Any]) -> ca_sgd.CASGDOptions:
 
 def _nuqsgd_options(given: dict[str, Any]) -> nuqsgd.NUQSGDOptions:
     """What is not given is small on a CPU, and the paper's on a GPU."""
-    given |= {name: str(given[name]) for name in ("data", "out") if name in given}
+    given |= {name: str(given[name]) for name in ("data", "out", "earlier") if name in given}
     if given.get("epochs", 1) != int(given.get("epochs", 1)):
         raise InvalidOption(Option("epochs"), f" must be a whole number for nuqsgd; got {given['epochs']:g}")
     small = {"model": "resnet-8", "batch_size": 32, "epochs": 1, "seeds": 1} if given["device"] == "cpu" else {}

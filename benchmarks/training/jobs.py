@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import fields
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -73,6 +74,20 @@ def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
     return found
 
 
+def keep(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Put finished runs of a document into a folder, as if they had been run there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for run in runs:
+        path = file_of(Job(**{one.name: run["job"][one.name] for one in fields(Job) if one.name in run["job"]}), folder)
+        if not path.is_file():
+            _write_result(path, run)
+
+
+def _write_result(path: Path, run: Mapping[str, Any]) -> None:
+    with atomic_write(path) as file:
+        json.dump(run, file, indent=2, allow_nan=False)
+
+
 def check_same(path: Path, was: Mapping[str, Any], job: Job) -> None:
     """Raise `InvalidOption` if a file is of another job of the same name."""
     for name, value in job.settings().items():
@@ -98,8 +113,7 @@ def run_job(job: Job, folder: Path, until: float) -> None:
     if run.done < run.rounds:
         _write(checkpoint, job, run)
         return
-    with atomic_write(path) as file:
-        json.dump({"job": job.settings(), "result": run.result()}, file, indent=2, allow_nan=False)
+    _write_result(path, {"job": job.settings(), "result": run.result()})
     checkpoint.unlink(missing_ok=True)
 
 

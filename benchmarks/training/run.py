@@ -87,6 +87,7 @@ class Job:
     precision  of matrix products: fp32, tf32, or bf16 (autocast)
     data       a file of text or a folder of images; None for what is at hand
     images     only so many to train on, and to test
+    learning_rate, warmup  the highest, and the epochs over which it rises; None for the task's
     """
 
     task: str
@@ -102,13 +103,23 @@ class Job:
     seed: int = 0
     epochs: int | None = None
     images: int | None = None
+    learning_rate: float | None = None
+    warmup: float | None = None
 
     @property
     def label(self) -> str:
         """For people, and as the name of a file."""
-        return f"{self.task} {self.member} x{self.workers}" + (
+        rate = "" if self.learning_rate is None else f" lr {self.learning_rate:g}"
+        return f"{self.task} {self.member} x{self.workers}{rate}" + (
             f" {self.precision} seed {self.seed}" if self.epochs else ""
         )
+
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate at a step."""
+        task = TASKS[self.task]
+        rises, drops = task.schedule
+        rises = self.warmup / self.epochs if self.warmup is not None and self.epochs else rises
+        return (self.learning_rate or task.learning_rate) * rate(step, steps, rises, drops)
 
     def settings(self) -> dict[str, Any]:
         """What must be equal for two results to be of the same job. Data name themselves in the result."""
@@ -140,7 +151,7 @@ def network_for(job: Job, data: Text | Pictures | Crops | Folders) -> Network:
     if isinstance(data, Text):
         return ByteTransformer(job.width, TASKS[job.task].depth, data.context)
     if isinstance(data, Crops | Folders):
-        return OfModule(partial(network, TASKS[job.task].network, data.n_classes, data.shape))
+        return OfModule(partial(network, TASKS[job.task].network, data.n_classes, data.shape), job.workers)
     return ConvNet(data.shape, data.n_classes, job.width // 4)
 
 
@@ -261,7 +272,7 @@ class Training:
         """One step: every worker's gradient, sent, averaged over the workers of its seed."""
         job, flat, C = self.job, self.weights.flat, self.weights.n_compressed
         for group in self.optimizer.param_groups:
-            group["lr"] = self.task.learning_rate * rate(t, self.steps, *self.task.schedule)
+            group["lr"] = job.rate(t, self.steps)
         g = self.gradients.of(examples)
         adam = t > 0 and self.sender.member.metric == OPTIMIZER
         known = self.optimizer.state[flat]["exp_avg_sq"] if adam else flat.grad

@@ -10,6 +10,7 @@ from benchmarks.goals import goals_of_rows
 from benchmarks.papers import nuqsgd_claims
 from benchmarks.papers.nuqsgd import gradients
 from benchmarks.papers.nuqsgd.suite import NUQSGDOptions, nuqsgd_rows
+from benchmarks.training.jobs import keep
 from benchmarks.training.run import PAPER, TASKS, Job, rate, train
 from laconic.bench.suite import document, row_fields
 from laconic.errors import LaconicError
@@ -59,6 +60,20 @@ def test_runs_are_kept_and_rows_can_be_published(rows, options):
     assert not {"out", "data"} & set(made["options"])
 
 
+def test_runs_of_an_earlier_document_are_not_run_again(rows, options, tmp_path):
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps({"rows": [row_fields(row) for row in rows]}))
+    elsewhere = replace(options, out=str(tmp_path / "runs"), seconds=0, earlier=str(earlier))
+    assert nuqsgd_rows(elsewhere) == rows
+
+
+def test_a_method_without_a_seed_of_full_precision_waits(rows, options, tmp_path):
+    kept = [run for row in rows for run in row.runs if (run["job"]["member"], run["job"]["seed"]) != ("fp32", 1)]
+    keep([run for run in kept if (run["job"]["member"], run["job"]["seed"]) != (NAMES[0], 0)], tmp_path)
+    found = nuqsgd_rows(replace(options, out=str(tmp_path), seconds=0))
+    assert [(row.contender, row.seeds) for row in found] == [("fp32", [0]), (NAMES[1], [0, 1]), (NAMES[2], [0, 1])]
+
+
 def test_the_most_telling_runs_come_first():
     pairs = [(job.member, job.seed) for job in NUQSGDOptions(**TINY, seeds=3).jobs()]
     assert pairs[:4] == [("fp32", 0), *((name, 0) for name in PAPER[:3])]
@@ -99,6 +114,10 @@ def test_the_rate_rises_and_falls():
     rates = [rate(t, 200, *TASKS["resnet-20"].schedule) for t in range(200)]
     assert rates[:3] == [0.5, 1.0, 1.0]
     assert (rates[99], rates[100], rates[150]) == (1.0, 0.1, 0.01)
+    (job,) = NUQSGDOptions(**{**TINY, "epochs": 160}, seeds=1, methods=["fp32"], lr=0.4, warmup=5).jobs()
+    rates = [round(job.rate(97 * epoch, 97 * 160), 5) for epoch in (1, 4, 5, 79, 80, 120)]
+    assert rates == [0.08082, 0.32082, 0.4, 0.4, 0.04, 0.004]
+    assert job.label == "resnet-8 fp32 x2 lr 0.4 fp32 seed 0"
 
 
 def claims(rows):
@@ -152,6 +171,8 @@ WRONG = {
     "batch": ({"batch_size": 1}, "batch_size must be at least 2"),
     "epochs": ({"epochs": 0}, "epochs must be at least 1"),
     "precision": ({"precision": "fp8"}, "unknown precision 'fp8'"),
+    "no document": ({"earlier": "/nowhere.json"}, "there is no file /nowhere.json"),
+    "rate": ({"lr": -1.0}, "lr must be at least 0, got -1.0"),
     "device": ({"device": "tpu"}, "must be cpu or cuda, got 'tpu'"),
 }
 

@@ -3,6 +3,7 @@
 Runs are those of `benchmarks.training`: one for each method and seed, kept in a folder, stopped and gone on with.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from benchmarks.papers.checks import check_at_least, check_device
 from benchmarks.papers.claims import PUBLISHED
 from benchmarks.papers.nuqsgd.gradients import CODERS
 from benchmarks.papers.nuqsgd_claims import losses
-from benchmarks.training.jobs import run_jobs
+from benchmarks.training.jobs import keep, run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import PAPER, TASKS, Job
 from laconic.bench.protocol import WrongResult
@@ -44,10 +45,12 @@ class NUQSGDOptions:
     workers     k, simulated on one device
     batch_size  images of one worker's mini-batch
     epochs      passes over the training set
+    lr, warmup  the highest learning rate, and epochs over which it rises; None for 0.1 and a hundredth of all
     precision   of products: tf32 is PyTorch's default for convolutions on a GPU
     out         folder of the runs
     processes   runs side by side
     seconds     after which runs stop, to be gone on with; 0 only gathers what is there
+    earlier     a document of this suite: its runs are put into the folder, and not run again
     """
 
     data: str | None = None
@@ -59,10 +62,13 @@ class NUQSGDOptions:
     epochs: int = 160
     seeds: int = 3
     device: str = "cpu"
+    lr: float | None = None
+    warmup: float | None = None
     precision: str | None = None
     out: str = "runs/nuqsgd"
     processes: int = 1
     seconds: float = math.inf
+    earlier: str | None = None
 
     def __post_init__(self) -> None:
         check_names([self.model], MODELS, "model")
@@ -70,9 +76,12 @@ class NUQSGDOptions:
         check_names([self.precision or FULL], ("fp32", "tf32", "bf16"), "precision")
         check_at_least(1, self, "workers", "images", "epochs", "seeds", "processes")
         check_at_least(2, self, "batch_size")
+        check_at_least(0, self, "lr", "warmup")
         check_device(self.device, instead="run on the CPU")
         if self.data is not None and not Path(self.data).is_dir():
             raise InvalidOption(Option("data"), f": there is no folder {self.data}")
+        if self.earlier is not None and not Path(self.earlier).is_file():
+            raise InvalidOption(Option("earlier"), f": there is no file {self.earlier}")
 
     def jobs(self) -> list[Job]:
         """The paper's comparison of all methods first, then its other seeds; full precision is always there."""
@@ -81,6 +90,7 @@ class NUQSGDOptions:
         if self.methods is None:
             pairs += [(name, 0) for name in PAPER if name not in names]
         settings = {name: getattr(self, name) for name in ("batch_size", "device", "data", "images", "epochs")}
+        settings |= {"learning_rate": self.lr, "warmup": self.warmup}
         precision = self.precision or ("tf32" if self.device == "cuda" else "fp32")
         return [
             Job(self.model, name, self.workers, 1, None, precision=precision, seed=seed, **settings)
@@ -93,8 +103,9 @@ class NUQSGDOptions:
         return len(self.jobs())
 
     def published(self) -> dict[str, Any]:
-        """The options as JSON values, without folders."""
-        return {name: value for name, value in asdict(self).items() if name not in ("data", "out", "seconds")}
+        """The options as JSON values, without paths."""
+        hidden = ("data", "out", "seconds", "earlier")
+        return {name: value for name, value in asdict(self).items() if name not in hidden}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,7 @@ class NUQSGDRow:
 
     n                 parameters of the network; n_compressed of them are quantised, the others go in float32
     n_epochs          passes over the training set, of n_iterations together
+    learning_rate     the highest
     seconds_per_epoch of all workers on one device, beside other runs
     bits              per compressed value as it is sent by default, norms and headers included, in its own run
     bits_by_coder     the same under each coder, on the gradients of the full-precision run
@@ -115,6 +127,7 @@ class NUQSGDRow:
     below_fp32        points of accuracy below full precision's, seed by seed: the mean; below_error its standard error,
                       None of one seed
     curve             loss, accuracy and both variances over the run, means over seeds
+    runs              what each seed's run has found, with its job
     """
 
     problem: str
@@ -127,6 +140,7 @@ class NUQSGDRow:
     batch_size: int
     n_epochs: int
     n_iterations: int
+    learning_rate: float
     precision: str
     seeds: Sequence[int]
     seconds_per_epoch: float
@@ -144,26 +158,32 @@ class NUQSGDRow:
     below_fp32: float
     below_error: float | None
     curve: Sequence[Mapping[str, Any]]
+    runs: Sequence[Mapping[str, Any]]
 
 
 Found = Mapping[int, Mapping[str, Any]]
-"""Results of one method by seed."""
+"""Runs of one method, or their results, by seed."""
 
 
 def nuqsgd_rows(options: NUQSGDOptions, progress: Progress = no_progress) -> list[NUQSGDRow]:
-    """Run what is missing, and make rows of all that there is."""
+    """Run what is missing, and make rows of all that there is, of methods that share a seed with full precision."""
+    if options.earlier is not None:
+        rows = json.loads(Path(options.earlier).read_text())["rows"]
+        keep([run for row in rows for run in row.get("runs", [])], Path(options.out))
     done = run_jobs(options.jobs(), Path(options.out), options.processes, options.seconds, progress)
     found: dict[str, dict[int, Mapping[str, Any]]] = {}
     for one in done:
-        found.setdefault(one["job"]["member"], {})[one["job"]["seed"]] = one["result"]
+        found.setdefault(one["job"]["member"], {})[one["job"]["seed"]] = one
     if FULL not in found:
         raise InvalidOption(f"{options.out} has no finished run of {FULL}; give ", Option("seconds"), " time for one")
-    if any(result["losses"][0] is None for result in found[FULL].values()):
+    full = {seed: one["result"] for seed, one in found[FULL].items()}
+    if any(result["losses"][0] is None for result in full.values()):
         raise WrongResult("training in full precision has diverged")
-    return [_row(options, member, runs, found[FULL]) for member, runs in found.items()]
+    return [_row(options, member, kept, full) for member, kept in found.items() if kept.keys() & full.keys()]
 
 
-def _row(options: NUQSGDOptions, member: str, runs: Found, full: Found) -> NUQSGDRow:
+def _row(options: NUQSGDOptions, member: str, kept: Found, full: Found) -> NUQSGDRow:
+    runs = {seed: one["result"] for seed, one in kept.items()}
     first, quantizer, lossy = next(iter(runs.values())), MEMBERS[member].quantizer, member != FULL
     points = full[0]["samples"]["at_fp32"].get(member, []) if 0 in full else []
     ends = [run["curve"][-1] for run in runs.values()]
@@ -179,6 +199,7 @@ def _row(options: NUQSGDOptions, member: str, runs: Found, full: Found) -> NUQSG
         batch_size=options.batch_size,
         n_epochs=options.epochs,
         n_iterations=ends[0]["step"],
+        learning_rate=options.lr or TASKS[options.model].learning_rate,
         precision=options.jobs()[0].precision,
         seeds=list(runs),
         seconds_per_epoch=fmean(run["seconds"] * ends[0]["step"] / options.epochs for run in runs.values()),
@@ -196,6 +217,7 @@ def _row(options: NUQSGDOptions, member: str, runs: Found, full: Found) -> NUQSG
         below_fp32=fmean(below),
         below_error=stdev(below) / math.sqrt(len(below)) if len(below) > 1 else None,
         curve=_curve(runs, points),
+        runs=list(kept.values()),
     )
 
 
@@ -228,7 +250,8 @@ def about(rows: Sequence[NUQSGDRow]) -> str:
     first = rows[0]
     return (
         f"{first.workers} workers simulated on one device, mini-batches of {first.batch_size} each, {first.n_epochs} "
-        f"epochs of {first.n_iterations // first.n_epochs} iterations ({first.source}); products in {first.precision}. "
+        f"epochs of {first.n_iterations // first.n_epochs} iterations ({first.source}); learning rate "
+        f"{first.learning_rate:g} at its highest, products in {first.precision}. "
         "1-D parameters, and tensors of fewer than 1024 values, stay in float32."
     )
 
