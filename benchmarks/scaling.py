@@ -9,8 +9,9 @@ and on paper: the cost model's curve to 10,000 ranks, with the latency, bandwidt
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from laconic.bench.glm.runs import FP32, SEED, Given, load, objective
 from laconic.bench.glm.suite import GLMOptions
 from laconic.bench.protocol import Spread
 from laconic.bench.ranks import on_ranks, slowest
-from laconic.bench.suite import Progress, Suite, no_progress
+from laconic.bench.suite import Progress, Suite, no_progress, row_fields
 from laconic.data import SHAPES
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
@@ -77,6 +78,9 @@ class ScalingOptions:
     kept: Path | None = option(  # noqa: RUF009
         None, "Folder of cells that are done: a later run takes them from there.", metavar="FOLDER"
     )
+    earlier: Path | None = option(  # noqa: RUF009
+        None, "A document of this suite: its cells are not measured again, and its rows stay.", metavar="FILE.json"
+    )
 
     def __post_init__(self) -> None:
         if inside_torchrun():
@@ -108,7 +112,7 @@ class ScalingOptions:
 
     def published(self) -> dict[str, Any]:
         """As JSON values."""
-        return {**asdict(self), "kept": None, "cells": self.cells}
+        return {**asdict(self), "kept": None, "earlier": None, "cells": self.cells}
 
 
 def teams_of(ranks: int) -> int:
@@ -163,27 +167,32 @@ def column_of(one: Contender) -> str:
 def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
     """Measure cell after cell until time is up, then calibrate; without time for that, typical rates predict."""
     began = time.monotonic()
-    measured: dict[tuple[int, str | None], Any] = {}
+    earlier: Row = {} if options.earlier is None else json.loads(options.earlier.read_text())
+    rows = [dict(row) for row in rows_in(earlier)]
+    done = {(row["ranks"], row["rate"]) for row in rows if row["device"] == options.device}
     left_out: list[str] = []
+
+    def kept(label: str, run: Callable[[], Any]) -> Any:
+        progress(label)
+        return _kept(options, label, run, late=time.monotonic() - began > options.seconds)
+
     for ranks, rate in options.cells:
         label = f"{ranks} ranks, {rate or 'loopback'}"
-        progress(label)
-        late = time.monotonic() - began > options.seconds
-        found = _kept(options, label, lambda ranks=ranks, rate=rate: _cell(options, ranks, rate), late=late)
-        measured |= {} if found is None else {(ranks, rate): found}
-        left_out += [label] if found is None else []
-    race: list[dict[str, Any]] = []
-    for name in RACE_PROBLEMS if options.race else ():
-        progress(f"race: {name}")
-        late = time.monotonic() - began > options.seconds
-        race += _kept(options, f"race {name}", lambda name=name: _race(options, name), late=late) or []
-    progress("calibration")
-    late = time.monotonic() - began > options.seconds
-    calibrated = _kept(options, "calibration", lambda: _calibration(options), late=late)
+        if (ranks, rate) in done:
+            progress(label)
+        elif (found := kept(label, partial(_cell, options, ranks, rate))) is None:
+            left_out.append(label)
+        else:
+            rows += _rows(options, ranks, rate, found, rows)
+    race = [dict(row) for row in rows_in(earlier, "race")]
+    for name in RACE_PROBLEMS if options.race and not race else ():
+        race += kept(f"race {name}", partial(_race, options, name)) or []
+    calibrated = None if options.device else kept("calibration", calibration) or earlier.get("calibration")
     cluster = DEFAULT if calibrated is None else Calibration.from_json(calibrated).cluster
-    rows = list(_rows(options, measured, cluster))
-    said = {"left_out": left_out, "race": race, "calibrated": calibrated is not None}
-    return {"rows": rows, **said, "paper": paper(options, cluster), "rests_on": _rests_on(cluster)}
+    rows = [{**row, "predicted": _predicted(row, options, cluster)} for row in rows]
+    said = {"left_out": left_out, "race": race, "calibrated": calibrated is not None, "calibration": calibrated}
+    on_paper = {} if options.device else {"paper": paper(options, cluster), "rests_on": _rests_on(cluster)}
+    return {"rows": rows, **said, **on_paper}
 
 
 def _kept(options: ScalingOptions, label: str, run: Any, *, late: bool = False) -> Any:
@@ -202,7 +211,8 @@ def _kept(options: ScalingOptions, label: str, run: Any, *, late: bool = False) 
     return found
 
 
-def _calibration(options: ScalingOptions) -> dict[str, Any]:
+def calibration() -> dict[str, Any]:
+    """Of ranks that are started here, as JSON."""
     found = calibrate_here(CALIBRATED_RANKS)
     if found is None:
         raise InvalidOption("the suite scaling starts ranks of its own; run it without torchrun")
@@ -222,34 +232,45 @@ def _cell(options: ScalingOptions, ranks: int, rate: str | None) -> list[dict[st
     return on_ranks(GLMOptions.function, arguments, ranks, rate, no_progress, options.device) or []
 
 
-def _rows(options: ScalingOptions, measured: Mapping[Any, Any], cluster: Cluster) -> Iterator[ScalingRow]:
-    for (ranks, rate), results in measured.items():
-        there = None if options.device else cluster.what_if(ranks, rate and bits_per_second(rate))
-        for i, (kind, given) in enumerate(problems(ranks).items()):
-            runs = [result[i]["runs"] for result in results]
-            seconds = {label: Spread.of(slowest([run[label] for run in runs])) for label in runs[0]}
-            alone = measured[1, None][0][i]["runs"] if (1, None) in measured else {}
-            n = given.n_features or SHAPES[PROBLEM].n_features
-            job = GlmJob(round(SCALE * SHAPES[PROBLEM].n_rows), n, batch_size=options.batch_size)
-            for one in options.contenders(ranks):
-                took, single = seconds[one.label], alone.get(replace(one, teams=1).label)
-                first = None if single is None else Spread.of(single["seconds"]).median
-                yield ScalingRow(
-                    kind=kind,
-                    ranks=ranks,
-                    rate=rate,
-                    device=options.device,
-                    n_features=n,
-                    contender=one.label,
-                    column=column_of(one),
-                    seconds=took,
-                    predicted=None
-                    if there is None or (one.solver == "sgd" and ranks == 1)
-                    else predicted(job, one, there),
-                    over_sgd=seconds[FP32].median / took.median,
-                    over_one=None if first is None else (1 if kind == "strong" else ranks) * first / took.median,
-                    loss_gap=runs[0][one.label]["losses"][-1] / runs[0][FP32]["losses"][-1] - 1,
-                )
+def _rows(
+    options: ScalingOptions, ranks: int, rate: str | None, results: Sequence[Any], before: Sequence[Row]
+) -> Iterator[dict[str, Any]]:
+    """Of one cell; `before` are the rows of cells before it, of one rank among them."""
+    alone = {
+        (row["kind"], row["column"]): row for row in before if (row["ranks"], row["device"]) == (1, options.device)
+    }
+    for i, (kind, given) in enumerate(problems(ranks).items()):
+        runs = [result[i]["runs"] for result in results]
+        seconds = {label: Spread.of(slowest([run[label] for run in runs])) for label in runs[0]}
+        for one in options.contenders(ranks):
+            took, column = seconds[one.label], column_of(one)
+            single = alone.get((kind, "C" if one.teams > 1 else column), {}).get("seconds", {}).get("median")
+            first = took.median if ranks == 1 else single
+            made = ScalingRow(
+                kind=kind,
+                ranks=ranks,
+                rate=rate,
+                device=options.device,
+                n_features=given.n_features or SHAPES[PROBLEM].n_features,
+                contender=one.label,
+                column=column,
+                seconds=took,
+                predicted=None,
+                over_sgd=seconds[FP32].median / took.median,
+                over_one=first and (1 if kind == "strong" else ranks) * first / took.median,
+                loss_gap=runs[0][one.label]["losses"][-1] / runs[0][FP32]["losses"][-1] - 1,
+            )
+            yield row_fields(made)
+
+
+def _predicted(row: Row, options: ScalingOptions, cluster: Cluster) -> float | None:
+    """Of a row's contender on its ranks and links; None on GPUs, and of SGD on one rank."""
+    ranks, rate, column = int(row["ranks"]), row["rate"], text_in(row, "column")
+    if row["device"] or (ranks == 1 and column == FP32):
+        return None
+    job = GlmJob(round(SCALE * SHAPES[PROBLEM].n_rows), int(row["n_features"]), batch_size=options.batch_size)
+    (one,) = (one for one in options.contenders(ranks) if column_of(one) == column)
+    return predicted(job, one, cluster.what_if(ranks, rate and bits_per_second(rate)))
 
 
 def predicted(job: GlmJob, one: Contender, cluster: Cluster) -> float:
@@ -339,7 +360,7 @@ def _race(options: ScalingOptions, name: str) -> list[dict[str, Any]]:
 
 
 def _link(row: Row) -> str:
-    return f"{text_in(row, 'kind')}, {text_in(row, 'rate', 'loopback')}"
+    return f"{text_in(row, 'kind')}, {text_in(row, 'rate', 'loopback')}" + ", NCCL" * bool(row.get("device"))
 
 
 def _by_ranks(rows: Sequence[Row]) -> list[Row]:

@@ -4,23 +4,18 @@ Rows are the LIBSVM originals where they are given, and synthetic ones of the sa
 (`FILES`), among them samples of the originals, are problems by names of their own.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.ca_sgd_claims import SYNTHETIC, losses
 from benchmarks.papers.checks import check_at_least, check_device
 from benchmarks.papers.claims import PUBLISHED
-from laconic.bench.glm.runs import (
-    CHECKED,
-    FP32,
-    Given,
-    check_contenders,
-    races,
-    rounds_of,
-)
+from laconic.atomic_write import atomic_write
+from laconic.bench.glm.runs import CHECKED, FP32, Given, check_contenders, races, rounds_of
 from laconic.bench.glm.suite import check_iterates, rank_arguments
 from laconic.bench.protocol import Spread, speedup
 from laconic.bench.ranks import n_ranks, noise, on_ranks, slowest
@@ -28,6 +23,7 @@ from laconic.bench.suite import Progress, no_progress
 from laconic.data import SHAPES, BadTable, Source
 from laconic.data.files import format_of
 from laconic.errors import InvalidOption, Option
+from laconic.exchange.agreement import gather_json
 from laconic.measure.environment import n_cores
 from laconic.measure.solvers import Contender
 from laconic.options import check_names
@@ -41,8 +37,8 @@ ORIGINALS = {"epsilon": ("epsilon_normalized", "epsilon"), "susy": ("susy",), "h
 """Names of the files, in small letters, without suffixes. synth and Poisson-synth were made up in the paper, too."""
 SCALED = ("susy", "higgs")
 """Whose columns are brought to mean 0 and variance 1: the originals are not, and epsilon's are."""
-SETTINGS = ("s", "epochs", "iterations", "points", "ranks", "device")
-"""Options that say how far a rank goes from point to point."""
+SETTINGS = ("s", "epochs", "iterations", "points", "ranks", "rate", "device")
+"""Options that say how far a rank goes from point to point, and where."""
 SAMPLE = "-sample"
 FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     f"epsilon{SAMPLE}": ("epsilon_sample", {"n_features": 2000, "dense": True}, {"family": "logistic"}),
@@ -73,6 +69,7 @@ class CASGDOptions:
     ranks       processes of one thread, or with a GPU each; 1 for one process on a GPU
     rate        of every rank's link, such as "1gbit"; None for loopback
     device      "cpu" or "cuda"
+    out         folder of problems that are done, of several ranks: a later run takes them from there
     """
 
     problems: Sequence[Given]
@@ -85,6 +82,7 @@ class CASGDOptions:
     ranks: int = 4
     rate: str | None = None
     device: str = "cpu"
+    out: Path | None = None
 
     def __post_init__(self) -> None:
         check_at_least(1, self, "batch_size", "iterations")
@@ -95,6 +93,8 @@ class CASGDOptions:
         check_device(self.device, instead="run on ranks of the CPU")
         if not self.alone:
             n_ranks(self.ranks, self.rate)  # raises if there can be no such network
+        elif self.out is not None:
+            raise InvalidOption(Option("out"), " is for several ranks; give ", Option("ranks", 4), ", or leave it out")
 
     @property
     def alone(self) -> bool:
@@ -124,7 +124,7 @@ class CASGDOptions:
 
     def published(self) -> dict[str, Any]:
         """The options as JSON values, files by their names without the folder."""
-        values = asdict(self)
+        values = asdict(replace(self, out=None))
         for given in values["problems"]:
             if given["source"] is not None:
                 given["source"]["path"] = Path(given["source"]["path"]).name
@@ -185,14 +185,27 @@ def ca_sgd_rows(options: CASGDOptions, progress: Progress = no_progress) -> list
         from benchmarks.papers.ca_sgd_device import device_rows
 
         return device_rows(options, progress)
-    settings = {name: getattr(options, name) for name in SETTINGS}
-    arguments = rank_arguments(options, settings=settings)
-    results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, options.device)
-    if results is None:
-        return None
-    return [
-        row for given, *ranks in zip(options.problems, *results, strict=True) for row in _rows(given, options, ranks)
-    ]
+    done = {given.name: found for given in options.problems if (found := _done(given, options)) is not None}
+    left = replace(options, problems=[given for given in options.problems if given.name not in done])
+    if left.problems:
+        arguments = rank_arguments(left, settings=_settings(options), out=None if left.out is None else str(left.out))
+        results = on_ranks(RANK_FUNCTION, arguments, options.ranks, options.rate, progress, options.device)
+        if results is None:
+            return None
+        done |= {given.name: ranks for given, *ranks in zip(left.problems, *results, strict=True)}
+    return [row for given in options.problems for row in _rows(given, options, done[given.name])]
+
+
+def _settings(options: CASGDOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in SETTINGS}
+
+
+def _done(given: Given, options: CASGDOptions) -> list[dict[str, Any]] | None:
+    """What each rank has found before, with these options, of a problem."""
+    path = None if options.out is None else options.out / f"{given.name}.json"
+    kept = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    asked = rank_arguments(replace(options, problems=[given]), settings=_settings(options))
+    return kept["ranks"] if kept.get("asked") == json.loads(json.dumps(asked)) else None
 
 
 def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, Any]]) -> list[CASGDRow]:
@@ -267,12 +280,16 @@ def gaps(losses: Sequence[float], base: Sequence[float]) -> dict[str, float | No
 
 
 def ca_sgd_on_rank(
-    progress: Progress, *, settings: Mapping[str, Any], batch_size: int, **asked: Any
+    progress: Progress, *, settings: Mapping[str, Any], batch_size: int, out: str | None = None, **asked: Any
 ) -> list[dict[str, Any]]:
-    """All contenders on each problem, the same batches, round by round in turn; their losses at every point."""
+    """All contenders on each problem, the same batches, round by round in turn; their losses at every point.
+
+    out  folder that rank 0 keeps each problem in as soon as it is done, with what was asked
+    """
     options = CASGDOptions([], batch_size=batch_size, **settings)
+    everything = races(progress, batch_size=batch_size, device=options.device, **asked)
     points, results = options.points, []
-    for race in races(progress, batch_size=batch_size, device=options.device, **asked):
+    for given, race in zip(asked["problems"], everything, strict=True):
         progress(f"{race.name}: the start")
         iterations = options.between_points(race.problem.n_rows)
         race.add_losses()
@@ -288,11 +305,20 @@ def ca_sgd_on_rank(
                     run.seconds = run.seconds[1:]
             race.add_losses()
         results.append(race.result())
+        if out is not None:
+            ranks = gather_json(race.comm, results[-1])
+            own = {**asked, "problems": [given], "batch_size": batch_size, "settings": settings}
+            if race.comm.rank == 0:
+                Path(out).mkdir(parents=True, exist_ok=True)
+                with atomic_write(Path(out, f"{race.name}.json")) as file:
+                    file.write(json.dumps({"asked": own, "ranks": ranks}))
     return results
 
 
-def given_problems(names: Sequence[str], scale: float, folder: Path | None) -> list[Given]:
+def given_problems(names: Sequence[str], scale: float, folder: Path | None, most: int | None = None) -> list[Given]:
     """Problems by name; "all" are the paper's, from files where the folder has them, "real" those of `FILES` there.
+
+    scale, most  part of the rows of a synthetic problem, and how many there are at most
 
     >>> [given.name for given in given_problems(["all"], 0.1, None)]
     ['epsilon', 'susy', 'higgs', 'synth', 'poisson-synth']
@@ -307,7 +333,8 @@ def given_problems(names: Sequence[str], scale: float, folder: Path | None) -> l
     if missing or (folder is not None and not files):
         what = f"no {FILES[missing[0]][0]}.*" if missing else f"none of {_wanted()}"
         raise BadTable(f"{folder or 'this run'} has {what}; give a folder that has it with --data")
-    return [_given(name, files.get(name), scale) for name in dict.fromkeys(chosen)]
+    parts = {name: scale if most is None else min(scale, most / shape.n_rows) for name, shape in SHAPES.items()}
+    return [_given(name, files.get(name), parts.get(name, scale)) for name in dict.fromkeys(chosen)]
 
 
 def file_of(name: str, folder: Path) -> Path | None:

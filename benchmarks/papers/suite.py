@@ -14,8 +14,8 @@ from laconic.exchange.launch import inside_torchrun
 from laconic.options import check_names, option
 
 CA_SGD, NUQSGD = "ca-sgd", "nuqsgd"
-COMMON = ("suite", "data", "device", "batch_size", "epochs")
-ONLY_CA_SGD = ("problem", "scale", "s", "recipes", "ranks", "rate", "iterations", "points")
+COMMON = ("suite", "data", "device", "batch_size", "epochs", "out")
+ONLY_CA_SGD = ("problem", "scale", "rows", "s", "recipes", "ranks", "rate", "iterations", "points")
 TITLES = {
     CA_SGD: "Mixed-precision CA-SGD for generalised linear models",
     NUQSGD: "NUQSGD: nonuniform quantisation of gradients",
@@ -50,6 +50,7 @@ class PapersOptions:
         metavar="NAME,...",
     )
     scale: float | None = option(None, "ca-sgd: part of the rows of the synthetic problems; 0.05, and 1 on a GPU.")
+    rows: int | None = option(None, "ca-sgd: at most so many rows of each synthetic problem.")
     s: Sequence[int] | None = option(None, "ca-sgd: iterations per message; 32,128, on a GPU 16,32.", metavar="N,...")
     recipes: Sequence[str] | None = option(None, "ca-sgd: fp32,C,D.", flag="--recipe", metavar="NAME,...")
     rate: str | None = option(None, RATE, metavar="RATE")
@@ -65,7 +66,9 @@ class PapersOptions:
     lr: float | None = option(None, "nuqsgd: the highest learning rate; 0.1.")
     warmup: float | None = option(None, "nuqsgd: epochs over which it rises; a hundredth of all.")
     precision: str | None = option(None, "nuqsgd: of products: fp32, tf32 (on a GPU) or bf16.", metavar="NAME")
-    out: Path | None = option(None, "nuqsgd: folder of runs, which go on where they stopped.", metavar="DIR")  # noqa: RUF009
+    out: Path | None = option(  # noqa: RUF009
+        None, "Folder of runs, which go on where they stopped; ca-sgd: of problems that are done.", metavar="DIR"
+    )
     processes: int | None = option(None, "nuqsgd: runs side by side; 1.")
     seconds: float | None = option(None, "nuqsgd: stop after so many seconds; 0 only gathers what is there.")
     earlier: Path | None = option(None, "nuqsgd: a result whose runs are not run again.", metavar="FILE")  # noqa: RUF009
@@ -104,7 +107,7 @@ def _ca_sgd_options(given: dict[str, Any]) -> ca_sgd.CASGDOptions:
         raise InvalidOption(Option("rate"), " is for several ranks; give ", Option("ranks", 4), ", or leave it out")
     defaults = {"batch_size": 32, "s": (16, 32)} if alone else {"s": (32, 128)}
     scale, folder = given.pop("scale", 1.0 if alone else 0.05), given.pop("data", None)
-    problems = ca_sgd.given_problems(given.pop("problem", ["all"]), scale, folder)
+    problems = ca_sgd.given_problems(given.pop("problem", ["all"]), scale, folder, given.pop("rows", None))
     ranks = 1 if alone else n_ranks(given.pop("ranks", None), given.get("rate"))
     return ca_sgd.CASGDOptions(problems, **{**defaults, **given, "ranks": ranks})
 

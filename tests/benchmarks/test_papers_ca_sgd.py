@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.goals import goals_of_rows
-from benchmarks.papers import ca_sgd_claims
+from benchmarks.papers import ca_sgd, ca_sgd_claims
 from benchmarks.papers.ca_sgd import PROBLEMS, CASGDOptions, ca_sgd_rows, file_of, gaps, given_problems, source_of
 from benchmarks.papers.sensitivity import SensitivityOptions, compared, conditioned
 from laconic.bench.protocol import Spread
@@ -61,6 +61,21 @@ def test_rows_can_be_published(rows):
     made = json.loads(json.dumps(document("papers-ca-sgd", rows, Environment.here(), **said), allow_nan=False))
     assert made["rows"][0]["baseline"] is True
     assert len(made["published"]) == 4 * 3 + 2
+
+
+def test_problems_that_are_done_are_not_run_again(tmp_path, monkeypatch):
+    options = CASGDOptions(given_problems(["susy", "synth"], 1.0, None, 200), **{**TINY, "out": tmp_path})
+    assert [given.scale for given in options.problems] == [200 / 5_000_000, 200 / 100_000]
+    first = ca_sgd_rows(options)
+    (tmp_path / "susy.json").unlink()
+    asked, on_ranks = [], ca_sgd.on_ranks
+    monkeypatch.setattr(ca_sgd, "on_ranks", lambda *given: asked.append(given[1]["problems"]) or on_ranks(*given))
+    again = ca_sgd_rows(options)
+    assert [[given["name"] for given in one] for one in asked] == [["susy"]]
+    assert again[4:] == first[4:]
+    assert [row.loss for row in again] == [row.loss for row in first]
+    ca_sgd_rows(replace(options, rate=None, points=5))
+    assert len(asked[-1]) == 2
 
 
 def write_libsvm(path, n_features, m=60):
@@ -136,6 +151,13 @@ def test_goals_and_claims_follow_the_rows(rows):
     lost = [replace(row, loss=None, loss_gap=None) for row in made]
     assert [o["name"] for o in goals(lost)] == ["susy: sgd fp32 ÷ ca_sgd C s=4"]
     assert [c.verdict for c in claims(lost)] == ["holds", None, None, "no", "no"]
+
+
+def test_on_ranks_with_gpus_every_problem_is_asked_for_the_same_and_d_for_its_loss(rows):
+    made = [replace(row, device="cuda", speedup_over_fp32=at(7.0), loss_gap=0.002) for row in rows]
+    found = goals(made)
+    assert [(o["floor"], o["aim"]) for o in found] == 3 * [(6.8, 20.0), (0.5, 0.05), (0.5, 0.05)]
+    assert "recipe D" in found[2]["name"]
 
 
 SPEEDS = {53.0: ("beyond", 53.0), 7.4: ("holds", 7.4), 4.6: ("holds", 4.6), 4.5: ("no", 4.5)}

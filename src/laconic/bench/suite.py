@@ -72,9 +72,12 @@ def published(options: Any) -> dict[str, Any]:
 
 
 def document(suite: str, rows: Sequence[Any], here: Environment, **more: Any) -> dict[str, Any]:
-    """A JSON object: the suite's name, its rows (dataclasses) with where they were measured, and whatever else."""
-    machine = asdict(here)
-    return {"suite": suite, **more, "rows": [{**row_fields(row), "environment": machine} for row in rows]}
+    """A JSON object: the suite's name, its rows (dataclasses) with where they were measured, and whatever else.
+
+    A row that says where it was measured, in an earlier run, keeps to that.
+    """
+    fields, machine = map(row_fields, rows), asdict(here)
+    return {"suite": suite, **more, "rows": [{**row, "environment": row.get("environment", machine)} for row in fields]}
 
 
 def row_fields(row: Any) -> dict[str, Any]:
