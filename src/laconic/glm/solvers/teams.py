@@ -14,6 +14,7 @@ Devarakonda and Kannan 2025 (arXiv 2501.07526), where Q is the identity; quantis
 and others 2020 (arXiv 1909.13014).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,6 +30,8 @@ from laconic.quantizers import ErrorFeedback
 
 COLUMNS = ("x", "momentum", "average")
 """Tensors of the state that a rank has for its columns; all ranks of a team hold the others."""
+TOGETHER_BYTES = 2**20
+"""That a rank may receive for all tensors to go in one message in float32, instead of the intercept in its own."""
 
 
 @dataclass(slots=True)
@@ -62,30 +65,42 @@ class Averaged:
         return loss
 
     def _average(self, before: dict[str, torch.Tensor]) -> None:
-        """Weights of this rank's columns by the codec; the intercept, the same on all ranks of a team, in float32."""
+        """Weights of this rank's columns by the codec; the intercept, the same on all ranks of a team, in float32.
+
+        Ranks of a team have other columns, and must have the same bits of the intercept: it is gathered.
+        """
         codec, state, tensors = make_codec(self.options.average_codec), self.state, self.state.tensors()
-        how, sizes = by_name("auto", codec, self.wire.comm.peers.size), [tensors[name].numel() for name in COLUMNS]
+        teams, sizes = self.wire.comm.peers.size, [tensors[name].numel() for name in COLUMNS]
         if isinstance(codec.quantizer, ErrorFeedback) and not len(state.memory):
             state.memory = torch.zeros(sum(sizes), device=state.weights.x.device)
         memory = torch.split(state.memory, sizes) if len(state.memory) else [None] * len(sizes)
-        for name, own in zip(COLUMNS, memory, strict=True):
-            self._exchange(how, codec, name, tensors[name], before[name], own)
+        intercept = [n for n in tensors if n.startswith("intercept")] if state.weights.intercept.fitted else []
+        exact = make_codec("fp32")
+        if codec == exact and 4 * (teams - 1) * sum(sizes) <= TOGETHER_BYTES:
+            self._exchange(AllGather(), exact, [*COLUMNS, *intercept], before)
+        else:
+            for name, own in zip(COLUMNS, memory, strict=True):
+                self._exchange(by_name("auto", codec, teams), codec, [name], before, own)
+            self._exchange(AllGather(), exact, intercept, before)
         state.weights.x.copy_(self.options.precision.format("weights").round(state.weights.x))
-        if state.weights.intercept.fitted:
-            names = [name for name in tensors if name.startswith("intercept")]
-            now, then = (torch.cat([some[name] for name in names]) for some in (tensors, before))
-            self._exchange(AllGather(), make_codec("fp32"), "intercept", now, then, None)
-            for name, value in zip(names, now.chunk(len(names)), strict=True):
-                tensors[name].copy_(value)
 
     def _exchange(
-        self, how: Exchange, codec: Codec, name: str, t: torch.Tensor, before: torch.Tensor, memory: torch.Tensor | None
+        self,
+        how: Exchange,
+        codec: Codec,
+        names: Sequence[str],
+        before: dict[str, torch.Tensor],
+        memory: torch.Tensor | None = None,
     ) -> None:
-        if not t.numel():
+        """One message: what these tensors have changed by, averaged over the teams."""
+        comm, tensors = self.wire.comm, [self.state.tensors()[name] for name in names]
+        changes = [(t - before[name]).float().reshape(-1) for name, t in zip(names, tensors, strict=True)]
+        if not sum(map(len, changes)):
             return
-        comm = self.wire.comm
-        stream = Stream(self.wire.seed, step=self.state.iteration, tensor=f"{name} of rank {comm.rank}")
-        moved = how.average((t - before).float(), codec, stream, memory=memory, comm=comm.peers)
-        t.copy_(before + moved.value.view_as(t).to(t.dtype))
+        stream = Stream(self.wire.seed, step=self.state.iteration, tensor=f"{names[0]} of rank {comm.rank}")
+        moved = how.average(torch.cat(changes), codec, stream, memory=memory, comm=comm.peers)
+        parts = moved.value.split([len(change) for change in changes])
+        for name, t, part in zip(names, tensors, parts, strict=True):
+            t.copy_(before[name] + part.view_as(t).to(t.dtype))
         self.wire.accounting += replace(moved.accounting, n_exchanges=1)
         self.wire.messages += 1
