@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from laconic.bench.glm import suite
-from laconic.bench.glm.runs import Given, contenders, load
+from laconic.bench.glm.runs import Given, contenders, load, races
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, losses
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import document, row_fields
@@ -41,6 +41,20 @@ def test_every_contender_has_a_row_on_every_problem(rows):
         assert (row.ranks, row.batch_size, row.n_iterations) == (2, 4, 48)
         assert row.cpu_seconds > 0
     assert {row.n_features for row in rows} == {18, 1000}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_solvers_go_before_their_channel(monkeypatch, fails):
+    """For whose CUDA graphs NCCL would wait, also where a check fails."""
+    asked = {"problems": [asdict(Given("susy", 2e-4))], "contenders": [asdict(Contender("ca_sgd", "C", 4))]}
+    left, seen = [], []
+    monkeypatch.setattr(Communicator, "close", lambda _: left.extend(run for run in seen if hasattr(run, "advance")))
+    going = races(lambda _: None, batch_size=4, **asked)
+    seen.extend(next(going).runs.values())
+    assert len(seen) == 1
+    with pytest.raises(WrongResult if fails else StopIteration):
+        going.throw(WrongResult("diverged")) if fails else next(going)
+    assert not left
 
 
 def test_messages_and_bytes_are_those_of_the_solvers(rows):

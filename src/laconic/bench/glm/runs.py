@@ -208,6 +208,11 @@ class Race:
         for run in self.runs.values():
             run.losses.append(objective(run.rows, run.options, run.state, self.comm.split(run.options.teams)))
 
+    def end(self) -> None:
+        """Let go of the solvers: NCCL would wait for their CUDA graphs when the channel is closed."""
+        for run in self.runs.values():
+            del run.advance
+
     def result(self) -> dict[str, Any]:
         about = {"family": self.problem.family.name, "n_rows": self.problem.n_rows}
         runs = {label: run.result() for label, run in self.runs.items()}
@@ -278,6 +283,10 @@ def races(
     try:
         for given in (Given(**values) for values in problems):
             progress(f"{given.name}: reading")
-            yield Race.of(given, comm, everyone, batch_size, device)
+            race = Race.of(given, comm, everyone, batch_size, device)
+            try:
+                yield race
+            finally:
+                race.end()
     finally:
         comm.close()
