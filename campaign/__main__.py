@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="workers at once; default 1; some start ranks")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"the document; default {OUT}")
+    parser.add_argument("--merge", type=Path, metavar="FILE", help="make no trials, but add those of another document")
     parser.add_argument("--commit", help="of the sources, where they have no history")
     return parser.parse_args()
 
@@ -44,11 +45,29 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 def row_of(case: Case, path: Path, seed: int) -> Row:
     """What the document has of a case, or a row without trials."""
-    known = [one.name for one in fields(Row)]
-    found = read(path).get(case.name, {"seed": seed})
-    kept = {name: found[name] for name in known if name in found}
-    kept.setdefault("begun", kept.get("tried", 0))
-    return Row(**kept | {"case": case.name, "reduced": case.reduced, "full": case.full})
+    known = read(path).get(case.name, {"seed": seed})
+    return as_row(known | {"case": case.name, "reduced": case.reduced, "full": case.full})
+
+
+def as_row(found: dict[str, Any]) -> Row:
+    """A row of a document."""
+    kept = {one.name: found[one.name] for one in fields(Row) if one.name in found}
+    return Row(**{"begun": kept.get("tried", 0)} | kept)
+
+
+def merge(path: Path, other: Path) -> None:
+    """Add the trials of another document: with other seeds than here, or of cases that are not here."""
+    here, rows = read(path), []
+    for name, found in read(other).items():
+        row = as_row(here.get(name, found))
+        if name in here:
+            try:
+                row.merge(as_row(found))
+            except Broken as error:
+                sys.exit(f"{other}: {error}")
+        rows.append((row, Environment(**found["environment"])))
+    for row, where in rows:
+        add(path, row, where)
 
 
 def add(path: Path, row: Row, here: Environment) -> None:
@@ -120,6 +139,9 @@ class Work:
 def main() -> int:
     """Make batches until all are done or time is out; 1 if a trial was lost."""
     asked = arguments()
+    if asked.merge:
+        merge(asked.out, asked.merge)
+        return 0
     work = Work(asked)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, work.stop)

@@ -69,6 +69,7 @@ class Row:
     seconds   of workers, their start included
     commits   that trials were made at
     losses    number, seed and error of the first lost trials
+    merged    seeds of the trials that came from other documents
     """
 
     case: str
@@ -82,6 +83,7 @@ class Row:
     seconds: float = 0.0
     commits: list[str] = field(default_factory=list)
     losses: list[dict[str, Any]] = field(default_factory=list)
+    merged: list[int] = field(default_factory=list)
 
     @property
     def survived(self) -> int:
@@ -94,13 +96,25 @@ class Row:
 
     def add(self, batch: "Batch") -> None:
         """Count what became of a batch."""
-        self.tried += batch.tried
-        self.lost += len(batch.losses)
-        self.seconds += batch.seconds
-        for outcome, times in batch.outcomes.items():
+        self._sum(batch, len(batch.losses), [{"seed": self.seed} | loss for loss in batch.losses])
+
+    def merge(self, other: "Row") -> None:
+        """Count the trials of another document's row, which were made with other seeds."""
+        if twice := {self.seed, *self.merged} & {other.seed, *other.merged}:
+            what = f"trials of {self.case!r} with seed {min(twice)} are here already"
+            raise Broken(f"{what}; make some with another --seed")
+        self.merged += [other.seed, *other.merged]
+        self.commits = list(dict.fromkeys([*self.commits, *other.commits]))
+        self._sum(other, other.lost, other.losses)
+
+    def _sum(self, more: "Row | Batch", lost: int, losses: list[dict[str, Any]]) -> None:
+        self.tried += more.tried
+        self.lost += lost
+        self.seconds += more.seconds
+        for outcome, times in more.outcomes.items():
             self.outcomes[outcome] = self.outcomes.get(outcome, 0) + times
-        for loss in batch.losses[: max(0, KEPT - len(self.losses))]:
-            self.losses.append({"seed": self.seed, "number": loss["number"], "error": loss["error"][-2000:]})
+        for loss in losses[: max(0, KEPT - len(self.losses))]:
+            self.losses.append(loss | {"error": loss["error"][-2000:]})
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from itertools import chain, repeat
 from types import SimpleNamespace
 
@@ -22,6 +23,26 @@ def test_cases_have_names_of_their_own_and_more_trials_when_full():
         assert name == case.name
         assert 0 < case.reduced <= case.full, name
         assert case.batch > 0
+
+
+def test_trials_of_another_document_are_added_once(tmp_path, monkeypatch):
+    paths = ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
+    here, there = (Environment.here(commit) for commit in ("01", "02"))
+    for (seed, lost), path, where in zip([(0, 0), (1, 1)], paths, (here, there), strict=True):
+        losses = [{"seed": seed, "number": 3, "error": "…"}] * lost
+        made = replace(row(), seed=seed, tried=5, begun=7, lost=lost, outcomes={"read": 5 - lost}, losses=losses)
+        command.add(path, made, where)
+    command.add(theirs, row("other"), there)
+    monkeypatch.setattr("sys.argv", ["campaign", "--out", str(ours), "--merge", str(theirs)])
+    assert command.main() == 0
+    found = command.read(ours)
+    both = command.as_row(found["files, model"])
+    assert (both.tried, both.begun, both.seed, both.lost, both.survived) == (10, 7, 0, 1, 9)
+    assert (both.outcomes, both.losses, both.commits) == ({"read": 9}, losses, ["01", "02"])
+    assert (found.keys(), found["files, model"]["share"]) == ({"files, model", "other"}, 0.1)
+    with pytest.raises(SystemExit, match="trials of 'files, model' with seed 1 are here already"):
+        command.main()
+    assert command.read(ours) == found
 
 
 def test_a_batch_is_made_counted_and_added_to_a_document(tmp_path):
