@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
-from numbers import Integral
+from datetime import timedelta
+from numbers import Integral, Real
 from typing import Any
 
 from laconic.errors import InvalidOption, Option
 
 MAX_SEED = 2**63 - 1
 """Largest seed of a random stream: saved states keep it in an int64."""
+MAX_SECONDS = 10**9
+"""Longest time limit, 31 years."""
 
 
 def check_int(name: str, value: Any, least: int, most: int | None = None, *, owner: str = "", hint: str = "") -> int:
@@ -31,6 +34,21 @@ def check_int(name: str, value: Any, least: int, most: int | None = None, *, own
         prefix = f"{owner}: " if owner else ""
         raise InvalidOption(prefix, Option(name), f" must be a whole number{allowed}{hint}; got {value!r}")
     return int(value)
+
+
+def check_timeout(value: Any) -> timedelta | None:
+    """Return a time limit, a timedelta or seconds, as a timedelta; raise `InvalidOption` if it is none.
+
+    torch counts nanoseconds in 64 bits: it would take a limit of centuries for one that is over.
+
+    >>> check_timeout(30).total_seconds()
+    30.0
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if value is None or (isinstance(seconds, Real) and not isinstance(seconds, bool) and 0 < seconds <= MAX_SECONDS):
+        return None if value is None else timedelta(seconds=float(seconds))
+    what = f" must be a timedelta or seconds, above 0 and up to {MAX_SECONDS}; got {value!r}"
+    raise InvalidOption(Option("timeout"), what)
 
 
 ARGUMENT = "DATA"

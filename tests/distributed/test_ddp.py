@@ -1,5 +1,7 @@
 """Training under DistributedDataParallel: the same model on every rank, in every mode DDP has."""
 
+from datetime import timedelta
+
 import pytest
 import torch
 from models import adamw, batch, network, sgd, train, weights, wrap
@@ -277,8 +279,13 @@ MISTAKES = {
     "unknown scheme 'nuqs'": lambda g: Policy(codecs={"*": "nuqs"}),
     "error_every must be a whole number, at least 0; got -3": lambda g: wrap(g, "nuqsgd", error_every=-3),
     "seed must be a whole number from 0 to 9223372036854775807; got 0.5": lambda g: wrap(g, "nuqsgd", seed=0.5),
-    "timeout must be a timedelta or seconds, above 0; got '30'": lambda g: wrap(g, "nuqsgd", timeout="30"),
-    "above 0; got -1": lambda g: wrap(g, "nuqsgd", timeout=-1),
+    "timeout must be a timedelta or seconds, above 0 and up to 1000000000; got '30'": lambda g: wrap(
+        g, "nuqsgd", timeout="30"
+    ),
+    "1000000000; got -1": lambda g: wrap(g, "nuqsgd", timeout=-1),
+    "1000000000; got inf": lambda g: wrap(g, "nuqsgd", timeout=float("inf")),
+    "1000000000; got True": lambda g: laconic.DPSGD(network(), None, laconic.Ring(), timeout=True),
+    "1000000000; got datetime.timedelta(days=999999999": lambda g: wrap(g, "nuqsgd", timeout=timedelta.max),
     "codec='auto' chooses the exchange, too; leave exchange='all_gather' out": lambda g: wrap(
         g, "auto", exchange="all_gather"
     ),

@@ -11,7 +11,7 @@ from zlib import crc32
 import torch
 
 from laconic.codec import Codec
-from laconic.errors import Disagreement, ExchangeFailed, InvalidOption, Option
+from laconic.errors import Disagreement, ExchangeFailed
 from laconic.exchange import (
     Accounting,
     AllGather,
@@ -27,7 +27,7 @@ from laconic.exchange import (
 )
 from laconic.exchange.agreement import gather_from_all, require_same
 from laconic.kernels import ONES, Stream
-from laconic.options import MAX_SEED, check_int
+from laconic.options import MAX_SEED, check_int, check_timeout
 from laconic.planner import Plan
 from laconic.training.choices import metric_for, unwrapped
 from laconic.training.fsdp_weights import Weights
@@ -53,7 +53,7 @@ class Settings:
             "error_every": check_int("error_every", self.error_every, 0),
             "optimizer": unwrapped(self.optimizer),
             "policy": require_policy(self.policy or Policy()),
-            "timeout": _as_timedelta(self.timeout),
+            "timeout": check_timeout(self.timeout),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -316,11 +316,3 @@ def _sums(p: torch.Tensor) -> torch.Tensor:
     sums = words[:whole].view(-1, 64).sum(0, dtype=torch.int64)
     sums[: words.numel() - whole] += words[whole:]
     return sums
-
-
-def _as_timedelta(timeout: object) -> timedelta | None:
-    if timeout is None or (isinstance(timeout, timedelta) and timeout > timedelta()):
-        return timeout
-    if isinstance(timeout, int | float) and timeout > 0:
-        return timedelta(seconds=timeout)
-    raise InvalidOption(Option("timeout"), f" must be a timedelta or seconds, above 0; got {timeout!r}")

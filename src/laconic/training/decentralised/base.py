@@ -16,7 +16,7 @@ from laconic.exchange.agreement import require_same
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
-from laconic.options import MAX_SEED, check_int
+from laconic.options import MAX_SEED, check_int, check_timeout
 from laconic.quantizers import Quantizer
 from laconic.training.groups import PLAIN, Policy, describe, make_groups, trainable
 from laconic.training.state import check_format, check_shapes
@@ -50,7 +50,7 @@ class Decentralised(ABC):
     policy      what stays in float32, warm-up steps in float32, group size; see `Policy`
     seed        of the random streams; node, step and group are added to it
     group       process group; by default all ranks. Without one, this is a graph of a single node
-    timeout     how long a neighbour is waited for; then `ExchangeFailed` names the edge
+    timeout     how long, in seconds or as a timedelta, a neighbour is waited for; then `ExchangeFailed` names the edge
     neighbours  a node's place in an existing graph, instead of `group` and `timeout`
 
     At the first step neighbours swap their models in float32, so that all estimates begin exact. After `ExchangeFailed`
@@ -70,7 +70,7 @@ class Decentralised(ABC):
         policy: Policy | None = None,
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
-        timeout: timedelta | None = None,
+        timeout: timedelta | float | None = None,
         neighbours: Neighbours | None = None,
     ) -> None:
         if order not in get_args(Order):
@@ -84,6 +84,7 @@ class Decentralised(ABC):
         for name in ("codecs", "verify_every"):
             if getattr(self.policy, name):
                 raise InvalidOption(Option("policy"), f": {name} is not for decentralised training; leave it out")
+        timeout = check_timeout(timeout)
         self.neighbours = neighbours or Neighbours.open(self.topology, group, self.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
