@@ -28,13 +28,12 @@ from laconic.exchange.emulated_network import bits_per_second
 from laconic.exchange.launch import inside_torchrun
 from laconic.glm import FitOptions, Problem, solve
 from laconic.glm.precision import AUTO
-from laconic.glm.resolve import AVERAGING_SHARE
 from laconic.glm.solvers import Progress as At
 from laconic.measure.calibrate import Calibration, calibrate_here
 from laconic.measure.solvers import Contender
 from laconic.options import option
 from laconic.planner import DEFAULT, Cluster, GlmJob
-from laconic.planner.glm import cost
+from laconic.planner.glm import AVERAGING_SHARE, average_cost, blocks_per_average, cost
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 
@@ -270,14 +269,17 @@ def _predicted(row: Row, options: ScalingOptions, cluster: Cluster) -> float | N
         return None
     job = GlmJob(round(SCALE * SHAPES[PROBLEM].n_rows), int(row["n_features"]), batch_size=options.batch_size)
     (one,) = (one for one in options.contenders(ranks) if column_of(one) == column)
-    return predicted(job, one, cluster.what_if(ranks, rate and bits_per_second(rate)))
+    whole = cluster.what_if(ranks, rate and bits_per_second(rate))
+    blocks = blocks_per_average(job, one, one.teams, DEFAULT.what_if(ranks // one.teams))
+    return predicted(job, one, whole, min(blocks * one.s, options.iterations // one.teams))
 
 
-def predicted(job: GlmJob, one: Contender, cluster: Cluster) -> float:
-    """Seconds per batch. Averages of teams take a tenth of the rest, which is how often they are made."""
+def predicted(job: GlmJob, one: Contender, cluster: Cluster, batches: int | None = None) -> float:
+    """Seconds per batch. Teams average after so many batches of theirs, or as often as takes a tenth of the rest."""
     team = cluster.what_if(cluster.n_ranks // one.teams)
-    extra = 1 + AVERAGING_SHARE if one.teams > 1 else 1
-    return extra * cost(job, one, team).seconds / one.teams
+    work = cost(job, one, team).seconds
+    average = average_cost(job, one.teams, team).seconds / batches if batches else AVERAGING_SHARE * work
+    return (work + (average if one.teams > 1 else 0)) / one.teams
 
 
 def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from laconic.planner.calibrate import (
     measure_codec,
     merge,
     scaled,
+    with_waiting,
 )
 from laconic.planner.terms import all_reduce, all_to_all, total
 from laconic.planner.timing import Stopwatch, fit_rates
@@ -35,6 +36,20 @@ def test_a_link_is_found_from_its_times(name, n_ranks):
     assert found.alpha_seconds == pytest.approx(link.alpha_seconds, rel=1e-4)
     assert found.seconds_per_byte == pytest.approx(link.seconds_per_byte, rel=1e-4)
     assert max(map(abs, errors)) < 1e-4
+
+
+@pytest.mark.parametrize("n_ranks", [4, 6, 16])
+@pytest.mark.parametrize("pair", [0.0, 4e-4, 1.0])
+def test_waiting_is_told_from_messages_by_what_two_ranks_take(n_ranks, pair):
+    link = Link(3e-5, 5e-9, 4e-4)
+    latency = total(all_reduce(0, link, n_ranks))
+    fitted = Link(latency / (2 * (n_ranks - 1)), 5e-9)
+    exact = with_waiting(fitted, total(all_reduce(0, link, 2)), n_ranks)
+    assert (exact.alpha_seconds, exact.wait_seconds) == pytest.approx((3e-5, 4e-4), rel=1e-4)
+    found = with_waiting(fitted, pair, n_ranks)
+    assert total(all_reduce(0, found, n_ranks)) == pytest.approx(latency, rel=1e-4)
+    assert min(found.alpha_seconds, found.wait_seconds) >= 0
+    assert total(all_reduce(0, exact, 64)) < total(all_reduce(0, fitted, 64))
 
 
 def test_a_fit_is_deaf_to_an_outlier_and_knows_no_negative_rates():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from laconic.planner import DEFAULT, Cluster, GlmJob, GlmOption, Impossible, Link, SolverRates
-from laconic.planner.glm import cost, counts, options
+from laconic.planner.glm import average_cost, blocks_per_average, cost, counts, options
 from laconic.planner.terms import all_reduce
 
 JOB = GlmJob(n_rows=2**20, n_features=2**14, batch_size=16)
@@ -77,6 +77,18 @@ def test_one_process_has_all_columns_and_no_messages():
     assert got.seconds == pytest.approx(2 + 10 + 2 * 100 + 20e3 + 80e4, rel=1e-12)
     assert got.wire_seconds == 0
     assert counts(job, GlmOption("sgd", "fp32", alone=True), 2) == counts(job, GlmOption("sgd", "fp32"), 1)
+
+
+def test_teams_average_more_seldom_where_there_are_more_of_them_and_for_a_tenth_of_the_time():
+    job, option, team = GlmJob(10_000, 2000, batch_size=8), GlmOption("ca_sgd", "C", 32), DEFAULT.what_if(2)
+    every = [blocks_per_average(job, option, teams, team) for teams in (2, 4, 16)]
+    assert every == sorted(every)
+    assert every[0] > 1
+    block = 32 * cost(job, replace(option, recipe="fp32"), team).seconds
+    for teams, blocks in zip((2, 4, 16), every, strict=True):
+        average = average_cost(job, teams, team)
+        assert average.seconds <= 0.1 * blocks * block < average.seconds + 0.1 * block
+        assert sum(term.count for term in average.terms if term.unit == "messages") == 2 * (teams - 1)
 
 
 def test_one_rank_sends_nothing():

@@ -1,6 +1,5 @@
 """Choices that are ours to make, "auto": solver, s, step size and recipe. One place for all fits."""
 
-import math
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -26,8 +25,7 @@ from laconic.glm.precision import (
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_array
 from laconic.planner import DEFAULT, GlmJob, GlmOption, best_s
-from laconic.planner.glm import cost
-from laconic.planner.terms import all_reduce, total
+from laconic.planner.glm import blocks_per_average, cost
 
 SAMPLED_BATCHES = 16
 OUTLIER = 10.0
@@ -41,8 +39,6 @@ LARGEST_BATCH = 2**12
 """Values of a batch up to which SGD in one launch is the faster way on a GPU."""
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
-AVERAGING_SHARE = 0.1
-"""Of a fit's time that averages between teams may take."""
 _way = attrgetter(*OF_SGD)
 WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
@@ -136,11 +132,10 @@ def auto_average_every(problem: Problem, options: FitOptions, comm: Communicator
 
     An epoch ends with an average in any case.
     """
-    job = GlmJob(max(TYPICAL_ROWS, options.batch_size), max(1, problem.n_features), batch_size=options.batch_size)
-    block = cost(job, GlmOption(options.solver, "fp32", options.step), DEFAULT.what_if(comm.size))
-    n_bytes = 4 * problem.family.n_outputs * -(-problem.n_features // comm.size)
-    average = all_reduce(n_bytes, DEFAULT.all_reduce, comm.peers.size, DEFAULT.algorithm)
-    return max(1, math.ceil(total(average) / (AVERAGING_SHARE * options.step * block.seconds)))
+    rows, n, C = max(TYPICAL_ROWS, options.batch_size), max(1, problem.n_features), problem.family.n_outputs
+    job = GlmJob(rows, n, family="multinomial" if C > 1 else "logistic", n_outputs=C, batch_size=options.batch_size)
+    one = GlmOption(options.solver, "fp32", options.step)
+    return blocks_per_average(job, one, comm.peers.size, DEFAULT.what_if(comm.size))
 
 
 def auto_eta0(problem: Problem, options: FitOptions, comm: Communicator, steepest: float | None = None) -> float:

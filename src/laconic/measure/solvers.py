@@ -23,7 +23,7 @@ from laconic.kernels.glm import triangle_size
 from laconic.planner import Cluster, GlmJob, GlmOption, SolverRates
 from laconic.planner.calibrate import Measurements, Progress, announced
 from laconic.planner.glm import Counts, cost, counts
-from laconic.planner.terms import all_reduce, total
+from laconic.planner.terms import all_reduce, doublings, total
 from laconic.planner.timing import Rounds, Stopwatch, fit_rates
 
 ALPHA = 1e-4
@@ -194,7 +194,7 @@ def measure_solvers(
 def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> float:
     """Seconds of a message beyond its own and the work's: real iterations, with messages, over predictions.
 
-    At most what its latency is: more is a moment in which others used the machine.
+    At most what its latency is: more is a moment in which others used the machine. For each doubling of the ranks.
     """
     if clock.comm.size == 1:
         return 0.0
@@ -207,7 +207,7 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
         extra.append(median(timings[-1]) - predicted.work_seconds - predicted.wire_seconds)
     found.note("waiting", timings)
     latency = total(all_reduce(0, cluster.all_reduce, cluster.n_ranks, cluster.algorithm))
-    return min(max(0.0, median(extra)), latency)
+    return min(max(0.0, median(extra)), latency) / doublings(cluster.n_ranks)
 
 
 def _sample(clock: Stopwatch, one: Contender, noise: Copies, b: int) -> _Sample:

@@ -15,7 +15,7 @@ from laconic.exchange import PIECE_VALUES, Accounting, Exchanged, Pipeline, Sche
 from laconic.kernels import Stream
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
-from laconic.planner.terms import BUCKET_SIZE, Cost, all_reduce, all_to_all
+from laconic.planner.terms import BUCKET_SIZE, Cost, all_reduce, all_to_all, doublings
 from laconic.planner.timing import Rounds, Stopwatch, fit_rates, spread
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
@@ -222,10 +222,37 @@ def measure(
             samples[name] = merge(samples[name], sample_link(clock, name, sizes))
         found.links[name], errors = fit_link(name, samples[name], clock.comm.size)
         found.note(name, list(samples[name].values()), errors)
+    if clock.comm.size >= 4 and clock.comm.size % 2 == 0 and not quick:
+        _tell_waiting(clock, found)
     if clock.comm.size > 1:
         progress("exchanges")
         _settle(clock, found, quick=quick)
     return found
+
+
+def _tell_waiting(clock: Stopwatch, found: Measurements) -> None:
+    """What of an all-reduce's latency is waiting, by that of two ranks: all pairs at once."""
+    pair, v = clock.comm.split(clock.comm.size // 2), torch.zeros(1, device=clock.device)
+    timing = clock.time(lambda: pair.all_reduce(v)(), rounds=ROUNDS)
+    found.note("pairs", [timing])
+    for name in DTYPES:
+        found.links[name] = with_waiting(found.links[name], median(timing), clock.comm.size)
+
+
+def with_waiting(link: Link, pair_seconds: float, n_ranks: int) -> Link:
+    """A link whose latency was all α, with α and ω told apart by the time of an all-reduce of two ranks.
+
+        P ranks: 2 (P − 1) α + ⌈log₂ P⌉ ω,   2 ranks: 2 α + ω
+
+    It stays right for P ranks; for others, messages and waiting grow differently.
+
+    >>> with_waiting(Link(2e-4, 1e-9), 5e-4, 4)
+    Link(alpha_seconds=0.0001, seconds_per_byte=1e-09, wait_seconds=0.0003)
+    """
+    steps, depth = 2 * (n_ranks - 1), doublings(n_ranks)
+    alpha = (steps * link.alpha_seconds - depth * pair_seconds) / (steps - 2 * depth)
+    alpha = min(max(0.0, float(f"{alpha:.6g}")), link.alpha_seconds)
+    return replace(link, alpha_seconds=alpha, wait_seconds=float(f"{steps * (link.alpha_seconds - alpha) / depth:.6g}"))
 
 
 def announced(names: Sequence[str], progress: Progress, what: str) -> Iterator[str]:

@@ -36,10 +36,12 @@ class Link(Rates):
 
     alpha_seconds     α, the latency of one message
     seconds_per_byte  β, the inverse of the bandwidth
+    wait_seconds      ω, of a collective of P ranks, times ⌈log₂ P⌉: threads wake up, and the last of them is waited for
     """
 
     alpha_seconds: float
     seconds_per_byte: float
+    wait_seconds: float = 0.0
     of: ClassVar = "a link"
 
     @property
@@ -113,7 +115,8 @@ class Cluster:
     machine_bytes one process may use, with no other rank on its machine; None for no more than a rank
     uncertainty   how far predictions may be off, relatively: what the timings themselves spread by, and the formulas
                   are off by; 0 where nothing was measured
-    sync_seconds  that a blocking all-reduce costs beyond its messages: waiting for the rank that comes last
+    sync_seconds  that a blocking all-reduce costs beyond its messages, times ⌈log₂ P⌉: waiting for the rank that comes
+                  last from its work
     """
 
     n_ranks: int
@@ -147,11 +150,11 @@ class Cluster:
     ) -> "Cluster":
         """The same machines with another number of ranks, or links of exactly this rate and latency.
 
-        A given latency stands for all waiting: `sync_seconds` is then 0.
+        A given latency stands for all waiting: `sync_seconds` and `wait_seconds` are then 0.
 
         >>> here = Cluster(4, Link(1e-3, 1e-9), Link(1e-3, 1e-9), Link(1e-3, 1e-9))
         >>> here.what_if(64, 25e9, 20e-6).all_reduce
-        Link(alpha_seconds=2e-05, seconds_per_byte=3.2e-10)
+        Link(alpha_seconds=2e-05, seconds_per_byte=3.2e-10, wait_seconds=0.0)
         """
         if bits_per_second is not None and not bits_per_second > 0:
             raise ValueError(f"a link's rate must be above 0 bit/s, got {bits_per_second}")
@@ -161,7 +164,7 @@ class Cluster:
 
         def moved(link: Link) -> Link:
             beta = link.seconds_per_byte if bits_per_second is None else 8 / bits_per_second
-            return Link(link.alpha_seconds if alpha_seconds is None else alpha_seconds, beta)
+            return Link(alpha_seconds, beta) if alpha_seconds is not None else replace(link, seconds_per_byte=beta)
 
         return replace(
             self,

@@ -16,14 +16,14 @@ Per iteration, and in orders: CA-SGD has b s times the flops of SGD, b² s n_p f
 for b, but one message where SGD has s. That is the trade-off published by Devarakonda and Demmel (arXiv 2011.08281).
 """
 
-from dataclasses import MISSING, dataclass
-from math import inf
+from dataclasses import MISSING, dataclass, replace
+from math import ceil, inf
 from typing import ClassVar
 
 from laconic.errors import Option
 from laconic.options import option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
-from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce
+from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce, doublings
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
 """Of a number in the AllReduce, by recipe."""
@@ -33,6 +33,8 @@ LOSS_GAPS = {"fp32": 0.0, "C": 0.005, "D": 0.02}
 WORK_BYTES = 4
 """Arithmetic runs in float32."""
 ONE_PROCESS = ", one process"
+AVERAGING_SHARE = 0.1
+"""Of a fit's time that averages between teams may take."""
 MOST_S = 256
 """Iterations that share a message, at most."""
 
@@ -193,9 +195,27 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
         CostTerm("GEMM", c.gemm_flops, "flops", r.gemm_seconds),
         CostTerm("Gram entries", c.pairs, "entries", r.pair_seconds),
         *all_reduce(c.words * WIRE_BYTES[option.recipe], cluster.all_reduce, n_ranks, cluster.algorithm),
-        CostTerm("waiting for the last rank", int(n_ranks > 1), "message", cluster.sync_seconds, WIRE),
+        CostTerm("waiting for the last rank", doublings(n_ranks), "doublings", cluster.sync_seconds, WIRE),
     )
     return Cost(terms, option.s)
+
+
+def average_cost(job: GlmJob, n_teams: int, cluster: Cluster) -> Cost:
+    """Of one average of the weights of teams, each of the cluster's ranks: a message, and the code of an iteration of
+    SGD, which has about as many calls."""
+    n_bytes = WORK_BYTES * job.n_outputs * -(-job.n_features // cluster.n_ranks)
+    terms = (
+        CostTerm("average", 1, "time", rates_of("sgd fp32", cluster.solvers).iteration_seconds),
+        *all_reduce(n_bytes, cluster.all_reduce, n_teams, cluster.algorithm),
+        CostTerm("waiting for the last team", doublings(n_teams), "doublings", cluster.sync_seconds, WIRE),
+    )
+    return Cost(terms)
+
+
+def blocks_per_average(job: GlmJob, option: GlmOption, n_teams: int, cluster: Cluster) -> int:
+    """Blocks between two averages of teams, so that these take a tenth of the time of the blocks."""
+    seconds = option.s * cost(job, replace(option, recipe="fp32"), cluster).seconds
+    return max(1, ceil(average_cost(job, n_teams, cluster).seconds / (AVERAGING_SHARE * seconds)))
 
 
 def options(job: GlmJob, cluster: Cluster, s: int | None = None) -> list[GlmOption]:

@@ -6,6 +6,8 @@ P ranks, links with a latency α and an inverse bandwidth β, B bytes per rank:
     ring all-reduce    2 (P − 1) α + 2 (P − 1) / P · B β
     tree all-reduce    2 ⌈log₂ P⌉ (α + B β)
     all-to-all         (P − 1) α + (P − 1) m β      for messages of m bytes between each two ranks
+
+and in each of them ⌈log₂ P⌉ ω, where waiting was told apart from messages.
 """
 
 import math
@@ -105,9 +107,9 @@ def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring"
     """
     if n_ranks == 1:
         return ()
-    depth = math.ceil(math.log2(n_ranks))
-    ring = _pair("AllReduce", 2 * (n_ranks - 1), 2 * (n_ranks - 1) / n_ranks * n_bytes, link)
-    tree = _pair("AllReduce (tree)", 2 * depth, 2 * depth * n_bytes, link)
+    depth = doublings(n_ranks)
+    ring = _pair("AllReduce", 2 * (n_ranks - 1), 2 * (n_ranks - 1) / n_ranks * n_bytes, link, depth)
+    tree = _pair("AllReduce (tree)", 2 * depth, 2 * depth * n_bytes, link, depth)
     if algorithm == "best":
         return min(ring, tree, key=total)
     return ring if algorithm == "ring" else tree
@@ -115,7 +117,16 @@ def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring"
 
 def all_to_all(name: str, message_bytes: float, link: Link, n_ranks: int) -> tuple[CostTerm, ...]:
     """Each rank sends `message_bytes` to each other."""
-    return _pair(name, n_ranks - 1, (n_ranks - 1) * message_bytes, link) if n_ranks > 1 else ()
+    return _pair(name, n_ranks - 1, (n_ranks - 1) * message_bytes, link, doublings(n_ranks)) if n_ranks > 1 else ()
+
+
+def doublings(n_ranks: int) -> int:
+    """⌈log₂ P⌉.
+
+    >>> [doublings(n) for n in (1, 2, 3, 16)]
+    [0, 1, 2, 4]
+    """
+    return math.ceil(math.log2(n_ranks))
 
 
 def all_gather(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTerm, ...]:
@@ -150,7 +161,8 @@ def reduce_scatter(n: int, codec: CodecRates, cluster: Cluster, link: Link) -> t
 def gather_weights(n: int, codec: CodecRates, cluster: Cluster, link: Link, times: int) -> tuple[CostTerm, ...]:
     """Every rank's n/P weights to all others, so many times in a step."""
     P = cluster.n_ranks
-    messages = _pair("weights", times * (P - 1), times * (P - 1) / P * n * codec.bits / 8, link) if P > 1 else ()
+    n_bytes, waits = times * (P - 1) / P * n * codec.bits / 8, times * doublings(P)
+    messages = _pair("weights", times * (P - 1), n_bytes, link, waits) if P > 1 else ()
     return (*_encode(times * n / P, times, codec), *messages, *_decode(times * n, times * P, codec))
 
 
@@ -180,8 +192,10 @@ def _decode(n: float, calls: int, codec: CodecRates) -> tuple[CostTerm, ...]:
     )
 
 
-def _pair(name: str, messages: int, n_bytes: float, link: Link) -> tuple[CostTerm, CostTerm]:
+def _pair(name: str, messages: int, n_bytes: float, link: Link, waits: int) -> tuple[CostTerm, ...]:
+    waiting = CostTerm(f"{name}, waiting", waits, "doublings", link.wait_seconds, WIRE)
     return (
         CostTerm(f"{name}, latency", messages, "messages", link.alpha_seconds, WIRE),
         CostTerm(f"{name}, volume", n_bytes, "bytes", link.seconds_per_byte, WIRE),
+        *([waiting] if link.wait_seconds else []),
     )
