@@ -13,7 +13,7 @@ from laconic.bench.protocol import ROUNDOFF, WrongResult
 from laconic.bench.ranks import CodecOptions, RankRow, barrier, columns_of, compared, digest, finish, noise, scheme_of
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec, make_codec
-from laconic.exchange import PIECE_VALUES, Communicator, Exchange, Exchanged, ScatterReduce, by_name, pipeline_for
+from laconic.exchange import Communicator, Exchange, Exchanged, ScatterReduce, by_name, pipeline_for
 from laconic.options import option
 from laconic.planner import NetworkOption
 from laconic.planner.calibrate import exchange_call
@@ -45,7 +45,9 @@ class ExchangeOptions(CodecOptions):
 
     size: int = option(2**22, "Number of float32 values per rank.")
     bucket_size: int = option(8192, "Values that share one norm.")
-    piece_values: int = option(PIECE_VALUES, "Values that go through the pipeline together.", flag="--piece")
+    piece_values: int | None = option(
+        None, "Values that go through the pipeline together; 2,097,152, and four times as many on GPUs.", flag="--piece"
+    )
     repeats: int = option(11, "Timed rounds.")
 
     function: ClassVar = "laconic.bench.exchange:exchange_on_rank"
@@ -134,7 +136,7 @@ def exchange_on_rank(
     labels: Sequence[str],
     size: int,
     bucket_size: int,
-    piece_values: int,
+    piece_values: int | None,
     repeats: int,
     device: str | None = None,
 ) -> dict[str, dict[str, Any]]:

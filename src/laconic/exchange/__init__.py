@@ -25,7 +25,6 @@ from laconic.exchange.communicator import Communicator
 from laconic.exchange.messages import Buffers, KeptBuffers
 from laconic.exchange.neighbours import Neighbours
 from laconic.exchange.scheduler import (
-    PIECE_VALUES,
     Handle,
     Lockstep,
     Pipeline,
@@ -37,7 +36,6 @@ from laconic.exchange.topology import Complete, Custom, Exponential, Mixing, Rin
 
 __all__ = [
     "EXCHANGES",
-    "PIECE_VALUES",
     "Accounting",
     "AllGather",
     "AllReduce",

@@ -9,6 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 
@@ -22,8 +23,6 @@ from laconic.kernels import Stream
 from laconic.kernels.side_stream import SideStream
 
 N_PHASES = 3
-PIECE_VALUES = 2**22
-"""Values per piece of `average_in_pieces`: fewer overlap better, more have fewer messages."""
 
 
 @dataclass(slots=True)
@@ -75,7 +74,12 @@ class Scheduler(ABC):
     After the first error every later exchange fails with it: the ranks no longer agree on what comes next. On a GPU all
     phases are queued on one stream beside the caller's, of high priority: what an exchange queues is little, and other
     ranks wait for it.
+
+    piece_values  of a large tensor that go together, in `average_in_pieces`: fewer overlap better, more have fewer
+                  messages
     """
+
+    piece_values: ClassVar[int]
 
     def __init__(self, comm: Communicator, device: torch.device) -> None:
         self.comm, self.side_stream = comm, SideStream(device, priority=-1)
@@ -114,6 +118,8 @@ class Pipeline(Scheduler):
     order: no two ranks can disagree on which message is which, whatever their speed. A communicator with a single
     channel gets a single thread, which takes one exchange after another through all its phases.
     """
+
+    piece_values: ClassVar[int] = 2**21
 
     def __init__(self, comm: Communicator, device: torch.device = CPU) -> None:
         super().__init__(comm, device)
@@ -165,6 +171,8 @@ class Lockstep(Scheduler):
     tensor([3., 4.])
     """
 
+    piece_values: ClassVar[int] = 2**23
+
     def __init__(self, comm: Communicator, device: torch.device) -> None:
         super().__init__(comm.one_channel(), device)
         self._in_flight: list[Handle] = []
@@ -196,11 +204,11 @@ def average_in_pieces(
     stream: Stream = Stream(),  # noqa: B008
     memory: torch.Tensor | None = None,
     *,
-    piece_values: int = PIECE_VALUES,
+    piece_values: int | None = None,
     measure_error: bool = False,
     out: torch.Tensor | None = None,
 ) -> Exchanged:
-    """Average `v` (n,) over the ranks of the pipeline, about `piece_values` at a time, and wait for it.
+    """Average `v` (n,) over the ranks of the pipeline, about `piece_values` (by default its own) at a time, and wait.
 
     `memory`, `measure_error` and `out` are those of `Task`. The result has every property that the exchange's own has;
     its bits depend on `piece_values`, which must be the same on all ranks. The seconds of its accounting are sums over
@@ -215,6 +223,7 @@ def average_in_pieces(
     >>> pipeline.close()
     """
     exchange.require(codec, v, out)
+    piece_values = pipeline.piece_values if piece_values is None else piece_values
     if piece_values < 1:
         raise ValueError(f"piece_values must be at least 1, got {piece_values}")
     v = v.reshape(-1)

@@ -11,7 +11,7 @@ import torch
 
 from laconic.codec import make_codec
 from laconic.errors import InvalidOption, Option
-from laconic.exchange import PIECE_VALUES, Accounting, Exchanged, Pipeline, Scheduler, average_in_pieces, by_name
+from laconic.exchange import Accounting, Exchanged, Pipeline, Scheduler, average_in_pieces, by_name
 from laconic.kernels import Stream
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
@@ -302,7 +302,7 @@ def exchange_call(
     option: NetworkOption,
     v: torch.Tensor,
     bucket_size: int = BUCKET_SIZE,
-    piece_values: int = PIECE_VALUES,
+    piece_values: int | None = None,
 ) -> Callable[[int], Exchanged]:
     """One average of v (n,) over ranks, by the number of a step: codecs as under DistributedDataParallel.
 
