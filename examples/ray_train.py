@@ -3,7 +3,7 @@
 Ray starts the workers and sets up the process group, on one machine or on a cluster; inside is ordinary PyTorch, to
 which `laconic.compress` is added as under torchrun.
 
-    pip install "ray[train]"
+    pip install "ray[train]"                              # run with 2.60
     python ray_train.py                                   # two workers, over Gloo; over NCCL with USE_GPU = True
 """
 
@@ -20,8 +20,8 @@ import laconic
 WORKERS, USE_GPU, STEPS = 2, False, 50
 
 
-def train() -> None:
-    """What each worker runs."""
+def train() -> dict[str, float]:
+    """What each worker runs; what the first returns is the result."""
     context, device = ray.train.get_context(), ray.train.torch.get_device()
     rank, size = context.get_world_rank(), context.get_world_size()
     torch.manual_seed(0)
@@ -41,15 +41,13 @@ def train() -> None:
     rng = np.random.default_rng(0)  # the same rows on every worker, which takes its columns of them
     X = rng.standard_normal((2000, 40)).astype(np.float32)
     fitted = laconic.CASGDRegressor(random_state=0, max_iter=20, tol=None).fit(X, X[:, :8].sum(1))
-    ray.train.report(
-        {"loss": float(loss), "ratio": sent.ratio, "workers": size, "r2": fitted.score(X, X[:, :8].sum(1))}
-    )
+    return {"loss": loss.item(), "ratio": sent["ratio"], "workers": size, "r2": fitted.score(X, X[:, :8].sum(1))}
 
 
 def main() -> None:
-    """Start the workers, and print what the first reported."""
+    """Start the workers, and print what the first returned."""
     scaling = ray.train.ScalingConfig(num_workers=WORKERS, use_gpu=USE_GPU)
-    found = ray.train.torch.TorchTrainer(train, scaling_config=scaling).fit().metrics
+    found = ray.train.torch.TorchTrainer(train, scaling_config=scaling).fit().return_value
     print(f"{found['workers']} workers: loss {found['loss']:.2f}, sent {found['ratio']:.1f} times fewer bytes")
     print(f"a linear model on the same workers: R² {found['r2']:.3f}")
 
