@@ -341,8 +341,8 @@ FASTER_LM = {"1gbit": ((4.0, 8.0), (2.0, 4.0))}
 def language_model(document: Row) -> Outcomes:
     """On each link with goals: time to fp32's loss with the best of laconic's codecs, over DDP in float32 and bf16."""
     for rate, (over_fp32, over_bf16) in FASTER_LM.items():
-        ours = [row for row in rows_in(document) if row["rate"] == rate and str(row["contender"]) not in OTHERS_LM]
-        if reached := [row for row in ours if number_in(row, "speedup")]:
+        ours = [row for row in rows_in(document) if (row["rate"], row["way"]) == (rate, "DDP")]
+        if reached := [row for row in ours if number_in(row, "speedup") and row["contender"] not in OTHERS_LM]:
             best = fastest(reached, "speedup")
             name = f"{rate}: time to fp32's loss, {{}} ÷ {best['contender']}"
             yield outcome(name.format("fp32"), best["speedup"], *over_fp32)

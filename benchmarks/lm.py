@@ -3,13 +3,14 @@
 What a codec does to the loss does not depend on the link, and what a step takes does not depend on the weights. So each
 codec's curve of validation loss by step is trained once, by simulated workers (`benchmarks.training`: runs that stop
 and go on), and the seconds of a step are measured in a few steps of DDP with a transformer of as many parameters, on
-ranks over each emulated link (`laconic bench ddp`). Their product is the time to the loss that fp32 has after N steps.
+ranks over each emulated link (`laconic bench ddp`), or of FSDP2 (`laconic bench fsdp`, weights gathered in float32).
+Their product is the time to the loss that fp32 has after N steps.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 from benchmarks.training.jobs import run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import Job
-from laconic.bench.ddp import BASELINES, DDPOptions, DDPRow, ddp_rows
+from laconic.bench.ddp import BASELINES, HOOKS, DDPOptions, DDPRow, ddp_rows
+from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_counts, check_names, option
@@ -36,6 +38,9 @@ CONTENDERS = {
     "rotated-4": "rotated-4",
 }
 """Members whose curves are trained, and what their steps are timed by."""
+SHARDED = {"fp32": "FSDP2 fp32", "bf16": "FSDP2 bf16", "nuqsgd-4/512": "nuqsgd-4/512"}
+WAYS = {"ddp": ("DDP", DDPOptions, CONTENDERS), "fsdp": ("FSDP2", FSDPOptions, SHARDED)}
+"""Of data-parallel training: its name, what times it, and by what."""
 NOTHING = "nothing"
 """Exchanges nothing: how fast a step could be; it has no curve."""
 
@@ -51,6 +56,7 @@ class LMOptions:
     steps: int = option(600, "N: fp32's loss after so many is the one to reach; all train a quarter longer.")
     seeds: int = option(2, "Seeds of a curve, all at once.")
     rates: Sequence[str] = option(("1gbit", "10gbit"), "Of every rank's link.", flag="--rate", metavar="RATE,...")
+    ways: Sequence[str] = option(("ddp", "fsdp"), "ddp,fsdp: whose steps are timed.", flag="--way", metavar="NAME,...")
     repeats: int = option(10, "Timed steps on each link.")
     width: int = option(WIDTH, "Of the transformer, a multiple of 32.")
     size: int = option(SIZE, "Parameters of the transformer that is timed, at least.")
@@ -62,6 +68,7 @@ class LMOptions:
     def __post_init__(self) -> None:
         check_counts(self)
         check_names(self.members, list(CONTENDERS), "member")
+        check_names(self.ways, list(WAYS), "way")
         if self.width % 32:
             raise InvalidOption(Option("width"), f" must be a multiple of 32; got {self.width}")
 
@@ -78,11 +85,11 @@ class LMOptions:
     @property
     def n_parts(self) -> int:
         """Steps of a progress bar."""
-        return len(self.jobs()) + len(self.rates)
+        return len(self.jobs()) + len(self.rates) * len(self.ways)
 
     def published(self) -> dict[str, Any]:
         """What was asked for, without paths."""
-        names = ("members", "steps", "seeds", "rates", "repeats", "width", "size", "device")
+        names = ("members", "steps", "seeds", "rates", "ways", "repeats", "width", "size", "device")
         return {name: getattr(self, name) for name in names}
 
 
@@ -90,6 +97,7 @@ class LMOptions:
 class LMRow:
     """One codec on one link.
 
+    way              DDP or FSDP2
     n                parameters of the network that was trained; `n_timed` of the one whose steps were timed
     loss, loss_at_n  on what is held out, mean over seeds: at the end, and after the steps that fp32 has
     steps_to_loss    until the loss is fp32's after N steps, between two points of the curve; None if never
@@ -103,6 +111,7 @@ class LMRow:
     contender: str
     baseline: bool
     rate: str
+    way: str
     source: str
     n: int
     n_timed: int
@@ -132,37 +141,41 @@ def lm_rows(options: LMOptions, progress: Progress = no_progress) -> list[LMRow]
     if "fp32" not in results:
         raise InvalidOption(f"{options.out} has no curve of fp32; give ", Option("seconds"), " time for it")
     rows: list[LMRow] = []
-    for rate in options.rates:
-        progress(f"steps at {rate}")
-        codecs = [CONTENDERS[name] for name in options.members if name not in ("fp32", "bf16")]
-        asked = ["powersgd" if name == CONTENDERS["powersgd"] else name for name in codecs]
+    for rate, way in product(options.rates, options.ways):
+        progress(f"steps at {rate}, {way}")
+        _, kind, labels = WAYS[way]
+        asked = [labels[name] for name in options.members if name in labels and name not in ("fp32", "bf16")]
+        codecs = [HOOKS.get(label, label) for label in asked] + ([NOTHING] if way == "ddp" else [])
         timed = ddp_rows(
-            DDPOptions(problem="text", size=options.size, batch_size=BATCH_SIZE, repeats=options.repeats, ranks=WORKERS,
-                       rate=rate, device=options.device if options.device == "cuda" else None, codecs=[*asked, NOTHING])
+            kind(problem="text", size=options.size, batch_size=BATCH_SIZE, repeats=options.repeats, ranks=WORKERS,
+                 rate=rate, device=options.device if options.device == "cuda" else None, codecs=codecs)
         )  # fmt: skip
         if timed is None:
             return None
-        rows += on_link(rate, {row.contender: row for row in timed}, results, options)
+        rows += on_link(rate, way, {row.contender: row for row in timed}, results, options)
     return rows
 
 
 def on_link(
-    rate: str, timed: Mapping[str, DDPRow], results: Mapping[str, Mapping[str, Any]], options: LMOptions
+    rate: str, way: str, timed: Mapping[str, DDPRow], results: Mapping[str, Mapping[str, Any]], options: LMOptions
 ) -> list[LMRow]:
     """Rows of one link, fp32 first."""
     target = loss_after(mean_curve(results["fp32"]), options.steps)
     source, n, n_seeds = results["fp32"]["source"], results["fp32"]["n"], options.seeds
+    shown, _, labels = WAYS[way]
     rows = []
     for name in [*dict.fromkeys(["fp32", "bf16", *options.members]), NOTHING]:
-        step = timed[CONTENDERS.get(name, name)]
+        step = timed.get(labels.get(name, name))
+        if step is None:
+            continue
         result = results.get(name)
         curve = mean_curve(result) if result else []
         steps = steps_to(curve, target)
         sent = step.bytes_sent
         rows.append(
             LMRow(
-                problem=f"byte-level transformer at {rate}", contender=name, baseline=name == "fp32", rate=rate,
-                source=source, n=n, n_timed=step.n, n_seeds=n_seeds, workers=WORKERS,
+                problem=f"byte-level transformer, {shown} at {rate}", contender=name, baseline=name == "fp32",
+                rate=rate, way=shown, source=source, n=n, n_timed=step.n, n_seeds=n_seeds, workers=WORKERS,
                 bits=result["bits"] if result else None,
                 loss=curve[-1][1] if curve else None,
                 loss_at_n=loss_after(curve, options.steps) if curve else None,
@@ -225,7 +238,7 @@ def about(document: Row) -> str:
     return (
         f"{number_in(first, 'n') or 0:,.0f} parameters, AdamW, {text_in(first, 'workers')} workers, "
         f"{text_in(first, 'n_seeds')} seeds; {text_in(first, 'source')}. The loss to reach is that of fp32 after "
-        f"{steps:.0f} steps. Curves are of simulated workers, seconds of a step of DDP on {text_in(first, 'workers')} "
+        f"{steps:.0f} steps. Curves are of simulated workers, seconds those of steps on {text_in(first, 'workers')} "
         f"ranks with {number_in(first, 'n_timed') or 0:,.0f} parameters."
     )
 
@@ -234,7 +247,7 @@ PRESENTATION = Presentation(
     "A language model on slow links",
     [
         RowTable(
-            lambda rows: f"{text_in(rows[0], 'rate')}: time to fp32's loss",
+            lambda rows: f"{text_in(rows[0], 'way')} at {text_in(rows[0], 'rate')}: time to fp32's loss",
             [
                 text("codec", "contender"),
                 Column("steps", "steps_to_loss"),
@@ -246,8 +259,8 @@ PRESENTATION = Presentation(
                 Column("loss after N", "loss_at_n", digits=4),
             ],
             "steps: until the loss of fp32 after N steps is reached. MB sent by a rank, where laconic sent them. "
-            "nothing: no exchange at all.",
-            by="rate",
+            "nothing: no exchange at all. FSDP2 gathers weights in float32.",
+            by="problem",
         ),
         LineChart(Axis("loss", "validation loss"), axes=[Axis("seconds", "seconds on this link")], by="problem"),
     ],
@@ -261,6 +274,6 @@ SUITE = Suite(
     """A language model on slow links: seconds and bytes to the loss that fp32 reaches.
 
     Curves of loss by step are trained by simulated workers, once for each codec, in runs that are kept and go on; steps
-    are timed under DDP on ranks over emulated links. Needs the rights to emulate links.
+    are timed under DDP and FSDP2 on ranks over emulated links. Needs the rights to emulate links.
     """,
 )

@@ -62,7 +62,8 @@ def figures() -> dict[str, str]:
 def _over_seconds(made: Document) -> dict[str, tuple[str, str]]:
     found = {}
     for rate in dict.fromkeys(row["rate"] for row in made["rows"]):
-        rows = {row["contender"]: row for row in made["rows"] if row["rate"] == rate and row["curve"]}
+        of_link = [row for row in made["rows"] if (row["rate"], row["way"]) == (rate, "DDP")]
+        rows = {row["contender"]: row for row in of_link if row["curve"]}
         shown = [
             Curve(name, colour, [(point["seconds"], point["loss"]) for point in rows[name]["curve"][1:]])
             for name, colour in CODECS.items()

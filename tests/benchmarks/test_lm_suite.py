@@ -18,15 +18,15 @@ SECONDS = {"fp32": 8.0, "bf16": 4.0, "powersgd": 0.5, "nuqsgd-4/512": 1.0, "dith
            "nothing": 0.1}  # fmt: skip
 
 
-def timed():
-    found = {}
-    for name, seconds in SECONDS.items():
+def timed(labels):
+    """A row for each label, in the order of `SECONDS`."""
+    found = []
+    for label, seconds in zip(labels, SECONDS.values(), strict=False):
         spread = Spread(seconds, seconds, seconds)
-        label = CONTENDERS.get(name, name)
-        found[label] = DDPRow(
+        found.append(DDPRow(
             contender=label, ranks=4, rate="1gbit", seconds=spread, speedup_over_fp32=spread, speedup_over_bf16=spread,
             bytes_sent=2e6, config="", n=100, n_steps=3, loss=1.0, loss_over_fp32=1.0,
-        )  # fmt: skip
+        ))  # fmt: skip
     return found
 
 
@@ -44,7 +44,8 @@ def rows():
         "dithered-0.1@metric": curve(4.0, 3.0, 1.5, 1.2),
         "rotated-4": curve(4.0, 3.0, None),
     }
-    return {row.contender: row for row in on_link("1gbit", timed(), results, OPTIONS)}
+    every = {row.contender: row for row in timed([CONTENDERS.get(name, name) for name in SECONDS])}
+    return {row.contender: row for row in on_link("1gbit", "ddp", every, results, OPTIONS)}
 
 
 EXPECTED = {
@@ -68,7 +69,8 @@ def test_time_to_the_loss_is_steps_times_seconds(name, rows):
 def test_goals_are_of_the_best_codec_of_ours(rows):
     found = goals_of_rows("lm", list(rows.values()))["goals"]
     assert [(goal["value"]["median"], goal["verdict"]) for goal in found] == [(6.4, "floor"), (3.2, "floor")]
-    assert goals_of_rows("lm", [replace(row, rate="10gbit") for row in rows.values()])["goals"] == []
+    for other in ({"rate": "10gbit"}, {"way": "FSDP2"}):
+        assert goals_of_rows("lm", [replace(row, **other) for row in rows.values()])["goals"] == []
 
 
 def test_a_curve_that_rises_first_is_reached_once():
@@ -78,10 +80,13 @@ def test_a_curve_that_rises_first_is_reached_once():
 
 def test_curves_are_trained_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "VALIDATED", 2)
-    monkeypatch.setattr(lm, "ddp_rows", lambda options: list(timed().values()))
+    monkeypatch.setattr(lm, "ddp_rows", lambda options: timed(options.labels))
     options = LMOptions(members=("nuqsgd-4/512",), steps=4, seeds=1, rates=("1gbit",), width=32, out=tmp_path)
     found = lm_rows(options)
-    assert [row.contender for row in found] == ["fp32", "bf16", "nuqsgd-4/512", "nothing"]
+    of_ddp = ["fp32", "bf16", "nuqsgd-4/512", "nothing"]
+    assert [(row.way, row.contender) for row in found] == [("DDP", name) for name in of_ddp] + [
+        ("FSDP2", name) for name in of_ddp[:3]
+    ]
     assert {row.contender for row in found if row.loss} == {"fp32", "nuqsgd-4/512"}
     assert json.dumps([row_fields(row) for row in found], allow_nan=False)
     assert [row_fields(row) for row in lm_rows(replace(options, seconds=0.0))] == [row_fields(row) for row in found]

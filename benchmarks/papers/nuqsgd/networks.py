@@ -37,13 +37,14 @@ class _Convolve(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: Any, padding: Any) -> torch.Tensor:
         own = [one.to(x.dtype, memory_format=torch.channels_last) for one in w[:, 0].unbind(0)]
         ctx.save_for_backward(x, *own)
-        ctx.how, ctx.w = (stride, padding), w
+        ctx.how, ctx.like = (stride, padding), (w.shape, w.dtype)
         return _joined([functional.conv2d(*one, None, *ctx.how) for one in zip(x.chunk(len(w)), own, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, None, None]:
         x, *own = ctx.saved_tensors
-        S, k = ctx.w.shape[:2]
+        shape, dtype = ctx.like
+        S, k = shape[:2]
 
         def back(n: int, which: int) -> list[torch.Tensor]:
             mask = [i == which for i in range(3)]
@@ -51,7 +52,7 @@ class _Convolve(torch.autograd.Function):
             more = (None, *ctx.how, (1, 1), False, (0, 0), 1, mask)
             return [torch.ops.aten.convolution_backward(*part, *more)[which] for part in parts]
 
-        dw = torch.stack(back(S * k, 1)).to(ctx.w.dtype).view_as(ctx.w)
+        dw = torch.stack(back(S * k, 1)).to(dtype).view(shape)
         return _joined(back(S, 0)) if ctx.needs_input_grad[0] else None, dw, None, None
 
 
