@@ -1,10 +1,11 @@
 """The tables and figures of docs/papers.md, from the files benchmarks/results/papers-*.json.
 
-The claims table comes first: one line for each claim of a document, its problems together. Documents that were written
-before verdicts had two sides are judged anew.
+The claims table comes first: one line for each claim, its problems together. Documents that were written before
+verdicts had two sides are judged anew.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import mean
 
@@ -12,7 +13,7 @@ from benchmarks.pages import common
 from benchmarks.pages.common import Document, number, origin, presented, table
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, bars, curves
 from benchmarks.papers import ca_sgd_claims, nuqsgd_claims
-from benchmarks.papers.claims import BEYOND, HOLDS, NO
+from benchmarks.papers.claims import BEYOND, HOLDS, NO, Claim
 from benchmarks.training.run import PAPER
 
 SUITES = ("papers-ca-sgd", "papers-nuqsgd")
@@ -33,32 +34,65 @@ def names(suite: str) -> list[str]:
     return sorted(path.stem for path in common.RESULTS.glob(f"{suite}*.json"))
 
 
-def claims_table(only: Sequence[tuple[str, str]] = ()) -> str:
-    """Claim, published, ours, verdict, run: a line for each claim of a document; `only` (document, claim) if given."""
-    rows = [(name, line) for suite in SUITES for name in names(suite) for line in _lines(suite, name)]
-    chosen = [line for name, line in rows if not only or any(name == n and what in line[0] for n, what in only)]
-    return table(["claim", "published", "ours", "verdict", "run"], chosen) if chosen else common.NOTHING
+def claims_table(only: Sequence[str] = ()) -> str:
+    """Claim, published, ours, verdict, run: each claim once, from the run to trust most; only those with these words.
+
+    Other runs are named where their verdict is another; below the table, every "no" is explained.
+    """
+    lines: dict[str, list[Line]] = {}
+    for suite in SUITES:
+        for line in (line for name in names(suite) for line in _lines(suite, name)):
+            if not only or any(words in line.what for words in only):
+                lines.setdefault(line.what, []).append(line)
+    if not lines:
+        return common.NOTHING
+    best = [sorted(same, key=lambda line: line.weight, reverse=True) for same in lines.values()]
+    made = table(["claim", "published", "ours", "verdict", "run"], [first.cells(others) for first, *others in best])
+    explained = [f"**{first.what}: no**, since {first.why}" for first, *_ in best if first.verdict == NO and not only]
+    return "\n\n".join([made, *explained])
 
 
-def _lines(suite: str, name: str) -> Iterator[list[str]]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A claim of one document, its problems together.
+
+    name    of its file
+    weight  larger where there is more reason to trust it
+    """
+
+    what: str
+    n_problems: int
+    published: str
+    ours: str
+    verdict: str
+    width: str
+    why: str
+    name: str
+    run: str
+    weight: tuple[float, ...]
+
+    def cells(self, others: "Sequence[Line]") -> list[str]:
+        what = f"{self.what} ({self.n_problems} problems)" if self.n_problems > 1 else self.what
+        differ = [f"; `{one.name}`: {one.verdict}" for one in others if one.verdict not in (self.verdict, "–")]
+        verdict = self.verdict + self.width + "".join(differ)
+        return [what, self.published, self.ours, verdict, f"{self.run} (`{self.name}`)"]
+
+
+def _lines(suite: str, name: str) -> Iterator[Line]:
     document = common.load(name)
-    groups: dict[str, list[Document]] = {}
+    groups: dict[str, list[Claim]] = {}
     for claim in CLAIMS[suite](document):
         problem, colon, what = claim.what.partition(": ")
-        key = what if colon and problem == claim.problem else claim.what
-        groups.setdefault(key, []).append({**_fields(claim), "of": problem if colon else ""})
-    run = f"{_length(document['rows'][0])} (`{name}`)"
+        groups.setdefault(what if colon and problem == claim.problem else claim.what, []).append(claim)
+    row = document["rows"][0]
+    epochs, seeds = row.get("n_epochs") or 0, len(row.get("seeds", ()))
     for what, same in groups.items():
-        verdicts = [claim["verdict"] for claim in same if claim["verdict"]]
+        first, verdicts = same[0], [claim.verdict for claim in same]
         worst = next((verdict for verdict in WORST_FIRST if verdict in verdicts), "–")
-        width = f" ({same[0]['holds_for']})" if same[0]["holds_for"] and same[0]["verdict"] else ""
-        shown = f"{len(same)} problems: {what}" if len(same) > 1 else what
-        yield [shown, _with_unit(same[0]["published"], same[0]["unit"]), _range(same), f"{worst}{width}", run]
-
-
-def _fields(claim: object) -> Document:
-    keys = ("published", "measured", "unit", "verdict", "holds_for")
-    return {key: getattr(claim, key) for key in keys}
+        published, width = _with_unit(first.published, first.unit), f" ({first.holds_for})" if worst != "–" else ""
+        weight = (not published.startswith("not "), epochs if "loss" in what else 0, seeds,
+                  row.get("device") == "cuda", row.get("ranks", 0), epochs)  # fmt: skip
+        yield Line(what, len(same), published, _range(same), worst, width, first.why, name, _length(row), weight)
 
 
 def _with_unit(x: float | str | None, unit: str) -> str:
@@ -66,12 +100,12 @@ def _with_unit(x: float | str | None, unit: str) -> str:
     return said if said == "–" or said.startswith("not ") else f"{said} {unit.strip()}".strip()
 
 
-def _range(same: Sequence[Document]) -> str:
-    found = sorted(claim["measured"] for claim in same if claim["measured"] is not None)
+def _range(same: Sequence[Claim]) -> str:
+    found = sorted(claim.measured for claim in same if claim.measured is not None)
     if not found:
         return "diverged"
     low, high = number(found[0]), number(found[-1])
-    return _with_unit(low if low == high else f"{low} to {high}", same[0]["unit"])
+    return _with_unit(low if low == high else f"{low} to {high}", same[0].unit)
 
 
 def _length(row: Document) -> str:

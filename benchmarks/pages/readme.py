@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from benchmarks.pages.common import link, load, table
 from benchmarks.pages.papers import claims_table
-from benchmarks.pages.summary import RESNET, digits, times
+from benchmarks.pages.summary import digits, times
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, bars
 
-CLAIMS = [("papers-ca-sgd-h200", "speed of recipe C"), ("papers-ca-sgd-h200", "loss of recipe C"),
-          (RESNET, "full precision − NUQSGD")]  # fmt: skip
-"""Documents and claims that are quoted."""
+CLAIMS = ("speed of recipe C", "loss of recipe C", "full precision − NUQSGD")
+"""Claims that are quoted."""
 RATES = ("20mbit", "100mbit", "1gbit", "unlimited")
 ADVICE = [
     ("SGD", "`Dithered(error=0.3)`", "cnn-sgd", "dithered-0.3", "dithered-0.3 scatter_reduce"),

@@ -24,6 +24,7 @@ class Claim:
     better     "more" or "less": on that side ours is beyond the paper's; "" where it is not better for being off
     problem    that it is about, if it is about one
     note       what differs
+    why        ours is off, if it is
     """
 
     what: str
@@ -36,6 +37,7 @@ class Claim:
     better: str = ""
     problem: str | None = None
     note: str = ""
+    why: str = ""
 
     @property
     def verdict(self) -> str | None:

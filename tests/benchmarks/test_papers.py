@@ -79,6 +79,27 @@ def test_what_the_suites_write_can_be_shown_on_the_page(suite, made, tmp_path, m
     assert maker.section(next(name for name in COMMANDS if name != suite)) == maker.common.NOTHING
 
 
+def test_each_claim_stands_once_and_every_no_is_explained():
+    """Of the committed results."""
+    made = maker.claims_table()
+    lines = [line.split(" | ") for line in made.splitlines() if line.startswith("| ")][2:]
+    assert len({line[0] for line in lines}) == len(lines) > 5
+    assert sum(line[3].startswith("no ") for line in lines) == made.count(": no**, since ")
+    assert "no**, since \n" not in made + "\n"
+
+
+def test_the_run_to_trust_most_stands_in_the_claims_table(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(maker.common, "RESULTS", tmp_path)
+    document, _ = made["papers-nuqsgd"]
+    for name, seeds, accuracy in (("one", [0], 0.9), ("three", [0, 1, 2], 0.2)):
+        rows = [{**row, "seeds": seeds, "accuracies": [accuracy] * len(seeds)} for row in document["rows"]]
+        rows[0] |= {"accuracies": [0.9] * len(seeds)}
+        (tmp_path / f"papers-nuqsgd-{name}.json").write_text(json.dumps({**document, "rows": rows}))
+    (line,) = (line for line in maker.claims_table(["full precision − NUQSGD"]).splitlines() if "NUQSGD" in line)
+    assert "| 70 points | no (-0.5 to 0.5); `papers-nuqsgd-one`: holds |" in line
+    assert "3 seeds (`papers-nuqsgd-three`)" in line
+
+
 WRONG = {
     "no suite": (["papers"], "give --suite ca-sgd or --suite nuqsgd"),
     "suite": ([*PAPERS, "adam"], "unknown suite 'adam'; choose from ca-sgd, nuqsgd"),
