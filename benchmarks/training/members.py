@@ -24,12 +24,16 @@ FLOOR = 0.1
 SMALLEST = 1e-30
 """What stands for a scale or a step of zero."""
 MOST_RANS_BITS = 8
+PLAIN_STEPS = 2
+"""Of PowerSGD, in which gradients are sent in full, as PyTorch's hook does at least."""
+Shapes = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A quantizer, and what gradients are divided by before it and multiplied by after it.
 
+    rank    instead of the quantizer: PowerSGD, with so many columns
     family  members of one family differ in one number, and make one curve
     metric  "" nothing; "tensor" the root mean square of the tensor's last averaged gradient; "optimizer" the square
             root of Adam's second moment, or FLOOR times its own root mean square over the tensor where that is more.
@@ -39,6 +43,13 @@ class Member:
     quantizer: Quantizer
     family: str
     metric: str = ""
+    rank: int = 0
+
+    def bits(self, row: torch.Tensor, stream: Stream, shapes: Shapes) -> list[float]:
+        """Per value of what one worker sends: tensors of these shapes, one after another in a row; by `codecs`."""
+        if self.rank:
+            return [32 * self.rank * sum(sum(_matrix(shape)) for shape in shapes) / len(row)]
+        return [8 * codec.encode(row, stream).n_bytes / len(row) for codec in self.codecs()]
 
     def codecs(self) -> list[Codec]:
         """As it is sent by default; and entropy-coded, where symbols have a width and depend on the values alone."""
@@ -49,6 +60,7 @@ class Member:
 
 def _table() -> dict[str, Member]:
     found = {name: Member(Identity(name), name) for name in ("fp32", "bf16")}
+    found["powersgd"] = Member(Identity(), "PowerSGD", rank=2)
     for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512), (2, 8192), (8, 8192)):
         found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
     found["nuqsgd-4/512@metric"] = Member(NUQSGD(4, 512), "NUQSGD in the metric", OPTIMIZER)
@@ -99,14 +111,20 @@ def _error(decoded: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 class Sender:
     """Sends the gradients of all replicas under one member; keeps their error memory.
 
-    cuts  where each tensor begins among the C values, and where the last ends
-    seed  of the roundings
+    cuts     where each tensor begins among the C values, and where the last ends
+    seed     of the roundings
+    shapes   of the tensors, for PowerSGD
+    workers  replicas of a seed, one after another
     """
 
-    def __init__(self, member: Member, cuts: Sequence[int], device: torch.device, seed: int = 0) -> None:
-        self.member, self.cuts, self.seed = member, list(cuts), seed
+    def __init__(
+        self, member: Member, cuts: Sequence[int], device: torch.device, seed: int = 0, shapes: Shapes = (),
+        workers: int = 1,
+    ) -> None:  # fmt: skip
+        self.member, self.cuts, self.seed, self.shapes, self.workers = member, list(cuts), seed, shapes, workers
         self.sizes = torch.tensor([b - a for a, b in pairwise(cuts)], device=device)
         self.memory: torch.Tensor | None = None
+        self.factors: torch.Tensor | None = None
 
     def send(self, g: torch.Tensor, known: torch.Tensor | None, step: int) -> Message:
         """g (M, C), and what the metric is made of, (S, C) for S seeds, whose replicas follow one another.
@@ -135,6 +153,8 @@ class Sender:
 
     def _quantised(self, v: torch.Tensor, step: int) -> torch.Tensor:
         quantizer = self.member.quantizer
+        if self.member.rank and step >= PLAIN_STEPS:
+            return self._low_rank(v)
         if quantizer == Identity():
             return v
         if isinstance(quantizer, Dithered):
@@ -150,6 +170,46 @@ class Sender:
         else:
             quantized = quantizer.quantize(flat, stream)
         return quantizer.dequantize(quantized).view_as(rows)[:, :n]
+
+    def _low_rank(self, v: torch.Tensor) -> torch.Tensor:
+        """P Qᵀ of each matrix, the same for all workers of a seed: P = mean(M Q) made orthonormal, then Q = mean(Mᵀ P).
+
+        M is a worker's gradient and what it has not sent so far; Q goes on from the last step. Vogels, Karimireddy and
+        Jaggi 2019, "PowerSGD", algorithms 1 and 2.
+        """
+        S, rank, matrices = len(v) // self.workers, self.member.rank, [_matrix(shape) for shape in self.shapes]
+        if self.memory is None or self.factors is None:
+            self.memory = torch.zeros_like(v)
+            self.factors = torch.randn(S, sum(m for _, m in matrices), rank, device=v.device)
+        sent, decoded, first = v + self.memory, torch.empty_like(v), 0
+        for (n, m), (a, b) in zip(matrices, pairwise(self.cuts), strict=True):
+            M, Q = sent[:, a:b].view(S, self.workers, n, m), self.factors[:, first : first + m]
+            P = orthonormal((M @ Q[:, None]).mean(1))
+            Q.copy_((M.mT @ P[:, None]).mean(1))
+            decoded[:, a:b] = (P @ Q.mT).flatten(1).repeat_interleave(self.workers, 0)
+            first += m
+        self.memory = sent - decoded
+        return decoded
+
+
+def _matrix(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of a tensor with all but its first dimension as one."""
+    return shape[0], math.prod(shape[1:])
+
+
+def orthonormal(P: torch.Tensor) -> torch.Tensor:
+    """Columns of each of P (S, n, r), by Gram and Schmidt: for a few columns far fewer launches than a QR.
+
+    >>> Q = orthonormal(torch.randn(3, 10, 2))
+    >>> torch.allclose(Q.mT @ Q, torch.eye(2).expand(3, 2, 2), atol=1e-5)
+    True
+    """
+    found: list[torch.Tensor] = []
+    for column in P.unbind(2):
+        for other in found:
+            column = column - (other * column).sum(1, keepdim=True) * other
+        found.append(column / torch.linalg.vector_norm(column, dim=1, keepdim=True).clamp(min=SMALLEST))
+    return torch.stack(found, 2)
 
 
 def padded(v: torch.Tensor, size: int) -> torch.Tensor:

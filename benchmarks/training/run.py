@@ -168,6 +168,11 @@ class Weights:
         rows = [torch.cat([start[name].flatten() for name in names]) for start in starts]
         self.flat = torch.nn.Parameter(torch.stack(rows).to(device))
 
+    @property
+    def compressed_shapes(self) -> list[torch.Size]:
+        """Of the tensors that are compressed."""
+        return list(self.shapes.values())[: self.n_tensors]
+
     def replicas(self, workers: int) -> dict[str, torch.Tensor]:
         """Each parameter (S · workers, …), a copy for every worker, to be differentiated by."""
         found = {}
@@ -245,7 +250,10 @@ class Training:
         self.weights = Weights(net, range(job.seed, job.seed + job.seeds), device)
         self.gradients = Gradients(net, self.weights, self.data, job)
         self.optimizer = _optimizer(self.task, self.weights.flat)
-        self.sender = Sender(MEMBERS[job.member], self.weights.cuts[: self.weights.n_tensors + 1], device, job.seed)
+        self.sender = Sender(
+            MEMBERS[job.member], self.weights.cuts[: self.weights.n_tensors + 1], device, job.seed,
+            self.weights.compressed_shapes, job.workers,
+        )  # fmt: skip
         self.samples = Samples(job, self.weights)
         self.curve: list[dict[str, Any]] = [self.point()]
 
@@ -296,8 +304,8 @@ class Training:
         flat = self.weights.flat
         tensors = {"weights": flat.detach(), **{f"buffer {name}": b for name, b in self.gradients.buffers.items()}}
         tensors |= {f"optimizer {name}": v for name, v in self.optimizer.state[flat].items() if v is not None}
-        if self.sender.memory is not None:
-            tensors["memory"] = self.sender.memory
+        kept = {"memory": self.sender.memory, "factors": self.sender.factors}
+        tensors |= {name: value for name, value in kept.items() if value is not None}
         if self.sender.member.metric == TENSOR and flat.grad is not None:
             tensors["gradient"] = flat.grad
         return tensors, {"done": self.done, "seconds": self.seconds, "curve": self.curve, **self.samples.state()}
@@ -315,8 +323,9 @@ class Training:
                 self.optimizer.state[flat][key] = (
                     value.clone() if value.ndim == 0 and not device.index else value.to(device, copy=True)
                 )
-        self.sender.memory = tensors["memory"].to(device, copy=True) if "memory" in tensors else None
-        flat.grad = tensors["gradient"].to(device, copy=True) if "gradient" in tensors else None
+        there = {name: value.to(device, copy=True) for name, value in tensors.items() if " " not in name}
+        self.sender.memory, self.sender.factors = there.get("memory"), there.get("factors")
+        flat.grad = there.get("gradient")
         self.done, self.seconds, self.curve = log.pop("done"), log.pop("seconds"), log.pop("curve")
         self.samples.restore(log)
 
@@ -400,7 +409,7 @@ class Samples:
     """
 
     def __init__(self, job: Job, weights: Weights) -> None:
-        self.job, self.weights, self.codecs = job, weights, MEMBERS[job.member].codecs()
+        self.job, self.weights, self.member = job, weights, MEMBERS[job.member]
         self.steps: list[int] = []
         self.errors: list[list[float]] = []
         self.bits: list[list[float]] = []
@@ -413,7 +422,7 @@ class Samples:
         self.steps.append(step)
         self.errors.append([float(e) for e in errors])
         stream = Stream(seed, step=step)
-        self.bits.append([8 * codec.encode(row, stream).n_bytes / len(row) for codec in self.codecs])
+        self.bits.append(self.member.bits(row, stream, self.weights.compressed_shapes))
         if self.job.member == "fp32" and self.job.seed == 0:
             for name in TASKS[self.job.task].at_fp32:
                 self.at_fp32.setdefault(name, []).append(gradients.statistics([row], MEMBERS[name].quantizer))

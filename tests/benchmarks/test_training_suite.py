@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.pages import common
 from benchmarks.pages import training as page
-from benchmarks.training import data, jobs
+from benchmarks.training import data, jobs, members
 from benchmarks.training.ddp_loss import DDPLossOptions
 from benchmarks.training.jobs import DECIDING, OTHERS, planned
 from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Member, Sender, dithered, rotated
@@ -98,6 +98,24 @@ def test_other_members_are_the_librarys(name):
     assert torch.equal(sent.decoded[0], expected)
 
 
+def test_powersgd_sends_rank_two_whole_and_keeps_what_it_has_not_sent():
+    """A matrix of rank 2 is sent whole once Q spans its rows; of any other, what is missing stays in the memory."""
+    shapes, workers = [(6, 4), (3, 5)], 2
+    sender = Sender(MEMBERS["powersgd"], [0, 24, 39], CPU, shapes=shapes, workers=workers)
+    low = torch.cat([(torch.randn(4, n, 2) @ torch.randn(2, m)).flatten(1) for n, m in shapes], 1)
+    g = torch.randn(4, 39)
+    assert sender.send(g, None, 1).decoded is g
+    for _ in range(30):
+        decoded = sender.send(low, None, 2).decoded
+        assert torch.equal(decoded[0], decoded[1])
+        sender.memory.zero_()
+    torch.testing.assert_close(decoded[::2], low.view(2, 2, -1).mean(1), rtol=1e-3, atol=1e-3)
+    total = torch.stack([sender.send(g, None, t).decoded for t in range(2, 12)]).sum(0) + sender.memory
+    torch.testing.assert_close(total, 10 * g, rtol=1e-4, atol=1e-4)
+    sizes = MEMBERS["powersgd"].bits(g[0], Stream(), shapes)
+    assert sizes == [32 * 2 * (6 + 4 + 3 + 5) / 39]
+
+
 def test_the_metric_is_floored_by_tensor_and_undone():
     cuts, g = [0, 3, 5], torch.randn(4, 5)
     second = torch.tensor([[4.0, 0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
@@ -122,6 +140,7 @@ GOES_ON = {
     "batch normalisation": Job("resnet-8", "nuqsgd-4/8192", 2, 1, None, 4, epochs=3, images=16),
     "error memory": Job("cnn-sgd", "ef-sign", 2, 2, 6, 4, 32),
     "second moments": Job("lm-adamw", "dithered-0.1@metric", 2, 1, 6, 2, 32),
+    "factors": Job("lm-adamw", "powersgd", 2, 2, 6, 2, 32),
     "the last gradient": Job("lm-adamw", "dithered-0.1/tensor", 2, 1, 6, 2, 32),
 }
 
@@ -129,6 +148,7 @@ GOES_ON = {
 @pytest.mark.parametrize("job", GOES_ON.values(), ids=GOES_ON)
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(job, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "ROUND", 2)
+    monkeypatch.setattr(members, "PLAIN_STEPS", 1)
     clock = iter([0.0, 0.0, 0.0, 0.0, 9.0])
     monkeypatch.setattr(jobs.time, "time", lambda: next(clock, 9.0))
     jobs.run_job(job, tmp_path, until=5.0)
