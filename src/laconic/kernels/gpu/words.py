@@ -164,9 +164,9 @@ def is_safe(scaled, ROUNDING: tl.constexpr):
 @triton.jit
 def half_scale(ROUNDING: tl.constexpr, BITS: tl.constexpr):
     """The power of two between what `_halves` makes of a level and the level's value; 1 where it is not used."""
-    if ROUNDING == UNIFORM:
+    if ROUNDING == UNIFORM and 8 % BITS == 0:
         found = 2.0**24
-    elif ROUNDING == POWER and BITS <= 4:
+    elif ROUNDING == POWER and (BITS == 2 or BITS == 4):
         found = 2.0 ** (16 - (1 << (BITS - 1)))
     else:
         found = 1.0
@@ -255,7 +255,7 @@ def row_values(
         found = ()
         for b in tl.static_range(4):
             found += (_flip(word, unit, 8 * b + ROW),)
-    elif ROUNDING == UNIFORM or (ROUNDING == POWER and BITS <= 4):
+    elif (ROUNDING == UNIFORM and 8 % BITS == 0) or (ROUNDING == POWER and (BITS == 2 or BITS == 4)):
         a, c = _halves(word, unit, at, ROUNDING, BITS, SAFE)
         b, d = _halves(word, unit, at + 8, ROUNDING, BITS, SAFE)
         found = (a, b, c, d)
@@ -276,11 +276,9 @@ def add_row(
     At 2 bits a level is 0 or 1, and for POWER a power of two: where the products are exact (SAFE), a fused multiply-add
     rounds as the sum alone does.
     """
-    if SAFE and ((ROUNDING == UNIFORM and BITS == 2) or (ROUNDING == POWER and BITS <= 4)):
-        at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
-        word = _row_word(words, ROW, BITS)
-        a, c = _factors(word, at, ROUNDING, BITS)
-        b, d = _factors(word, at + 8, ROUNDING, BITS)
+    if SAFE and ((ROUNDING == UNIFORM and BITS == 2) or (ROUNDING == POWER and (BITS == 2 or BITS == 4))):
+        a, c = _factors(words[0], ROW * BITS, ROUNDING, BITS)
+        b, d = _factors(words[0], ROW * BITS + 8, ROUNDING, BITS)
         found = (
             tl.fma(a, unit, total[0]),
             tl.fma(b, unit, total[1]),
