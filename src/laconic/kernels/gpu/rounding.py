@@ -219,6 +219,13 @@ def unit(scale, ROUNDING: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
+def flip(word, x, POSITION: tl.constexpr):
+    """x or -x, by the bit at POSITION of words (uint32). Triton's own minus is 0 - x in some versions, and 0 of 0."""
+    flipped = ((word << (31 - POSITION)) & 0x80000000) ^ x.to(tl.uint32, bitcast=True)
+    return flipped.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def value(symbol, unit, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
     """(+ or -) level * unit, float32, of symbols (uint32).
 
@@ -226,7 +233,7 @@ def value(symbol, unit, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
     the level's own value.
     """
     if ROUNDING == SIGN:
-        found = tl.where(symbol > 0, -unit, unit)
+        found = flip(symbol, unit, 0)
     else:
         level = symbol & ((1 << (BITS - 1)) - 1)
         if ROUNDING == POWER:
@@ -235,5 +242,5 @@ def value(symbol, unit, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
             magnitude = level.to(tl.int32).to(tl.float32) * unit
         else:
             magnitude = tl.load(levels_ptr + level) * unit
-        found = tl.where(symbol > level, -magnitude, magnitude)
+        found = flip(symbol, magnitude, BITS - 1)
     return found

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from laconic.kernels.gpu.norms import load_all
 from laconic.kernels.gpu.ptx import from_halves, lookup
-from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, shift_in, value
+from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, flip, shift_in, value
 from laconic.kernels.gpu.rounding import symbol as symbol_of
 
 
@@ -174,13 +174,6 @@ def half_scale(ROUNDING: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def _flip(word, unit, POSITION: tl.constexpr):
-    """unit or -unit, by the bit at POSITION of each word: 1 shift, 1 logical operation."""
-    flipped = ((word << (31 - POSITION)) & 0x80000000) ^ unit.to(tl.uint32, bitcast=True)
-    return flipped.to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def _component(words, ROW: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
     """The component of WIDTH bits of the symbols in bytes 0 to 3 of row ROW, where it lies in them."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
@@ -216,8 +209,7 @@ def tables(unit, lane, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
     for k in tl.static_range(max(1, (1 << BITS) // 64)):
         level = lane % (1 << (BITS - 1)) + 32 * k if BITS <= 5 else lane + 32 * k
         size = level.to(tl.float32) if ROUNDING == UNIFORM else tl.load(levels_ptr + level)
-        value = size * unit
-        found += (tl.where(lane % (1 << BITS) < (1 << (BITS - 1)), value, -value) if BITS <= 5 else value,)
+        found += (flip(lane.to(tl.uint32), size * unit, BITS - 1) if BITS <= 5 else size * unit,)
     return found
 
 
@@ -230,7 +222,7 @@ def _from_tables(symbol, held, BITS: tl.constexpr):
         found = lookup(held[0], symbol, 32, 1)
         for k in tl.static_range(1, len(held)):
             found = tl.where((symbol >> 5) % len(held) == k, lookup(held[k], symbol, 32, 1), found)
-        found = _flip(symbol, found, BITS - 1)
+        found = flip(symbol, found, BITS - 1)
     return found
 
 
@@ -254,7 +246,7 @@ def row_values(
     if ROUNDING == SIGN:
         found = ()
         for b in tl.static_range(4):
-            found += (_flip(word, unit, 8 * b + ROW),)
+            found += (flip(word, unit, 8 * b + ROW),)
     elif (ROUNDING == UNIFORM and 8 % BITS == 0) or (ROUNDING == POWER and (BITS == 2 or BITS == 4)):
         a, c = _halves(word, unit, at, ROUNDING, BITS, SAFE)
         b, d = _halves(word, unit, at + 8, ROUNDING, BITS, SAFE)
