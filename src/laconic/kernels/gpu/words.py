@@ -11,8 +11,7 @@ import triton.language as tl
 
 from laconic.kernels.gpu.norms import load_all
 from laconic.kernels.gpu.ptx import from_halves, lookup
-from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, flip, shift_in, value
-from laconic.kernels.gpu.rounding import symbol as symbol_of
+from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, draw, flip, shift_in, symbol, value
 
 
 @triton.jit
@@ -94,7 +93,7 @@ def symbols_of(x, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr
     """The symbols (uint32) of a bucket's values, as many tensors."""
     found = ()
     for k in tl.static_range(len(x)):
-        found += (symbol_of(x[k], _draw(x, k, rule, S, W, ROUNDING, BITS), rule, ROUNDING, BITS),)
+        found += (symbol(x[k], _draw(x, k, rule, S, W, ROUNDING, BITS), rule, ROUNDING, BITS),)
     return found
 
 
@@ -174,8 +173,28 @@ def half_scale(ROUNDING: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def _component(words, ROW: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits of the symbols in bytes 0 to 3 of row ROW, where it lies in them."""
+def _component(words, ROW: tl.constexpr, BYTE: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The component of WIDTH bits of the symbols in byte BYTE and row ROW, where it lies in the symbol."""
+    wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
+    narrow: tl.constexpr = BITS & -BITS
+    n_rows: tl.constexpr = WIDTH // narrow
+    word = words[wider // narrow + ROW % n_rows]
+    return ((word >> (8 * BYTE + ROW // n_rows * WIDTH)) & ((1 << WIDTH) - 1)) << wider
+
+
+@triton.jit
+def _field(words, ROW: tl.constexpr, BYTE: tl.constexpr, BITS: tl.constexpr):
+    """The symbols in byte BYTE and row ROW of each place, put together from their components."""
+    found = words[0] * 0
+    for c in tl.static_range(4):
+        if BITS & (8 >> c):
+            found |= _component(words, ROW, BYTE, 8 >> c, BITS)
+    return found
+
+
+@triton.jit
+def _components(words, ROW: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
+    """The same component of all four bytes."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     narrow: tl.constexpr = BITS & -BITS
     n_rows: tl.constexpr = WIDTH // narrow
@@ -186,10 +205,10 @@ def _component(words, ROW: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr
 
 
 @triton.jit
-def _row_word(words, ROW: tl.constexpr, BITS: tl.constexpr):
-    """The symbols of row ROW, in bytes 0 to 3 of each place; of BITS that divide 8 at bit ROW * BITS, among others.
+def _fields(words, ROW: tl.constexpr, BITS: tl.constexpr):
+    """The symbols of row ROW in bytes 0 to 3 of each place, at once; of BITS that divide 8 at bit ROW * BITS of each.
 
-    All four at once: a shift and a logical operation for each component.
+    Fewer operations than four times `_field`, and more registers: for tables, which leave room.
     """
     if 8 % BITS == 0:
         found = words[0]
@@ -197,7 +216,7 @@ def _row_word(words, ROW: tl.constexpr, BITS: tl.constexpr):
         found = words[0] * 0
         for c in tl.static_range(3):
             if BITS & (4 >> c):
-                found |= _component(words, ROW, 4 >> c, BITS)
+                found |= _components(words, ROW, 4 >> c, BITS)
     return found
 
 
@@ -230,7 +249,7 @@ def _from_tables(symbol, held, BITS: tl.constexpr):
 def add_table_row(total, words, held, ROW: tl.constexpr, BITS: tl.constexpr):
     """`total`, four tensors, and the values of bytes 0 to 3 of each place in row ROW together."""
     at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
-    word, found = _row_word(words, ROW, BITS), ()
+    word, found = _fields(words, ROW, BITS), ()
     for b in tl.static_range(4):
         found += (total[b] + _from_tables(word >> (at + 8 * b), held, BITS),)
     return found
@@ -241,21 +260,18 @@ def row_values(
     words, unit, levels_ptr, ROW: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr
 ):
     """The values of bytes 0 to 3 of each place in row ROW; SAFE: `unit` is multiplied by `half_scale` already."""
-    at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
-    word = _row_word(words, ROW, BITS)
     if ROUNDING == SIGN:
         found = ()
         for b in tl.static_range(4):
-            found += (flip(word, unit, 8 * b + ROW),)
+            found += (flip(words[0], unit, 8 * b + ROW),)
     elif (ROUNDING == UNIFORM and 8 % BITS == 0) or (ROUNDING == POWER and (BITS == 2 or BITS == 4)):
-        a, c = _halves(word, unit, at, ROUNDING, BITS, SAFE)
-        b, d = _halves(word, unit, at + 8, ROUNDING, BITS, SAFE)
+        a, c = _halves(words[0], unit, ROW * BITS, ROUNDING, BITS, SAFE)
+        b, d = _halves(words[0], unit, ROW * BITS + 8, ROUNDING, BITS, SAFE)
         found = (a, b, c, d)
     else:
         found = ()
         for b in tl.static_range(4):
-            symbol = (word >> (at + 8 * b)) & ((1 << BITS) - 1)
-            found += (value(symbol, unit, levels_ptr, ROUNDING, BITS),)
+            found += (value(_field(words, ROW, b, BITS), unit, levels_ptr, ROUNDING, BITS),)
     return found
 
 
