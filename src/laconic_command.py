@@ -23,8 +23,9 @@ def main() -> int:
         return _missing(error)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, handler)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and "LOCAL_RANK" not in os.environ:
-        signal.signal(signal.SIGTERM, _terminated)  # ranks of torchrun end at once: others may wait for them
+    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:  # the latter of a terminal that closes
+        if signal.getsignal(number) is signal.SIG_DFL and "LOCAL_RANK" not in os.environ:
+            signal.signal(number, _terminated)  # ranks of torchrun end at once: others may wait for them
     return run()
 
 

@@ -50,14 +50,15 @@ CLEANS = """
 import os, signal, tempfile
 def main():
     with tempfile.TemporaryDirectory(dir={folder!r}):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.{name})
 """
 
 
-def test_sigterm_leaves_nothing_behind(started, tmp_path):
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_leaves_nothing_behind(started, tmp_path, name, code):
     folder = tmp_path / "temporary"
     folder.mkdir()
-    assert started("", CLEANS.format(folder=str(folder))) == (143, "", "")
+    assert started("", CLEANS.format(folder=str(folder), name=name)) == (code, "", "")
     assert not list(folder.iterdir())
 
 

@@ -158,7 +158,10 @@ def _remove(names: Sequence[str]) -> None:
 
 @contextmanager
 def _terminate_as_exit() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave by an exception, so that what is open is closed; only the main thread can ask for it."""
+    """SIGTERM and SIGHUP leave by an exception, so that what is open is closed; only the main thread can ask for it.
+
+    Not where they are ignored, as under nohup, or have a handler.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -166,12 +169,14 @@ def _terminate_as_exit() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(program: str, *arguments: str, check: bool = True) -> str:
