@@ -217,7 +217,7 @@ def test_lines_that_end_within_quotes(block_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", block_bytes)
     path = tmp_path / "a.csv"
     path.write_bytes(b"a,note,y\r\n" + b'1,"two\nlines, and a ""quote""",0\r\n2,"",1\r\n' * 40)
-    table = read(path, target="y", exclude=("note",))
+    table = read(path, target="y", exclude="note")
     assert (table.X.flatten().tolist(), table.y.tolist()) == ([1, 2] * 40, [0, 1] * 40)
 
 

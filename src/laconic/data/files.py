@@ -122,16 +122,21 @@ class Source:
     )
     cache: str | None = option(None, "Folder for stores of files larger than memory_bytes.", metavar="FOLDER")
 
+    def __post_init__(self) -> None:
+        for name in ("one_hot", "exclude", "limit"):
+            if isinstance(value := getattr(self, name), str):  # a name by itself, not its letters
+                object.__setattr__(self, name, (value,))
+
     @property
     def limits(self) -> Limits:
         """What the file may ask for: the defaults, but for what `limit` says.
 
-        >>> Source("rows.csv", limit=["columns=5"]).limits.columns
+        >>> Source("rows.csv", limit="columns=5").limits.columns
         5
         """
         known, asked = Limits.__dataclass_fields__, {}
         for text in self.limit:
-            name, _, number = text.partition("=")
+            name, _, number = str(text).partition("=")
             if name not in known or not (number.isdecimal() and len(number) < 20):
                 raise InvalidOption(Option("limit"), f" takes NAME=NUMBER, of {', '.join(known)}; got {text!r}")
             asked[name] = int(number)
