@@ -46,6 +46,13 @@ def test_what_is_saved_is_what_is_loaded(family, dtype, tmp_path):
     assert (loaded.predict(X) == model.predict(X)).all()
 
 
+def test_equal_models_are_equal_bytes(tmp_path):
+    paths = [tmp_path / str(i) for i in range(20)]
+    for path in paths:
+        a_model("poisson").save(path)
+    assert len({path.read_bytes() for path in paths}) == 1
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_kind_of_matrix_gives_the_same(family):
     model = a_model(family)

@@ -165,13 +165,20 @@ def _names(found: Any, what: str, kinds: tuple[type, ...]) -> tuple[Any, ...] | 
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
-    """One safetensors file of tensors that are contiguous, on the CPU."""
+    """One safetensors file of tensors that are contiguous, on the CPU: the same bytes each time.
+
+    safetensors writes the metadata in an order that changes, so that its header is written anew.
+    """
     require("safetensors.torch", for_="saving a model", extra="glm")
     from safetensors.torch import save
 
-    data = save(dict(tensors), dict(metadata))
-    with atomic_write(path, "wb", n_bytes=len(data)) as file:
-        file.write(data)
+    data = memoryview(save(dict(tensors), dict(metadata)))
+    end = 8 + int.from_bytes(data[:8], "little")
+    about = json.loads(bytes(data[8:end])) | {"__metadata__": dict(metadata)}
+    header = json.dumps(about, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    with atomic_write(path, "wb", n_bytes=8 + len(header) + len(data) - end) as file:
+        file.writelines([len(header).to_bytes(8, "little"), header, data[end:]])
 
 
 def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
