@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
 from datetime import timedelta
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from laconic.errors import InvalidOption, Option
@@ -45,8 +45,8 @@ def check_timeout(value: Any) -> timedelta | None:
     30.0
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if value is None or (isinstance(seconds, Real) and not isinstance(seconds, bool) and 0 < seconds <= MAX_SECONDS):
-        return None if value is None else timedelta(seconds=float(seconds))
+    if value is None or (type(seconds) in (int, float) and 0 < seconds <= MAX_SECONDS):
+        return None if value is None else timedelta(seconds=seconds)
     what = f" must be a timedelta or seconds, above 0 and up to {MAX_SECONDS}; got {value!r}"
     raise InvalidOption(Option("timeout"), what)
 
