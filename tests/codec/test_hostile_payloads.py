@@ -126,6 +126,11 @@ def test_the_error_names_the_field():
     for name, value in changes.items():
         with pytest.raises(CorruptPayload, match=f"payload has {name} {value}.*, this codec expects"):
             four.decode(Payload.from_bytes(replace(header, **{name: value}).to_bytes() + body))
+    sizes = {"n": (2**60, "says it has 1152921504606846976 values; the most is 281474976710656")}
+    sizes["coded_bytes"] = (header.coded_bytes + 1, f" {header.coded_bytes} of symbols, its header says")
+    for name, (value, said) in sizes.items():
+        with pytest.raises(CorruptPayload, match=said):
+            four.decode(Payload.from_bytes(replace(header, **{name: value}).to_bytes() + body))
     with pytest.raises(CorruptPayload, match="unknown flags 0x2"):
         four.decode(Payload.from_bytes(replace(header, flags=2).to_bytes() + body))
 
