@@ -28,6 +28,7 @@ WRONG = {
     "another order": (lambda: graph().state_dict()[0], {"order": LATER}, f"saved with another order than '{LATER}'"),
     "the other order": (lambda: graph(order=LATER).state_dict()[0], {}, "another order than 'combine_then_adapt'"),
     "all of a checkpoint": (lambda: {"model": {}, "node": {}}, {}, "this has no 'format', but model, node"),
+    "no table": (lambda: graph().state_dict()[0] | {"own": 3}, {}, "no tensors by name as its own, but int"),
     "another version": (
         lambda: graph().state_dict()[0] | {"format": 9},
         {},

@@ -165,6 +165,13 @@ def three_states(pool):
         (lambda s: {**s[0], "format": 9, "world_size": 2}, "state has format 9, this laconic reads 1"),
         (lambda s: {**s[0], "memory": {}, "world_size": 2}, "state and model differ in the memory of 0.weight"),
         (lambda s: [s[0], s[1], {**s[2], "memory": {}}], "state and model differ in the memory of 0.weight"),
+        (lambda s: [*s[:2], s[2] | {"step": torch.tensor(-1)}], "state: step must be a whole number .*; got -1"),
+        (lambda s: [*s[:2], s[2] | {"memory": [1.0]}], "state has no tensors by name as its memory, but list"),
+        (lambda s: [*s[:2], s[2] | {"metric": {"0.weight": 1.0}}], "as its metric of 0.weight, but float"),
+        (
+            lambda s: [*s[:2], s[2] | {"memory": s[2]["memory"] | {"0.weight": torch.ones(1, dtype=torch.cfloat)}}],
+            "memory of 0.weight must be a dense tensor of real numbers; the state has torch.complex64",
+        ),
         (
             lambda s: [*s[:2], s[2] | {"memory": s[2]["memory"] | {"0.weight": torch.ones(1, 20)}}],
             "memory of 0.weight has shape",

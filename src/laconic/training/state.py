@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from laconic.options import MAX_SEED, check_int
 from laconic.training.compressor import Compressor
 from laconic.training.ddp import compressor_of
 from laconic.training.groups import Group
@@ -47,7 +48,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
     Ranks that went on from different steps or seeds find out at the next step, as after `compress`.
     """
     compressor = compressor_of(model)
-    states = [state] if isinstance(state, Mapping) else list(state)
+    states: list[Any] = list(state) if isinstance(state, Sequence) else [state]
     _check(compressor, states)
     if int(states[0]["world_size"]) == compressor.world_size:
         states = [s for s in states if int(s["rank"]) == compressor.rank] or states
@@ -69,7 +70,9 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
     if not states:
         raise ValueError("load_state_dict got no state")
     for s in states:
-        check_format(s, FORMAT, ("step", "seed", "rank", "world_size", "memory"))
+        check_format(s, FORMAT, ("step", "seed", "rank", "world_size"), ("memory",))
+        for name in {"metric", "weights"} & s.keys():
+            check_tensors(name, s[name])
     _check_ranks(states, compressor.rank, compressor.world_size)
     for name in ("step", "seed"):
         found = sorted({int(s[name]) for s in states})
@@ -84,22 +87,44 @@ def _check(compressor: Compressor, states: list[Mapping[str, Any]]) -> None:
             check_shapes("weights", {name: v.shape for name, v in gathered.items()}, s["weights"]["values"])
 
 
-def check_format(state: object, version: int, entries: Sequence[str]) -> None:
-    """Raise `TypeError` or `ValueError` unless this is a state of this version, with these entries."""
+def check_format(state: object, version: int, numbers: Sequence[str], tables: Sequence[str]) -> None:
+    """Raise `TypeError` or `ValueError` unless this is a state of this version, with these numbers and tables."""
     if not isinstance(state, Mapping):
         raise TypeError(f"load_state_dict takes what state_dict gave, got {type(state).__name__}")
-    if int(state.get("format", version)) != version:
-        raise ValueError(f"state has format {int(state['format'])}, this laconic reads {version}")
-    missing = [name for name in ("format", *entries) if name not in state]
+    if (found := _number("format", state.get("format", version))) != version:
+        raise ValueError(f"state has format {found}, this laconic reads {version}")
+    missing = [name for name in ("format", *numbers, *tables) if name not in state]
     if missing:
         got = ", ".join(map(str, list(state)[:5])) or "nothing"
         raise ValueError(f"load_state_dict takes what state_dict gave; this has no {missing[0]!r}, but {got}")
+    for name in numbers:
+        _number(name, state[name])
+    for name in tables:
+        check_tensors(name, state[name])
+
+
+def _number(name: str, value: object) -> int:
+    plain = value.item() if isinstance(value, torch.Tensor) and value.shape == () else value
+    return check_int(name, plain, 0, MAX_SEED, owner="state")
+
+
+def check_tensors(what: str, got: object) -> None:
+    """Raise `ValueError` unless this is a table of tensors with real values, or of such tables."""
+    if not isinstance(got, Mapping):
+        raise ValueError(f"state has no tensors by name as its {what}, but {type(got).__name__}")
+    for name, value in got.items():
+        if not isinstance(value, torch.Tensor):
+            check_tensors(f"{what} of {name}", value)
+        elif value.is_meta or value.layout != torch.strided or value.is_complex():
+            kind = f"{value.dtype}, {value.layout}, on {value.device}"
+            raise ValueError(f"the {what} of {name} must be a dense tensor of real numbers; the state has {kind}")
 
 
 def check_shapes(what: str, wanted: Mapping[str, torch.Size], got: Mapping[str, torch.Tensor]) -> None:
     """Raise `ValueError` unless a state has tensors of the names and shapes that the model wants."""
     if wanted.keys() != got.keys():
-        raise ValueError(f"state and model differ in the {what} of {', '.join(sorted(wanted.keys() ^ got.keys())[:5])}")
+        differing = sorted(map(str, wanted.keys() ^ got.keys()))
+        raise ValueError(f"state and model differ in the {what} of {', '.join(differing[:5])}")
     for name, shape in wanted.items():
         if got[name].shape != shape:
             raise ValueError(

@@ -285,7 +285,7 @@ class Decentralised(ABC):
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         """Raise `ValueError` where a state is not this node's, with what differs."""
-        check_format(state, FORMAT, ("step", "seed", "node", "nodes", "estimates", "own"))
+        check_format(state, FORMAT, ("step", "seed", "node", "nodes"), ("estimates", "own"))
         former, here = (int(state["node"]), int(state["nodes"])), (self.node, self.mixing.size)
         if former != here:
             raise ValueError(
