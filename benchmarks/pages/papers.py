@@ -35,7 +35,7 @@ def names(suite: str) -> list[str]:
 
 
 def claims_table(only: Sequence[str] = ()) -> str:
-    """Claim, published, ours, verdict, run: each claim once, from the run to trust most; only those with these words.
+    """Claim, published, ours, verdict, run: each claim once, or only those with these words, from the run to trust.
 
     Other runs are named where their verdict is another; below the table, every "no" is explained.
     """
@@ -57,7 +57,7 @@ class Line:
     """A claim of one document, its problems together.
 
     name    of its file
-    weight  larger where there is more reason to trust it
+    weight  the more of it, the sooner it stands in the table: epochs for a loss, seeds, and the lower speed-up
     """
 
     what: str
@@ -80,18 +80,18 @@ class Line:
 
 def _lines(suite: str, name: str) -> Iterator[Line]:
     document = common.load(name)
-    groups: dict[str, list[Claim]] = {}
-    for claim in CLAIMS[suite](document):
+    claims, groups = CLAIMS[suite](document), dict[str, list[Claim]]()
+    for claim in claims:
         problem, colon, what = claim.what.partition(": ")
         groups.setdefault(what if colon and problem == claim.problem else claim.what, []).append(claim)
     row = document["rows"][0]
     epochs, seeds = row.get("n_epochs") or 0, len(row.get("seeds", ()))
+    speeds = [claim.measured or 0.0 for claim in claims if (claim.unit, claim.better) == ("×", "more")]
     for what, same in groups.items():
         first, verdicts = same[0], [claim.verdict for claim in same]
         worst = next((verdict for verdict in WORST_FIRST if verdict in verdicts), "–")
         published, width = _with_unit(first.published, first.unit), f" ({first.holds_for})" if worst != "–" else ""
-        weight = (not published.startswith("not "), epochs if "loss" in what else 0, seeds,
-                  row.get("device") == "cuda", row.get("ranks", 0), epochs)  # fmt: skip
+        weight = (not published.startswith("not "), epochs if "loss" in what else 0, seeds, -mean(speeds or [0.0]))
         yield Line(what, len(same), published, _range(same), worst, width, first.why, name, _length(row), weight)
 
 
@@ -110,7 +110,8 @@ def _range(same: Sequence[Claim]) -> str:
 
 def _length(row: Document) -> str:
     """How long a run was, and where."""
-    where = "one GPU" if row.get("device") == "cuda" and row["ranks"] == 1 else f"{row.get('ranks')} ranks"
+    kind = "NCCL ranks" if row.get("device") == "cuda" else "ranks"
+    where = "one GPU" if kind != "ranks" and row["ranks"] == 1 else f"{row.get('ranks')} {kind}"
     if "workers" in row:
         many = f"{n} seeds" if (n := len(row["seeds"])) > 1 else "one seed"
         rate = f"rate {row.get('learning_rate', 0.1):g}"
