@@ -20,7 +20,7 @@ PAGES = {
     "docs/security.md": "security",
     "docs/ddp.md": "security",
 }
-DRAWN = ("figures", "papers", "readme", "training", "quantizers")
+DRAWN = ("figures", "papers", "performance", "readme", "training", "quantizers")
 """Modules that draw figures."""
 
 

@@ -1,10 +1,13 @@
 """The tables of docs/performance.md, from the results of codec, exchange, ddp, glm and the GPU's suites."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import median
 
 from benchmarks.pages import common, summary
-from benchmarks.pages.common import goals, load, number, origin, presented, table
+from benchmarks.pages.common import goals, link, load, number, origin, presented, table
+from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
+from benchmarks.scaling import NAMES
 from benchmarks.training.suite import about
 from laconic.bench.ddp import LOSSES
 
@@ -26,8 +29,10 @@ SCALING_INTRODUCTION = """\
 Time per batch on more and more ranks, with a core each. *strong*: 2,000 columns whatever the ranks; *weak*: 256 columns
 on every rank. From `sgd fp32` to `ca_sgd fp32` is what s = 32 brings, from there to C and D what precision brings; 2-D
 has teams of ranks, each at a batch of its own. *plan* is the cost model's prediction, from one calibration over
-loopback with four ranks: about right for CA-SGD, up to three times too slow for SGD and too fast for teams. 4,000 rows
-of 2,000 columns are few: one process, which sends nothing, is the fastest of all here."""
+loopback with four ranks. NCCL ranks share one GPU, by MPS, and talk over sockets. 4,000 rows of 2,000 columns are few:
+one process, which sends nothing, is the fastest of all here."""
+
+SCALED = dict(zip(NAMES, (GREY, ORANGE, BLUE, GREEN, PURPLE), strict=True))
 
 
 def result(name: str, level: int = 0) -> str:
@@ -66,7 +71,50 @@ def glm() -> str:
 def scaling() -> str:
     """The section, from every result file of the suite; nothing where there is none."""
     names = [path.stem for path in sorted(common.RESULTS.glob("scaling*.json"))]
-    return "\n\n".join([SCALING_INTRODUCTION, *(result(name, 3) for name in names)]) if names else ""
+    images = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in scaling_figures().items())
+    drawn = f'<div class="figures" markdown>\n\n{images}\n\n</div>'
+    parts = [SCALING_INTRODUCTION, drawn, plan_ratios(), *(result(name, 3) for name in names)]
+    return "\n\n".join(parts) if names else ""
+
+
+def plan_ratios() -> str:
+    """How far predictions are off, by column, over all ranks, links and both kinds."""
+    found: dict[str, list[float]] = {}
+    for row in load("scaling-16-cores")["rows"]:
+        if row["predicted"] is not None:
+            found.setdefault(row["column"], []).append(row["predicted"] / row["seconds"]["median"])
+    rows = [[name, *map(number, (median(of), min(of), max(of)))] for name, of in found.items()]
+    return table(["plan ÷ measured", "median", "least", "most"], rows)
+
+
+def scaling_figures() -> dict[str, tuple[str, str]]:
+    """By the name of the file: a title, and time per batch against ranks, measured and as planned (dashed)."""
+    found = {}
+    for path in sorted(common.RESULTS.glob("scaling*.json")):
+        rows = load(path.stem)["rows"]
+        for kind, rate in dict.fromkeys((row["kind"], row["rate"]) for row in rows if row["ranks"] > 1):
+            where = [row for row in rows if row["kind"] == kind and (row["ranks"] == 1 or row["rate"] == rate)]
+            shown = [curve for name, colour in SCALED.items() for curve in _scaled(where, name, colour)]
+            ranks = sorted({row["ranks"] for row in where})
+            title = f"{kind}, {link(rate)}, {'NCCL ranks on one GPU' if rows[0]['device'] else 'CPU ranks'}"
+            file = f"{path.stem}-{kind}-{rate or 'loopback'}.svg"
+            drawing = curves(title, "ranks", "µs per batch", shown, x_log=True, y_log=True, dots=True, x_ticks=ranks)
+            found[file] = title, drawing
+    return found
+
+
+def _scaled(rows: Sequence[common.Document], name: str, colour: str) -> list[Curve]:
+    """A contender's time in µs by ranks, and what was predicted, if it was."""
+    own = [row for row in rows if row["column"] == name]
+    measured = [(row["ranks"], 1e6 * row["seconds"]["median"]) for row in own]
+    planned = [(row["ranks"], 1e6 * row["predicted"]) for row in own if row["predicted"] is not None]
+    plan = Curve("plan" if name == NAMES[-1] else "", colour, planned, "3 3")
+    return [Curve(name, colour, measured), *([plan] if planned else [])]
+
+
+def figures() -> dict[str, str]:
+    """Every figure's file, and the drawing."""
+    return {file: drawing for file, (_, drawing) in scaling_figures().items()}
 
 
 def gpu_floors() -> str:

@@ -91,24 +91,28 @@ def curves(
     dots: bool = False,
     beside: Sequence[Curve] = (),
     height: int = HEIGHT,
+    x_ticks: Sequence[float] = (),
 ) -> str:
     """One curve over another, the legend above them; what a logarithmic axis has no place for is left out.
 
-    dots    whether points are marked, of curves with few of them
-    beside  curves of other figures that have the same axes
+    shown    those without a name are not in the legend
+    dots     whether points are marked, of curves with few of them
+    beside   curves of other figures that have the same axes
+    x_ticks  numbers below the plot, if not round ones
     """
     if y_log:
         shown = [replace(curve, points=[(x, y) for x, y in curve.points if y > 0]) for curve in shown]
     xs = [x for curve in (*shown, *beside) for x, _ in curve.points]
     ys = [y for curve in (*shown, *beside) for _, y in curve.points]
-    legend, top = _legend([(curve.name, curve.colour) for curve in shown], [curve.dash for curve in shown])
+    named = [curve for curve in shown if curve.name]
+    legend, top = _legend([(curve.name, curve.colour) for curve in named], [curve.dash for curve in named])
     across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, x_log)
     margin = 0.03 * (max(ys) - min(ys))
     low, high = (min(ys) / 1.2, max(ys) * 1.2) if y_log else (min(ys) - margin, max(ys) + margin)
     up = Axis(low, high, height - BOTTOM, top, y_log)
     parts = [*_frame(title, y_name), *legend]
     parts += [_tick_up(y, up) for y in up.ticks()]
-    parts += [text(across.at(x), height - BOTTOM + 18, f"{x:g}", "middle") for x in across.ticks()]
+    parts += [text(across.at(x), height - BOTTOM + 18, f"{x:g}", "middle") for x in x_ticks or across.ticks()]
     parts.append(text(WIDTH - RIGHT, height - 8, x_name, "end"))
     radius = 3.5 if height == HEIGHT else 2.5
     for curve in shown:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from laconic.bench.glm import suite
-from laconic.bench.glm.runs import Given, contenders, load, races
+from laconic.bench.glm.runs import Given, Race, contenders, load, races
 from laconic.bench.glm.suite import GLMOptions, check_iterates, glm_rows, losses
 from laconic.bench.protocol import Spread, WrongResult
 from laconic.bench.suite import document, row_fields
@@ -55,6 +55,16 @@ def test_solvers_go_before_their_channel(monkeypatch, fails):
     with pytest.raises(WrongResult if fails else StopIteration):
         going.throw(WrongResult("diverged")) if fails else next(going)
     assert not left
+
+
+@pytest.mark.parametrize(("iterations", "lengths"), [(8, [8] * 3), (264, [256, 264, 264, 264])])
+def test_rounds_are_timed_once_one_as_long_was_run(monkeypatch, iterations, lengths):
+    seen, run = [], Race.round
+    monkeypatch.setattr(Race, "round", lambda race, rows: seen.append(len(rows) // 4) or run(race, rows))
+    asked = {"problems": [asdict(Given("susy", 2e-4))], "contenders": [asdict(Contender("sgd", "fp32"))]}
+    (found,) = suite.glm_on_rank(lambda _: None, batch_size=4, iterations=iterations, repeats=2, **asked)
+    assert seen == lengths
+    assert len(found["runs"]["sgd fp32"]["seconds"]) == 2
 
 
 def test_messages_and_bytes_are_those_of_the_solvers(rows):

@@ -255,14 +255,20 @@ def objective(problem: Problem, options: FitOptions, state: State, comm: Communi
 def glm_on_rank(
     progress: Progress, *, batch_size: int, iterations: int, repeats: int, **asked: Any
 ) -> list[dict[str, Any]]:
-    """All contenders on each problem, round by round in turn; the first round is checked and not timed."""
-    results = []
+    """All contenders on each problem, round by round in turn; the first round is checked and not timed.
+
+    Nor is the next, if the first was cut short: a GPU captures its kernels anew for longer rounds.
+    """
+    results, first = [], -1 if iterations > CHECKED else 0
     for race in races(progress, batch_size=batch_size, **asked):
-        for turn, rows in enumerate(rounds_of(race.problem.n_rows, 1 + repeats, iterations * batch_size)):
-            progress(f"{race.name}: round {turn} of {repeats}" if turn else f"{race.name}: warm-up and checks")
-            race.round(rows if turn else rows[: CHECKED * batch_size])
-            if turn == 0:
+        rounds = rounds_of(race.problem.n_rows, 1 + repeats - first, iterations * batch_size)
+        for turn, rows in enumerate(rounds, first):
+            if turn > 0 or turn == first:
+                progress(f"{race.name}: round {turn} of {repeats}" if turn > 0 else f"{race.name}: warm-up and checks")
+            race.round(rows[: CHECKED * batch_size] if turn == first else rows)
+            if turn == first:
                 race.compare_with_sgd()
+            if turn == 0:
                 for run in race.runs.values():
                     run.seconds, run.cpu_seconds = [], []
         race.add_losses()

@@ -99,7 +99,7 @@ class Averaged:
             return
         stream = Stream(self.wire.seed, step=self.state.iteration, tensor=f"{names[0]} of rank {comm.rank}")
         moved = how.average(torch.cat(changes), codec, stream, memory=memory, comm=comm.peers)
-        parts = moved.value.split([len(change) for change in changes])
+        parts = torch.split(moved.value, [len(change) for change in changes])
         for name, t, part in zip(names, tensors, parts, strict=True):
             t.copy_(before[name] + part.view_as(t).to(t.dtype))
         self.wire.accounting += replace(moved.accounting, n_exchanges=1)
