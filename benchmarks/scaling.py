@@ -300,8 +300,9 @@ def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def _rests_on(cluster: Cluster) -> list[dict[str, Any]]:
-    """α, β and γ of the cost model, γ by solver and recipe."""
-    links = {"alpha_seconds": cluster.all_reduce.alpha_seconds, "beta_seconds_per_byte": 8 / PAPER_RATE}
+    """α, β, ω and γ of the cost model, γ by solver and recipe."""
+    alpha, omega = cluster.all_reduce.alpha_seconds, cluster.all_reduce.wait_seconds
+    links = {"alpha_seconds": alpha, "beta_seconds_per_byte": 8 / PAPER_RATE, "wait_seconds": omega}
     return [{"contender": name, **links, **asdict(rates)} for name, rates in cluster.solvers.items()]
 
 
@@ -393,8 +394,11 @@ def _on_paper(curves: Sequence[Row]) -> list[Row]:
 
 
 def _links(rows: Sequence[Row]) -> str:
-    alpha, beta = (number_in(rows[0], name) or 0.0 for name in ("alpha_seconds", "beta_seconds_per_byte"))
-    return f"What the curve rests on: α = {1e6 * alpha:.3g} µs per message, β = {1e9 * beta:.3g} ns per byte, and γ"
+    names = ("alpha_seconds", "beta_seconds_per_byte", "wait_seconds")
+    alpha, beta, omega = (number_in(rows[0], name) or 0.0 for name in names)
+    waiting = f", ω = {1e6 * omega:.3g} µs per doubling of the ranks" if omega else ""
+    said = f"α = {1e6 * alpha:.3g} µs per message, β = {1e9 * beta:.3g} ns per byte{waiting}"
+    return f"What the curve rests on: {said}, and γ"
 
 
 GAMMA = ("iteration", "step", "row", "gather", "gemv", "gemm", "pair")

@@ -23,6 +23,8 @@ QUICK_LINK_SIZES = (64, 2**17, 2**21)
 LONGEST_SECONDS = 0.25
 """Messages that would take longer are not tried: on slow links the rate is plain long before."""
 ROUNDS = 3
+LEAST_ALPHA = 0.1
+"""Of a latency, that is messages and not waiting."""
 UNIT, NOTHING = Link(1.0, 1.0), Link(0.0, 0.0)
 DTYPES = {"all_reduce": torch.float32, "narrow": torch.bfloat16}
 
@@ -244,14 +246,15 @@ def with_waiting(link: Link, pair_seconds: float, n_ranks: int) -> Link:
 
         P ranks: 2 (P − 1) α + ⌈log₂ P⌉ ω,   2 ranks: 2 α + ω
 
-    It stays right for P ranks; for others, messages and waiting grow differently.
+    It stays right for P ranks; for others, messages and waiting grow differently. Some part of the latency is α,
+    whatever disturbed the pairs.
 
     >>> with_waiting(Link(2e-4, 1e-9), 5e-4, 4)
     Link(alpha_seconds=0.0001, seconds_per_byte=1e-09, wait_seconds=0.0003)
     """
     steps, depth = 2 * (n_ranks - 1), doublings(n_ranks)
     alpha = (steps * link.alpha_seconds - depth * pair_seconds) / (steps - 2 * depth)
-    alpha = min(max(0.0, float(f"{alpha:.6g}")), link.alpha_seconds)
+    alpha = min(max(LEAST_ALPHA * link.alpha_seconds, float(f"{alpha:.6g}")), link.alpha_seconds)
     return replace(link, alpha_seconds=alpha, wait_seconds=float(f"{steps * (link.alpha_seconds - alpha) / depth:.6g}"))
 
 

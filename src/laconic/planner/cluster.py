@@ -186,7 +186,9 @@ class Cluster:
             return "1 rank"
         link = self.all_reduce
         bandwidth = shown(link.bits_per_second, "bit/s", 2) if link.seconds_per_byte else "no limit to the bandwidth"
-        return f"{self.n_ranks} ranks; all-reduce: latency {shown(link.alpha_seconds, 's')} per message, {bandwidth}"
+        waiting = f", {shown(link.wait_seconds, 's')} per doubling of the ranks" if link.wait_seconds else ""
+        latency = f"latency {shown(link.alpha_seconds, 's')} per message{waiting}"
+        return f"{self.n_ranks} ranks; all-reduce: {latency}, {bandwidth}"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
