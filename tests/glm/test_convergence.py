@@ -11,7 +11,11 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 from glm.tables import FAMILIES, Case, plain
 from laconic import CASGDClassifier, CASGDRegressor
+from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, FitOptions, Outcome, Problem, solve
+from laconic.glm.ranks import Wire
+from laconic.glm.scaling import Scaling
+from laconic.glm.solvers.newton import Objective
 
 ALPHA = 1e-4
 WAYS = {
@@ -35,6 +39,8 @@ def data(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     if name == "long tails":
         X[:, 4] = np.exp(4 * X[:, 4])
         return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
+    if name == "seconds since 1970":
+        return X + 1.7e9, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
     X = X * [5, 1, 20, 0.3, 3000] + [2015, 6, 45, 0.5, 1500]
     return X, rng.poisson(np.exp(z / 4 - 2)) if name == "claims" else z + rng.standard_normal(len(z)), {
         "claims": "poisson", "prices": "squared_error"
@@ -42,7 +48,8 @@ def data(name: str) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 def objective(model, X: np.ndarray, y: np.ndarray, loss: str) -> float:
-    z, m = X @ np.ravel(model.coef_) + np.ravel(model.intercept_), len(y)
+    x, b, mean, m = np.ravel(model.coef_), np.ravel(model.intercept_), X.mean(0), len(y)
+    z = (X - mean) @ x + (mean @ x + b)
     losses = {"log_loss": np.logaddexp(0, z) - y * z, "poisson": np.exp(z) - y * z, "squared_error": (z - y) ** 2 / 2}
     return losses[loss].sum() / m + ALPHA / 2 * np.sum(np.square(model.coef_))
 
@@ -51,6 +58,7 @@ def objective(model, X: np.ndarray, y: np.ndarray, loss: str) -> float:
 def optimum(name: str) -> tuple[float, float]:
     """The least objective, by another's exact solver, and that of the best constant."""
     X, y, loss = data(name)
+    X = X - X.mean(0)  # which changes the intercept only
     exact = {
         "log_loss": LogisticRegression(C=1 / (ALPHA * len(y)), solver="newton-cholesky", tol=1e-12),
         "poisson": PoissonRegressor(alpha=ALPHA, solver="newton-cholesky", tol=1e-12),
@@ -62,8 +70,11 @@ def optimum(name: str) -> tuple[float, float]:
     return objective(exact, X, y, loss), objective(constant, X, y, loss)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["outlier", "long tails", "claims", "prices"])
+NAMES = ("outlier", "long tails", "claims", "prices", "seconds since 1970")
+BOTH = [(name, way) for name in NAMES for way in WAYS if name != NAMES[-1] or "standardize" not in WAYS[way]]
+
+
+@pytest.mark.parametrize(("name", "way"), BOTH)
 def test_converged_is_near_the_optimum_and_anything_else_is_warned_of(name, way):
     X, y, loss = data(name)
     kind = CASGDClassifier if loss == "log_loss" else CASGDRegressor
@@ -128,6 +139,50 @@ def test_conjugate_gradients_take_newton_s_step(family, layout, fit_intercept, m
     assert fit_intercept or not solution.state.intercept.any()
     assert solution.state.coef.numpy() == pytest.approx(direct.state.coef.numpy(), abs=1e-4)
     assert solution.outcome is Outcome.CONVERGED
+
+
+def test_conjugate_gradients_heed_the_penalty_of_each_column(monkeypatch):
+    """Of columns as given, which differs by orders of magnitude where these were scaled."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 6))
+    y = (X @ rng.standard_normal((6, 30)) + rng.gumbel(size=(3000, 30))).argmax(1)
+    X = X * 10.0 ** np.array([-8, -4, 0, 2, 5, 8])
+    model = CASGDClassifier().fit(X, y)
+    assert model.converged_
+    assert model.ran_ == "newton, conjugate gradients, fp64"
+    monkeypatch.setattr("laconic.glm.solvers.newton.SEVERAL", 1000)
+    exact = CASGDClassifier().fit(X, y).history_[-1]["objective"]
+    assert model.history_[-1]["objective"] - exact < 1e-4 * (np.log(30) - exact)
+
+
+def test_a_small_residual_along_flat_directions_is_not_called_convergence(monkeypatch):
+    X = np.random.default_rng(3).standard_normal((100, 1000))
+    y = np.random.default_rng(4).poisson(np.exp(X[:, 0]))
+    exact = CASGDRegressor("poisson").fit(X, y).history_[-1]["objective"]
+    monkeypatch.setattr("laconic.glm.columns.WIDE_PRODUCTS", 0)
+    model = CASGDRegressor("poisson", solver="newton", tol=1e-6).fit(X, y)
+    assert (model.ran_, model.converged_) == ("newton, conjugate gradients, fp64", True)
+    mean = y.mean()  # a claim is sure to ten times tol; of an exponential, twice the decrement is left
+    assert model.history_[-1]["objective"] - exact < 2.1e-5 * (mean - mean * np.log(mean) - exact)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fewer_rows_than_columns_are_fitted_in_a_basis_of_the_rows(family, layout, scaled, monkeypatch):
+    case = Case(family, layout=layout, weighted=True, offset=True, alpha=0.01)
+    deviation = torch.tensor([1.0, 0.1, 3.0, 1e4, 1.0, 2.0], dtype=torch.float64)
+    scaling = Scaling(torch.zeros(6, dtype=torch.float64), deviation) if scaled else None
+    problem = case.problem(rows=np.array([3, 10, 40, 41, 80]), scaling=scaling)
+    settings = FitOptions(alpha=case.alpha, recipe="fp64")
+    narrow = Objective(problem, settings, Wire(Communicator()), narrow=True)
+    assert narrow.n == 5
+    solution = solve(problem, settings)
+    monkeypatch.setattr("laconic.glm.columns.WIDE_PRODUCTS", 0)
+    plain_solution = solve(problem, settings)
+    assert solution.outcome is Outcome.CONVERGED
+    assert solution.state.coef.numpy() == pytest.approx(plain_solution.state.coef.numpy(), rel=1e-4, abs=1e-6)
+    assert solution.state.intercept.numpy() == pytest.approx(plain_solution.state.intercept.numpy(), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("change", [{"l1_ratio": 0.5}, {"early_stopping": True}], ids=str)

@@ -27,6 +27,10 @@ SHARE = 0.7
 """Of the GPU's free memory that a matrix may take; a larger one stays in the host's memory, page-locked."""
 RESIDENT_BYTES, FAULT_BYTES = 1 << 25, 1 << 21
 """Of a mapped file that are in memory at a time, and that one access may bring in: a huge page."""
+DENSITY = 0.2
+"""Share of a sparse X that is not zero from which on products of all its rows are faster as those of a dense one."""
+WIDE_PRODUCTS = 2**28
+"""Products up to which a basis of the rows is found where these are fewer than columns."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 
 
@@ -401,6 +405,15 @@ class SparseColumns(Columns):
         from laconic.kernels.cpu import sparse
 
         return sparse.sgd(self.matrix, batches, code, weights)
+
+
+def is_wide(columns: Columns, m: int) -> bool:
+    """Whether columns are more than the m rows to fit to, and a basis of these is cheap: (n, m), and as good for a fit
+    with a penalty of squares, whose weights are a combination of rows."""
+    n = columns.n
+    dense = not isinstance(columns, SparseColumns) or len(columns.matrix[0]) >= DENSITY * columns.m * n
+    near = columns.device.type == "cpu" and not isinstance(columns, MappedColumns)
+    return near and dense and m < n and m * m * n <= WIDE_PRODUCTS
 
 
 def as_columns(X: Any, data_format: str | None = None) -> Columns:

@@ -53,7 +53,8 @@ class FitOptions:
     fit_intercept: bool = option(True, "Whether there is an intercept.", flag="--intercept/--no-intercept")
     standardize: bool | str = option(
         AUTO,
-        "Fit to columns of mean 0 and variance 1 (sparse: not centred); by default where sizes differ tenfold.",
+        "Fit to columns of mean 0 and variance 1 (sparse: not centred); by default where sizes differ tenfold, "
+        "or a mean is ten times its column's deviation.",
         flag="--standardize/--no-standardize",
     )
     max_iter: int = option(100, "Epochs, at most.")

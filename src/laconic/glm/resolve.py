@@ -10,7 +10,7 @@ import torch
 from laconic.data.errors import BadTable
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.columns import SparseColumns
+from laconic.glm.columns import SparseColumns, is_wide
 from laconic.glm.options import DEFAULTS, DIRECT, OF_SGD, FitOptions
 from laconic.glm.precision import (
     AUTO,
@@ -73,6 +73,7 @@ def resolve(
     if solver == AUTO:
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
         few = (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
+        few = few or is_wide(columns, problem.n_train)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
         exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
         if plain and few and exact and not on_gpu and comm.size == 1 and comm.peers.size == 1:

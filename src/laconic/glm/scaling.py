@@ -9,11 +9,13 @@ from laconic.data.errors import BadTable
 from laconic.exchange import Communicator
 from laconic.glm.columns import CHUNK_VALUES, Columns, DenseColumns, MappedColumns, SparseColumns
 from laconic.glm.options import FitOptions
-from laconic.glm.precision import AUTO
 from laconic.glm.ranks import gather_columns
 
 DIFFER = 10.0
-"""Columns are scaled by themselves where the largest is more than so many times the size of the median one."""
+"""Columns are scaled by themselves where the largest is more than so many times the size of the median one, or where
+a mean is more than so many times the deviation of its column and can be taken off."""
+CACHED_VALUES = 2**16
+"""Values of X whose moments are taken at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,26 +24,24 @@ class Scaling:
 
     mean       (n,) float64; zeros where columns are not to be centred: of a sparse X, or without an intercept
     deviation  (n,) float64; 1 for a column that is constant
-    spread     size of the largest column over the median one, where that is why they are scaled
+    why        they are scaled, where that was not asked for
     """
 
     mean: torch.Tensor
     deviation: torch.Tensor
-    spread: float | None = None
+    why: str = ""
 
     @classmethod
-    def of(cls, columns: Columns, *, centre: bool) -> "Scaling":
-        """From all rows, in two passes.
+    def of(cls, columns: Columns, mean: torch.Tensor, deviation: torch.Tensor, *, centre: bool) -> "Scaling":
+        """From the columns' `moments`.
 
-        >>> scaling = Scaling.of(DenseColumns(torch.tensor([[1.0, 5.0], [3.0, 5.0]])), centre=True)
+        >>> columns = DenseColumns(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+        >>> scaling = Scaling.of(columns, *moments(columns), centre=True)
         >>> scaling.mean.tolist(), scaling.deviation.tolist()
         ([2.0, 5.0], [1.0, 1.0])
         """
-        sparse = isinstance(columns, SparseColumns)
-        mean, variance = _sparse_moments(columns) if isinstance(columns, SparseColumns) else _moments(columns)
-        deviation = variance.sqrt()
-        flat = deviation <= 1e-12 * mean.abs()
-        return cls(torch.zeros_like(mean) if sparse or not centre else mean, torch.where(flat, 1.0, deviation))
+        centre = centre and not isinstance(columns, SparseColumns)
+        return cls(mean if centre else torch.zeros_like(mean), torch.where(deviation > 0, deviation, 1.0))
 
     def apply(self, columns: Columns, dtype: torch.dtype) -> Columns:
         """The columns scaled and, if they are dense, stored as `dtype`, made a block of rows at a time.
@@ -65,10 +65,7 @@ class Scaling:
     def explain(self, options: FitOptions) -> str:
         """That columns were scaled, why, and what the penalty is of."""
         centred = "mean 0 and variance 1" if bool(self.mean.any()) else "variance 1"
-        why = (
-            "" if self.spread is None else f", since the largest is {self.spread:.3g} times the size of the median one"
-        )
-        own = options.penalises_given
+        why, own = f", since {self.why}" if self.why else "", options.penalises_given
         return f"columns were scaled to {centred}{why}; the penalty is of columns {'as given' if own else 'as scaled'}"
 
     def undo(self, coef: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,33 +83,43 @@ def scaling_for(
     """
     if options.standardize is False:
         return None
-    spread = None
-    if options.standardize == AUTO:
-        squares = torch.zeros(columns.n, dtype=torch.float64)
-        if isinstance(columns, SparseColumns):
-            for j, x in _stored(columns):
-                squares.index_add_(0, j, x.square())
-        else:
-            for _, Y in columns.blocks(None, torch.float64):
-                squares += Y.dense().square().sum(0).cpu()
-        sizes = gather_columns(torch.sqrt(squares / max(1, columns.m))[None], first, n_features, comm)
-        if not bool(sizes.isfinite().all()):
-            raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
-        sizes = sizes[sizes > 0]
-        spread = float(sizes.max() / sizes.median()) if len(sizes) else 1.0
-        if spread <= DIFFER:
-            return None
-    return replace(Scaling.of(columns, centre=options.fit_intercept), spread=spread)
+    mean, deviation = moments(columns)
+    own = Scaling.of(columns, mean, deviation, centre=options.fit_intercept)
+    if options.standardize is True:
+        return own
+    shift = torch.where(deviation > 0, own.mean.abs() / own.deviation, 0.0)
+    sizes, shifts = gather_columns(torch.stack([torch.hypot(mean, deviation), shift]), first, n_features, comm)
+    if not bool(sizes.isfinite().all()):
+        raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
+    sizes = sizes[sizes > 0]
+    spread, largest = (float(sizes.max() / sizes.median()), float(shifts.max())) if len(sizes) else (1.0, 0.0)
+    if spread > DIFFER:
+        return replace(own, why=f"the largest is {spread:.3g} times the size of the median one")
+    if largest > DIFFER:
+        return replace(own, why=f"the mean of one is {largest:.3g} times its deviation")
+    return None
 
 
-def _moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
-    total, squares = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
-    for _, Y in columns.blocks(None, torch.float64):
-        total += Y.dense().sum(0)
-    mean = total / columns.m
-    for _, Y in columns.blocks(None, torch.float64):
-        squares += (Y.dense() - mean).square().sum(0)
-    return mean.cpu(), (squares / columns.m).cpu()
+def moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and deviation (n,) of each column; 0 is the deviation of one that is constant.
+
+    Of a dense X in one pass, by differences from its first row: their squares add up to what that row is off by, at
+    least, so that no more than its share of digits is lost.
+    """
+    if isinstance(columns, SparseColumns):
+        mean, variance = _sparse_moments(columns)
+    else:
+        first, total, squares = None, *torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+        for _, Y in columns.blocks(None, torch.float64, max(1, CACHED_VALUES // max(1, columns.n))):
+            first = Y.dense()[0].clone() if first is None else first
+            d = Y.dense() - first
+            total += d.sum(0)
+            squares += d.square_().sum(0)
+        off = total / max(1, columns.m)
+        mean = (off if first is None else first + off).cpu()
+        variance = (squares / max(1, columns.m) - off.square()).clamp(min=0).cpu()
+    deviation = variance.sqrt()
+    return mean, torch.where(deviation <= 1e-12 * mean.abs(), 0.0, deviation)
 
 
 def _sparse_moments(columns: SparseColumns) -> tuple[torch.Tensor, torch.Tensor]:

@@ -187,7 +187,7 @@ def _shared(problem: Problem, options: Sequence[FitOptions], comm: Communicator)
         blocks = f"ca_sgd s={first.s}" if first.solver == "ca_sgd" else "sgd"
         ran = f"{'fused blocks' if suits(problem, first, wire) else blocks}, {n_models} models at once"
     order = lru_cache(maxsize=2)(order_of(problem, first))  # a model that went back is an epoch behind
-    return Shared(Objective(problem, first, wire), order, ran)
+    return Shared(Objective(problem, first, wire, narrow=first.solver == "newton"), order, ran)
 
 
 @dataclass(slots=True)

@@ -11,20 +11,29 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 
-from laconic.glm.columns import Columns, DenseColumns, SampledRows, SparseColumns, SparseRows, product
+from laconic.glm.columns import (
+    DENSITY,
+    Columns,
+    DenseColumns,
+    SampledRows,
+    SparseColumns,
+    SparseRows,
+    is_wide,
+    product,
+)
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import Wire
+from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
 """The Hessian of a sparse X is formed where it has no more values, zeros included, or so few in the rows of most."""
-DENSITY = 0.2
-"""Share of a sparse X that is not zero from which on its Gram matrix is faster as that of a dense one."""
-SEVERAL = 128
-"""Weights up to which the Hessian of several outputs is formed; above, products with it are the cheaper way."""
+SEVERAL, PRODUCTS = 128, 2**26
+"""Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
+above, products with it are the cheaper way."""
 BLOCK_VALUES, GRAM_VALUES = 2**18, 2**22
 """Values of X that are widened at a time, so that they stay in cache, on a GPU 256 times as many; and most values of
 their products with each h."""
@@ -32,17 +41,20 @@ NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
 """Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
-STEPS, QUASI_STEPS, FEW, GOOD_STEP, NEAR = 5, 16, 64, 1.0, 1e-8
-"""Steps per epoch: of a small X with up to 64 weights 5, with a Hessian each until so little is left to gain; else 16,
-with one that learns from the steps, while they leave no more than this share of the gap."""
+STEPS, QUASI_STEPS, FEW, CHEAP, GOOD_STEP, NEAR = 5, 16, 64, 2**24, 1.0, 1e-8
+"""Steps per epoch: of a small X with up to 64 weights, or up to 2²⁴ products for a Hessian, 5, with one each until so
+little is left to gain; else 16, with one that learns from the steps, while they leave no more than this share of the
+gap."""
 HALVINGS = 40
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
 CG_STEPS, CG_DELAY, CG_REST, SURE = 250, 4, 0.2, 10.0
 """Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
-that is so many times larger than the target, and the preconditioner is the better one."""
+that is so many times larger than the target, and the preconditioner is the better one. Where it is smaller than the
+target, not before it is known to be smaller than so many times the target."""
 WIDTH, FLAT = 16, 1e-8
-"""Columns per output of a dense X up to which its Gram matrix preconditions; smallest eigenvalue, over the largest."""
+"""Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
+its diagonal."""
 SMALL_TARGET, DIRECT_TARGET, CG_TARGET = 1e-12, 1e-8, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values, above, and by CG."""
 
@@ -104,17 +116,58 @@ class Point:
     hessian: torch.Tensor | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """Weights x of wide columns as x = B v, where the rows of X B are as long as they are many, and ‖v‖ is x's penalty.
+
+    X D^-½ = L Qᵀ, D the penalties of columns over alpha: x = D^-½ Q v is the shortest of all x with the margins L v.
+
+    problem  that of v: the rows to train on, with columns L
+    back     B = D^-½ Q, (n, m)
+    onto     D^½ Q, so that v = x onto for such an x
+    """
+
+    problem: Problem
+    back: torch.Tensor
+    onto: torch.Tensor
+
+    @classmethod
+    def of(cls, problem: Problem, options: FitOptions) -> "Basis":
+        rows = np.arange(problem.columns.m) if problem.rows is None else problem.rows
+        X, scaling, index = problem.columns.take(rows, torch.float64).dense(), problem.scaling, torch.from_numpy(rows)
+        root = torch.ones(problem.columns.n, dtype=torch.float64)
+        if scaling is not None and options.penalises_given:
+            root = 1 / scaling.deviation
+        Q, R = torch.linalg.qr((X / root).T)
+        w, offset = problem.weights, problem.offset
+        own = Problem(
+            DenseColumns(R.T.contiguous()),
+            problem.family,
+            problem.y[index],
+            None if w is None else w[index],
+            None if offset is None else offset[index],
+            mean_weight=problem.mean_weight,
+        )
+        return cls(own, Q / root[:, None], Q * root[:, None])
+
+
 class Objective:
     """F of a problem, by passes over all rows: float64 on the CPU; on a GPU, what a fit computes in.
 
     Every rank calls the same methods. Margins are summed over ranks, one message per block of rows; teams of ranks,
     which have rows of their own, add up their slopes.
 
+    narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
+    basis     that basis, if it was taken
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
-    spectrum  eigenvalues and eigenvectors of the mean of a aᵀ, where they precondition
+    second    the mean of a aᵀ, where it preconditions, and
+    spectrum  its eigenvalues and eigenvectors relative to the penalty
     """
 
-    def __init__(self, problem: Problem, options: FitOptions, wire: Wire) -> None:
+    def __init__(self, problem: Problem, options: FitOptions, wire: Wire, *, narrow: bool = False) -> None:
+        wide = narrow and wire.comm.whole.size == 1 and is_wide(problem.columns, problem.n_train)
+        self.basis = Basis.of(problem, options) if wide else None
+        problem = problem if self.basis is None else self.basis.problem
         self.problem, self.wire, self.fit_intercept = problem, wire, options.fit_intercept
         self.columns, self.family, self.n = problem.columns, problem.family, problem.columns.n
         on_cpu = self.columns.device.type == "cpu"
@@ -128,11 +181,14 @@ class Objective:
         self.l1, self.l2 = options.l1, self.penalty(options)
         self.gram: torch.Tensor | None = None
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
-        few = alone and size <= (DIRECT if self.family.n_outputs == 1 else SEVERAL)
+        few = self.family.n_outputs == 1 or size <= SEVERAL or problem.n_train * size * size <= PRODUCTS
+        few = few and alone and size <= DIRECT
         self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
         small = problem.n_train * self.n < SAMPLE_FROM
-        self.eager = self.direct and size <= FEW and small and not self.family.quadratic
+        cheap = size <= FEW or problem.n_train * size * size <= CHEAP
+        self.eager = self.direct and cheap and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
+        self.second: torch.Tensor | None = None
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
         self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
         weight = float(self.w.sum(dtype=torch.float64))
@@ -142,7 +198,7 @@ class Objective:
     def penalised(self, options: FitOptions, wire: Wire) -> "Objective":
         """The same with the penalty of other options, and a wire of its own."""
         own = copy(self)
-        own.l1, own.l2, own.wire = options.l1, self.penalty(options), wire
+        own.l1, own.l2, own.wire, own.spectrum = options.l1, self.penalty(options), wire, None
         return own
 
     def penalty(self, options: FitOptions) -> torch.Tensor:
@@ -167,7 +223,14 @@ class Objective:
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""
-        return torch.cat([state.coef.T, state.intercept[None]]).T.to(self.dtype)
+        x = state.coef if self.basis is None else state.coef.to(self.dtype) @ self.basis.onto
+        return torch.cat([x.T.to(self.dtype), state.intercept[None].to(self.dtype)]).T
+
+    def put(self, theta: torch.Tensor, state: State) -> None:
+        """Change the weights of a state."""
+        x = theta[:, :-1]
+        state.weights.x.copy_(x if self.basis is None else x @ self.basis.back.T)
+        state.weights.intercept.value.copy_(theta[:, -1])
 
     def at(self, theta: torch.Tensor, *, curved: bool = False, margins: bool = True) -> Requests[Point]:
         """F and its slope at θ, in one pass; `curved` for the Hessian too, `margins` to keep those of all rows."""
@@ -254,33 +317,48 @@ class Objective:
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
 
-    def preconditioner(self, point: Point, bends: dict[int, Bent], free: torch.Tensor | float) -> Requests[Bent]:
-        """What is nearly H⁻¹: by the diagonal of H, or of a dense X with few columns, (S ⊗ G + λ)⁻¹.
+    def preconditioner(
+        self, point: Point, bends: dict[int, Bent], free: torch.Tensor | float
+    ) -> Requests[tuple[Bent, float]]:
+        """What is nearly H⁻¹, M⁻¹, and the least that an eigenvalue of M⁻¹H can be by the penalty alone, intercepts
+        aside. M is the diagonal of H, or of a dense X with few columns, S ⊗ G + λ:
 
         S  (C, C) mean of ∂²φ/∂z² over the rows, and
-        G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. Its eigenvalues are found once
+        G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. With λ^-½ G λ^-½ = Q μ Qᵀ and S = U σ Uᵀ,
+           M⁻¹ = (U ⊗ λ^-½ Q) (σ ⊗ μ + 1)⁻¹ (U ⊗ λ^-½ Q)ᵀ
 
         free  1 for weights that may move, 0 for others
         """
         if not self.spectral:
-            scale, spare = 1 / (yield from self.diagonal(point)), torch.empty_like(point.slope)
-            return lambda r: torch.mul(scale, r, out=spare)  # arrays that are large are slow to come by
+            diagonal = yield from self.diagonal(point)
+            scale, spare = 1 / diagonal, torch.empty_like(point.slope)
+            least = min(gather_array(_least(self.l2 * scale), self.wire.comm))
+            return lambda r: torch.mul(scale, r, out=spare), float(least)  # arrays that are large are slow to come by
+        second = self._second()
+        penalty = torch.maximum(self.l2, FLAT * second.diagonal())
+        penalty = torch.where(penalty > 0, penalty, 1.0)
         if self.spectrum is None:
-            gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
-            for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
-                add_gram(gram, Y, self.w[rows, None, None])
-            if not self.fit_intercept:
-                gram[:, -1], gram[..., -1] = 0, 0
-            self.spectrum = torch.linalg.eigh(gram.view(self.n + 1, -1) / self.m)
+            values, Q = torch.linalg.eigh(penalty.rsqrt()[:, None] * second * penalty.rsqrt())
+            self.spectrum = values.clamp(min=0), penalty.rsqrt()[:, None] * Q
         units = torch.eye(self.family.n_outputs, dtype=self.dtype)
         S = torch.zeros_like(units)
         for first, bent in bends.items():
             rows = slice(first, first + self.step)
             S += torch.stack([self._weigh(bent(unit.expand_as(point.z[rows])), rows).sum(0) for unit in units])
         (of_rows, Q), (of_outputs, U) = self.spectrum, torch.linalg.eigh(S / self.m)
-        values = of_rows.clamp(min=0)[:, None] * of_outputs.clamp(min=0) + self.l2.median()
-        values.clamp_(min=FLAT * float(values.max()))
-        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T * free
+        values = of_rows[:, None] * of_outputs.clamp(min=0) + 1
+        least = float(_least(self.l2 / penalty)) / float(values.max())
+        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T * free, least
+
+    def _second(self) -> torch.Tensor:
+        if self.second is None:
+            gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
+            for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
+                add_gram(gram, Y, self.w[rows, None, None])
+            if not self.fit_intercept:
+                gram[:, -1], gram[..., -1] = 0, 0
+            self.second = gram.view(self.n + 1, -1) / self.m
+        return self.second
 
     def diagonal(self, point: Point) -> Requests[torch.Tensor]:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
@@ -292,13 +370,19 @@ class Objective:
         total += self.l2
         return torch.where(total > 0, total, 1.0)
 
-    def newton_step(self, point: Point, enough: float = float("inf")) -> Requests[tuple[torch.Tensor, float]]:
+    def newton_step(
+        self, point: Point, enough: float, *, judged: bool = False
+    ) -> Requests[tuple[torch.Tensor, float]]:
         """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients.
 
         Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
-        few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002).
+        few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002). It may mislead where the
+        residual is small along flat directions, in which F can still fall far. Before little is called `enough`, the
+        bound of Gauss and Radau on what is missing, from the least eigenvalue there can be, has to agree (Meurant &
+        Tichý, Numer. Algorithms 62, 2013).
 
-        enough  decrement at which to stop, since more makes no difference
+        enough  decrement of a point that is near the minimum
+        judged  whether that is all that is asked: a larger decrement need not be known
         """
         bends = {
             first: self.family.bend(point.z[first : first + self.step], self.y[first : first + self.step])
@@ -309,10 +393,11 @@ class Objective:
             return self._weigh(bends[rows.start](u), rows)
 
         free = ((point.theta != 0) | (point.slope != 0)).to(self.dtype) if self.l1 else 1.0
-        precondition, r = (yield from self.preconditioner(point, bends, free)), -point.slope
+        (precondition, least), r = (yield from self.preconditioner(point, bends, free)), -point.slope
         p, out = precondition(r).clone(), torch.empty_like(r)
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
-        while rs > 0 and len(terms) < CG_STEPS and sum(terms) / 2 <= enough:
+        bound = 1 / least if least > 0 else math.inf
+        while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
             Hp = yield Pass(self, p, bend, out=out)
             Hp.addcmul_(self.l2, p)
             if self.l1:
@@ -320,17 +405,34 @@ class Objective:
             curvature = self.dot(p, Hp)
             if not curvature > 0:
                 break
-            x.add_(p, alpha=rs / curvature)
-            r.sub_(Hp, alpha=rs / curvature)
-            terms.append(rs * rs / curvature)
-            far = self.spectral and sum(terms) / 2 > SURE * self.target * (self.null - point.value)
-            delay = CG_DELAY // 2 if far else CG_DELAY
-            if len(terms) > delay and sum(terms[-delay:]) <= CG_REST * sum(terms):
-                break
+            length = rs / curvature
+            x.add_(p, alpha=length)
+            r.sub_(Hp, alpha=length)
+            terms.append(rs * length)
             s = precondition(r)
             before, rs = rs, self.dot(r, s)
-            p.mul_(rs / before).add_(s)
+            share = rs / before
+            bound = (bound - length) / (least * (bound - length) + share) if length < bound < math.inf else math.inf
+            if self._is_enough(point, terms, bound * rs if rs else 0.0, enough if judged else SURE * enough, enough):
+                break
+            p.mul_(share).add_(s)
         return x, sum(terms) / 2
+
+    def _is_enough(self, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:
+        """Whether conjugate gradients may end; twice the decrement may lack `missing`, or inf where none can say."""
+        found = sum(terms)
+        claims = found / 2 <= enough
+        far = self.spectral and found / 2 > SURE * self.target * (self.null - point.value)
+        delay = CG_DELAY // 2 if far else CG_DELAY
+        if claims and missing == math.inf:
+            delay = max(delay, len(terms) // 2)
+        settled = len(terms) > delay and sum(terms[-delay:]) <= CG_REST * found
+        return settled and (not claims or missing == math.inf or (found + missing) / 2 <= sure)
+
+
+def _least(shares: torch.Tensor) -> np.ndarray:
+    """Of the penalised weights, the last being intercepts; 1 where there are none."""
+    return np.array(float(shares[..., :-1].min()) if shares[..., :-1].numel() else 1.0)
 
 
 def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
@@ -347,6 +449,12 @@ def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
             total[c, :, d] += gram
             if c > d:
                 total[d, :, c] += gram
+        return
+    if C == 1:
+        A, weighted = Y.dense(), h[:, 0] * Y.dense()
+        total[0, :-1, 0, :-1] += product(A.T, weighted)
+        total[0, :-1, 0, -1] += (border := (h[:, 0].T @ A)[0])
+        total[0, -1, 0] += torch.cat([border, h.sum()[None]])
         return
     A, step = torch.cat([Y.dense(), h.new_ones(k, 1)], 1), max(1, GRAM_VALUES // (C * C * size))
     for part, factors in zip(torch.split(A, step), torch.split(h.flatten(1), step), strict=True):
@@ -417,7 +525,7 @@ def newton_epoch(
     gap, before = float("inf"), float("inf")
     for _ in range(1 if not direct else STEPS if eager else QUASI_STEPS):
         factor = factor if hessian is None else Factor(hessian)
-        step, gap = yield from _step(objective, point, factor)
+        step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
             break
@@ -428,14 +536,15 @@ def newton_epoch(
         if factor is not None and hessian is None:
             factor.learn(lower.theta - point.theta, lower.slope - point.slope)
         point = lower
-    state.weights.x.copy_(point.theta[:, :-1])
-    state.weights.intercept.value.copy_(point.theta[:, -1])
+    objective.put(point.theta, state)
     return point, relative(objective, point, gap)
 
 
-def _step(objective: Objective, point: Point, factor: Factor | None) -> Requests[tuple[torch.Tensor, float]]:
+def _step(
+    objective: Objective, point: Point, factor: Factor | None, target: float
+) -> Requests[tuple[torch.Tensor, float]]:
     if factor is None:
-        return (yield from objective.newton_step(point))
+        return (yield from objective.newton_step(point, target * max(0.0, objective.null - point.value)))
     step = -factor.descend(point.slope.reshape(-1), len(factor.pairs)).view(point.slope.shape)
     if objective.family.redundant:  # only rounding errors add a constant to all classes
         step -= step.mean(0) * (objective.l2 == 0)

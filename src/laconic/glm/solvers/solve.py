@@ -201,7 +201,9 @@ class Run:
         self.wire = wire = Wire(comm, options.precision.gram_wire, options.seed)
         least = int(min(gather_array(np.array(problem.n_train), comm.peers))) if comm.peers.size > 1 else None
         own = shared is None
-        shared = Shared(Objective(problem, options, wire), order_of(problem, options)) if shared is None else shared
+        if shared is None:
+            objective = Objective(problem, options, wire, narrow=options.solver == "newton")
+            shared = Shared(objective, order_of(problem, options))
         self.objective = shared.objective if own else shared.objective.penalised(options, wire)
         wire.accounting, wire.messages = Accounting(), 0  # a fit that was stopped counts as one that was not
         self.before = time.perf_counter() - state.seconds, state.bytes_sent, state.messages
@@ -334,7 +336,7 @@ class Run:
     def measure(self, point: Point) -> Requests[float]:
         """The relative Newton decrement at a point."""
         objective, tol = self.objective, cast(float, self.options.tol)
-        _, gap = yield from objective.newton_step(point, enough=tol * max(0.0, objective.null - point.value))
+        _, gap = yield from objective.newton_step(point, tol * max(0.0, objective.null - point.value), judged=True)
         self.gap = relative(objective, point, gap)
         return self.gap
 
