@@ -332,8 +332,8 @@ class Objective:
         if not self.spectral:
             diagonal = yield from self.diagonal(point)
             scale, spare = 1 / diagonal, torch.empty_like(point.slope)
-            least = min(gather_array(_least(self.l2 * scale), self.wire.comm))
-            return lambda r: torch.mul(scale, r, out=spare), float(least)  # arrays that are large are slow to come by
+            least = min(map(float, gather_array(_least(self.l2 * scale), self.wire.comm)))
+            return lambda r: torch.mul(scale, r, out=spare), least  # arrays that are large are slow to come by
         second = self._second()
         penalty = torch.maximum(self.l2, FLAT * second.diagonal())
         penalty = torch.where(penalty > 0, penalty, 1.0)
@@ -370,9 +370,7 @@ class Objective:
         total += self.l2
         return torch.where(total > 0, total, 1.0)
 
-    def newton_step(
-        self, point: Point, enough: float, *, judged: bool = False
-    ) -> Requests[tuple[torch.Tensor, float]]:
+    def newton_step(self, point: Point, enough: float, *, judged: bool = False) -> Requests[tuple[torch.Tensor, float]]:
         """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients.
 
         Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
