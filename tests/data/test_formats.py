@@ -5,7 +5,9 @@ import lzma
 import os
 import random
 import zipfile
+from io import BytesIO
 from itertools import pairwise
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from laconic.data import (
     column_cuts,
     column_weights,
     convert,
+    csv,
     describe,
     read,
     stream,
@@ -366,3 +369,15 @@ def test_bad_arff(name, tmp_path):
     (tmp_path / "a.arff").write_text(text)
     with pytest.raises(MalformedFile, match=message):
         read(tmp_path / "a.arff", target="y" if name == "too few" else False)
+
+
+def test_what_a_thread_still_holds_is_waited_for_before_the_interpreter_ends(tmp_path):
+    """Arrow's threads let go of a file some time after the last row, and need the interpreter for it."""
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,2\n", encoding="ascii")
+    assert len(read(path, target="b").y) == 1
+    held = [csv._ReadAhead(BytesIO())]
+    csv._AHEAD.add(held[0])
+    Timer(0.05, held.clear).start()
+    csv._let_go()
+    assert not csv._AHEAD

@@ -1,8 +1,11 @@
 """CSV, and ARFF, which is CSV after a header of its own: read by Arrow in blocks."""
 
+import atexit
 import csv
 import dataclasses
+import gc
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,6 +14,7 @@ from operator import gt
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any
+from weakref import WeakSet
 
 import torch
 
@@ -208,6 +212,7 @@ def _opened(
             for _ in range(how.n_skipped):
                 file.readline()
             ahead, reader = _ReadAhead(file), ()
+            _AHEAD.add(ahead)
             try:
                 reader = arrow_csv.open_csv(ahead, blocks, parse, convert)
                 yield reader
@@ -224,11 +229,12 @@ def _opened(
         raise _find_fault(source, how, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
 
 
-@dataclass
+@dataclass(eq=False)
 class _ReadAhead:
     """A file that a thread of Arrow's reads ahead from; once it is `over`, there is nothing more to read.
 
-    Were that thread still reading from Python's file when the interpreter ends, it would take the process with it.
+    Were that thread still reading from Python's file when the interpreter ends, or about to let go of it, it would take
+    the process with it: `_let_go` waits for both.
     """
 
     file: IO[bytes]
@@ -239,6 +245,19 @@ class _ReadAhead:
     def read(self, n: int = -1) -> bytes:
         with self.lock:
             return b"" if self.over else self.file.read(n)
+
+
+_AHEAD: WeakSet[_ReadAhead] = WeakSet()
+"""Files that Arrow has not let go of."""
+
+
+@atexit.register
+def _let_go(seconds: float = 2.0) -> None:
+    """Wait, not for ever, until Arrow has let go of all files: its threads need the interpreter for that."""
+    until = time.monotonic() + seconds
+    while len(_AHEAD) and time.monotonic() < until:
+        gc.collect()
+        time.sleep(1e-3)
 
 
 def _find_fault(source: Source, how: Dialect, expected: Mapping[str, str]) -> MalformedFile | None:
