@@ -86,15 +86,15 @@ def convert_on_rank(progress: Progress, *, folder: str, name: str) -> int | None
     small, large = Path(folder, "small.svm"), Path(folder, name)
     small.write_text("1 1:0.5 3:2\n0 2:1\n", encoding="ascii")
     convert(small, small.with_suffix(".safetensors"))
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     if before is None:
         return None
     CLEAR.write_text("5")  # the peak begins anew
     convert(large, large.with_suffix(".safetensors"))
-    return max(0, (_resident("VmHWM") or before) - before)
+    return max(0, (resident("VmHWM") or before) - before)
 
 
-def _resident(name: str) -> int | None:
+def resident(name: str) -> int | None:
     """A figure of this process's memory in bytes, where the system tells it."""
     if not STATUS.exists() or not CLEAR.exists():
         return None

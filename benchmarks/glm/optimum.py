@@ -3,9 +3,13 @@
 Each contender fits the same objective (mean loss + alpha/2 ‖x‖², intercept free) to the columns as they are and to
 standardised ones, with its own defaults. The optimum is the least objective that any of them, or ours asked for more
 digits, has reached.
+
+Streamed rows are drawn to a Parquet file: ours is fitted from it and from a store of it, rivals in memory, each in
+a process of its own.
 """
 
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,10 +27,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import d2_tweedie_score
 
+from benchmarks.glm.libsvm_speed import resident
 from benchmarks.goals import Outcome, outcome
 from laconic.bench.suite import Progress, Suite, no_progress
-from laconic.data import Source, read
+from laconic.data import Source, convert, read
 from laconic.errors import InvalidOption
+from laconic.exchange.launch import Host, start_ranks
 from laconic.glm.estimators import CASGDClassifier, CASGDRegressor
 from laconic.options import check_counts, option
 from laconic.report import BarChart, Column, Presentation, RowTable, text
@@ -35,15 +41,17 @@ from laconic.report.values import Row, rows_in
 ALPHA = 1e-4
 DRAWN_ROWS = 20_000
 LONG = 3.0
+STREAMED_COLUMNS, STREAMED_BLOCK = 100, 2**16
+STREAMED_FUNCTION, STREAMED_SECONDS = "benchmarks.glm.optimum:fit_streamed", 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A data set: X (m, n) float64, dense or CSR, y (m,), and the loss."""
+    """A data set: X (m, n) float64, dense or CSR, y (m,), and the loss; or a file for X, and y's name."""
 
     name: str
     X: Any
-    y: np.ndarray
+    y: Any
     loss: str
 
     def scaled(self) -> "Rows | None":
@@ -89,6 +97,7 @@ class OptimumRow:
     score      accuracy, R², or D² of counts
     seconds    of CPU, on one thread: median of `repeats` fits, of one where it takes longer than `LONG`
     converged  what the contender says: no ConvergenceWarning
+    peak_bytes  memory that its process took at most, where it has one of its own
     """
 
     data: str
@@ -101,6 +110,7 @@ class OptimumRow:
     score: float
     seconds: float
     converged: bool
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,7 @@ class OptimumOptions:
     data: Path | None = option(None, "Folder of a9a.xz, covtype.parquet, ...: fit those as well.")  # noqa: RUF009
     repeats: int = option(3, "Fits of each, of which the median counts.")
     large: bool = option(False, "Also a million drawn rows of 50 columns.")
+    streamed: int | None = option(None, f"Also so many drawn rows of {STREAMED_COLUMNS} columns, from a file.")
 
     def __post_init__(self) -> None:
         check_counts(self)
@@ -118,12 +129,13 @@ class OptimumOptions:
 
     def published(self) -> dict[str, Any]:
         """The options, without the folder's place."""
-        return {"repeats": self.repeats, "large": self.large, "files": self.data is not None}
+        own = {"repeats": self.repeats, "large": self.large, "files": self.data is not None}
+        return own if self.streamed is None else own | {"streamed": self.streamed}
 
     @property
     def n_parts(self) -> int:
         """How often `race` reports progress."""
-        return sum(1 for _ in _sets(self))
+        return sum(1 for _ in _sets(self)) + (0 if self.streamed is None else len(STREAMED) + 1)
 
 
 Fitted = tuple[np.ndarray, np.ndarray]
@@ -178,7 +190,7 @@ def race(options: OptimumOptions, progress: Progress = no_progress) -> list[Opti
             for columns, one in (("raw", rows), ("scaled", rows.scaled())):
                 if one is not None:
                     found += _compare(one, columns, options.repeats)
-    return found
+    return found if options.streamed is None else found + _streamed(options.streamed, progress)
 
 
 def _compare(rows: Rows, columns: str, repeats: int) -> list[OptimumRow]:
@@ -193,6 +205,76 @@ def _compare(rows: Rows, columns: str, repeats: int) -> list[OptimumRow]:
         shape = (len(rows.y), int(rows.X.shape[1]))
         made.append(OptimumRow(rows.name, columns, *shape, name, value, gap, score, seconds, converged))
     return made
+
+
+def _streamed(n_rows: int, progress: Progress) -> list[OptimumRow]:
+    """Every contender in a process of its own; objectives are those of the store's rows, in float64."""
+    with tempfile.TemporaryDirectory(prefix="laconic-") as folder:
+        progress("writing rows")
+        _write_rows(Path(folder, "rows.parquet"), n_rows)
+        convert(Path(folder, "rows.parquet"), Path(folder, "rows.safetensors"), dtype="fp32", target="y")
+        fits = {}
+        for name in STREAMED if find_spec("glum") else STREAMED[:-1]:
+            progress(name)
+            asked = {"contender": name, "folder": folder}
+            fits[name] = start_ranks(STREAMED_FUNCTION, asked, [Host()], timeout_seconds=STREAMED_SECONDS)[0]
+        table = read(Path(folder, "rows.safetensors"))
+        points = [(np.array(one["coef"]), np.array(one["intercept"])) for one in fits.values()]
+        share = float(table.y.double().mean())
+        null = -share * np.log(share) - (1 - share) * np.log(1 - share)
+        judged = [_judged(table, point) for point in points]
+    optimum, made = min(value for value, _ in judged), []
+    for (name, one), (value, score) in zip(fits.items(), judged, strict=True):
+        gap, shape = (value - optimum) / (null - optimum), (n_rows, STREAMED_COLUMNS)
+        told = one["seconds"], one["converged"], one["peak_bytes"]
+        made.append(OptimumRow(f"{n_rows:,} drawn", "raw", *shape, name, value, gap, score, *told))
+    return made
+
+
+def _write_rows(path: Path, n_rows: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng, n = np.random.default_rng(0), STREAMED_COLUMNS
+    coef, names = rng.standard_normal(n) / n**0.5, [f"x{j}" for j in range(n)]
+    schema = pa.schema([*((name, pa.float32()) for name in names), ("y", pa.int8())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for first in range(0, n_rows, STREAMED_BLOCK):
+            X = rng.standard_normal((min(STREAMED_BLOCK, n_rows - first), n), dtype=np.float32)
+            y = (X @ coef + rng.logistic(size=len(X)) > 0).astype(np.int8)
+            writer.write_table(pa.table([*X.T, y], schema=schema))
+
+
+def _judged(table: Any, point: Fitted) -> tuple[float, float]:
+    """Objective and accuracy, a block of rows at a time."""
+    m, total, right = len(table.y), 0.0, 0.0
+    for first in range(0, m, STREAMED_BLOCK):
+        part = slice(first, first + STREAMED_BLOCK)
+        rows = Rows("", table.X[part].double().numpy(), table.y[part].numpy().astype(int), "log_loss")
+        share = len(rows.y) / m
+        total, right = total + share * rows.objective(*point), right + share * _score(rows, point)
+    return total, right
+
+
+STREAMED = ("laconic", "laconic from Parquet", "scikit-learn", "glum")
+
+
+def fit_streamed(progress: Progress, *, contender: str, folder: str) -> dict[str, Any]:
+    """One contender's fit, as JSON values; what is loaded at the first fit is not counted."""
+    fit = {"scikit-learn": scikit_learn, "glum": glum}.get(contender, ours)
+    store = Path(folder, "rows.safetensors")
+    with import_module("threadpoolctl").threadpool_limits(1):
+        fit(_outlier())
+        if fit is not ours:
+            table = read(store)
+            rows = Rows("", table.X.numpy().copy(), table.y.numpy().astype(int), "log_loss")
+        elif contender == "laconic":
+            rows = Rows("", Source(str(store)), None, "log_loss")
+        else:
+            rows = Rows("", Source(str(Path(folder, "rows.parquet")), cache=folder), "y", "log_loss")
+        (coef, intercept), seconds, converged = _timed(fit, rows, 1)
+    told = {"seconds": seconds, "converged": converged, "peak_bytes": resident("VmHWM")}
+    return {"coef": np.ravel(coef).tolist(), "intercept": np.ravel(intercept).tolist(), **told}
 
 
 def _timed(fit: Callable[[Rows], Fitted], rows: Rows, repeats: int) -> tuple[Fitted, float, bool]:
@@ -319,6 +401,7 @@ PRESENTATION = Presentation(
                 Column("gap", "gap", digits=2),
                 Column("score", "score", digits=4),
                 Column("s", "seconds"),
+                Column("peak memory", "peak_bytes", "B"),
                 text("claims convergence", lambda row: "yes" if row.get("converged") else "no"),
             ],
             f"Same objective for all: mean loss + {ALPHA:g}/2 ‖x‖². CPU seconds of `fit` on one thread, medians.",
@@ -339,6 +422,9 @@ def outcomes(document: Row) -> Iterator[Outcome]:
     far = sum(gap > NEAR for gap in claimed)
     yield outcome(f"fits that claim convergence farther than {NEAR:g} from the optimum", far, 0, 0)
     yield outcome("the largest gap of a fit that claims convergence", max(claimed, default=0.0), NEAR, 1e-5)
+    peaks = [row["peak_bytes"] for row in rows if row["contender"] == "laconic from Parquet"]
+    if any(peaks):
+        yield outcome("peak memory of a fit that is streamed from Parquet, GB", max(peaks) / 1e9, 1.0, 0.5)
     ratios: dict[bool, list[float]] = {True: [], False: []}
     for own in ours:
         same = [row for row in rows if (row["data"], row["columns"]) == (own["data"], own["columns"]) and row != own]

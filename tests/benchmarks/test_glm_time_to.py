@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from benchmarks.glm import libsvm_speed as files
+from benchmarks.glm import optimum
 from benchmarks.glm import sklearn_rivals as rivals
 from benchmarks.glm.sklearn_rivals import TrainingRows, covtype_like
 from benchmarks.glm.time_to import time_to_rows
 from laconic.bench.glm.runs import objective
 from laconic.bench.protocol import WrongResult
-from laconic.data import BadTable
+from laconic.bench.suite import no_progress
+from laconic.data import BadTable, convert, read
 from laconic.exchange import Communicator
 from laconic.glm import Bernoulli, DenseColumns, Gaussian, Poisson, Problem, SparseColumns, begin, solve
 from laconic.measure.solvers import Contender
@@ -130,3 +132,18 @@ WRONG = {
 @pytest.mark.parametrize(("arguments", "said"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_one_line_and_exit_code_2(arguments, said, complains):
     complains(["glm-time-to", *arguments], said)
+
+
+def test_streamed_rows_are_fitted_from_each_file_alike(tmp_path):
+    """The same objective from Parquet, from its store and by a rival, and judged a block at a time as in one."""
+    optimum._write_rows(tmp_path / "rows.parquet", 3000)
+    convert(tmp_path / "rows.parquet", tmp_path / "rows.safetensors", dtype="fp32", target="y")
+    table, values = read(tmp_path / "rows.safetensors"), []
+    for contender in optimum.STREAMED[:3]:
+        found = optimum.fit_streamed(no_progress, contender=contender, folder=str(tmp_path))
+        point = np.array(found["coef"]), np.array(found["intercept"])
+        rows = optimum.Rows("", table.X.double().numpy(), table.y.numpy().astype(int), "log_loss")
+        values.append(rows.objective(*point))
+        assert optimum._judged(table, point) == pytest.approx((values[-1], optimum._score(rows, point)), rel=1e-9)
+        assert found["converged"]
+    assert values == pytest.approx([values[0]] * 3, rel=1e-4)
