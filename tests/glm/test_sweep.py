@@ -100,3 +100,14 @@ def test_newton_ends_where_it_does_alone(family, layout):
         assert fit.solution.state.history[-1]["objective"] <= alone.history[-1]["objective"] * (1 + 1e-11)
     if family == "gaussian":
         assert all(fit.solution.state.epoch <= 2 for fit in found)
+
+
+def test_only_the_largest_penalty_begins_with_sgd_where_newton_s_steps_end_the_fits(monkeypatch):
+    monkeypatch.setattr("laconic.glm.resolve.DIRECT", 0)
+    problem, alphas = Case("multinomial3").problem(), [1e-3, 1e-1, 1e-2]
+    found = path(FitOptions(recipe="fp64"), problem, alphas=alphas)
+    for alpha, fit in zip(alphas, found, strict=True):
+        alone = solve(problem, FitOptions(recipe="fp64", alpha=alpha, solver="newton"))
+        assert fit.solution.converged
+        assert fit.solution.history[-1]["objective"] == pytest.approx(alone.history[-1]["objective"], rel=1e-5)
+        assert any("eta" in row for row in fit.solution.history) == (alpha == max(alphas))

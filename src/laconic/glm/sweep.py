@@ -28,7 +28,7 @@ from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import ScoredRows, Scores, by_output
-from laconic.glm.solvers import Callback, Solution, sgd
+from laconic.glm.solvers import Callback, Solution, begin, sgd
 from laconic.glm.solvers.device import suits
 from laconic.glm.solvers.newton import Objective, Pass, Requests, serve_alone
 from laconic.glm.solvers.solve import Run, Shared, order_of, torch_steps
@@ -67,7 +67,9 @@ def path(
     wanted = [replace(asked, alpha=a, eta0=e) for a in alphas or [asked.alpha] for e in steps]
     first = choose(wanted[0], problem, comm)
     chosen = [first, *_alike(first, wanted[1:], comm)]
-    solutions = solve_several(first.problem, [own.options for own in chosen], comm, asked.eta0 == AUTO, callbacks)
+    several = [own.options for own in chosen]
+    ours, warm = asked.eta0 == AUTO, asked.solver == AUTO
+    solutions = solve_several(first.problem, several, comm, ours, callbacks, warm=warm)
     return [
         Fit(own.problem, own.options, own.recipe, own.measured, solution)
         for own, solution in zip(chosen, solutions, strict=True)
@@ -156,22 +158,27 @@ def solve_several(
     comm: Communicator,
     ours: bool = False,
     callbacks: Sequence[Callback] = (),
+    *,
+    warm: bool = False,
 ) -> list[Solution]:
     """A solution for each of some options, resolved, that differ in penalty and step size alone.
 
+    warm  whether fits that Newton's steps end may all begin with them, where rows are not cheaper read once for all
     Messages of a shared pass are counted once, with the first model that takes part in it.
     """
     found: dict[int, Solution] = {}
     falling = sorted(range(len(options)), key=lambda j: -options[j].l2)
-    exact = [j for j in falling if options[j].solver == "newton"]
+    warm = warm and comm.whole.size == 1 and problem.columns.device.type == "cpu" and bool(options[0].tol)
+    exact = [j for j in falling if options[j].solver == "newton" or (warm and options[j].polish)]
     before: Run | None = None
     for j in exact:
-        shared = None if before is None else Shared(before.objective, before.order)
-        run = Run(problem, options[j], comm, None, callbacks if j == 0 else (), ours, shared)
+        state, shared = begin(problem, options[j]), None
         if before is not None:
-            run.state.weights.x.copy_(before.state.weights.x)
-            run.state.weights.intercept.value.copy_(before.state.weights.intercept.value)
-        found[j], before = serve_alone(run.solve()), run
+            state.weights.x.copy_(before.state.weights.x)
+            state.weights.intercept.value.copy_(before.state.weights.intercept.value)
+            state.polishing, shared = options[j].solver != "newton", Shared(before.objective, before.order)
+        run = Run(problem, options[j], comm, state, callbacks if j == 0 else (), ours, shared)
+        found[j], before = serve_alone(run.solve(), run.advance), run
     rest = [j for j in range(len(options)) if j not in found]
     if rest:
         shared = _shared(problem, [options[j] for j in rest], comm)
