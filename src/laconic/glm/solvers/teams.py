@@ -14,13 +14,14 @@ Devarakonda and Kannan 2025 (arXiv 2501.07526), where Q is the identity; quantis
 and others 2020 (arXiv 1909.13014).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
-from laconic.codec import Codec, make_codec
-from laconic.exchange import AllGather, Exchange, by_name
+from laconic.codec import make_codec
+from laconic.exchange import by_name
 from laconic.glm.options import FitOptions
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers.newton import Requests
@@ -32,6 +33,9 @@ COLUMNS = ("x", "momentum", "average")
 """Tensors of the state that a rank has for its columns; all ranks of a team hold the others."""
 TOGETHER_BYTES = 2**20
 """That a rank may receive for all tensors to go in one message in float32, instead of the intercept in its own."""
+
+Mean = Callable[[torch.Tensor], torch.Tensor]
+"""Of one tensor, over the teams."""
 
 
 @dataclass(slots=True)
@@ -69,38 +73,38 @@ class Averaged:
 
         Ranks of a team have other columns, and must have the same bits of the intercept: it is gathered.
         """
-        codec, state, tensors = make_codec(self.options.average_codec), self.state, self.state.tensors()
-        teams, sizes = self.wire.comm.peers.size, [tensors[name].numel() for name in COLUMNS]
+        state, tensors, teams = self.state, self.state.tensors(), self.wire.comm.peers.size
+        intercept = [n for n in tensors if n.startswith("intercept")] if state.weights.intercept.fitted else []
+        n_bytes = 4 * (teams - 1) * sum(tensors[name].numel() for name in COLUMNS)
+        if self.options.average_codec == "fp32" and n_bytes <= TOGETHER_BYTES:
+            self._move([*COLUMNS, *intercept], before, self.wire.mean_over_teams)
+        else:
+            self._by_codec(before)
+            self._move(intercept, before, self.wire.mean_over_teams)
+        state.weights.x.copy_(self.options.precision.format("weights").round(state.weights.x))
+
+    def _by_codec(self, before: dict[str, torch.Tensor]) -> None:
+        codec, state, comm = make_codec(self.options.average_codec), self.state, self.wire.comm
+        how, sizes = by_name("auto", codec, comm.peers.size), [state.tensors()[name].numel() for name in COLUMNS]
         if isinstance(codec.quantizer, ErrorFeedback) and not len(state.memory):
             state.memory = torch.zeros(sum(sizes), device=state.weights.x.device)
         memory = torch.split(state.memory, sizes) if len(state.memory) else [None] * len(sizes)
-        intercept = [n for n in tensors if n.startswith("intercept")] if state.weights.intercept.fitted else []
-        exact = make_codec("fp32")
-        if codec == exact and 4 * (teams - 1) * sum(sizes) <= TOGETHER_BYTES:
-            self._exchange(AllGather(), exact, [*COLUMNS, *intercept], before)
-        else:
-            for name, own in zip(COLUMNS, memory, strict=True):
-                self._exchange(by_name("auto", codec, teams), codec, [name], before, own)
-            self._exchange(AllGather(), exact, intercept, before)
-        state.weights.x.copy_(self.options.precision.format("weights").round(state.weights.x))
 
-    def _exchange(
-        self,
-        how: Exchange,
-        codec: Codec,
-        names: Sequence[str],
-        before: dict[str, torch.Tensor],
-        memory: torch.Tensor | None = None,
-    ) -> None:
-        """One message: what these tensors have changed by, averaged over the teams."""
-        comm, tensors = self.wire.comm, [self.state.tensors()[name] for name in names]
-        changes = [(t - before[name]).float().reshape(-1) for name, t in zip(names, tensors, strict=True)]
-        if not sum(map(len, changes)):
-            return
-        stream = Stream(self.wire.seed, step=self.state.iteration, tensor=f"{names[0]} of rank {comm.rank}")
-        moved = how.average(torch.cat(changes), codec, stream, memory=memory, comm=comm.peers)
-        parts = torch.split(moved.value, [len(change) for change in changes])
-        for name, t, part in zip(names, tensors, parts, strict=True):
-            t.copy_(before[name] + part.view_as(t).to(t.dtype))
-        self.wire.accounting += replace(moved.accounting, n_exchanges=1)
-        self.wire.messages += 1
+        def mean(v: torch.Tensor, name: str, own: torch.Tensor | None) -> torch.Tensor:
+            stream = Stream(self.wire.seed, step=state.iteration, tensor=f"{name} of rank {comm.rank}")
+            moved = how.average(v, codec, stream, memory=own, comm=comm.peers)
+            self.wire.accounting += replace(moved.accounting, n_exchanges=1)
+            self.wire.messages += 1
+            return moved.value
+
+        for name, own in zip(COLUMNS, memory, strict=True):
+            self._move([name], before, partial(mean, name=name, own=own))
+
+    def _move(self, names: Sequence[str], before: dict[str, torch.Tensor], mean: Mean) -> None:
+        """To where they were before, and what they have changed by in the mean over teams."""
+        tensors = self.state.tensors()
+        moving = [(tensors[name], before[name]) for name in names if tensors[name].numel()]
+        if moving:
+            changes = mean(torch.cat([(t - old).float().reshape(-1) for t, old in moving]))
+            for (t, old), change in zip(moving, torch.split(changes, [t.numel() for t, _ in moving]), strict=True):
+                t.copy_(old + change.view_as(t).to(t.dtype))
