@@ -84,14 +84,19 @@ def origin(*names: str) -> str:
 
 
 def _origin(name: str) -> str:
-    here = load(name)["rows"][0]["environment"]
+    places = [row["environment"] for row in load(name)["rows"]]
+    here = places[0]
     if here.get("gpu"):
         machine = f"{here['gpu']}, CUDA {here['cuda']}, torch {here['torch']}, Triton {here['triton']}"
     else:
         machine = f"{here['cpu']}, {here['n_cores']} cores, torch {here['torch']}, Numba {here['numba']}"
-    commit, *changed = here["commit"].split("+")
-    changes = ", with changes that were not committed" if changed else ""
-    return f"`benchmarks/results/{name}.json`: {machine}, commit {commit[:12]}{changes}, {here['date'][:10]}."
+    runs = dict.fromkeys(f"{_commit(one['commit'])}, {one['date'][:10]}" for one in places)
+    return f"`benchmarks/results/{name}.json`: {machine}, {'; '.join(runs)}."
+
+
+def _commit(said: str) -> str:
+    commit, *changed = said.split("+")
+    return f"commit {commit[:12]}" + ", with changes that were not committed" * bool(changed)
 
 
 def goals(*names: str) -> str:
