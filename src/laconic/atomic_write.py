@@ -64,8 +64,10 @@ def atomic_write(
             temporary.unlink(missing_ok=True)
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *read: str | Path | None) -> None:
     """Raise `NotWritten` if `path` cannot be replaced, as far as that can be told before writing.
+
+    read  files that are read for it, which it must not replace
 
     >>> check_writable(Path("/"))
     Traceback (most recent call last):
@@ -74,6 +76,8 @@ def check_writable(path: Path) -> None:
     folder = path.absolute().parent
     if path.is_dir():
         raise NotWritten(f"cannot write {path}: it is a folder")
+    if path.exists() and any(one and os.path.exists(one) and path.samefile(one) for one in read):
+        raise NotWritten(f"cannot write {path}: it is a file that is read for it; give another name")
     if path.exists() and not path.is_file():  # root may rename over /dev/null
         raise NotWritten(f"cannot write {path}: it is a device or a pipe, which a file would replace")
     if not folder.is_dir():

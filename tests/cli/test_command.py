@@ -102,6 +102,14 @@ WRITING = {
 }
 
 
+def test_a_model_does_not_take_the_place_of_its_rows(folder, capsys):
+    Path("rows.csv").write_text("y,x\n1,2\n0,3\n")
+    for more in (["rows.csv"], ["other.csv", "--test", "rows.csv"]):
+        assert main(["fit", *more, "--target", "y", "-o", "rows.csv"]) == 2
+        assert "cannot write rows.csv: it is a file that is read for it" in capsys.readouterr().err
+    assert Path("rows.csv").read_text() == "y,x\n1,2\n0,3\n"
+
+
 @pytest.mark.parametrize("arguments", WRITING.values(), ids=WRITING)
 @pytest.mark.parametrize("through_a_link", [False, True])
 def test_no_file_takes_the_place_of_a_pipe_or_a_device(arguments, through_a_link, folder, capsys):

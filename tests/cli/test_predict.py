@@ -207,6 +207,10 @@ WRONG = {
     "too many": (["linear.safetensors", "rows.svm"], "uses 9 columns"),
     "no matrix": (["linear.safetensors", "torn.npy"], "torn.npy: not an .npy file of plain numbers"),
     "proba": (["linear.safetensors", "rows.csv", "--proba"], "--proba is for classes"),
+    "own rows": (
+        ["linear.safetensors", "rows.csv", "-o", "rows.csv"],
+        "cannot write rows.csv: it is a file that is read",
+    ),
     "suffix": (["linear.safetensors", "rows.csv", "-o", "out.txt"], "predictions go to .csv, .parquet, .npy"),
     "folder": (["linear.safetensors", "rows.csv", "-o", "none/out.csv"], "there is no folder none"),
     "json": (["linear.safetensors", "rows.csv", "--json"], "--json needs --output"),

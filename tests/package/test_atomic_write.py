@@ -63,6 +63,16 @@ def test_an_obstacle_stays_and_the_error_names_it(put, why, tmp_path):
         check_writable(target)
 
 
+def test_what_is_read_is_not_replaced(tmp_path):
+    rows, link = tmp_path / "rows.csv", tmp_path / "link"
+    rows.write_text("y\n")
+    link.symlink_to(rows)
+    check_writable(rows, None, tmp_path / "other")
+    for path, read in ((rows, rows), (rows, str(link)), (link, rows)):
+        with pytest.raises(NotWritten, match="it is a file that is read for it; give another name"):
+            check_writable(path, None, read)
+
+
 def test_errors_name_the_file_and_not_the_temporary_one(tmp_path):
     long = tmp_path / ("n" * 250)
     check_writable(long)

@@ -44,7 +44,7 @@ def run(given: dict[str, Any], data: dict[str, Any], printing: dict[str, Any]) -
     if printed.as_json and output is None:
         raise BadInput("--json needs --output FILE: stdout cannot hold both")
     if output is not None:
-        check_output(output)
+        check_output(output, data["path"])
     fitted = Model.load(model)
     if asked.proba and fitted.classes is None:
         raise BadInput(f"--proba is for classes, and {model} is a {fitted.family} model")

@@ -18,11 +18,11 @@ Write = Callable[[np.ndarray], None]
 """Takes the next rows: (k,) for one column, (k, K) for several."""
 
 
-def check_output(path: Path) -> None:
-    """Raise an error if predictions cannot be written to this file, before any work."""
+def check_output(path: Path, *read: str | Path) -> None:
+    """Raise an error if predictions cannot be written to this file, before any work; see `check_writable`."""
     if path.suffix.lower() not in FORMATS:
         raise BadTable(f"{path}: predictions go to {', '.join(FORMATS)}; without a file to stdout, as CSV")
-    check_writable(path)
+    check_writable(path, *read)
 
 
 @contextmanager

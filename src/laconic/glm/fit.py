@@ -161,7 +161,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     began, options = time.perf_counter(), job.options
     comm = Communicator.over().split(options.teams)
     with user_errors(comm.whole):
-        check_writable(Path(job.output))
+        check_writable(Path(job.output), job.data.path, job.test)
         if (options.device or "").startswith("cuda"):
             require_gpu(str(options.device))
         require("safetensors.torch", for_="saving a model", extra="glm")
