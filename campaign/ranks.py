@@ -208,21 +208,25 @@ def fit(rank: int, job: dict[str, Any]) -> torch.Tensor:
 
 
 def soak(rank: int, job: dict[str, Any], begun: Callable[[], None]) -> torch.Tensor:
-    """Train for long. Every 100 steps, ranks compare their parameters; and what the process holds, from step `warm` to
-    the end: the growth of memory in KiB, of descriptors and of threads, and how often parameters differed."""
+    """Train for long. Every 100 steps, ranks compare their parameters, and from step `warm` on see what the process
+    holds: the growth of memory in KiB, of descriptors and of threads, and how often parameters differed.
+
+    The most of the second half is compared with the most of the first: Python takes memory by the MiB, and gives one
+    back and takes it again.
+    """
     training = Training(job["kind"], job["scheme"], rank)
-    held, differed = torch.zeros(3), 0
+    held, differed, middle = torch.zeros(2, 3), 0, (job["warm"] + job["steps"]) // 2
     for step in range(job["steps"]):
         training.step(step)
-        if step == job["warm"]:
-            held = _held()
+        if step % 100 == 99 and step >= job["warm"]:
+            held[int(step >= middle)] = torch.maximum(held[int(step >= middle)], _held())
         if step % 100 == 99 and job["kind"] == "DDP":
             sums = torch.tensor([zlib.crc32(training.result().numpy().tobytes())])
             found = [torch.zeros_like(sums) for _ in range(dist.get_world_size())]
             dist.all_gather(found, sums)
             differed += any(int(one) != int(sums) for one in found)
     good = bool(training.result().isfinite().all())
-    return torch.tensor([*(_held() - held).tolist(), differed + (not good)])
+    return torch.tensor([*(held[1] - held[0]).tolist(), differed + (not good)])
 
 
 def _held() -> torch.Tensor:

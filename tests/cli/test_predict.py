@@ -209,7 +209,7 @@ WRONG = {
     "proba": (["linear.safetensors", "rows.csv", "--proba"], "--proba is for classes"),
     "own rows": (
         ["linear.safetensors", "rows.csv", "-o", "rows.csv"],
-        "cannot write rows.csv: it is a file that is read",
+        "cannot write rows.csv: it is a file",
     ),
     "suffix": (["linear.safetensors", "rows.csv", "-o", "out.txt"], "predictions go to .csv, .parquet, .npy"),
     "folder": (["linear.safetensors", "rows.csv", "-o", "none/out.csv"], "there is no folder none"),
