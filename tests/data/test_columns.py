@@ -188,6 +188,15 @@ def test_malformed_csv(text, line, column, message, tmp_path):
     assert str(caught.value) == f"{path}, line {line}, column {column}: {message}"
 
 
+@pytest.mark.parametrize("text", ["größe,y\n1,2\n", "a,y\n1,größe\n1,klein\n"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1"])
+def test_text_in_another_encoding(encoding, text, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(("\ufeff" * (encoding == "utf-16-be") + text).encode(encoding))
+    with pytest.raises(MalformedFile, match=r"bad\.csv: expected text in UTF-8.*; save it as UTF-8"):
+        read(path, target="y")
+
+
 @pytest.mark.parametrize("line", [1, 2, 3])
 def test_a_field_beyond_what_csv_takes(line, tmp_path):
     path = tmp_path / "long.csv"

@@ -124,7 +124,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _penalties(report.get("alphas") or (), s["alpha"])
     if report["recipe_explained"] is not None and report["recipe_measured"]:
         yield f"recipe: {report['recipe_explained']}"
-    yield f"{report['epochs']} epochs, {report['iterations']:,} iterations: {report['because']}"
+    counts = {"epoch": report["epochs"], "iteration": report["iterations"]}
+    yield ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items()) + f": {report['because']}"
     yield from report["explained"][1:]
     if report["gap"] is not None and not report["converged"]:
         yield "warning: the fit did not converge; raise --max-iter or --tol"

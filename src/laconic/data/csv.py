@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import re
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -128,6 +129,8 @@ def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
     n = 1
     while line := file.readline(limits.line_bytes + 1):
         limits.check("line_bytes", len(line), path, f"line {n} is longer")
+        if n == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise MalformedFile(path, "expected text in UTF-8, found UTF-16; save it as UTF-8")
         text = line.decode("utf-8", "replace")
         yield text.removeprefix("\ufeff") if n == 1 else text
         n += 1
@@ -224,6 +227,8 @@ def _opened(
                         pass
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         what = str(error).splitlines()[0] if str(error) else "not CSV"
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in what:
+            raise MalformedFile(path, f"expected text in UTF-8 ({what}); save it as UTF-8") from error
         words = {pa.float64(): _NUMBER, pa.bool_(): _FLAG}
         expected = {name: words[kinds[name]] for name in names or () if kinds is not None and kinds[name] in words}
         raise _find_fault(source, how, expected) or MalformedFile(path, f"not CSV as expected: {what}") from error
