@@ -225,7 +225,7 @@ def _streamed(n_rows: int, progress: Progress) -> list[OptimumRow]:
         judged = [_judged(table, point) for point in points]
     optimum, made = min(value for value, _ in judged), []
     for (name, one), (value, score) in zip(fits.items(), judged, strict=True):
-        gap, shape = (value - optimum) / (null - optimum), (n_rows, STREAMED_COLUMNS)
+        gap, shape = float((value - optimum) / (null - optimum)), (n_rows, STREAMED_COLUMNS)
         told = one["seconds"], one["converged"], one["peak_bytes"]
         made.append(OptimumRow(f"{n_rows:,} drawn", "raw", *shape, name, value, gap, score, *told))
     return made
