@@ -238,7 +238,7 @@ def _write_rows(path: Path, n_rows: int) -> None:
     rng, n = np.random.default_rng(0), STREAMED_COLUMNS
     coef, names = rng.standard_normal(n) / n**0.5, [f"x{j}" for j in range(n)]
     schema = pa.schema([*((name, pa.float32()) for name in names), ("y", pa.int8())])
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:  # 4 bytes per value
         for first in range(0, n_rows, STREAMED_BLOCK):
             X = rng.standard_normal((min(STREAMED_BLOCK, n_rows - first), n), dtype=np.float32)
             y = (X @ coef + rng.logistic(size=len(X)) > 0).astype(np.int8)
