@@ -21,7 +21,7 @@ from glm.tables import (
     stored,
 )
 from laconic.glm import DenseColumns, Precision, Problem, SparseColumns, begin, recipe, solve
-from laconic.glm.solvers.newton import add_gram
+from laconic.glm.solvers.objective import add_gram
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence
 from laconic.kernels.cpu.sgd import finish_margins, to_bfloat16

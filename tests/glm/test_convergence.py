@@ -15,7 +15,7 @@ from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, FitOptions, Outcome, Problem, solve
 from laconic.glm.ranks import Wire
 from laconic.glm.scaling import Scaling
-from laconic.glm.solvers.newton import Objective
+from laconic.glm.solvers.objective import Objective
 
 ALPHA = 1e-4
 WAYS = {
@@ -132,8 +132,8 @@ def test_conjugate_gradients_take_newton_s_step(family, layout, fit_intercept, m
     case = Case(family, layout=layout, weighted=True, alpha=0.01)
     options = FitOptions(solver="newton", alpha=0.01, recipe="fp64", tol=1e-9, fit_intercept=fit_intercept)
     direct = solve(case.problem(), options)
-    monkeypatch.setattr("laconic.glm.solvers.newton.DIRECT", 0)
-    monkeypatch.setattr("laconic.glm.solvers.newton.SEVERAL", 0)
+    monkeypatch.setattr("laconic.glm.solvers.objective.DIRECT", 0)
+    monkeypatch.setattr("laconic.glm.solvers.objective.SEVERAL", 0)
     solution = solve(case.problem(), options)
     assert solution.ran == "newton, conjugate gradients, fp64"
     assert fit_intercept or not solution.state.intercept.any()
@@ -150,7 +150,7 @@ def test_conjugate_gradients_heed_the_penalty_of_each_column(monkeypatch):
     model = CASGDClassifier().fit(X, y)
     assert model.converged_
     assert model.ran_ == "newton, conjugate gradients, fp64"
-    monkeypatch.setattr("laconic.glm.solvers.newton.SEVERAL", 1000)
+    monkeypatch.setattr("laconic.glm.solvers.objective.SEVERAL", 1000)
     exact = CASGDClassifier().fit(X, y).history_[-1]["objective"]
     assert model.history_[-1]["objective"] - exact < 1e-4 * (np.log(30) - exact)
 

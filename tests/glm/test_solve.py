@@ -26,7 +26,7 @@ from laconic.glm import (
 )
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers import solve as solve_module_function
-from laconic.glm.solvers.newton import Objective
+from laconic.glm.solvers.objective import Objective
 
 SOLVERS = ["sgd", "ca_sgd"]
 

@@ -12,7 +12,8 @@ from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Factor, Objective, add_gram, serve_alone
+from laconic.glm.solvers.newton import Factor
+from laconic.glm.solvers.objective import Objective, add_gram, serve_alone
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""

@@ -30,7 +30,7 @@ from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import ScoredRows, Scores, by_output
 from laconic.glm.solvers import Callback, Solution, begin, sgd
 from laconic.glm.solvers.device import suits
-from laconic.glm.solvers.newton import Objective, Pass, Requests, serve_alone
+from laconic.glm.solvers.objective import Objective, Pass, Requests, serve_alone
 from laconic.glm.solvers.solve import Run, Shared, order_of, torch_steps
 from laconic.glm.solvers.state import Segment, State, stacked
 

@@ -15,7 +15,7 @@ from laconic.glm import Bernoulli, DenseColumns, FitOptions, Precision, Problem,
 from laconic.glm import recipe as recipe_named
 from laconic.glm.ranks import Wire
 from laconic.glm.resolve import auto_average_every
-from laconic.glm.solvers.newton import Advance, serve_alone
+from laconic.glm.solvers.objective import Advance, serve_alone
 from laconic.glm.solvers.solve import advance_for
 from laconic.glm.solvers.state import Segment
 from laconic.glm.solvers.teams import Averaged

@@ -21,16 +21,8 @@ from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
-from laconic.glm.solvers.newton import (
-    SAMPLE_FROM,
-    Advance,
-    Objective,
-    Point,
-    Requests,
-    newton_epoch,
-    relative,
-    serve_alone,
-)
+from laconic.glm.solvers.newton import newton_epoch, relative
+from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import Intercept, Weights

@@ -24,7 +24,7 @@ from laconic.codec import make_codec
 from laconic.exchange import by_name
 from laconic.glm.options import FitOptions
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Requests
+from laconic.glm.solvers.objective import Requests
 from laconic.glm.solvers.state import Segment, State
 from laconic.kernels import Stream
 from laconic.quantizers import ErrorFeedback

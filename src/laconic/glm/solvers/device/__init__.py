@@ -6,7 +6,7 @@ from laconic.glm.columns import DenseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Advance
+from laconic.glm.solvers.objective import Advance
 from laconic.glm.solvers.state import State
 
 

@@ -1,0 +1,461 @@
+"""The objective of a fit, and the measure of convergence that every solver is held to: the Newton decrement.
+
+F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ gᵀH⁻¹g is what F falls by where its second-order
+model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
+"""
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+from laconic.glm.columns import (
+    DENSITY,
+    Columns,
+    DenseColumns,
+    SampledRows,
+    SparseColumns,
+    SparseRows,
+    is_wide,
+    product,
+)
+from laconic.glm.options import DIRECT, FitOptions
+from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire, gather_array
+from laconic.glm.solvers.state import Segment, State
+
+DENSE_VALUES, SHORT_ROW = 2**22, 64
+"""The Hessian of a sparse X is formed where it has no more values, zeros included, or so few in the rows of most."""
+SEVERAL, PRODUCTS = 128, 2**26
+"""Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
+above, products with it are the cheaper way."""
+BLOCK_VALUES, GRAM_VALUES = 2**18, 2**22
+"""Values of X that are widened at a time, so that they stay in cache, on a GPU 256 times as many; and most values of
+their products with each h."""
+NULL_ROWS = 2**16
+"""Rows whose loss at the null model is computed at a time."""
+SAMPLE_FROM = 2**22
+"""Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
+FEW, CHEAP = 64, 2**24
+"""A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
+CG_STEPS, CG_DELAY, CG_REST, SURE = 250, 4, 0.2, 10.0
+"""Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
+that is so many times larger than the target, and the preconditioner is the better one. Where it is smaller than the
+target, not before it is known to be smaller than so many times the target."""
+WIDTH, FLAT = 16, 1e-8
+"""Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
+its diagonal."""
+SMALL_TARGET, DIRECT_TARGET, CG_TARGET = 1e-12, 1e-8, 1e-5
+"""Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values, above, and by CG."""
+
+T = TypeVar("T")
+Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
+"""Places of some rows, the rows, and their margins (k, C): the factors (k, C) with which the rows are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A request for a pass over all rows a: the mean of bend(a · v) a, (C, n + 1), or of bend a² where `squared`.
+
+    v    (C, n + 1), the intercept last
+    out  where to write the answer, if there is such a place
+    """
+
+    objective: "Objective"
+    v: torch.Tensor
+    bend: Bend
+    squared: bool = False
+    out: torch.Tensor | None = None
+
+
+Bent = Callable[[torch.Tensor], torch.Tensor]
+Advance = Callable[[Segment], float]
+"""Steps through a segment, changing the state's weights; returns Σ w φ."""
+Requests = Generator[Pass | Segment, Any, T]
+"""A computation that asks for passes over all rows, and for steps through segments. Who runs it sends the answers: one
+by one (`serve_alone`), or those of several models together (`glm.sweep`)."""
+
+
+def serve_alone(requests: Requests[T], advance: Advance | None = None) -> T:
+    """What a computation returns, each of its requests answered by itself."""
+    answer: Any = None
+    while True:
+        try:
+            asked = requests.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        answer = asked.objective.passes([asked])[0] if isinstance(asked, Pass) else cast(Advance, advance)(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The objective at θ (C, n + 1), this rank's columns and the intercept last.
+
+    z        margins (m, C), offset included; (0, C) where they were not asked for
+    loss     mean of φ by weight
+    value    F
+    slope    g (C, n + 1), 0 for an intercept that is not fitted
+    hessian  of all C (n + 1) weights, where it was asked for
+    """
+
+    theta: torch.Tensor
+    z: torch.Tensor
+    loss: float
+    value: float
+    slope: torch.Tensor
+    hessian: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """Weights x of wide columns as x = B v, where the rows of X B are as long as they are many, and ‖v‖ is x's penalty.
+
+    X D^-½ = L Qᵀ, D the penalties of columns over alpha: x = D^-½ Q v is the shortest of all x with the margins L v.
+
+    problem  that of v: the rows to train on, with columns L
+    back     B = D^-½ Q, (n, m)
+    onto     D^½ Q, so that v = x onto for such an x
+    """
+
+    problem: Problem
+    back: torch.Tensor
+    onto: torch.Tensor
+
+    @classmethod
+    def of(cls, problem: Problem, options: FitOptions) -> "Basis":
+        rows = np.arange(problem.columns.m) if problem.rows is None else problem.rows
+        X, scaling, index = problem.columns.take(rows, torch.float64).dense(), problem.scaling, torch.from_numpy(rows)
+        root = torch.ones(problem.columns.n, dtype=torch.float64)
+        if scaling is not None and options.penalises_given:
+            root = 1 / scaling.deviation
+        Q, R = torch.linalg.qr((X / root).T)
+        w, offset = problem.weights, problem.offset
+        own = Problem(
+            DenseColumns(R.T.contiguous()),
+            problem.family,
+            problem.y[index],
+            None if w is None else w[index],
+            None if offset is None else offset[index],
+            mean_weight=problem.mean_weight,
+        )
+        return cls(own, Q / root[:, None], Q * root[:, None])
+
+
+class Objective:
+    """F of a problem, by passes over all rows: float64 on the CPU; on a GPU, what a fit computes in.
+
+    Every rank calls the same methods. Margins are summed over ranks, one message per block of rows; teams of ranks,
+    which have rows of their own, add up their slopes.
+
+    narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
+    basis     that basis, if it was taken
+    gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    second    the mean of a aᵀ, where it preconditions, and
+    spectrum  its eigenvalues and eigenvectors relative to the penalty
+    """
+
+    def __init__(self, problem: Problem, options: FitOptions, wire: Wire, *, narrow: bool = False) -> None:
+        wide = narrow and wire.comm.whole.size == 1 and is_wide(problem.columns, problem.n_train)
+        self.basis = Basis.of(problem, options) if wide else None
+        problem = problem if self.basis is None else self.basis.problem
+        self.problem, self.wire, self.fit_intercept = problem, wire, options.fit_intercept
+        self.columns, self.family, self.n = problem.columns, problem.family, problem.columns.n
+        on_cpu = self.columns.device.type == "cpu"
+        self.dtype = torch.float64 if on_cpu else options.precision.carrier
+        dense = isinstance(self.columns, DenseColumns)
+        own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
+        self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
+        rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
+        self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
+        self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
+        self.l1, self.l2 = options.l1, self.penalty(options)
+        self.gram: torch.Tensor | None = None
+        size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
+        few = self.family.n_outputs == 1 or size <= SEVERAL or problem.n_train * size * size <= PRODUCTS
+        few = few and alone and size <= DIRECT
+        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
+        small = problem.n_train * self.n < SAMPLE_FROM
+        cheap = size <= FEW or problem.n_train * size * size <= CHEAP
+        self.eager = self.direct and cheap and small and not self.family.quadratic
+        self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
+        self.second: torch.Tensor | None = None
+        self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
+        weight = float(self.w.sum(dtype=torch.float64))
+        self.m, self.weight, loss = wire.sum_over_teams(problem.n_train, weight, self._null_loss())
+        self.null = loss / self.m
+
+    def penalised(self, options: FitOptions, wire: Wire) -> "Objective":
+        """The same with the penalty of other options, and a wire of its own."""
+        own = copy(self)
+        own.l1, own.l2, own.wire, own.spectrum = options.l1, self.penalty(options), wire, None
+        return own
+
+    def penalty(self, options: FitOptions) -> torch.Tensor:
+        """λ_j (n + 1,), 0 for the intercept, and 1 for one that is not fitted, so that it stays: of columns as given
+        where scaling was ours to choose and Newton's steps are the last."""
+        l2 = torch.full((self.n + 1,), options.l2, dtype=self.dtype, device=self.columns.device)
+        l2[-1], scaling = float(not self.fit_intercept), self.problem.scaling
+        if scaling is not None and options.penalises_given:
+            l2[:-1] /= scaling.deviation.to(l2).square()
+        return l2
+
+    def _null_loss(self) -> float:
+        """Σ w φ of the best constant: what a fit gains is counted from there."""
+        w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
+        c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
+        losses = torch.empty_like(y)
+        for first in range(0, len(y), NULL_ROWS):
+            rows = slice(first, first + NULL_ROWS)
+            z = c.expand(len(y[rows]), -1) if offset is None else offset[rows] + c
+            losses[rows] = w[rows] * self.family.loss(z, y[rows])
+        return float((losses if self.problem.weights is None else losses[w > 0]).sum())
+
+    def theta(self, state: State) -> torch.Tensor:
+        """Weights of a state, as one matrix."""
+        x = state.coef if self.basis is None else state.coef.to(self.dtype) @ self.basis.onto
+        return torch.cat([x.T.to(self.dtype), state.intercept[None].to(self.dtype)]).T
+
+    def put(self, theta: torch.Tensor, state: State) -> None:
+        """Change the weights of a state."""
+        x = theta[:, :-1]
+        state.weights.x.copy_(x if self.basis is None else x @ self.basis.back.T)
+        state.weights.intercept.value.copy_(theta[:, -1])
+
+    def at(self, theta: torch.Tensor, *, curved: bool = False, margins: bool = True) -> Requests[Point]:
+        """F and its slope at θ, in one pass; `curved` for the Hessian too, `margins` to keep those of all rows."""
+        C, n = theta.shape[0], self.n
+        z = torch.empty(len(self.y) if margins else 0, C, dtype=self.dtype, device=theta.device)
+        hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved and self.gram is None else None
+        loss = 0.0
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
+            nonlocal loss
+            y, part = self.y[rows], u if self.offset is None else u + self.offset[rows]
+            if margins:
+                z[rows] = part
+            losses, slopes, bent = self.family.expand(part, y, curved=hessian is not None)
+            loss += float(self._weigh(losses, rows).sum(dtype=torch.float64))
+            if hessian is not None and bent is not None:
+                add_gram(hessian, Y, self._weigh(bent, rows))
+            return self._weigh(slopes, rows)
+
+        slope = yield Pass(self, theta, bend)
+        if hessian is not None and not self.fit_intercept:
+            hessian[:, -1], hessian[..., -1] = 0, 0
+        if self.family.quadratic and hessian is not None:
+            self.gram = hessian
+        hessian = (self.gram if hessian is None else hessian) if curved else None
+        (loss,) = self.wire.sum_over_teams(loss)
+        penalty = self.l2 * theta
+        slope += penalty
+        own = penalty.T.reshape(-1) @ theta.T.reshape(-1) / 2
+        if self.l1:
+            own += self.l1 * theta[:, :-1].abs().sum()
+        value = loss / self.m + float(self.wire.all_reduce(own.double().reshape(1)))
+        if hessian is not None:
+            hessian = hessian.view(self.l2.numel() * C, -1) / self.m
+            hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
+        slope = slope if self.l1 == 0 else self._subgradient(theta, slope)
+        return Point(theta, z, loss / max(self.weight, 1e-300), value, slope, hessian)
+
+    def _weigh(self, t: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Times the weights; a row of weight 0 counts for nothing, even where its loss is infinite."""
+        if self.problem.weights is None:
+            return t
+        w = self.w[rows].view(-1, *[1] * (t.dim() - 1))
+        return torch.where(w > 0, w * t, 0.0)
+
+    def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+        """The shortest subgradient of F with its absolute values."""
+        x, g = theta[:, :-1], slope[:, :-1]
+        at_zero = torch.sign(g) * (g.abs() - self.l1).clamp(min=0)
+        return torch.cat([torch.where(x != 0, g + self.l1 * torch.sign(x), at_zero), slope[:, -1:]], 1)
+
+    def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
+        """The answers to several requests, all squared or none: rows are widened once, margins are one product, one
+        message."""
+        v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
+        C, total = len(asked[0].v), asked[0].out
+        if total is None or len(asked) > 1 or total.dtype != torch.float64:
+            total = v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
+        total.zero_()
+        for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
+            if asked[0].squared:  # the factors do not depend on margins
+                Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
+            else:
+                u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
+            if len(asked) == 1:
+                p = asked[0].bend(rows, Y, u)
+            else:
+                parts = zip(asked, torch.split(u, C, 1), strict=True)
+                p = torch.cat([one.bend(rows, Y, part) for one, part in parts], 1)
+            p = p / self.m
+            Y.add_combination(p.T, None, total[:, :-1])
+            if self.fit_intercept:
+                total[:, -1] += p.sum(0)
+        if self.wire.comm.peers.size > 1:  # teams, which have other rows
+            self.wire.comm.peers.all_reduce(total)()
+        total = total.to(self.dtype)
+        return [total] if len(asked) == 1 else list(torch.split(total, C))
+
+    def dot(self, a: torch.Tensor, b: torch.Tensor) -> float:
+        """Σ a b over the weights of all ranks; the intercept, which all of them have, counts once."""
+        if self.dtype == torch.float64 and self.wire.comm.size == 1:
+            return float(a.T.reshape(-1) @ b.T.reshape(-1))
+        x, y = a[:, :-1].T.reshape(-1), b[:, :-1].T.reshape(-1)
+        own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
+        return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
+
+    def preconditioner(
+        self, point: Point, bends: dict[int, Bent], free: torch.Tensor | float
+    ) -> Requests[tuple[Bent, float]]:
+        """What is nearly H⁻¹, M⁻¹, and the least that an eigenvalue of M⁻¹H can be by the penalty alone, intercepts
+        aside. M is the diagonal of H, or of a dense X with few columns, S ⊗ G + λ:
+
+        S  (C, C) mean of ∂²φ/∂z² over the rows, and
+        G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. With λ^-½ G λ^-½ = Q μ Qᵀ and S = U σ Uᵀ,
+           M⁻¹ = (U ⊗ λ^-½ Q) (σ ⊗ μ + 1)⁻¹ (U ⊗ λ^-½ Q)ᵀ
+
+        free  1 for weights that may move, 0 for others
+        """
+        if not self.spectral:
+            diagonal = yield from self.diagonal(point)
+            scale, spare = 1 / diagonal, torch.empty_like(point.slope)
+            least = min(map(float, gather_array(_least(self.l2 * scale), self.wire.comm)))
+            return lambda r: torch.mul(scale, r, out=spare), least  # arrays that are large are slow to come by
+        second = self._second()
+        penalty = torch.maximum(self.l2, FLAT * second.diagonal())
+        penalty = torch.where(penalty > 0, penalty, 1.0)
+        if self.spectrum is None:
+            values, Q = torch.linalg.eigh(penalty.rsqrt()[:, None] * second * penalty.rsqrt())
+            self.spectrum = values.clamp(min=0), penalty.rsqrt()[:, None] * Q
+        units = torch.eye(self.family.n_outputs, dtype=self.dtype)
+        S = torch.zeros_like(units)
+        for first, bent in bends.items():
+            rows = slice(first, first + self.step)
+            S += torch.stack([self._weigh(bent(unit.expand_as(point.z[rows])), rows).sum(0) for unit in units])
+        (of_rows, Q), (of_outputs, U) = self.spectrum, torch.linalg.eigh(S / self.m)
+        values = of_rows[:, None] * of_outputs.clamp(min=0) + 1
+        least = float(_least(self.l2 / penalty)) / float(values.max())
+        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T * free, least
+
+    def _second(self) -> torch.Tensor:
+        if self.second is None:
+            gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
+            for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
+                add_gram(gram, Y, self.w[rows, None, None])
+            if not self.fit_intercept:
+                gram[:, -1], gram[..., -1] = 0, 0
+            self.second = gram.view(self.n + 1, -1) / self.m
+        return self.second
+
+    def diagonal(self, point: Point) -> Requests[torch.Tensor]:
+        """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
+            return self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
+
+        total = yield Pass(self, torch.zeros_like(point.slope), bend, squared=True)
+        total += self.l2
+        return torch.where(total > 0, total, 1.0)
+
+    def newton_step(self, point: Point, enough: float, *, judged: bool = False) -> Requests[tuple[torch.Tensor, float]]:
+        """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients.
+
+        Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
+        few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002). It may mislead where the
+        residual is small along flat directions, in which F can still fall far. Before little is called `enough`, the
+        bound of Gauss and Radau on what is missing, from the least eigenvalue there can be, has to agree (Meurant &
+        Tichý, Numer. Algorithms 62, 2013).
+
+        enough  decrement of a point that is near the minimum
+        judged  whether that is all that is asked: a larger decrement need not be known
+        """
+        bends = {
+            first: self.family.bend(point.z[first : first + self.step], self.y[first : first + self.step])
+            for first in range(0, len(self.y), self.step)
+        }
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
+            return self._weigh(bends[rows.start](u), rows)
+
+        free = ((point.theta != 0) | (point.slope != 0)).to(self.dtype) if self.l1 else 1.0
+        (precondition, least), r = (yield from self.preconditioner(point, bends, free)), -point.slope
+        p, out = precondition(r).clone(), torch.empty_like(r)
+        x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
+        bound = 1 / least if least > 0 else math.inf
+        while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
+            Hp = yield Pass(self, p, bend, out=out)
+            Hp.addcmul_(self.l2, p)
+            if self.l1:
+                Hp *= free
+            curvature = self.dot(p, Hp)
+            if not curvature > 0:
+                break
+            length = rs / curvature
+            x.add_(p, alpha=length)
+            r.sub_(Hp, alpha=length)
+            terms.append(rs * length)
+            s = precondition(r)
+            before, rs = rs, self.dot(r, s)
+            share = rs / before
+            bound = (bound - length) / (least * (bound - length) + share) if length < bound < math.inf else math.inf
+            if self._is_enough(point, terms, bound * rs if rs else 0.0, enough if judged else SURE * enough, enough):
+                break
+            p.mul_(share).add_(s)
+        return x, sum(terms) / 2
+
+    def _is_enough(self, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:
+        """Whether conjugate gradients may end; twice the decrement may lack `missing`, or inf where none can say."""
+        found = sum(terms)
+        claims = found / 2 <= enough
+        far = self.spectral and found / 2 > SURE * self.target * (self.null - point.value)
+        delay = CG_DELAY // 2 if far else CG_DELAY
+        if claims and missing == math.inf:
+            delay = max(delay, len(terms) // 2)
+        settled = len(terms) > delay and sum(terms[-delay:]) <= CG_REST * found
+        return settled and (not claims or missing == math.inf or (found + missing) / 2 <= sure)
+
+
+def _least(shares: torch.Tensor) -> np.ndarray:
+    """Of the penalised weights, the last being intercepts; 1 where there are none."""
+    return np.array(float(shares[..., :-1].min()) if shares[..., :-1].numel() else 1.0)
+
+
+def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
+    """Add Σ_i h_i[c, d] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total (C, n + 1, C, n + 1).
+
+    h  (k, C, C), symmetric
+    """
+    k, C, size = len(h), h.shape[1], total.shape[1]
+    if isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * k * Y.n:
+        from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
+
+        for d, c in combinations_with_replacement(range(C), 2):
+            gram = weighted_gram(Y.matrix, h[:, c, d], Y.n)
+            total[c, :, d] += gram
+            if c > d:
+                total[d, :, c] += gram
+        return
+    if C == 1:
+        A, weighted = Y.dense(), h[:, 0] * Y.dense()
+        total[0, :-1, 0, :-1] += product(A.T, weighted)
+        total[0, :-1, 0, -1] += (border := (h[:, 0].T @ A)[0])
+        total[0, -1, 0] += torch.cat([border, h.sum()[None]])
+        return
+    A, step = torch.cat([Y.dense(), h.new_ones(k, 1)], 1), max(1, GRAM_VALUES // (C * C * size))
+    for part, factors in zip(torch.split(A, step), torch.split(h.flatten(1), step), strict=True):
+        weighted = factors[:, :, None] * part[:, None]
+        total.transpose(0, 1).add_(product(part.T, weighted.flatten(1)).view(size, C, C, size))
+
+
+def _has_short_rows(columns: Columns) -> bool:
+    """Whether values of a sparse X have few neighbours in their rows, on average."""
+    lengths = columns.matrix[2].diff().double() if isinstance(columns, SparseColumns) else torch.ones(0)
+    return bool(lengths.square().sum() <= SHORT_ROW * lengths.sum())
