@@ -88,7 +88,7 @@ def test_every_option_is_spelled_in_lower_case():
 
 def test_of_other_options_the_last_counts(capsys):
     assert main(["fit", "X.npy", "-o", "m.safetensors", "--max-iter", "3", "--max-iter", "1", "--tol", "-1"]) == 0
-    assert "1 epochs" in capsys.readouterr().out
+    assert "1 epoch, 2 iterations" in capsys.readouterr().out
 
 
 WRITING = {

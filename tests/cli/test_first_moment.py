@@ -27,7 +27,12 @@ def started(tmp_path):
         (tmp_path / "laconic/cli.py").write_text(cli)
         paths = os.pathsep.join([str(tmp_path), str(Path(laconic_command.__file__).parent)])
         env = {**os.environ, "PYTHONPATH": paths}
-        options = {"preexec_fn": lambda: signal.signal(signal.SIGINT, on_ctrl_c)}  # not that of who runs the tests
+
+        def own_signals():  # not those of who runs the tests
+            signal.signal(signal.SIGINT, on_ctrl_c)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+        options = {"preexec_fn": own_signals}
         done = subprocess.run([sys.executable, "-c", COMMAND], env=env, capture_output=True, text=True, **options)
         return done.returncode, done.stdout, done.stderr
 

@@ -35,7 +35,7 @@ def test_what_if_from_a_plan(capsys, tmp_path):
     assert json.loads(file.read_text()) == here
     there = planned(capsys, "plan", "--from", str(file), "--ranks", "64", "--link", "25gbit", "--latency", "20us")
     assert there["job"] == here["job"]
-    assert there["cluster"]["all_reduce"] == {"alpha_seconds": 2e-05, "seconds_per_byte": 3.2e-10}
+    assert there["cluster"]["all_reduce"] == {"alpha_seconds": 2e-05, "seconds_per_byte": 3.2e-10, "wait_seconds": 0.0}
     paper = planned(capsys, "plan", "--from", str(file), "--ranks", "10000", "--algorithm", "best")
     assert paper["cluster"]["n_ranks"] == 10_000
     other = planned(capsys, *NETWORK, "--from", str(file))
