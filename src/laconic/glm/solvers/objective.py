@@ -370,9 +370,9 @@ class Objective:
 
         Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
         few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002). It may mislead where the
-        residual is small along flat directions, in which F can still fall far. Before little is called `enough`, the
-        bound of Gauss and Radau on what is missing, from the least eigenvalue there can be, has to agree (Meurant &
-        Tichý, Numer. Algorithms 62, 2013).
+        residual r is small along flat directions, in which F can still fall far. Before little is called `enough`, a
+        bound on what is missing has to agree, intercepts aside: that of Gauss and Radau, from the least eigenvalue
+        there can be (Meurant & Tichý, Numer. Algorithms 62, 2013), or ½ Σ r²/λ, as H is at least the penalty's.
 
         enough  decrement of a point that is near the minimum
         judged  whether that is all that is asked: a larger decrement need not be known
@@ -389,7 +389,7 @@ class Objective:
         (precondition, least), r = (yield from self.preconditioner(point, bends, free)), -point.slope
         p, out = precondition(r).clone(), torch.empty_like(r)
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
-        bound = 1 / least if least > 0 else math.inf
+        bound, inverse = 1 / least if least > 0 else math.inf, torch.where(self.l2 > 0, 1 / self.l2, 0.0)
         while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
             Hp = yield Pass(self, p, bend, out=out)
             Hp.addcmul_(self.l2, p)
@@ -406,7 +406,11 @@ class Objective:
             before, rs = rs, self.dot(r, s)
             share = rs / before
             bound = (bound - length) / (least * (bound - length) + share) if length < bound < math.inf else math.inf
-            if self._is_enough(point, terms, bound * rs if rs else 0.0, enough if judged else SURE * enough, enough):
+            missing = bound * rs if rs else 0.0
+            if least > 0 and sum(terms) / 2 <= enough:
+                flat = self.dot(r, torch.mul(r, inverse, out=out)) + abs(float(r[:, -1] @ s[:, -1]))
+                missing = min(missing, flat)
+            if self._is_enough(point, terms, missing, enough if judged else SURE * enough, enough):
                 break
             p.mul_(share).add_(s)
         return x, sum(terms) / 2
