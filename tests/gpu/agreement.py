@@ -73,7 +73,7 @@ def sums(device, quantizer, n, bucket_size, n_payloads, v=None):
     v = inputs(n)["normal"] if v is None else v
     rows = [reference_payload(quantizer, v, bucket_size, KEY + p) for p in range(n_payloads)]
     norms, data = torch.stack([row[0] for row in rows]), torch.stack([row[2] for row in rows])
-    norms[0, :1] = 0.0  # no encoder writes that where there are signs; the values are 0 and −0
+    norms[:, :1] = 0.0  # no encoder writes that where there are signs; the values are 0 and −0
     apart = torch.zeros(n_payloads, -(-data.shape[1] // 4) * 4 + 8, dtype=torch.uint8, device=device)
     apart[:, : data.shape[1]] = data.to(device)
     for accumulate in (False, True):
