@@ -78,6 +78,7 @@ WRONG = {
     "column": (["rows.csv", "out.safetensors", "--target", "z"], "has no column 'z'"),
     "drop": (["rows.csv", "out.safetensors", "--target", "y", "--drop", "q"], "has no column 'q'"),
     "text": (["rows.csv", "out.safetensors", "--target", "y"], "--one-hot area"),
+    "itself": (["old.safetensors", "old.safetensors"], "old.safetensors: it is a file that is read for it"),
     "folder": (["rows.csv", "none/out.safetensors"], "there is no folder none"),
     "dense": (["rows.csv", "out.safetensors", "--target", "y", "--drop", "area", "--dense"], "--dense is for LIBSVM"),
 }
@@ -88,6 +89,7 @@ def test_mistakes_are_one_line_and_exit_code_2(csv, tmp_path, capsys, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.svm").write_text("1 1:2\n0 1:1 2;3\n")
     (tmp_path / "nan.csv").write_text("a,y\n1,0\nnan,1\n")
+    (tmp_path / "old.safetensors").write_bytes(b"a store")
     before = sorted(tmp_path.iterdir())
     assert main(["convert", *arguments]) == 2
     out, err = capsys.readouterr()

@@ -42,7 +42,7 @@ def run(data: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -
     to_dtype(dtype)
     if format_of(output) != "store":
         raise BadInput(f"{output}: a store's name ends in .safetensors")
-    check_writable(output)
+    check_writable(output, data["path"])
     rows = stream(Source(**data), dtype="fp64" if dtype == "fp64" else "fp32")
     n_bytes = Path(data["path"]).stat().st_size
     with rows_progress(rows.n_rows, quiet=printed.quiet, bytes_per_row=n_bytes / max(1, rows.n_rows)) as advance:

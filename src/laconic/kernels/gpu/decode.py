@@ -224,8 +224,8 @@ def unpack_dequantize(
 def _held_sizes(n: int, bucket_size: int, grid: Grid, n_payloads: int) -> tuple[int, dict[str, int]]:
     """Number of programs that add up so many payloads in held buckets, and the sizes to launch them with.
 
-    CHUNKS is 0 where no tables are used: for signs, for rows of less than a word a lane, where a level's value follows
-    from its number and tables would be large, and for few payloads of a width that divides 8.
+    CHUNKS is 0 where no tables are used: for signs, for rows of less than a word a lane, where tables would be large (a
+    level's value follows from its number, or lies in memory), and for few payloads of a width that divides 8.
     """
     rows = n_rows(grid.bits)
     row_words = bucket_size // (4 * rows)
