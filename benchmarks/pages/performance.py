@@ -150,7 +150,7 @@ def found_goals(*names: str) -> str:
 
 
 CORES = ("exchange-16-cores", "ddp-16-cores")
-NCCL = ("exchange-nccl-10gbit", "exchange-nccl-1gbit", "ddp-nccl")
+NCCL = ("exchange-nccl-10gbit", "exchange-nccl-1gbit", "ddp-nccl", "ddp-nccl-8")
 RATES = ("1gbit", "100mbit", "20mbit", "unlimited")
 WRITERS: dict[str, Callable[[], str]] = {
     **{name: partial(summary.measured, lines) for name, lines in summary.SECTIONS.items()},
