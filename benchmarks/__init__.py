@@ -8,6 +8,7 @@ from laconic.report import register
 
 OWN = {
     "papers": "benchmarks.papers.suite",
+    "imagenet": "benchmarks.papers.nuqsgd.imagenet",
     "decentralised": "benchmarks.decentralised",
     "codec-error": "benchmarks.codec_error",
     "training": "benchmarks.training.suite",

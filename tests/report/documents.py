@@ -202,6 +202,7 @@ DOCUMENTS = _measured() | {
         "glm-sweep", *(_glm(name, over=SPREAD, n_classes=10, ran="sgd") for name in ("one", "16 alphas"))
     ),
     "glm-time-to": _bench("glm-time-to", _glm("laconic", over_ours=SPREAD, objective=0.5, optimum=0.4)),
+    "imagenet": _bench("imagenet", *(_step(name, problem="resnet-50", epoch_hours=9.0) for name in ("fp32", "bf16"))),
     "lm": _bench(
         "lm", *(_step(name, seconds=0.1, problem="text", speedup=2.0, curve=CURVE) for name in ("fp32", "bf16"))
     ),

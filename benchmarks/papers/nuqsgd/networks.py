@@ -4,7 +4,8 @@ He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition".
 
 Layers also take parameters with two leading dimensions, (S, k, …) for k workers of each of S seeds. Images are then
 those of S k mini-batches one after another. Workers of a seed have the same weights, so a convolution is computed for
-all of them at once; normalisation, and gradients of the parameters, are each worker's own.
+all of them at once; normalisation, and gradients of the parameters, are each worker's own. With parameters of their own
+shapes, they are torch's layers.
 """
 
 from collections.abc import Sequence
@@ -65,8 +66,9 @@ class Convolution(nn.Conv2d):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(b, I, …) to (b, O, …)."""
-        w = self.weight if self.weight.dim() > 4 else self.weight[None, None]
-        y: torch.Tensor = _Convolve.apply(x, w, self.stride, self.padding)  # type: ignore[no-untyped-call]
+        if self.weight.dim() == 4:
+            return super().forward(x)
+        y: torch.Tensor = _Convolve.apply(x, self.weight, self.stride, self.padding)  # type: ignore[no-untyped-call]
         return y
 
 
@@ -82,6 +84,9 @@ class Normalisation(nn.BatchNorm2d):
 
     def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> torch.Tensor:
         """(b, n, h, w) to the same."""
+        if self.weight.dim() == 1:
+            z = super().forward(x) if shortcut is None else super().forward(x) + shortcut
+            return functional.relu(z) if self.active else z
         w, b, mean, var = (
             one.view(-1, self.num_features)  # type: ignore[union-attr]
             for one in (self.weight, self.bias, self.running_mean, self.running_var)
