@@ -4,26 +4,30 @@ What a codec does to the loss does not depend on the link, and what a step takes
 codec's curve of validation loss by step is trained once, by simulated workers (`benchmarks.training`: runs that stop
 and go on), and the seconds of a step are measured in a few steps of DDP with a transformer of as many parameters, on
 ranks over each emulated link (`laconic bench ddp`), or of FSDP2 (`laconic bench fsdp`, weights gathered in float32).
-Their product is the time to the loss that fp32 has after N steps.
+Their product is the time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of
+each link are files of one folder, and what is there is not done again.
 """
 
+import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.training.jobs import run_jobs
+from benchmarks.training.jobs import check_same, left_out, result_of, run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import Job
-from laconic.bench.ddp import BASELINES, HOOKS, DDPOptions, DDPRow, ddp_rows
+from laconic.atomic_write import atomic_write
+from laconic.bench.ddp import BASELINES, HOOKS, DDPOptions, ddp_rows
 from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_counts, check_names, option
-from laconic.report import Axis, Column, LineChart, Presentation, RowTable, text
+from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 
 TASK, WIDTH, BATCH_SIZE, WORKERS = "lm-large", 512, 16, 4
@@ -54,7 +58,7 @@ class LMOptions:
         tuple(CONTENDERS), f"{', '.join(CONTENDERS)}; all.", flag="--member", metavar="NAME,..."
     )
     steps: int = option(600, "N: fp32's loss after so many is the one to reach; all train a quarter longer.")
-    seeds: int = option(2, "Seeds of a curve, all at once.")
+    seeds: int = option(2, "Seeds of a curve, each a run of its own.")
     rates: Sequence[str] = option(("1gbit", "10gbit"), "Of every rank's link.", flag="--rate", metavar="RATE,...")
     ways: Sequence[str] = option(("ddp", "fsdp"), "ddp,fsdp: whose steps are timed.", flag="--way", metavar="NAME,...")
     repeats: int = option(10, "Timed steps on each link.")
@@ -63,7 +67,7 @@ class LMOptions:
     device: str = option("cpu", "cpu or cuda.", metavar="NAME")
     out: Path = option(Path("runs/lm"), "Folder of runs, which go on where they stopped.", metavar="DIR")  # noqa: RUF009
     processes: int = option(1, "Runs side by side.")
-    seconds: float = option(math.inf, "Stop curves after so many seconds; 0 only gathers what is there.")
+    seconds: float = option(math.inf, "After which curves stop and no link is begun; 0 only gathers what is there.")
 
     def __post_init__(self) -> None:
         check_counts(self)
@@ -73,14 +77,24 @@ class LMOptions:
             raise InvalidOption(Option("width"), f" must be a multiple of 32; got {self.width}")
 
     def jobs(self) -> list[Job]:
-        """fp32 first."""
+        """One for each member and seed, fp32's first."""
         names = dict.fromkeys(["fp32", *self.members])
         precision = "bf16" if self.device == "cuda" else "fp32"
         settings: dict[str, Any] = {"width": self.width, "device": self.device, "precision": precision}
         data = None if self.data is None else str(self.data)
         n = self.steps * 5 // 4
         known = [name for name in names if name in MEMBERS]
-        return [Job(TASK, name, WORKERS, self.seeds, n, BATCH_SIZE, data=data, **settings) for name in known]
+        pairs = product(known, range(self.seeds))
+        return [Job(TASK, name, WORKERS, 1, n, BATCH_SIZE, data=data, seed=seed, **settings) for name, seed in pairs]
+
+    def timing(self, rate: str, way: str) -> DDPOptions:
+        """What times the steps of one link."""
+        _, kind, labels = WAYS[way]
+        asked = [labels[name] for name in self.members if name in labels and name not in ("fp32", "bf16")]
+        codecs = [HOOKS.get(label, label) for label in asked] + ([NOTHING] if way == "ddp" else [])
+        device = self.device if self.device == "cuda" else None
+        sizes: dict[str, Any] = {"size": self.size, "batch_size": BATCH_SIZE, "repeats": self.repeats, "ranks": WORKERS}
+        return kind(problem="text", rate=rate, device=device, codecs=codecs or ["fp32"], **sizes)
 
     @property
     def n_parts(self) -> int:
@@ -134,56 +148,72 @@ Curve = list[tuple[float, float]]
 """Step and loss."""
 
 
-def lm_rows(options: LMOptions, progress: Progress = no_progress) -> list[LMRow] | None:
-    """Train the curves that are missing, time steps on every link, and multiply."""
-    found = run_jobs(options.jobs(), options.out, options.processes, options.seconds, progress)
-    results = {one["job"]["member"]: one["result"] for one in found}
-    if "fp32" not in results:
-        raise InvalidOption(f"{options.out} has no curve of fp32; give ", Option("seconds"), " time for it")
+Steps = Mapping[str, Mapping[str, Any]]
+"""By the label of what was timed: seconds and bytes_sent of a step, and n parameters."""
+Runs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By member, the results of its seeds."""
+
+
+def lm_rows(options: LMOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
+    """Train the curves that are missing, time steps on every link, and multiply, until time is up."""
+    until, jobs = time.monotonic() + options.seconds, options.jobs()
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for one in run_jobs(jobs, options.out, options.processes, options.seconds, progress):
+        runs.setdefault(one["job"]["member"], []).append(one["result"])
+    left = [job.label for job in jobs if result_of(job, options.out) is None]
+    whole = {name: found for name, found in runs.items() if len(found) == options.seeds}
     rows: list[LMRow] = []
     for rate, way in product(options.rates, options.ways):
         progress(f"steps at {rate}, {way}")
-        _, kind, labels = WAYS[way]
-        asked = [labels[name] for name in options.members if name in labels and name not in ("fp32", "bf16")]
-        codecs = [HOOKS.get(label, label) for label in asked] + ([NOTHING] if way == "ddp" else [])
-        timed = ddp_rows(
-            kind(problem="text", size=options.size, batch_size=BATCH_SIZE, repeats=options.repeats, ranks=WORKERS,
-                 rate=rate, device=options.device if options.device == "cuda" else None, codecs=codecs)
-        )  # fmt: skip
-        if timed is None:
-            return None
-        rows += on_link(rate, way, {row.contender: row for row in timed}, results, options)
-    return rows
+        steps = timed_steps(options, rate, way, late=time.monotonic() >= until)
+        left += [] if steps else [f"steps at {rate}, {way}"]
+        rows += on_link(rate, way, steps, whole, options) if steps and "fp32" in whole else []
+    return {"rows": rows, "left_out": left}
 
 
-def on_link(
-    rate: str, way: str, timed: Mapping[str, DDPRow], results: Mapping[str, Mapping[str, Any]], options: LMOptions
-) -> list[LMRow]:
+def timed_steps(options: LMOptions, rate: str, way: str, *, late: bool) -> Steps | None:
+    """Those of one link that are in the folder, or are timed now; None if it is too late for that."""
+    asked, path = options.timing(rate, way), options.out / f"steps-{way}-{rate}.json"
+    settings = {"labels": asked.labels, "size": asked.size, "repeats": asked.repeats, "device": asked.device}
+    if path.is_file():
+        found: dict[str, Any] = json.loads(path.read_text())
+        check_same(path, found, settings)
+        steps: Steps = found["steps"]
+        return steps
+    timed = None if late else ddp_rows(asked)
+    if timed is None:
+        return None
+    steps = {row.contender: {"seconds": row.seconds.median, "bytes_sent": row.bytes_sent, "n": row.n} for row in timed}
+    with atomic_write(path) as file:
+        json.dump({**settings, "steps": steps}, file, indent=2, allow_nan=False)
+    return steps
+
+
+def on_link(rate: str, way: str, timed: Steps, runs: Runs, options: LMOptions) -> list[LMRow]:
     """Rows of one link, fp32 first."""
-    target = loss_after(mean_curve(results["fp32"]), options.steps)
-    source, n, n_seeds = results["fp32"]["source"], results["fp32"]["n"], options.seeds
+    target, first = loss_after(mean_curve(runs["fp32"]), options.steps), runs["fp32"][0]
     shown, _, labels = WAYS[way]
     rows = []
     for name in [*dict.fromkeys(["fp32", "bf16", *options.members]), NOTHING]:
         step = timed.get(labels.get(name, name))
         if step is None:
             continue
-        result = results.get(name)
-        curve = mean_curve(result) if result else []
-        steps = steps_to(curve, target)
-        sent = step.bytes_sent
+        own = runs.get(name, [])
+        curve = mean_curve(own)
+        steps, seconds, sent = steps_to(curve, target), step["seconds"], step["bytes_sent"]
         rows.append(
             LMRow(
                 problem=f"byte-level transformer, {shown} at {rate}", contender=name, baseline=name == "fp32",
-                rate=rate, way=shown, source=source, n=n, n_timed=step.n, n_seeds=n_seeds, workers=WORKERS,
-                bits=result["bits"] if result else None,
+                rate=rate, way=shown, source=first["source"], n=first["n"], n_timed=step["n"], n_seeds=options.seeds,
+                workers=WORKERS,
+                bits=fmean(run["bits"] for run in own) if own else None,
                 loss=curve[-1][1] if curve else None,
                 loss_at_n=loss_after(curve, options.steps) if curve else None,
-                steps_to_loss=steps, seconds=step.seconds.median, bytes_sent=sent,
-                seconds_to_loss=_times(steps, step.seconds.median),
+                steps_to_loss=steps, seconds=seconds, bytes_sent=sent,
+                seconds_to_loss=_times(steps, seconds),
                 megabytes_to_loss=_times(steps, None if sent is None else sent / 1e6),
                 speedup=None, speedup_over_bf16=None,
-                curve=[{"iteration": t, "seconds": t * step.seconds.median, "loss": loss} for t, loss in curve],
+                curve=[{"iteration": t, "seconds": t * seconds, "loss": loss} for t, loss in curve],
             )
         )  # fmt: skip
     by = {row.contender: row.seconds_to_loss for row in rows}
@@ -202,10 +232,11 @@ def _times(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a * b
 
 
-def mean_curve(result: Mapping[str, Any]) -> Curve:
+def mean_curve(runs: Sequence[Mapping[str, Any]]) -> Curve:
     """Steps and the mean over seeds of the validation loss, as far as no seed has diverged."""
-    points = [(point["step"], point["losses"]) for point in result["curve"]]
-    return [(float(step), fmean(losses)) for step, losses in points if None not in losses]
+    points = zip(*(run["curve"] for run in runs), strict=True)
+    found = ((float(same[0]["step"]), [point["losses"][0] for point in same]) for same in points)
+    return [(step, fmean(losses)) for step, losses in takewhile(lambda point: None not in point[1], found)]
 
 
 def loss_after(curve: Curve, step: float) -> float:
@@ -262,6 +293,7 @@ PRESENTATION = Presentation(
             "nothing: no exchange at all. FSDP2 gathers weights in float32.",
             by="problem",
         ),
+        Text(left_out),
         LineChart(Axis("loss", "validation loss"), axes=[Axis("seconds", "seconds on this link")], by="problem"),
     ],
     about,
@@ -273,7 +305,8 @@ SUITE = Suite(
     lm_rows,
     """A language model on slow links: seconds and bytes to the loss that fp32 reaches.
 
-    Curves of loss by step are trained by simulated workers, once for each codec, in runs that are kept and go on; steps
-    are timed under DDP and FSDP2 on ranks over emulated links. Needs the rights to emulate links.
+    Curves of loss by step are trained by simulated workers, once for each codec and seed; steps are timed under DDP and
+    FSDP2 on ranks over emulated links, which needs the rights to emulate them. All is kept in a folder: the same
+    command goes on where one with --seconds stopped.
     """,
 )

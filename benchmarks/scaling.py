@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.training.jobs import left_out
 from laconic.atomic_write import atomic_write
 from laconic.bench.glm.runs import FP32, SEED, Given, load, objective
 from laconic.bench.glm.suite import GLMOptions
@@ -169,7 +170,7 @@ def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> M
     earlier: Row = {} if options.earlier is None else json.loads(options.earlier.read_text())
     rows = [dict(row) for row in rows_in(earlier)]
     done = {(row["ranks"], row["rate"]) for row in rows if row["device"] == options.device}
-    left_out: list[str] = []
+    left: list[str] = []
 
     def kept(label: str, run: Callable[[], Any]) -> Any:
         progress(label)
@@ -180,7 +181,7 @@ def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> M
         if (ranks, rate) in done:
             progress(label)
         elif (found := kept(label, partial(_cell, options, ranks, rate))) is None:
-            left_out.append(label)
+            left.append(label)
         else:
             rows += _rows(options, ranks, rate, found, rows)
     race = [dict(row) for row in rows_in(earlier, "race")]
@@ -189,7 +190,7 @@ def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> M
     calibrated = None if options.device else kept("calibration", calibration) or earlier.get("calibration")
     cluster = DEFAULT if calibrated is None else Calibration.from_json(calibrated).cluster
     rows = [{**row, "predicted": _predicted(row, options, cluster)} for row in rows]
-    said = {"left_out": left_out, "race": race, "calibrated": calibrated is not None, "calibration": calibrated}
+    said = {"left_out": left, "race": race, "calibrated": calibrated is not None, "calibration": calibrated}
     on_paper = {} if options.device else {"paper": paper(options, cluster), "rests_on": _rests_on(cluster)}
     return {"rows": rows, **said, **on_paper}
 
@@ -377,12 +378,6 @@ def _by_ranks(rows: Sequence[Row]) -> list[Row]:
     return list(found.values())
 
 
-def _said(document: Row) -> list[str]:
-    """What was left out."""
-    left = document.get("left_out")
-    return [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
-
-
 def _on_paper(curves: Sequence[Row]) -> list[Row]:
     """A row for each power of ten of ranks, with a number for each contender."""
     found: dict[int, dict[str, Any]] = {}
@@ -434,7 +429,7 @@ PRESENTATION = Presentation(
             "The loss is 0.5 % above that which one team ends with; no time: not reached.",
             of="race",
         ),
-        Text(_said),
+        Text(left_out),
         RowTable(
             "On paper: the cost model to 10,000 ranks, links of 10 Gbit/s",
             [text("ranks", "ranks"), *(Column(name, name, "µs") for name in NAMES)],

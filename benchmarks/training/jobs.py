@@ -26,6 +26,7 @@ from laconic.atomic_write import atomic_write
 from laconic.bench.suite import Progress
 from laconic.errors import InvalidOption, Option
 from laconic.measure.environment import n_cores
+from laconic.report.values import Row
 
 DECIDING = {
     "cnn-sgd": ["fp32", "dithered-1", "dithered-3", "dithered-10", "nuqsgd-4/8192"],
@@ -70,7 +71,7 @@ def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     found: dict[str, Any] = json.loads(path.read_text())
-    check_same(path, found["job"], job)
+    check_same(path, found["job"], job.settings())
     return found
 
 
@@ -88,9 +89,9 @@ def _write_result(path: Path, run: Mapping[str, Any]) -> None:
         json.dump(run, file, indent=2, allow_nan=False)
 
 
-def check_same(path: Path, was: Mapping[str, Any], job: Job) -> None:
-    """Raise `InvalidOption` if a file is of another job of the same name."""
-    for name, value in job.settings().items():
+def check_same(path: Path, was: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `InvalidOption` if a file is of another job, or of another measurement, of the same name."""
+    for name, value in settings.items():
         if was.get(name) != value:
             why = f" has {path.name} with {name} = {was.get(name)}, not {value}; give another folder"
             raise InvalidOption(Option("out"), why)
@@ -128,7 +129,7 @@ def _read(path: Path, job: Job) -> tuple[dict[str, torch.Tensor], dict[str, Any]
     with safe_open(path, "pt") as file:
         said = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    check_same(path, json.loads(said["job"]), job)
+    check_same(path, json.loads(said["job"]), job.settings())
     return tensors, json.loads(said["log"])
 
 
@@ -157,6 +158,12 @@ def _side_by_side(jobs: Sequence[Job], folder: Path, processes: int, until: floa
             progress(started[done].label)
             if error := done.exception():
                 print(f"{started[done].label}: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+
+
+def left_out(document: Row) -> list[str]:
+    """What a document says was not done for want of time, in a sentence."""
+    left = document.get("left_out")
+    return [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
 
 
 def job_for(task: str, member: str, workers: int, batch_size: int | None, **settings: Any) -> Job:

@@ -110,9 +110,8 @@ class Job:
     def label(self) -> str:
         """For people, and as the name of a file."""
         rate = "" if self.learning_rate is None else f" lr {self.learning_rate:g}"
-        return f"{self.task} {self.member} x{self.workers}{rate}" + (
-            f" {self.precision} seed {self.seed}" if self.epochs else ""
-        )
+        seed = f" {self.precision} seed {self.seed}" if self.epochs else f" seed {self.seed}" if self.seed else ""
+        return f"{self.task} {self.member} x{self.workers}{rate}{seed}"
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate at a step."""

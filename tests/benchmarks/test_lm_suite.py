@@ -1,6 +1,7 @@
 """The suite `lm`: a curve and the seconds of a step give the time to a loss."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,11 @@ from benchmarks import lm
 from benchmarks.goals import goals_of_rows
 from benchmarks.lm import CONTENDERS, LMOptions, lm_rows, on_link, steps_to
 from benchmarks.training import data
+from benchmarks.training.jobs import result_of, run_job
 from laconic.bench.ddp import DDPRow
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
+from laconic.errors import InvalidOption
 
 OPTIONS = LMOptions(steps=20, seeds=2)
 SECONDS = {"fp32": 8.0, "bf16": 4.0, "powersgd": 0.5, "nuqsgd-4/512": 1.0, "dithered-0.1@metric": 0.5, "rotated-4": 1.0,
@@ -31,8 +34,9 @@ def timed(labels):
 
 
 def curve(*losses, bits=4.0):
-    points = [{"step": 10 * i, "seconds": 0.0, "losses": [loss, loss]} for i, loss in enumerate(losses)]
-    return {"curve": points, "source": "made up", "n": 99, "bits": bits}
+    """Of two seeds, whose losses differ by 0.2."""
+    points = [[{"step": 10 * i, "losses": [loss and loss + d]} for i, loss in enumerate(losses)] for d in (-0.1, 0.1)]
+    return [{"curve": one, "source": "made up", "n": 99, "bits": bits + i} for i, one in enumerate(points)]
 
 
 @pytest.fixture
@@ -44,7 +48,10 @@ def rows():
         "dithered-0.1@metric": curve(4.0, 3.0, 1.5, 1.2),
         "rotated-4": curve(4.0, 3.0, None),
     }
-    every = {row.contender: row for row in timed([CONTENDERS.get(name, name) for name in SECONDS])}
+    labels = [CONTENDERS.get(name, name) for name in SECONDS]
+    every = {
+        label: {"seconds": s, "bytes_sent": 2e6, "n": 100} for label, s in zip(labels, SECONDS.values(), strict=True)
+    }
     return {row.contender: row for row in on_link("1gbit", "ddp", every, results, OPTIONS)}
 
 
@@ -63,7 +70,7 @@ EXPECTED = {
 def test_time_to_the_loss_is_steps_times_seconds(name, rows):
     row = rows[name]
     assert (row.steps_to_loss, row.seconds_to_loss, row.speedup, row.megabytes_to_loss) == EXPECTED[name]
-    assert row.seconds == SECONDS[name]
+    assert (row.seconds, row.bits) == (SECONDS[name], None if name in ("powersgd", "nothing") else 4.5)
 
 
 def test_goals_are_of_the_best_codec_of_ours(rows):
@@ -78,15 +85,40 @@ def test_a_curve_that_rises_first_is_reached_once():
     assert steps_to([(0, 1.0), (10, 0.5)], 2.0) == 0.0
 
 
-def test_curves_are_trained_and_kept(tmp_path, monkeypatch):
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Options of a small run, and the links whose steps were timed."""
+    links = []
     monkeypatch.setattr(data, "VALIDATED", 2)
-    monkeypatch.setattr(lm, "ddp_rows", lambda options: timed(options.labels))
-    options = LMOptions(members=("nuqsgd-4/512",), steps=4, seeds=1, rates=("1gbit",), width=32, out=tmp_path)
-    found = lm_rows(options)
+    monkeypatch.setattr(lm, "ddp_rows", lambda options: links.append(options.rate) or timed(options.labels))
+    return LMOptions(members=("nuqsgd-4/512",), steps=4, seeds=2, rates=("1gbit",), width=32, out=tmp_path), links
+
+
+def test_curves_and_steps_are_made_once(asked):
+    options, links = asked
+    found = lm_rows(options)["rows"]
     of_ddp = ["fp32", "bf16", "nuqsgd-4/512", "nothing"]
     assert [(row.way, row.contender) for row in found] == [("DDP", name) for name in of_ddp] + [
         ("FSDP2", name) for name in of_ddp[:3]
     ]
     assert {row.contender for row in found if row.loss} == {"fp32", "nuqsgd-4/512"}
     assert json.dumps([row_fields(row) for row in found], allow_nan=False)
-    assert [row_fields(row) for row in lm_rows(replace(options, seconds=0.0))] == [row_fields(row) for row in found]
+    assert lm_rows(replace(options, seconds=0.0)) == {"rows": found, "left_out": []}
+    assert links == ["1gbit"] * 2
+    assert len({result_of(job, options.out)["result"]["losses"][0] for job in options.jobs()}) == 4
+    with pytest.raises(InvalidOption, match=r"steps-ddp-1gbit\.json with repeats = 10, not 11"):
+        lm_rows(replace(options, repeats=11))
+
+
+def test_what_there_was_no_time_for_is_told_and_gone_on_with(asked):
+    options, links = asked
+    curves = [f"lm-large {name} x4{seed}" for name in ("fp32", "nuqsgd-4/512") for seed in ("", " seed 1")]
+    missing = [*curves, "steps at 1gbit, ddp", "steps at 1gbit, fsdp"]
+    assert lm_rows(replace(options, seconds=0.0)) == {"rows": [], "left_out": missing}
+    run_job(options.jobs()[0], options.out, math.inf)
+    lm.timed_steps(options, "1gbit", "ddp", late=False)
+    assert lm_rows(replace(options, seconds=0.0)) == {"rows": [], "left_out": [*missing[1:4], missing[5]]}
+    lm.timed_steps(replace(options, members=("fp32",)), "1gbit", "fsdp", late=False)
+    with pytest.raises(InvalidOption, match=r"steps-fsdp-1gbit\.json with labels = .*; give another folder"):
+        lm_rows(replace(options, seconds=0.0))
+    assert links == ["1gbit"] * 2

@@ -154,7 +154,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(job, tmp_path, mon
     jobs.run_job(job, tmp_path, until=5.0)
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
     with pytest.raises(InvalidOption, match="with workers = 2, not 3; give another folder"):
-        jobs.check_same(jobs.file_of(job, tmp_path), job.settings(), replace(job, workers=3))
+        jobs.check_same(jobs.file_of(job, tmp_path), job.settings(), replace(job, workers=3).settings())
     jobs.run_job(job, tmp_path, until=99.0)
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
     found, never_stopped = jobs.result_of(job, tmp_path)["result"], train(job)

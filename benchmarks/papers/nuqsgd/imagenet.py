@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.papers.nuqsgd.networks import LARGE, network
+from benchmarks.training.jobs import left_out
 from laconic.atomic_write import atomic_write
 from laconic.bench.ddp import BASELINES, ddp_on_rank
 from laconic.bench.protocol import Spread
@@ -168,7 +169,7 @@ def imagenet_rows(options: ImageNetOptions, progress: Progress = no_progress) ->
     """Measure what is not kept, until time is up, and make rows of all that there is."""
     until = time.monotonic() + options.seconds
     rows: list[EpochRow] = []
-    left_out: list[str] = []
+    left: list[str] = []
     for model, way in product(options.models, options.ways):
         files = {name: options.file_of(model, way, name) for name in (NOTHING, *options.codecs)}
         found = {name: json.loads(path.read_text()) for name, path in files.items() if path and path.is_file()}
@@ -180,8 +181,8 @@ def imagenet_rows(options: ImageNetOptions, progress: Progress = no_progress) ->
                 with atomic_write(path) as file:
                     json.dump(cell, file)
         rows += _rows(options, model, way, {**found, **measured})
-        left_out += [f"{model} {way} {name}" for name in missing if name not in measured]
-    return {"rows": rows, "left_out": left_out}
+        left += [f"{model} {way} {name}" for name in missing if name not in measured]
+    return {"rows": rows, "left_out": left}
 
 
 def simulated(
@@ -303,11 +304,6 @@ def _title(rows: Sequence[Row]) -> str:
     return f"{text_in(rows[0], 'problem')}: an epoch, extrapolated from {' or '.join(map(str, steps))} steps"
 
 
-def _said(document: Row) -> list[str]:
-    left = document.get("left_out")
-    return [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
-
-
 PRESENTATION = Presentation(
     "ImageNet shapes: the time of an epoch, by extrapolation",
     [
@@ -327,7 +323,7 @@ PRESENTATION = Presentation(
             "epoch: extrapolated, 1,281,167 images ÷ (workers × batch) steps; nobody trained that long.",
             by="problem",
         ),
-        Text(_said),
+        Text(left_out),
         BarChart("Hours of an epoch, extrapolated", "epoch_hours", group="problem"),
     ],
 )
