@@ -350,7 +350,7 @@ def language_model(document: Row) -> Outcomes:
                 yield outcome(name.format("bf16 hook"), best["speedup_over_bf16"], *over_bf16)
 
 
-OTHERS_LM = ("fp32", "bf16", "powersgd", "nothing")
+OTHERS_LM = ("fp32", "bf16", "powersgd", "powersgd-32", "nothing")
 CLOSE = 0.3
 """A prediction is good within 30 %."""
 

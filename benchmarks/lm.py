@@ -22,7 +22,7 @@ from benchmarks.training.jobs import check_same, left_out, result_of, run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.run import Job
 from laconic.atomic_write import atomic_write
-from laconic.bench.ddp import BASELINES, HOOKS, DDPOptions, ddp_rows
+from laconic.bench.ddp import BASELINES, HOOKS, LOW_RANK, DDPOptions, ddp_rows
 from laconic.bench.fsdp import FSDPOptions
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.errors import InvalidOption, Option
@@ -36,7 +36,7 @@ SIZE = 25_000_000
 CONTENDERS = {
     "fp32": BASELINES[0],
     "bf16": BASELINES[1],
-    "powersgd": "DDP PowerSGD hook",
+    **{name: label for label, name in LOW_RANK.items()},
     "nuqsgd-4/512": "nuqsgd-4/512",
     "dithered-0.1@metric": "dithered-0.1",
     "rotated-4": "rotated-4",

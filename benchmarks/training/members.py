@@ -48,7 +48,7 @@ class Member:
     def bits(self, row: torch.Tensor, stream: Stream, shapes: Shapes) -> list[float]:
         """Per value of what one worker sends: tensors of these shapes, one after another in a row; by `codecs`."""
         if self.rank:
-            return [32 * self.rank * sum(sum(_matrix(shape)) for shape in shapes) / len(row)]
+            return [32 * sum(_n_sent(shape, self.rank) for shape in shapes) / len(row)]
         return [8 * codec.encode(row, stream).n_bytes / len(row) for codec in self.codecs()]
 
     def codecs(self) -> list[Codec]:
@@ -60,7 +60,7 @@ class Member:
 
 def _table() -> dict[str, Member]:
     found = {name: Member(Identity(name), name) for name in ("fp32", "bf16")}
-    found["powersgd"] = Member(Identity(), "PowerSGD", rank=2)
+    found |= {name: Member(Identity(), "PowerSGD", rank=n) for name, n in (("powersgd", 2), ("powersgd-32", 32))}
     for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512), (2, 8192), (8, 8192)):
         found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
     found["nuqsgd-4/512@metric"] = Member(NUQSGD(4, 512), "NUQSGD in the metric", OPTIMIZER)
@@ -184,10 +184,13 @@ class Sender:
         sent, decoded, first = v + self.memory, torch.empty_like(v), 0
         for (n, m), (a, b) in zip(matrices, pairwise(self.cuts), strict=True):
             M, Q = sent[:, a:b].view(S, self.workers, n, m), self.factors[:, first : first + m]
+            first += m
+            if _n_sent((n, m), rank) == n * m:
+                decoded[:, a:b] = sent[:, a:b]
+                continue
             P = orthonormal((M @ Q[:, None]).mean(1))
             Q.copy_((M.mT @ P[:, None]).mean(1))
             decoded[:, a:b] = (P @ Q.mT).flatten(1).repeat_interleave(self.workers, 0)
-            first += m
         self.memory = sent - decoded
         return decoded
 
@@ -195,6 +198,12 @@ class Sender:
 def _matrix(shape: Sequence[int]) -> tuple[int, int]:
     """Rows and columns of a tensor with all but its first dimension as one."""
     return shape[0], math.prod(shape[1:])
+
+
+def _n_sent(shape: Sequence[int], rank: int) -> int:
+    """Values of both factors; of the tensor itself where these are more than half as many, as in PyTorch's hook."""
+    n, m = _matrix(shape)
+    return rank * (n + m) if 2 * rank * (n + m) < n * m else n * m
 
 
 def orthonormal(P: torch.Tensor) -> torch.Tensor:

@@ -48,7 +48,9 @@ def test_bytes_are_those_of_the_codec(rows):
 def test_only_what_was_asked_for():
     assert ExchangeOptions(codecs=["nothing", "ef-sign"]).labels[2:] == ["ef-sign all_gather", "nothing"]
     assert ExchangeOptions(codecs=["fp32"]).labels == ["fp32 all_reduce", "bf16 all_reduce"]
-    assert DDPOptions(codecs=["powersgd"]).labels == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
+    baselines = ["DDP fp32", "DDP bf16 hook"]
+    for name, label in {"powersgd": "DDP PowerSGD hook", "powersgd-32": "DDP PowerSGD hook, rank 32"}.items():
+        assert DDPOptions(codecs=[name]).labels == [*baselines, label]
 
 
 def test_ranks_that_differ_are_found():
@@ -78,7 +80,7 @@ def test_bounds():
 
 
 def test_ddp_trains_every_contender():
-    options = DDPOptions(batch_size=4, codecs=["powersgd", "nuqsgd-4", "ef-sign", "nothing"], **TINY)
+    options = DDPOptions(batch_size=4, codecs=["powersgd", "powersgd-32", "nuqsgd-4", "ef-sign", "nothing"], **TINY)
     rows = ddp_rows(options)
     assert [r.contender for r in rows][:3] == ["DDP fp32", "DDP bf16 hook", "DDP PowerSGD hook"]
     assert rows[0].loss_over_fp32 == 1.0

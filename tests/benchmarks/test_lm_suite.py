@@ -17,8 +17,8 @@ from laconic.bench.suite import row_fields
 from laconic.errors import InvalidOption
 
 OPTIONS = LMOptions(steps=20, seeds=2)
-SECONDS = {"fp32": 8.0, "bf16": 4.0, "powersgd": 0.5, "nuqsgd-4/512": 1.0, "dithered-0.1@metric": 0.5, "rotated-4": 1.0,
-           "nothing": 0.1}  # fmt: skip
+SECONDS = {"fp32": 8.0, "bf16": 4.0, "powersgd": 0.5, "powersgd-32": 0.5, "nuqsgd-4/512": 1.0,
+           "dithered-0.1@metric": 0.5, "rotated-4": 1.0, "nothing": 0.1}  # fmt: skip
 
 
 def timed(labels):
@@ -44,6 +44,7 @@ def rows():
     results = {
         "fp32": curve(4.0, 2.0, 1.0),
         "bf16": curve(4.0, 2.0, 1.0),
+        "powersgd-32": curve(4.0, 1.0),
         "nuqsgd-4/512": curve(4.0, 3.0, 1.5, 0.5),
         "dithered-0.1@metric": curve(4.0, 3.0, 1.5, 1.2),
         "rotated-4": curve(4.0, 3.0, None),
@@ -62,6 +63,7 @@ EXPECTED = {
     "dithered-0.1@metric": (None, None, None, None),
     "rotated-4": (None, None, None, None),
     "powersgd": (None, None, None, None),
+    "powersgd-32": (10.0, 5.0, 32.0, 2.0 * 10),
     "nothing": (None, None, None, None),
 }
 
@@ -90,6 +92,7 @@ def asked(tmp_path, monkeypatch):
     """Options of a small run, and the links whose steps were timed."""
     links = []
     monkeypatch.setattr(data, "VALIDATED", 2)
+    monkeypatch.setattr(lm, "BATCH_SIZE", 2)
     monkeypatch.setattr(lm, "ddp_rows", lambda options: links.append(options.rate) or timed(options.labels))
     return LMOptions(members=("nuqsgd-4/512",), steps=4, seeds=2, rates=("1gbit",), width=32, out=tmp_path), links
 

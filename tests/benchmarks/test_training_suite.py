@@ -99,21 +99,26 @@ def test_other_members_are_the_librarys(name):
 
 
 def test_powersgd_sends_rank_two_whole_and_keeps_what_it_has_not_sent():
-    """A matrix of rank 2 is sent whole once Q spans its rows; of any other, what is missing stays in the memory."""
-    shapes, workers = [(6, 4), (3, 5)], 2
-    sender = Sender(MEMBERS["powersgd"], [0, 24, 39], CPU, shapes=shapes, workers=workers)
+    """A matrix of rank 2 is sent whole once Q spans its rows; of any other, what is missing stays in the memory.
+
+    Of the last, factors would be larger than half of it: each worker's is sent as it is.
+    """
+    shapes, workers = [(12, 10), (9, 15), (3, 5)], 2
+    sender = Sender(MEMBERS["powersgd"], [0, 120, 255, 270], CPU, shapes=shapes, workers=workers)
     low = torch.cat([(torch.randn(4, n, 2) @ torch.randn(2, m)).flatten(1) for n, m in shapes], 1)
-    g = torch.randn(4, 39)
+    g = torch.randn(4, 270)
     assert sender.send(g, None, 1).decoded is g
     for _ in range(30):
         decoded = sender.send(low, None, 2).decoded
-        assert torch.equal(decoded[0], decoded[1])
+        assert torch.equal(decoded[0, :255], decoded[1, :255])
+        assert torch.equal(decoded[:, 255:], low[:, 255:])
         sender.memory.zero_()
-    torch.testing.assert_close(decoded[::2], low.view(2, 2, -1).mean(1), rtol=1e-3, atol=1e-3)
+    means = low.view(2, 2, -1).mean(1)
+    torch.testing.assert_close(decoded[::2, :255], means[:, :255], rtol=1e-3, atol=1e-3)
     total = torch.stack([sender.send(g, None, t).decoded for t in range(2, 12)]).sum(0) + sender.memory
     torch.testing.assert_close(total, 10 * g, rtol=1e-4, atol=1e-4)
     sizes = MEMBERS["powersgd"].bits(g[0], Stream(), shapes)
-    assert sizes == [32 * 2 * (6 + 4 + 3 + 5) / 39]
+    assert sizes == [32 * (2 * (12 + 10 + 9 + 15) + 3 * 5) / 270]
 
 
 def test_the_metric_is_floored_by_tensor_and_undone():

@@ -28,7 +28,9 @@ ONE_BUCKET_MB = 2**14
 start their all-reduces from callbacks, whose order differs from rank to rank."""
 
 
-HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", "DDP PowerSGD hook": "powersgd"}
+LOW_RANK = {"DDP PowerSGD hook": "powersgd", "DDP PowerSGD hook, rank 32": "powersgd-32"}
+"""Of rank 2, unless a name ends in another."""
+HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", **LOW_RANK}
 """PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
 WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4", "dithered-1", "dithered-0.1")
@@ -38,6 +40,7 @@ MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd
 """laconic's, by `codec.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
 or by "every"."""
 ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.items()}
+ASKED_BY["DDP PowerSGD hook, rank 32"] = (EVERY, "powersgd-32")
 ASKED_BY |= {name: (scheme_of(name), name, EVERY) for name in CODECS} | {name: (EVERY, name) for name in MORE}
 
 
@@ -157,9 +160,10 @@ def train_on_rank(
 def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
     """DDP as it is, or with a hook of PyTorch or laconic."""
     network, hook, compressor = problem.new_network(seed), HOOKS.get(label), None
-    model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if hook == "powersgd" else None)
-    if hook == "powersgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if label in LOW_RANK else None)
+    if label in LOW_RANK:
+        rank = int(LOW_RANK[label].partition("-")[2] or 2)
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif hook == "bf16":
         model.register_comm_hook(None, _bf16)
