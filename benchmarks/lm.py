@@ -264,7 +264,9 @@ def steps_to(curve: Curve, target: float) -> float | None:
 
 
 def about(document: Row) -> str:
-    first = next(iter(rows_in(document)), {})
+    first = next(iter(rows_in(document)), None)
+    if first is None:
+        return ""
     steps = number_in(document.get("options"), "steps") or 0
     return (
         f"{number_in(first, 'n') or 0:,.0f} parameters, AdamW, {text_in(first, 'workers')} workers, "
