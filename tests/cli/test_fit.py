@@ -241,6 +241,16 @@ def test_resume_on_the_command_line(store, tmp_path, capsys):
     assert torch.equal(Model.load(whole).coef, Model.load(part).coef)
 
 
+def test_resuming_a_fit_that_stalled_says_what_to_change(store, tmp_path, capsys):
+    steps = ["--solver", "sgd", "--learning-rate", "constant", "--eta0", "2", "--tol", "1e-6"]
+    command = [store, "-o", tmp_path / "m.safetensors", *steps, "--checkpoint", tmp_path / "kept", "--resume"]
+    before, after = fit(capsys, *command, "--max-iter", "200"), fit(capsys, *command, "--max-iter", "300")
+    assert "ran nothing: with these options no epoch is left to do" in after
+    for said in (before, after):
+        assert "not converged: steps no longer lower the loss" in said
+        assert "more epochs do not help: raise --tol, or change --solver, --eta0 or --recipe" in said
+
+
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_steps_of_our_own_shrink_where_the_loss_diverges(tmp_path, capsys, ranks):
     """Counts have no largest curvature: a row far out is not among those that the step was chosen by."""

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -111,15 +112,40 @@ def test_more_epochs_are_the_same_as_all_at_once(problem, whole, tmp_path):
     assert same(Model.load(tmp_path / "model.safetensors"), whole)
 
 
-def test_what_has_converged_stays(problem, tmp_path):
-    job = checkpointed(problem, tmp_path, learning_rate="constant", tol=10.0, max_iter=50)
-    first = fit_file(job)
-    assert first["outcome"] == "converged"
-    before = Model.load(tmp_path / "model.safetensors")
+ENDED = {
+    "converged": {"learning_rate": "constant", "tol": 10.0},
+    "stalled": {"learning_rate": "constant", "eta0": 2.0, "tol": 1e-6, "polish": False},
+}
+
+
+def dies_at_the_end(progress):
+    if progress.state.ended:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("outcome", ENDED)
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_has_ended_stays(problem, tmp_path, outcome, killed):
+    """Also where it was killed right after its last epoch; and more epochs change nothing."""
+    job = checkpointed(problem, tmp_path, max_iter=200, **ENDED[outcome])
+    whole = fit_file(changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
+    assert whole["outcome"] == outcome
+    assert whole["epochs"] < 200
+    with pytest.raises(KeyboardInterrupt) if killed else nullcontext():
+        fit_file(job, callbacks=[dies_at_the_end] if killed else ())
+    again = fit_file(changed(job, resume=True, max_iter=300))
+    assert again["ran"] == "nothing: with these options no epoch is left to do"
+    assert all(again[name] == whole[name] for name in ("outcome", "epochs", "loss"))
+    assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
+
+
+def test_epochs_without_progress_are_counted_across_a_stop(problem, tmp_path):
+    job = checkpointed(problem, tmp_path, max_iter=200, **ENDED["stalled"])
+    whole = fit_file(changed(job, checkpoint=None, output=str(tmp_path / "whole.safetensors")))
+    fit_file(changed(job, max_iter=whole["epochs"] - 2))
     again = fit_file(changed(job, resume=True))
-    assert again["outcome"] == "converged"
-    assert again["epochs"] == first["epochs"]
-    assert same(Model.load(tmp_path / "model.safetensors"), before)
+    assert again["epochs"] == whole["epochs"]
+    assert same(Model.load(tmp_path / "model.safetensors"), Model.load(tmp_path / "whole.safetensors"))
 
 
 def test_a_fit_that_diverges_says_so_though_it_is_checkpointed(problem, tmp_path):
@@ -252,6 +278,7 @@ def hostile(manifest: dict) -> dict[str, object]:
         "batch": manifest | {"numbers": numbers | {"batch": "x"}},
         "history": manifest | {"numbers": numbers | {"history": [3]}},
         "bytes": manifest | {"numbers": numbers | {"bytes_sent": -1}},
+        "ended": manifest | {"numbers": numbers | {"ended": "well"}},
         "missing number": manifest | {"numbers": {"epoch": 1}},
     }
 

@@ -123,3 +123,13 @@ def test_too_few_epochs_are_warned_of():
     X, y = features(), KNOWN["linear"].y
     with pytest.warns(ConvergenceWarning, match="did not converge within max_iter=2 epochs"):
         KNOWN["linear"].ours(max_iter=2, solver="sgd").fit(X, y)
+
+
+def test_a_fit_that_stalled_says_what_to_change_and_a_warm_start_begins_a_new_run():
+    X, y = features(), KNOWN["linear"].y
+    model = KNOWN["linear"].ours(max_iter=200, tol=1e-9, solver="sgd", learning_rate="constant", warm_start=True)
+    for _ in range(2):
+        with pytest.warns(ConvergenceWarning, match="more epochs do not help: raise tol, or change solver, eta0"):
+            model.fit(X, y)
+        assert model.outcome_.name == "STALLED"
+        assert 0 < model.n_iter_ < 200

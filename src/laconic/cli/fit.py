@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import typer
 
-from laconic.cli.command import BadInput, Interrupted, Printing, bar, options_command
+from laconic.cli.command import BadInput, Interrupted, Printing, bar, options_command, spell
 from laconic.data.files import Source
 from laconic.glm.options import JOB, FileFit, FitOptions
 
@@ -128,7 +128,10 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items()) + f": {report['because']}"
     yield from report["explained"][1:]
     if report["gap"] is not None and not report["converged"]:
-        yield "warning: the fit did not converge; raise --max-iter or --tol"
+        from laconic.glm.solvers import Outcome
+
+        advice = Outcome[report["outcome"].upper()].advice.message(spell)
+        yield f"warning: the fit did not converge; {advice}"
     yield f"loss {report['loss']:.6g}; {metrics(report['metrics'])}"
     if report["summary"] is not None:
         from laconic.glm.summary import table

@@ -30,10 +30,10 @@ from laconic.glm.columns import SparseRows
 from laconic.glm.model import load_tensors, save_tensors
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.solvers import Progress, State, begin
+from laconic.glm.solvers import Outcome, Progress, State, begin
 from laconic.kernels.glm import Intercept, Weights
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "checkpoint.json"
 SAMPLED_ROWS = 16
 EPOCH_SECONDS = 1.0
@@ -184,6 +184,8 @@ def _check_numbers(numbers: dict[str, Any]) -> None:
         good = type(found) is type(value) or (isinstance(value, float) and type(found) is int)
         if not good or (isinstance(value, float) and math.isnan(found)) or (type(value) is int and found < 0):
             raise TypeError(f"its {name} is {found!r}")
+    if numbers["ended"] not in ("", *Outcome.__members__):
+        raise TypeError(f"its ended is {numbers['ended']!r}")
     if not all(isinstance(row, dict) for row in numbers["history"]):
         raise TypeError("its history is not a list of epochs")
 

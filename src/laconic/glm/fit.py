@@ -11,7 +11,7 @@ import torch
 
 from laconic.atomic_write import check_writable
 from laconic.data import BadTable, Source
-from laconic.exchange import Accounting, Communicator
+from laconic.exchange import Communicator
 from laconic.exchange.agreement import user_errors
 from laconic.extras import require
 from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, resume
@@ -22,7 +22,7 @@ from laconic.glm.problem import Problem, codes, load, problem_of
 from laconic.glm.ranks import gather_columns
 from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
 from laconic.glm.scores import ScoredRows, Scores, training_scores
-from laconic.glm.solvers import Callback, Outcome, Progress, Solution, State, begin, solve
+from laconic.glm.solvers import Callback, Progress, Solution, State, begin, solve
 from laconic.glm.summary import summarise
 from laconic.kernels import require_gpu
 
@@ -128,16 +128,12 @@ def run(
         state = start(problem, options)
     else:
         state = resume(checkpointing, problem, options, comm)
-        if options.tol is not None and state.stalls >= options.n_iter_no_change:
-            done = Solution(state, Outcome.CONVERGED, state.history, Accounting(), 0, "nothing: it had converged")
-            return Fit(problem, options, chosen.recipe, chosen.measured, done)
         keeper = Checkpointer(checkpointing, fingerprint(problem, options, comm), comm)
         callbacks = [keeper, *callbacks]
     solution = solve(
         problem, options, comm=comm, state=state, callbacks=callbacks, last_epoch=last_epoch, ours=asked.eta0 == AUTO
     )
     if keeper is not None:
-        state.stalls = options.n_iter_no_change if solution.converged else min(state.stalls, 1)
         keeper.save(solution.state)
     return Fit(problem, options, chosen.recipe, chosen.measured, solution)
 

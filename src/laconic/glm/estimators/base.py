@@ -270,7 +270,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             left = "" if solution.gap is None else f"about {solution.gap:.1g} of what was gained is left to gain; "
             warnings.warn(
                 f"the fit did not converge within max_iter={self.max_iter} epochs (tol={self.tol:g}): {left}"
-                "raise max_iter or tol, or set tol=None to run that many epochs and no more",
+                f"{solution.outcome.advice}, or set tol=None to run that many epochs and no more",
                 ConvergenceWarning,
                 stacklevel=4,
             )

@@ -68,11 +68,11 @@ class Saved:
         if one_epoch:
             self._shrink(state, problem)
             state.factor = (1 + state.epoch) ** -0.5 if adaptive else state.factor
-        run_again = not one_epoch and (self.converged or self.n_rows != problem.n_rows)
+        run_again = not one_epoch and (self.converged or bool(state.ended) or self.n_rows != problem.n_rows)
         if run_again:
             state.factor, state.best_loss, state.stalls, state.returns = 1.0, math.inf, 0, 0
         if one_epoch or run_again:
-            state.polishing = False
+            state.polishing, state.ended = False, ""
         if one_epoch or run_again or _rows(self.options) != _rows(options):
             state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0
         return state

@@ -120,7 +120,7 @@ def solve(
     options     what is "auto" in them is resolved first
     comm        the ranks, or this rank's team of them (`Communicator.split`); by default those of the default process
                 group, or this process alone. With teams, the problem has the rows of this team
-    state       to go on from, changed in place; None to begin
+    state       to go on from, changed in place; None to begin. Where a fit has ended, no epoch is left to do
     last_epoch  epochs after which to stop, those of `state` included; by default max_iter
     ours        whether the step size is ours to shrink where the loss rises; by default, if eta0 is "auto"
 
@@ -214,13 +214,16 @@ class Run:
         """All epochs up to the last."""
         options, state, comm = self.options, self.state, self.wire.comm
         last, outcome = options.max_iter if last_epoch is None else last_epoch, None
-        state.at_best = False
-        if options.solver == "newton":
+        state.at_best, ended = False, state.ended
+        if ended:
+            outcome = Outcome[ended]
+        elif options.solver == "newton":
             yield from self.start_newton()
         while outcome is None and state.epoch < last:
             outcome = yield from (self.newton_epoch() if self.newton else self.epoch())
         outcome = yield from self.end(outcome or Outcome.MAX_ITER)
         ran = f"{self.ran}, {options.precision.short_name()}{_grid(options, comm) if comm.peers.size > 1 else ''}"
+        ran = "nothing: with these options no epoch is left to do" if ended else ran
         return Solution(state, outcome, state.history, self.wire.accounting, self.wire.messages, ran, self.gap)
 
     def epoch(self) -> Requests[Outcome | None]:
@@ -243,6 +246,7 @@ class Run:
             if state.batch == n_batches:
                 outcome = yield from self.end_epoch(loss)
                 state.epoch, state.batch, state.epoch_loss, state.epoch_weight = state.epoch + 1, 0, 0.0, 0.0
+                state.ended = "" if outcome is None else outcome.name
             stopped = self.tell(progress)
             if stopped or state.batch == 0:
                 return Outcome.STOPPED if stopped else outcome
@@ -367,7 +371,7 @@ class Run:
         elif not bool(self.wire.all_reduce(torch.tensor([float(moved)]))):
             outcome = Outcome.STALLED
         progress = Progress(state.epoch, state.iteration, 1.0, point.loss, state)
-        state.epoch += 1
+        state.epoch, state.ended = state.epoch + 1, "" if outcome is None else outcome.name
         return Outcome.STOPPED if self.tell(progress) and outcome is None else outcome
 
     def tell(self, progress: Progress) -> bool:

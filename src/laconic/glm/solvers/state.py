@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from laconic.errors import LaconicError
+from laconic.errors import LaconicError, Option
 from laconic.exchange import Accounting
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
@@ -34,6 +34,7 @@ class State:
     polishing        whether Newton's steps have taken over from SGD's
     returns          how often the loss rose, and the fit went back to these with a smaller step
     stalls           epochs since the loss last fell by more than the tolerance
+    ended            the name of the `Outcome` by which no epoch is left to do; "" while there may be one
     memory           error memory of the codec between teams, where it has one; differs from team to team
     seconds          spent so far
     bytes_sent       by this rank so far (a checkpoint keeps rank 0's), and
@@ -54,6 +55,7 @@ class State:
     polishing: bool = False
     returns: int = 0
     stalls: int = 0
+    ended: str = ""
     seconds: float = 0.0
     bytes_sent: int = 0
     messages: int = 0
@@ -227,6 +229,14 @@ class Outcome(Enum):
     STALLED = "not converged: steps no longer lower the loss"
     MAX_ITER = "max_iter epochs were done"
     STOPPED = "a callback stopped it"
+
+    @property
+    def advice(self) -> LaconicError:
+        """What to do about a fit that did not converge; each front end spells the options."""
+        if self is Outcome.STALLED:
+            others = Option("solver"), ", ", Option("eta0"), " or ", Option("recipe")
+            return LaconicError("more epochs do not help: raise ", Option("tol"), ", or change ", *others)
+        return LaconicError("raise ", Option("max_iter"), " or ", Option("tol"))
 
 
 class Diverged(LaconicError, ArithmeticError):
