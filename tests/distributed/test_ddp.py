@@ -276,6 +276,7 @@ MISTAKES = {
     "policy: warmup_steps must be a whole number, at least 0; got 1.5": lambda g: Policy(warmup_steps=1.5),
     "policy: verify_every must be a whole number": lambda g: Policy(verify_every=-1),
     "codecs must be such as {'embed*': None}; got 'nuqsgd'": lambda g: Policy(codecs="nuqsgd"),
+    "codecs: a pattern of names must be text such as 'embed*'; got 1": lambda g: Policy(codecs={1: "nuqsgd"}),
     "unknown scheme 'nuqs'": lambda g: Policy(codecs={"*": "nuqs"}),
     "error_every must be a whole number, at least 0; got -3": lambda g: wrap(g, "nuqsgd", error_every=-3),
     "seed must be a whole number from 0 to 9223372036854775807; got 0.5": lambda g: wrap(g, "nuqsgd", seed=0.5),

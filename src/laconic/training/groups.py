@@ -53,6 +53,11 @@ class Policy:
             object.__setattr__(self, name, check_int(name, getattr(self, name), least, owner="policy"))
         if not isinstance(self.codecs, Mapping):
             raise InvalidOption(Option("codecs"), f" must be such as {{'embed*': None}}; got {self.codecs!r}")
+        patterns: Iterable[object] = self.codecs
+        for pattern in patterns:
+            if not isinstance(pattern, str):
+                why = f": a pattern of names must be text such as 'embed*'; got {pattern!r}"
+                raise InvalidOption(Option("codecs"), why)
         made = {pattern: None if codec is None else codec_for(codec) for pattern, codec in self.codecs.items()}
         object.__setattr__(self, "codecs", made)
 
