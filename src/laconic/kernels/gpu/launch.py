@@ -30,7 +30,7 @@ TUNING = {
     "tile_warps": 4,
     "programs": 2048,
 }
-"""Sizes that change speed and nothing else; `benchmarks/sweep_kernels.py` tries others.
+"""Sizes that change speed and nothing else; `benchmarks/kernels_sweep.py` tries others.
 
 pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
 sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW,
