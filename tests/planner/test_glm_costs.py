@@ -88,7 +88,17 @@ def test_teams_average_more_seldom_where_there_are_more_of_them_and_for_a_tenth_
     for teams, blocks in zip((2, 4, 16), every, strict=True):
         average = average_cost(job, teams, team)
         assert average.seconds <= 0.1 * blocks * block < average.seconds + 0.1 * block
-        assert sum(term.count for term in average.terms if term.unit == "messages") == 2 * (teams - 1)
+
+
+@pytest.mark.parametrize(
+    ("n", "messages", "n_bytes"),
+    [(2000, 3, 3 * 4 * 1001), (2**18, 6 + 3, 1.5 * 4 * 2**17 + 3 * 4)],
+    ids=["gathered", "summed, and the intercept gathered"],
+)
+def test_an_average_of_four_teams_of_two_ranks_sends_what_its_code_does(n, messages, n_bytes):
+    terms = average_cost(GlmJob(10_000, n), 4, DEFAULT.what_if(2)).terms
+    sent = {unit: sum(term.count for term in terms if term.unit == unit) for unit in ("messages", "bytes")}
+    assert sent == {"messages": messages, "bytes": n_bytes}
 
 
 def test_one_rank_sends_nothing():

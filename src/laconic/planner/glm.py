@@ -23,7 +23,7 @@ from typing import ClassVar
 from laconic.errors import Option
 from laconic.options import option
 from laconic.planner.cluster import Cluster, Impossible, rates_of
-from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce, doublings
+from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce, all_to_all, doublings
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
 """Of a number in the AllReduce, by recipe."""
@@ -35,6 +35,8 @@ WORK_BYTES = 4
 ONE_PROCESS = ", one process"
 AVERAGING_SHARE = 0.1
 """Of a fit's time that averages between teams may take."""
+TOGETHER_BYTES = 2**20
+"""That a rank may receive for the weights of all teams to be gathered, intercept and all, instead of summed."""
 MOST_S = 256
 """Iterations that share a message, at most."""
 
@@ -201,12 +203,18 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
 
 
 def average_cost(job: GlmJob, n_teams: int, cluster: Cluster) -> Cost:
-    """Of one average of the weights of teams, each of the cluster's ranks: a message, and the code of an iteration of
-    SGD, which has about as many calls."""
-    n_bytes = WORK_BYTES * job.n_outputs * -(-job.n_features // cluster.n_ranks)
+    """Of one average of the weights of teams, each of the cluster's ranks: the code of an iteration of SGD, which has
+    about as many calls; and a message to every other team, or for many weights an AllReduce, and the intercept."""
+    intercept = WORK_BYTES * job.n_outputs
+    n_bytes = intercept * -(-job.n_features // cluster.n_ranks)
+    if (n_teams - 1) * n_bytes <= TOGETHER_BYTES:
+        sent = all_to_all("average", n_bytes + intercept, cluster.all_to_all, n_teams)
+    else:
+        sent = all_reduce(n_bytes, cluster.all_reduce, n_teams, cluster.algorithm)
+        sent += all_to_all("intercept", intercept, cluster.all_to_all, n_teams)
     terms = (
         CostTerm("average", 1, "time", rates_of("sgd fp32", cluster.solvers).iteration_seconds),
-        *all_reduce(n_bytes, cluster.all_reduce, n_teams, cluster.algorithm),
+        *sent,
         CostTerm("waiting for the last team", doublings(n_teams), "doublings", cluster.sync_seconds, WIRE),
     )
     return Cost(terms)

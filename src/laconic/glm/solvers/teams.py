@@ -27,12 +27,11 @@ from laconic.glm.ranks import Wire
 from laconic.glm.solvers.objective import Requests
 from laconic.glm.solvers.state import Segment, State
 from laconic.kernels import Stream
+from laconic.planner.glm import TOGETHER_BYTES
 from laconic.quantizers import ErrorFeedback
 
 COLUMNS = ("x", "momentum", "average")
 """Tensors of the state that a rank has for its columns; all ranks of a team hold the others."""
-TOGETHER_BYTES = 2**20
-"""That a rank may receive for all tensors to go in one message in float32, instead of the intercept in its own."""
 
 Mean = Callable[[torch.Tensor], torch.Tensor]
 """Of one tensor, over the teams."""
