@@ -2,10 +2,10 @@
 
 What a codec does to the loss does not depend on the link, and what a step takes does not depend on the weights. So each
 codec's curve of validation loss by step is trained once, by simulated workers (`benchmarks.training`: runs that stop
-and go on), and the seconds of a step are measured in a few steps of DDP with a transformer of as many parameters, on
-ranks over each emulated link (`laconic bench ddp`), or of FSDP2 (`laconic bench fsdp`, weights gathered in float32).
-Their product is the time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of
-each link are files of one folder, and what is there is not done again.
+and go on), and the seconds of a step are measured in a few steps of the same network and optimizer under DDP, on ranks
+over each emulated link, or under FSDP2 with weights gathered in float32; their bytes are random. The product is the
+time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of each link are files of
+one folder, and what is there is not done again.
 """
 
 import json
@@ -13,40 +13,70 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, product, takewhile
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
+
+import torch
 
 from benchmarks.training.jobs import check_same, left_out, result_of, run_jobs
 from benchmarks.training.members import MEMBERS
-from benchmarks.training.run import Job
+from benchmarks.training.networks import CONTEXT, N_BYTES, ByteModule, ByteTransformer
+from benchmarks.training.run import TASKS, Job
 from laconic.atomic_write import atomic_write
-from laconic.bench.ddp import BASELINES, HOOKS, LOW_RANK, DDPOptions, ddp_rows
-from laconic.bench.fsdp import FSDPOptions
+from laconic.bench.ddp import ASKED_BY, BASELINES, HOOKS, LOW_RANK, DDPOptions, ddp_on_rank, ddp_rows  # noqa: F401
+from laconic.bench.fsdp import FSDPOptions, fsdp_on_rank  # noqa: F401
 from laconic.bench.suite import Progress, Suite, no_progress
+from laconic.bench.training import PROBLEMS, NetworkProblem
 from laconic.errors import InvalidOption, Option
 from laconic.options import check_counts, check_names, option
 from laconic.report import Axis, Column, LineChart, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, rows_in, text_in
 
 TASK, WIDTH, BATCH_SIZE, WORKERS = "lm-large", 512, 16, 4
-SIZE = 25_000_000
-"""Parameters of the transformer that steps are timed with; that of the curves has 25.6 million."""
+TIMED, N_ROWS = "bytes", 256
+"""The problem whose steps are timed, and its samples."""
 CONTENDERS = {
     "fp32": BASELINES[0],
     "bf16": BASELINES[1],
     **{name: label for label, name in LOW_RANK.items()},
-    "nuqsgd-4/512": "nuqsgd-4/512",
-    "dithered-0.1@metric": "dithered-0.1",
-    "rotated-4": "rotated-4",
+    **{name: name for name in ("nuqsgd-4/512", "dithered-0.1@metric", "rotated-4")},
 }
 """Members whose curves are trained, and what their steps are timed by."""
 SHARDED = {"fp32": "FSDP2 fp32", "bf16": "FSDP2 bf16", "nuqsgd-4/512": "nuqsgd-4/512"}
-WAYS = {"ddp": ("DDP", DDPOptions, CONTENDERS), "fsdp": ("FSDP2", FSDPOptions, SHARDED)}
-"""Of data-parallel training: its name, what times it, and by what."""
 NOTHING = "nothing"
 """Exchanges nothing: how fast a step could be; it has no curve."""
+
+
+def random_bytes(width: int) -> NetworkProblem:
+    """Sequences of random bytes, with the network and the optimizer of the curves; the size of a trial is its width."""
+    rows = torch.randint(N_BYTES, (N_ROWS, CONTEXT + 1), generator=torch.Generator().manual_seed(0))
+    task = TASKS[TASK]
+    network = partial(ByteModule, ByteTransformer(width, task.depth))
+    optimizer = partial(torch.optim.AdamW, weight_decay=task.weight_decay)
+    return NetworkProblem(rows[:, :-1].contiguous(), rows[:, 1:].contiguous(), network, task.learning_rate, optimizer)
+
+
+PROBLEMS[TIMED] = random_bytes
+
+
+class DDPSteps(DDPOptions):
+    """Steps of DDP. Ranks import this module, hence know the problem."""
+
+    function = f"{__name__}:ddp_on_rank"
+    asked_by: ClassVar[Mapping[str, Sequence[str]]] = {**{label: (label,) for label in CONTENDERS.values()}, **ASKED_BY}
+
+
+class FSDPSteps(FSDPOptions):
+    """Of FSDP2."""
+
+    function = f"{__name__}:fsdp_on_rank"
+
+
+WAYS = {"ddp": ("DDP", DDPSteps, CONTENDERS), "fsdp": ("FSDP2", FSDPSteps, SHARDED)}
+"""Of data-parallel training: its name, what times it, and by what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +93,6 @@ class LMOptions:
     ways: Sequence[str] = option(("ddp", "fsdp"), "ddp,fsdp: whose steps are timed.", flag="--way", metavar="NAME,...")
     repeats: int = option(10, "Timed steps on each link.")
     width: int = option(WIDTH, "Of the transformer, a multiple of 32.")
-    size: int = option(SIZE, "Parameters of the transformer that is timed, at least.")
     device: str = option("cpu", "cpu or cuda.", metavar="NAME")
     out: Path = option(Path("runs/lm"), "Folder of runs, which go on where they stopped.", metavar="DIR")  # noqa: RUF009
     processes: int = option(1, "Runs side by side.")
@@ -93,8 +122,9 @@ class LMOptions:
         asked = [labels[name] for name in self.members if name in labels and name not in ("fp32", "bf16")]
         codecs = [HOOKS.get(label, label) for label in asked] + ([NOTHING] if way == "ddp" else [])
         device = self.device if self.device == "cuda" else None
-        sizes: dict[str, Any] = {"size": self.size, "batch_size": BATCH_SIZE, "repeats": self.repeats, "ranks": WORKERS}
-        return kind(problem="text", rate=rate, device=device, codecs=codecs or ["fp32"], **sizes)
+        sizes: dict[str, Any] = {"size": self.width, "batch_size": BATCH_SIZE, "ranks": WORKERS}
+        how: dict[str, Any] = {"rate": rate, "device": device, "repeats": self.repeats}
+        return kind(problem=TIMED, codecs=codecs or ["fp32"], **sizes, **how)
 
     @property
     def n_parts(self) -> int:
@@ -103,7 +133,7 @@ class LMOptions:
 
     def published(self) -> dict[str, Any]:
         """What was asked for, without paths."""
-        names = ("members", "steps", "seeds", "rates", "ways", "repeats", "width", "size", "device")
+        names = ("members", "steps", "seeds", "rates", "ways", "repeats", "width", "device")
         return {name: getattr(self, name) for name in names}
 
 
@@ -112,7 +142,7 @@ class LMRow:
     """One codec on one link.
 
     way              DDP or FSDP2
-    n                parameters of the network that was trained; `n_timed` of the one whose steps were timed
+    n                parameters of the network
     loss, loss_at_n  on what is held out, mean over seeds: at the end, and after the steps that fp32 has
     steps_to_loss    until the loss is fp32's after N steps, between two points of the curve; None if never
     seconds          of a step, the slowest rank's median; bytes_sent by a rank in a step
@@ -128,7 +158,6 @@ class LMRow:
     way: str
     source: str
     n: int
-    n_timed: int
     n_seeds: int
     workers: int
     bits: float | None
@@ -149,7 +178,7 @@ Curve = list[tuple[float, float]]
 
 
 Steps = Mapping[str, Mapping[str, Any]]
-"""By the label of what was timed: seconds and bytes_sent of a step, and n parameters."""
+"""By the label of what was timed: seconds and bytes_sent of a step."""
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 """By member, the results of its seeds."""
 
@@ -183,7 +212,7 @@ def timed_steps(options: LMOptions, rate: str, way: str, *, late: bool) -> Steps
     timed = None if late else ddp_rows(asked)
     if timed is None:
         return None
-    steps = {row.contender: {"seconds": row.seconds.median, "bytes_sent": row.bytes_sent, "n": row.n} for row in timed}
+    steps = {row.contender: {"seconds": row.seconds.median, "bytes_sent": row.bytes_sent} for row in timed}
     with atomic_write(path) as file:
         json.dump({**settings, "steps": steps}, file, indent=2, allow_nan=False)
     return steps
@@ -204,7 +233,7 @@ def on_link(rate: str, way: str, timed: Steps, runs: Runs, options: LMOptions) -
         rows.append(
             LMRow(
                 problem=f"byte-level transformer, {shown} at {rate}", contender=name, baseline=name == "fp32",
-                rate=rate, way=shown, source=first["source"], n=first["n"], n_timed=step["n"], n_seeds=options.seeds,
+                rate=rate, way=shown, source=first["source"], n=first["n"], n_seeds=options.seeds,
                 workers=WORKERS,
                 bits=fmean(run["bits"] for run in own) if own else None,
                 loss=curve[-1][1] if curve else None,
@@ -271,8 +300,8 @@ def about(document: Row) -> str:
     return (
         f"{number_in(first, 'n') or 0:,.0f} parameters, AdamW, {text_in(first, 'workers')} workers, "
         f"{text_in(first, 'n_seeds')} seeds; {text_in(first, 'source')}. The loss to reach is that of fp32 after "
-        f"{steps:.0f} steps. Curves are of simulated workers, seconds those of steps on {text_in(first, 'workers')} "
-        f"ranks with {number_in(first, 'n_timed') or 0:,.0f} parameters."
+        f"{steps:.0f} steps. Curves are of simulated workers, seconds those of steps of the same network and optimizer "
+        f"on {text_in(first, 'workers')} ranks."
     )
 
 

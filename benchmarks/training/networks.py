@@ -106,21 +106,78 @@ class ByteTransformer(Network):
         return found | norm("norm", d) | dense("head", d, N_BYTES)
 
     def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
-        M, B, T = x.shape
-        own = torch.arange(M, device=x.device)[:, None, None] * N_BYTES
-        h = functional.embedding(x + own, p["embedding"].flatten(0, 1)) + p["position"][:, None, :T]
-        h = h.reshape(M, B * T, self.width)
+        h = self.embedded(p, x)
         for i in range(self.depth):
-            h = h + linear(p, f"{i}.out", self._attention(linear(p, f"{i}.qkv", normed(p, f"{i}.norm1", h)), M, B, T))
-            h = h + linear(p, f"{i}.down", functional.gelu(linear(p, f"{i}.up", normed(p, f"{i}.norm2", h))))
+            h = self.block(within(p, f"{i}."), h, x.shape[2])
+        return self.read(p, h)
+
+    def embedded(self, p: Parameters, x: torch.Tensor) -> torch.Tensor:
+        """Bytes (M, B, T) to (M, B T, d)."""
+        own = torch.arange(len(x), device=x.device)[:, None, None] * N_BYTES
+        h = functional.embedding(x + own, p["embedding"].flatten(0, 1)) + p["position"][:, None, : x.shape[2]]
+        return h.flatten(1, 2)
+
+    def block(self, p: Parameters, h: torch.Tensor, T: int) -> torch.Tensor:
+        """(M, B T, d) to the same, by a block's own parameters."""
+        h = h + linear(p, "out", self._attention(linear(p, "qkv", normed(p, "norm1", h)), T))
+        return h + linear(p, "down", functional.gelu(linear(p, "up", normed(p, "norm2", h))))
+
+    def read(self, p: Parameters, h: torch.Tensor) -> torch.Tensor:
+        """(M, B T, d) to scores of the next bytes (M, B T, 256)."""
         return linear(p, "head", normed(p, "norm", h))
 
-    def _attention(self, qkv: torch.Tensor, M: int, B: int, T: int) -> torch.Tensor:
+    def _attention(self, qkv: torch.Tensor, T: int) -> torch.Tensor:
         """(M, B T, 3 d) to (M, B T, d)."""
         heads = self.width // self.head_width
-        q, k, v = qkv.view(M * B, T, 3, heads, self.head_width).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = qkv.view(-1, T, 3, heads, self.head_width).permute(2, 0, 3, 1, 4).unbind(0)
         a = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return a.transpose(1, 2).reshape(M, B * T, self.width)
+        return a.transpose(1, 2).reshape(*qkv.shape[:2], self.width)
+
+
+def within(p: Parameters, prefix: str) -> Parameters:
+    """The parameters whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in p.items() if name.startswith(prefix)}
+
+
+class Part(nn.Module):
+    """Parameters of one replica of a network, by any names."""
+
+    def __init__(self, net: ByteTransformer, given: Parameters) -> None:
+        super().__init__()
+        self.net, self.names = net, list(given)
+        for name, value in given.items():
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(value))
+
+    @property
+    def held(self) -> Parameters:
+        """By name, as those of M = 1 replicas."""
+        return {name: getattr(self, name.replace(".", "_"))[None] for name in self.names}
+
+
+class Block(Part):
+    """One of its blocks."""
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        """(1, B T, d) to the same."""
+        return self.net.block(self.held, h, self.net.context)
+
+
+class ByteModule(Part):
+    """A `ByteTransformer` as torch has networks, for DDP and FSDP2; on a GPU products are in bfloat16 (autocast)."""
+
+    def __init__(self, net: ByteTransformer) -> None:
+        every = net.initial(0)
+        super().__init__(net, {name: value for name, value in every.items() if not name[0].isdigit()})
+        self.blocks = nn.ModuleList(Block(net, within(every, f"{i}.")) for i in range(net.depth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores (batch, 256, length) of the bytes after x (batch, length)."""
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
+            h = self.net.embedded(self.held, x[None])
+            for block in self.blocks:
+                h = block(h)
+            scores = self.net.read(self.held, h)
+        return scores.float().view(*x.shape, N_BYTES).transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True)

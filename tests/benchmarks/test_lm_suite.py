@@ -5,13 +5,15 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 
 from benchmarks import lm
 from benchmarks.goals import goals_of_rows
-from benchmarks.lm import CONTENDERS, LMOptions, lm_rows, on_link, steps_to
+from benchmarks.lm import CONTENDERS, LMOptions, lm_rows, on_link, random_bytes, steps_to
 from benchmarks.training import data
 from benchmarks.training.jobs import result_of, run_job
-from laconic.bench.ddp import DDPRow
+from benchmarks.training.networks import ByteModule, ByteTransformer
+from laconic.bench.ddp import DDPRow, ddp_rows
 from laconic.bench.protocol import Spread
 from laconic.bench.suite import row_fields
 from laconic.errors import InvalidOption
@@ -50,9 +52,7 @@ def rows():
         "rotated-4": curve(4.0, 3.0, None),
     }
     labels = [CONTENDERS.get(name, name) for name in SECONDS]
-    every = {
-        label: {"seconds": s, "bytes_sent": 2e6, "n": 100} for label, s in zip(labels, SECONDS.values(), strict=True)
-    }
+    every = {label: {"seconds": s, "bytes_sent": 2e6} for label, s in zip(labels, SECONDS.values(), strict=True)}
     return {row.contender: row for row in on_link("1gbit", "ddp", every, results, OPTIONS)}
 
 
@@ -85,6 +85,24 @@ def test_goals_are_of_the_best_codec_of_ours(rows):
 def test_a_curve_that_rises_first_is_reached_once():
     assert steps_to([(0, 1.0), (10, 3.0), (20, 2.0)], 2.5) == 15.0
     assert steps_to([(0, 1.0), (10, 0.5)], 2.0) == 0.0
+
+
+def test_the_timed_network_is_that_of_the_curves():
+    net, x = ByteTransformer(32, 2, 8), torch.randint(256, (3, 8))
+    scores = net.scores({name: value[None] for name, value in net.initial(0).items()}, x[None], {})
+    assert torch.equal(ByteModule(net)(x).transpose(1, 2).flatten(0, 1), scores[0])
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_steps_are_timed_on_ranks(way, monkeypatch):
+    monkeypatch.setattr(lm, "BATCH_SIZE", 2)
+    options = LMOptions(members=("nuqsgd-4/512", "dithered-0.1@metric"), width=32, repeats=1)
+    rows = ddp_rows(replace(options.timing("1gbit", way), rate=None, ranks=2))
+    n = sum(p.numel() for p in random_bytes(32).new_network().parameters())
+    assert {row.n for row in rows} == {n}
+    sent = {row.contender: row.bytes_sent / n for row in rows if row.bytes_sent}
+    assert sent.keys() == ({"nuqsgd-4/512", "dithered-0.1@metric"} if way == "ddp" else {"nuqsgd-4/512"})
+    assert max(sent.values()) < 1.0
 
 
 @pytest.fixture

@@ -34,8 +34,9 @@ HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", **LOW_RANK}
 """PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
 WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4", "dithered-1", "dithered-0.1")
-VERIFIED = "+verify"
-"""After a codec's name: with the replicas compared at every step (`Policy(verify_every=1)`)."""
+VERIFIED, IN_METRIC = "+verify", "@metric"
+"""After a codec's name: with the replicas compared at every step (`Policy(verify_every=1)`), or in the metric of the
+optimizer."""
 MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd-4" + VERIFIED)
 """laconic's, by `codec.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
 or by "every"."""
@@ -161,6 +162,7 @@ def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
     """DDP as it is, or with a hook of PyTorch or laconic."""
     network, hook, compressor = problem.new_network(seed), HOOKS.get(label), None
     model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if label in LOW_RANK else None)
+    optimizer = problem.new_optimizer(model.parameters())
     if label in LOW_RANK:
         rank = int(LOW_RANK[label].partition("-")[2] or 2)
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
@@ -168,10 +170,13 @@ def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
     elif hook == "bf16":
         model.register_comm_hook(None, _bf16)
     elif hook is None:
-        name, exchange = ("fp32", label) if label == "nothing" else (label.removesuffix(VERIFIED), "auto")
-        policy = Policy(verify_every=int(label.endswith(VERIFIED)))
-        compressor = compress(model, make_codec(name), exchange=exchange, policy=policy, seed=seed, error_every=0)
-    return TrainingRun(model, problem.new_optimizer(model.parameters()), compressor)
+        name = label.removesuffix(VERIFIED).removesuffix(IN_METRIC)
+        name, exchange = ("fp32", label) if label == "nothing" else (name, "auto")
+        compressor = compress(
+            model, make_codec(name), exchange=exchange, policy=Policy(verify_every=int(label.endswith(VERIFIED))),
+            seed=seed, error_every=0, optimizer=optimizer if label.endswith(IN_METRIC) else None,
+        )  # fmt: skip
+    return TrainingRun(model, optimizer, compressor)
 
 
 ddp_on_rank = partial(train_on_rank, _new_run)

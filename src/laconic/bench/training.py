@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,7 +22,7 @@ from laconic.training.compressor import Compressor
 N_SAMPLES, N_FEATURES, N_CLASSES = 4096, 1024, 16
 SEPARATION = 0.1
 N_SYMBOLS, N_TOKENS, N_BLOCKS = 256, 64, 6
-MOMENTUM = 0.9
+SGD = partial(torch.optim.SGD, momentum=0.9)
 WARMUP_STEPS = 3
 """PowerSGD begins after two, DDP rebuilds its buckets after the first; decentralised nodes first send whole models."""
 
@@ -37,6 +38,7 @@ class NetworkProblem:
     y: torch.Tensor
     network: Callable[[], torch.nn.Module]
     learning_rate: float
+    optimizer: Callable[..., torch.optim.Optimizer] = SGD
 
     def new_network(self, seed: int = 0) -> torch.nn.Module:
         """With the same initial weights for every contender, and on every rank; where the samples are."""
@@ -44,8 +46,8 @@ class NetworkProblem:
             torch.manual_seed(seed)
             return self.network().to(self.x.device)
 
-    def new_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.SGD:
-        return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=MOMENTUM)
+    def new_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return self.optimizer(parameters, lr=self.learning_rate)
 
     def loss(self, net: torch.nn.Module, share: slice = slice(None)) -> float:
         """Of a network as it is, on a share of the samples."""
