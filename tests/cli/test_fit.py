@@ -341,6 +341,10 @@ WRONG = {
     "eta0": (["{store}", "--eta0", "-1"], '--eta0 must be a number from 0 (excluded) to inf, or "auto"; got -1'),
     "s": (["{store}", "--s", "0"], '--s must be a whole number, at least 1, or "auto"; got 0'),
     "s in words": (["{store}", "--s", "abc"], "--s must be a whole number, at least 1, or \"auto\"; got 'abc'"),
+    "alpha in words": (["{store}", "--alpha", "abc"], "'--alpha': expected a number, such as 0.5 or 1e-4, got 'abc'"),
+    "a file for a folder": (["{store}", "--checkpoint", "one.csv"], "one.csv is a file; give --checkpoint a folder"),
+    "gamma": (["bad.csv", "--target", "y", "--family", "gamma"], "must be positive, but row 1 has y = -1"),
+    "a model for rows": (["other.safetensors"], "it is no store of rows, such as `laconic convert` writes"),
     "alpha": (["{store}", "--alpha", "-1"], "--alpha must be a number from 0 to inf; got -1.0"),
     "momentum": (["{store}", "--momentum", "1"], "--momentum must be a number from 0 to 1 (excluded); got 1.0"),
     "resume alone": (["{store}", "--resume"], "--resume needs --checkpoint"),
@@ -363,6 +367,7 @@ def folder(tmp_path, monkeypatch, csv, store):
     (tmp_path / "bad.csv").write_text("a,b,y\n1,1,-1\n2,2,3\n")
     (tmp_path / "three.csv").write_text("a,y\n1,1\n2,2\n3,3\n")
     (tmp_path / "one.csv").write_text("a,y\n1,1\n2,1\n")
+    Model(torch.ones(1, 1), torch.zeros(1), "linear", None, None, {}, {}).save(tmp_path / "other.safetensors")
     np.save(tmp_path / "X.npy", np.ones((3, 2)))
     np.save(tmp_path / "y.npy", np.ones(2))
     pq.write_table(pa.table({"a": [1.0, 2.0], "label": [0, 1]}), tmp_path / "rows.parquet")

@@ -31,7 +31,7 @@ def test_no_command_shows_what_there_is(command, capsys):
 
 WRONG = {
     "unknown command": (["dmeo"], "dmeo"),
-    "unknown suite": (["bench", "codek"], "codek"),
+    "unknown suite": (["bench", "codecs"], "there is no suite 'codecs'; choose one of codec, exchange"),
     "unknown option": (["demo", "--jsno"], "--jsno"),
     "size zero": (["bench", "codec", "--size", "0"], "--size"),
     "size no number": (["bench", "codec", "--size", "abc"], "abc"),

@@ -198,6 +198,7 @@ def test_a_reader_may_stop(models, tmp_path):
 
 WRONG = {
     "no model": (["none.safetensors", "rows.csv"], "there is no file none.safetensors"),
+    "a folder for a model": ([".", "rows.csv"], ". is a folder; give a file"),
     "no model at all": (["rows.csv", "rows.csv"], "rows.csv is not a model of laconic"),
     "a store": (["rows.safetensors", "rows.csv"], "is not a model of laconic: it holds"),
     "no data": (["linear.safetensors", "none.csv"], "there is no file none.csv"),

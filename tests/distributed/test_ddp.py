@@ -271,6 +271,14 @@ MISTAKES = {
     "got int; call it as compress(DistributedDataParallel(model), ...)": lambda g: laconic.compress(7),
     "compressed already; call compress() once": lambda g: laconic.compress(wrap(g, "nuqsgd"), "nuqsgd"),
     "not compressed; call laconic.compress": lambda g: laconic.stats(network()),
+    "optimizer: this Adam has none of the model's parameters; give the one that": lambda g: wrap(
+        g, "nuqsgd", optimizer=torch.optim.Adam(network().parameters())
+    ),
+    "model must be a torch.nn.Module such as DistributedDataParallel(net), got 3": lambda g: laconic.stats(3),
+    "model must be a torch.nn.Module such as DistributedDataParallel(net), got 'net'": lambda g: laconic.hook("net"),
+    "optimizer must be one such as torch.optim.SGD(model.parameters()), got 'sgd'": lambda g: laconic.DPSGD(
+        network(), "sgd", laconic.Ring()
+    ),
     "unknown scheme 'nuq'": lambda g: laconic.compress(wrap(g, None), "nuq"),
     "policy: group_values must be a whole number, at least 1; got 0": lambda g: Policy(group_values=0),
     "policy: warmup_steps must be a whole number, at least 0; got 1.5": lambda g: Policy(warmup_steps=1.5),

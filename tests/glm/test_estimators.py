@@ -147,6 +147,8 @@ def test_verbose_prints_a_line_an_epoch(capsys):
     assert len(lines) == 5
     assert lines[0].startswith("epoch 1 of 5: loss ")
     assert "validation" in lines[4]
+    KNOWN["binary"].ours(verbose=1, solver="newton").fit(features(), KNOWN["binary"].y)
+    assert ", gap " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -178,5 +180,6 @@ def test_a_search_finds_the_penalty_of_single_fits():
         best = CASGDClassifier(alpha=found.alpha_).fit(X, y)
         np.testing.assert_allclose(found.coef_, best.coef_, atol=1e-7)
     assert not hasattr(found, "partial_fit")
-    with pytest.raises(ValueError, match="alphas must be a list of penalties"):
-        CASGDRegressorCV(alphas=[]).fit(X, y)
+    for wrong in ([], "x", [None, "y"]):
+        with pytest.raises(ValueError, match="alphas must be a list of penalties"):
+            CASGDRegressorCV(alphas=wrong).fit(X, y)

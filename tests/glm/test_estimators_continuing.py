@@ -101,7 +101,7 @@ def test_classes_of_parts():
         model.partial_fit(X, y)
     model.partial_fit(X[y != "dog"], y[y != "dog"], classes=["ant", "bee", "cat", "dog"])
     assert model.coef_.shape == (4, 6)
-    with pytest.raises(ValueError, match="label 'eel' in row 0, which is not among the classes"):
+    with pytest.raises(ValueError, match="label 'eel' in row 1, which is not among the classes"):
         model.partial_fit(X[:1], ["eel"])
     with pytest.raises(ValueError, match="not the same as on last call"):
         model.partial_fit(X, y, classes=["ant", "bee"])

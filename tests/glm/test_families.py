@@ -229,17 +229,17 @@ def test_curvature_bounds_the_second_derivative(family):
 
 
 BAD = [
-    ("bernoulli", 2.0, r"bernoulli: targets must be 0 or 1, but row 2 has y = 2"),
-    ("bernoulli", -1.0, r"row 2 has y = -1"),
-    ("multinomial3", 3.0, r"multinomial: targets must be class numbers from 0 to 2, but row 2 has y = 3"),
-    ("multinomial5", 0.5, r"from 0 to 4, but row 2 has y = 0.5"),
-    ("multinomial3", -1.0, r"row 2 has y = -1"),
-    ("gamma", 0.0, r"gamma: targets must be positive, but row 2 has y = 0"),
-    ("tweedie1.5", -0.25, r"tweedie: targets must not be negative, but row 2 has y = -0.25"),
-    ("poisson", -0.25, r"poisson: targets must not be negative, but row 2 has y = -0.25"),
+    ("bernoulli", 2.0, r"bernoulli: targets must be 0 or 1, but row 3 has y = 2"),
+    ("bernoulli", -1.0, r"row 3 has y = -1"),
+    ("multinomial3", 3.0, r"multinomial: targets must be class numbers from 0 to 2, but row 3 has y = 3"),
+    ("multinomial5", 0.5, r"from 0 to 4, but row 3 has y = 0.5"),
+    ("multinomial3", -1.0, r"row 3 has y = -1"),
+    ("gamma", 0.0, r"gamma: targets must be positive, but row 3 has y = 0"),
+    ("tweedie1.5", -0.25, r"tweedie: targets must not be negative, but row 3 has y = -0.25"),
+    ("poisson", -0.25, r"poisson: targets must not be negative, but row 3 has y = -0.25"),
 ]
 BAD += [
-    (name, bad, rf"targets must be finite, but row 2 has y = {bad}")
+    (name, bad, rf"targets must be finite, but row 3 has y = {bad}")
     for name in ALL_FAMILIES
     for bad in (math.inf, math.nan)
 ]

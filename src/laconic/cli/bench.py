@@ -104,6 +104,8 @@ class BenchSuites(Suites):
         for words, suite in MOVED.items():
             if words.split()[0] == args[0] and set(words.split()) <= given:
                 raise BadInput(f"bench {words} is now `python -m benchmarks {suite}` in laconic's repository")
+        if args[0] not in (known := self.list_commands(ctx)):
+            raise BadInput(f"there is no suite {args[0]!r}; choose one of {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
 

@@ -144,8 +144,9 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
         return Annotated[Any, shown(parser=whole_number(or_text=True))], default
     if "int" in kind:
         return Annotated[int | None, shown(parser=whole_number(said["least"], said["most"]))], default
-    found = Path if "Path" in kind else float if "float" in kind else str
-    return Annotated[found | None, shown()], default
+    if "float" in kind:
+        return Annotated[float | None, shown(parser=number)], default
+    return Annotated[(Path if "Path" in kind else str) | None, shown()], default
 
 
 def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
@@ -182,6 +183,14 @@ class Suites(TyperGroup):
         alone = typer.Typer(add_completion=False)
         alone.command(name=cmd_name)(command(self.load(cmd_name)))
         return typer.main.get_command(alone)
+
+
+def number(text: str | float) -> float:
+    """A parser of numbers."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"expected a number, such as 0.5 or 1e-4, got {text!r}") from None
 
 
 def whole_number(least: int = 1, most: int | None = None, *, or_text: bool = False) -> Callable[[str | int], Any]:

@@ -95,6 +95,8 @@ class StoreHeader:
         """Raise `CorruptPayload` unless these are the tensors of a store, of types and shapes that fit together."""
         if self.metadata.get("laconic_store") != VERSION:
             found = self.metadata.get("laconic_store")
+            if found is None:
+                raise CorruptPayload("it is no store of rows, such as `laconic convert` writes")
             what = f"it is a store of version {found!r}; this laconic reads version {VERSION}"
             raise CorruptPayload(f"{what}; convert it again")
         n, matrix = self.n_features, set(self.sections) - set(_ROWS)

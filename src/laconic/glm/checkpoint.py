@@ -253,6 +253,8 @@ class Checkpointer:
         with user_errors(self.comm):
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
+            except FileExistsError as error:
+                raise BadTable(f"{self.folder} is a file; give ", Option("checkpoint", ...), " a folder") from error
             except OSError as error:
                 raise not_written(self.folder, error) from error
             before = latest(self.folder)

@@ -190,7 +190,7 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[s
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise CorruptPayload(f"there is no file {path}")
+        raise CorruptPayload(f"{path} is a folder; give a file" if path.is_dir() else f"there is no file {path}")
     try:
         opened: Any = safe_open(path, framework="pt")
         with opened as file:

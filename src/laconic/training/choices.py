@@ -104,6 +104,16 @@ def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Te
     return ModelScale(reason, parameters) if kind == "model" and one_step else SquaredError(reason)
 
 
+def check_stepped(optimizer: optim.Optimizer | None, parameters: Mapping[str, torch.Tensor]) -> None:
+    """Raise `InvalidOption` for an optimizer that steps none of these parameters; some may be added later."""
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer else set()
+    if optimizer and stepped.isdisjoint(map(id, parameters.values())):
+        what = (
+            f": this {type(optimizer).__name__} has none of the model's parameters; give the one that steps this model"
+        )
+        raise InvalidOption(Option("optimizer"), what)
+
+
 def unwrapped(optimizer: Any) -> optim.Optimizer | None:
     """The torch optimizer itself, out of Accelerate's or Lightning's wrapper; None if there is none."""
     inner = getattr(optimizer, "optimizer", optimizer)

@@ -16,7 +16,7 @@ from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
 from laconic.quantizers import ErrorFeedback, Quantizer, Sign
-from laconic.training.choices import choose, default_codec, log, metric_kind
+from laconic.training.choices import check_stepped, choose, default_codec, log, metric_kind
 from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp import ShardedCompressor
 from laconic.training.fsdp_units import is_sharded
@@ -117,6 +117,7 @@ def hook(
 
     `laconic.stats`, `laconic.state_dict` and `laconic.set_codec` take the model that was given here.
     """
+    _require_module(model)
     state, settings = HookState(), Settings(**options)
     if isinstance(model, DistributedDataParallel):
         _begin(model, codec, settings, model.process_group, state)
@@ -143,10 +144,15 @@ def set_codec(model: torch.nn.Module, codec: Codec | Quantizer | str | None) -> 
 
 def compressor_of(model: torch.nn.Module) -> Compressor:
     """The state behind a compressed model."""
-    try:
-        return _compressors[model]
-    except KeyError:
-        raise ValueError("this model is not compressed; call laconic.compress(model, codec) first") from None
+    _require_module(model)
+    if model not in _compressors:
+        raise ValueError("this model is not compressed; call laconic.compress(model, codec) first")
+    return _compressors[model]
+
+
+def _require_module(model: object) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module such as DistributedDataParallel(net), got {model!r}")
 
 
 def _check_model(model: object) -> None:
@@ -182,6 +188,7 @@ def _begin(
 ) -> Compressor:
     """Make the compressor of a model, and have `state` use it. Connections are made once the arguments are checked."""
     parameters = averaged(model)
+    check_stepped(settings.optimizer, parameters)
     groups, device = make_groups(parameters.items(), settings.policy), next(iter(parameters.values())).device
     size = dist.get_world_size(process_group) if dist.is_initialized() else 1
     compressor = DDPCompressor(settings, groups, parameters, device, Communicator(size=size))

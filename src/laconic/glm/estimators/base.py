@@ -48,6 +48,8 @@ from laconic.glm.scores import ScoredRows, by_output
 from laconic.glm.solvers import Callback, Outcome, Progress, begin
 from laconic.glm.summary import Summary, summarise
 
+PRINTED = {"loss": ".6g", "objective": ".6g", "validation_loss": ".6g", "gap": ".1g", "eta": ".3g"}
+"""Of a row of the history, where it has them: what `verbose` prints."""
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
 """Parameters that need not be the same on every rank."""
 
@@ -368,10 +370,7 @@ def _printer(max_iter: int) -> Callback:
         if progress.fraction < 1:
             return
         row = progress.state.history[-1]
-        parts = [f"loss {row['loss']:.6g}", f"objective {row['objective']:.6g}"]
-        if "validation_loss" in row:
-            parts.append(f"validation {row['validation_loss']:.6g}")
-        parts += [f"eta {row['eta']:.3g}", f"{row['seconds']:.1f} s"]
-        print(f"epoch {progress.epoch + 1} of {max_iter}: " + ", ".join(parts), flush=True)  # noqa: T201
+        parts = [f"{name.removesuffix('_loss')} {row[name]:{of}}" for name, of in PRINTED.items() if name in row]
+        print(f"epoch {progress.epoch + 1} of {max_iter}: {', '.join(parts)}, {row['seconds']:.1f} s", flush=True)  # noqa: T201
 
     return print_epoch

@@ -163,7 +163,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         if (index < 0).any():
             row = int((index < 0).argmax())
             label = np.asarray(y[row]).item()
-            raise ValueError(f"y has label {label!r} in row {row}, which is not among the classes {self.classes_}")
+            raise ValueError(f"y has label {label!r} in row {row + 1}, which is not among the classes {self.classes_}")
         if self.class_weight is not None:
             of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
             weights = of_class[index] if weights is None else of_class[index] * weights

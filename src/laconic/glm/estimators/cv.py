@@ -37,9 +37,13 @@ class CrossValidated(CASGDEstimator):
 
     def _searched(self, options: FitOptions, problem: Problem, data: Given, comm: Communicator) -> FitOptions:
         """Set alpha_, alphas_, scores_ and best_score_."""
-        self.alphas_ = np.asarray(self.alphas, dtype=np.float64)
-        if self.alphas_.ndim != 1 or not len(self.alphas_):
-            raise InvalidOption(Option("alphas"), f" must be a list of penalties; got {self.alphas!r}")
+        try:
+            self.alphas_ = np.asarray(self.alphas, dtype=np.float64)
+            if self.alphas_.ndim != 1 or not len(self.alphas_):
+                raise ValueError("there must be one at least")
+        except (TypeError, ValueError) as error:
+            why = f" must be a list of penalties such as [1e-4, 1e-2]; got {self.alphas!r}"
+            raise InvalidOption(Option("alphas"), why) from error
         if self.scoring is not None and (is_path(data[0]) or comm.whole.size > 1):
             what = " needs X in memory and one process; leave it out to judge by accuracy or D²"
             raise InvalidOption(Option("scoring"), what)

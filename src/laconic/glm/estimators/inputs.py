@@ -315,7 +315,7 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     w: np.ndarray = _check_sample_weight(as_numpy(sample_weight), rows, dtype=np.float64)
     if (w < 0).any():
         row = int((w < 0).argmax())
-        raise ValueError(f"sample_weight is {w[row]:g} in row {row}; a weight cannot be negative")
+        raise ValueError(f"sample_weight is {w[row]:g} in row {row + 1}; a weight cannot be negative")
     if not w.any():
         raise ValueError("sample_weight is zero in every row; at least one weight must be positive")
     return w
@@ -331,7 +331,7 @@ def check_offset(offset: Any, n_rows: int) -> np.ndarray | None:
     finite = np.isfinite(offset) if offset.ndim == 1 else np.isfinite(offset).all(1)
     if not finite.all():
         row = int((~finite).argmax())
-        raise ValueError(f"offset is {offset[row]} in row {row}; log(exposure) needs exposures that are positive")
+        raise ValueError(f"offset is {offset[row]} in row {row + 1}; log(exposure) needs exposures that are positive")
     return check_length("offset", offset, n_rows)
 
 

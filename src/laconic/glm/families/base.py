@@ -88,7 +88,7 @@ class Family(ABC):
         for good, rule in ((torch.isfinite(y), "must be finite"), self.domain(y)):
             if not bool(good.all()):
                 row = int((~good).nonzero()[0, 0])
-                raise ValueError(f"{self.name}: targets {rule}, but row {row} has y = {y[row].item():g}")
+                raise ValueError(f"{self.name}: targets {rule}, but row {row + 1} has y = {y[row].item():g}")
 
     @abstractmethod
     def curvature(self, y: torch.Tensor, weights: torch.Tensor | None = None) -> float:

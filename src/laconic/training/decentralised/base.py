@@ -85,6 +85,8 @@ class Decentralised(ABC):
             if getattr(self.policy, name):
                 raise InvalidOption(Option("policy"), f": {name} is not for decentralised training; leave it out")
         timeout = check_timeout(timeout)
+        if not callable(getattr(optimizer, "step", None)):
+            raise TypeError(f"optimizer must be one such as torch.optim.SGD(model.parameters()), got {optimizer!r}")
         self.neighbours = neighbours or Neighbours.open(self.topology, group, self.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
