@@ -76,8 +76,9 @@ def check_writable(path: Path, *read: str | Path | None) -> None:
     folder = path.absolute().parent
     if path.is_dir():
         raise NotWritten(f"cannot write {path}: it is a folder")
-    if path.exists() and any(one and os.path.exists(one) and path.samefile(one) for one in read):
-        raise NotWritten(f"cannot write {path}: it is a file that is read for it; give another name")
+    for one in read if path.exists() else ():
+        if one and os.path.exists(one) and path.samefile(one):
+            raise NotWritten(f"cannot write {path}: it is a file that is read for it; give another name")
     if path.exists() and not path.is_file():  # root may rename over /dev/null
         raise NotWritten(f"cannot write {path}: it is a device or a pipe, which a file would replace")
     if not folder.is_dir():

@@ -5,8 +5,10 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from laconic.exchange import Communicator
+from laconic.glm import FitOptions
 from laconic.glm.columns import as_columns
-from laconic.glm.scaling import Scaling, moments
+from laconic.glm.scaling import Scaling, scaling_for
 
 RNG = np.random.default_rng(0)
 MATRICES = {
@@ -22,7 +24,7 @@ MATRICES = {
 
 def scaled(matrix) -> Scaling:
     columns = as_columns(matrix)
-    return Scaling.of(columns, *moments(columns), centre=True)
+    return scaling_for(columns, FitOptions(standardize=True), Communicator(), 0, columns.n)
 
 
 @pytest.mark.parametrize("X", MATRICES.values(), ids=MATRICES)

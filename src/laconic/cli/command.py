@@ -145,7 +145,7 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
     if "int" in kind:
         return Annotated[int | None, shown(parser=whole_number(said["least"], said["most"]))], default
     if "float" in kind:
-        return Annotated[float | None, shown(parser=number)], default
+        return Annotated[float | None, shown(parser=whole_number(None))], default
     return Annotated[(Path if "Path" in kind else str) | None, shown()], default
 
 
@@ -185,16 +185,10 @@ class Suites(TyperGroup):
         return typer.main.get_command(alone)
 
 
-def number(text: str | float) -> float:
-    """A parser of numbers."""
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"expected a number, such as 0.5 or 1e-4, got {text!r}") from None
-
-
-def whole_number(least: int = 1, most: int | None = None, *, or_text: bool = False) -> Callable[[str | int], Any]:
-    """A parser of whole numbers from `least` to `most`, which may be written as powers.
+def whole_number(
+    least: int | None = 1, most: int | None = None, *, or_text: bool = False
+) -> Callable[[str | int], Any]:
+    """A parser of whole numbers from `least` to `most`, which may be written as powers; of any number for None.
 
     or_text  take any number, and any text, such as auto, which is for whoever takes it to judge
 
@@ -211,6 +205,10 @@ def whole_number(least: int = 1, most: int | None = None, *, or_text: bool = Fal
             with suppress(ValueError):
                 return float(text) if value is None else value if value <= LARGEST else text
             return text
+        if least is None:
+            with suppress(ValueError):
+                return float(text)
+            raise typer.BadParameter(f"expected a number, such as 0.5 or 1e-4, got {text!r}")
         if value is not None and least <= value <= (most or LARGEST):
             return value
         allowed = f" from {least} to {most}" if most else f", at least {least}"
@@ -218,7 +216,7 @@ def whole_number(least: int = 1, most: int | None = None, *, or_text: bool = Fal
             allowed = " below 2**63"
         raise typer.BadParameter(f"expected a whole number{allowed}, such as 2**10, got {text!r}")
 
-    parse.__name__ = "NUMBER" if or_text else "INTEGER"
+    parse.__name__ = "NUMBER" if or_text or least is None else "INTEGER"
     return parse
 
 

@@ -1,7 +1,7 @@
 """Columns with names: which are features, and Arrow's record batches or a data frame as row blocks of a table."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -59,6 +59,8 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
 
     names, kinds  of the file's columns, kinds as Arrow types
     """
+    from pyarrow import types
+
     path, kind_of = source.path, dict(zip(names, kinds, strict=True))
     source.limits.check("columns", len(names), path, f"it has {len(names):,} columns, more")
     if len(kind_of) < len(names):
@@ -74,30 +76,20 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
         if name is not None and not is_numeric(kind_of[name]):
             raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")
     classes = None if target is None or is_numeric(kind_of[target]) else categories_of(target)
-    others = {target, weight, offset, *source.exclude}
-    return Schema(*_features(source, kind_of, others, categories_of), target, weight, offset, classes)
-
-
-def _features(
-    source: Source, kinds: Mapping[str, Any], others: Collection[str | None], categories_of: Categories
-) -> tuple[tuple[Feature, ...], dict[str, Sequence[str]]]:
-    """The features that all columns but the others become, and the categories of columns that are one-hot."""
-    from pyarrow import types
-
     features: list[Feature] = []
-    categories: dict[str, Sequence[str]] = {}
-    fixed = source.one_hot if isinstance(source.one_hot, Mapping) else {}
-    for name, kind in kinds.items():
-        if name in others:
+    one_hot: dict[str, Sequence[str]] = {}
+    given = source.one_hot if isinstance(source.one_hot, Mapping) else {}
+    for name, kind in kind_of.items():
+        if name in (target, weight, offset, *source.exclude):
             continue
         if name in source.one_hot or types.is_dictionary(kind):
-            categories[name] = list(fixed.get(name) or categories_of(name))
-            features += [Feature(f"{name}={one}", name, code) for code, one in enumerate(categories[name])]
+            one_hot[name] = list(given.get(name) or categories_of(name))
+            features += [Feature(f"{name}={one}", name, code) for code, one in enumerate(one_hot[name])]
         elif is_numeric(kind):
             features.append(Feature(name, name))
         else:
-            raise NotNumeric(source.path, name)
-    return tuple(features), categories
+            raise NotNumeric(path, name)
+    return Schema(tuple(features), one_hot, target, weight, offset, classes)
 
 
 def _repeated(names: Sequence[str], what: str) -> BadTable:

@@ -102,26 +102,20 @@ def dialect(source: Source) -> Dialect:
         lines = _lines(path, file, limits)
         line = next(lines, "")
         n_bytes = min(LINES * len(line), MOST_BYTES)
-        told = "," if "," in line else max(";\t|", key=line.count) if any(c in line for c in ";\t|") else ","
-        delimiter = asked or told
+        delimiter = asked or ("," if "," in line or not any(c in line for c in ";\t|") else max(";\t|", key=line.count))
         reader = csv.reader(chain([line], lines), delimiter=delimiter)
         try:
             first, second = [*islice(filter(None, reader), 2), [], []][:2]
         except csv.Error as error:
             raise MalformedFile(path, f"not CSV as expected: {error}", line=reader.line_num) from error
-    if _is_header(first, second) if source.header == "auto" else source.header:
+    numbers, below = list(map(_is_number, first)), map(_is_number, second)
+    told = first == list(map(str, range(len(first)))) or any(map(gt, below, numbers)) or not any(numbers)
+    if told if source.header == "auto" else source.header:
         return Dialect(first, delimiter, header=True, n_bytes=n_bytes)
     names = [f"c{j}" for j in range(len(first))]
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     note = f"{path}: no header: columns {some}"
     return Dialect(names, delimiter, n_bytes=n_bytes, notes=(note,) if source.header == "auto" else ())
-
-
-def _is_header(first: list[str], second: list[str]) -> bool:
-    if first == list(map(str, range(len(first)))):
-        return True
-    numbers, below = list(map(_is_number, first)), map(_is_number, second)
-    return any(map(gt, below, numbers)) or not any(numbers)  # a number below what is none, or none at all
 
 
 def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:

@@ -31,18 +31,6 @@ class Scaling:
     deviation: torch.Tensor
     why: str = ""
 
-    @classmethod
-    def of(cls, columns: Columns, mean: torch.Tensor, deviation: torch.Tensor, *, centre: bool) -> "Scaling":
-        """From the columns' `moments`.
-
-        >>> columns = DenseColumns(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-        >>> scaling = Scaling.of(columns, *moments(columns), centre=True)
-        >>> scaling.mean.tolist(), scaling.deviation.tolist()
-        ([2.0, 5.0], [1.0, 1.0])
-        """
-        centre = centre and not isinstance(columns, SparseColumns)
-        return cls(mean if centre else torch.zeros_like(mean), torch.where(deviation > 0, deviation, 1.0))
-
     def apply(self, columns: Columns, dtype: torch.dtype) -> Columns:
         """The columns scaled and, if they are dense, stored as `dtype`, made a block of rows at a time.
 
@@ -80,11 +68,17 @@ def scaling_for(
     """The scaling of a rank's columns, if they are to be scaled. All ranks call this.
 
     first, n_features  of the rank's first column, and of all ranks' columns
+
+    >>> columns = DenseColumns(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    >>> scaling = scaling_for(columns, FitOptions(standardize=True), Communicator(), 0, 2)
+    >>> scaling.mean.tolist(), scaling.deviation.tolist()
+    ([2.0, 5.0], [1.0, 1.0])
     """
     if options.standardize is False:
         return None
     mean, deviation = moments(columns)
-    own = Scaling.of(columns, mean, deviation, centre=options.fit_intercept)
+    centred = options.fit_intercept and not isinstance(columns, SparseColumns)
+    own = Scaling(mean if centred else torch.zeros_like(mean), torch.where(deviation > 0, deviation, 1.0))
     if options.standardize is True:
         return own
     shift = torch.where(deviation > 0, own.mean.abs() / own.deviation, 0.0)
