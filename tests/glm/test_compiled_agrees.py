@@ -1,5 +1,6 @@
 """Law 5 for the solvers: the compiled kernels say what plain torch says."""
 
+from importlib import import_module
 from itertools import pairwise, product
 
 import numpy as np
@@ -20,7 +21,8 @@ from glm.tables import (
     plain,
     stored,
 )
-from laconic.glm import DenseColumns, Precision, Problem, SparseColumns, begin, recipe, solve
+from laconic.glm import DenseColumns, FitOptions, Precision, Problem, SparseColumns, begin, recipe, solve
+from laconic.glm.columns import DenseRows, StoredRows
 from laconic.glm.solvers.objective import add_gram
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence
@@ -270,3 +272,53 @@ def test_a_kernel_takes_no_unknown_link_code_for_the_last_one():
     z, y, w, r = (np.ones(shape) for shape in ((2, 1), 2, 2, (2, 1)))
     assert np.isnan(compiled_residuals(len(LinkCode), z, y, w, r))
     assert np.isnan(r).all()
+
+
+# --- dense rows as they are stored ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored_as", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("k", "n"), [(0, 3), (1, 1), (3, 5), (4, 33), (7, 64), (65, 2)])
+def test_products_of_rows_as_stored_are_those_of_widened_rows(k, n, stored_as):
+    g = torch.Generator().manual_seed(k + n)
+    Y = (1e3 * torch.randn(k, n, generator=g)).to(stored_as)
+    fast, slow = StoredRows(Y), DenseRows(Y.double())
+    for C in (1, 3):
+        x, p = (torch.randn(C, size, generator=g, dtype=torch.float64) for size in (n, k))
+        assert torch.allclose(fast.margins(x), slow.margins(x), rtol=1e-12, atol=1e-9)
+        totals = [torch.ones(n, C, dtype=torch.float64).T for _ in range(2)]
+        for rows, total in zip((fast, slow), totals, strict=True):
+            rows.add_combination(p, None, total)
+        assert torch.allclose(*totals, rtol=1e-12, atol=1e-9)
+    sums = [torch.ones(2, n, dtype=torch.float64) for _ in range(2)]
+    for rows, own in zip((fast, slow), sums, strict=True):
+        rows.add_moments(x[0], *own)
+    assert torch.allclose(*sums, rtol=1e-12, atol=1e-9)
+    assert torch.equal(fast.dense(), slow.dense())
+    assert torch.equal(fast.squared().Y, slow.squared().Y)
+    assert torch.equal(Y, StoredRows(Y).Y)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_newton_on_rows_as_stored_is_newton_on_widened_rows(family, monkeypatch):
+    """Also where it begins with a part of them, which is the same part either way."""
+    case = Case(family, weighted=True, offset=True)
+    found = []
+    for values in (2**22, 0):
+        monkeypatch.setattr("laconic.glm.columns.COMPILED_VALUES", values)
+        for name in ("SAMPLE_FROM", "SAMPLED_ROWS"):
+            monkeypatch.setattr(import_module("laconic.glm.solvers.solve"), name, 0)
+        problem = case.problem(torch.float32, rows=np.arange(3, 90))
+        found.append(solve(problem, FitOptions(solver="newton", recipe="fp64", alpha=0.01)).state.coef)
+    assert torch.allclose(*found, rtol=1e-9, atol=1e-10)
+
+
+def test_a_part_of_the_rows_is_the_problem_with_these_rows():
+    case = Case("poisson", weighted=True, offset=True)
+    for layout, rows in product(("dense", "sparse"), (None, np.arange(5, 80))):
+        problem = Case("poisson", weighted=True, offset=True, layout=layout).problem(rows=rows)
+        own = np.arange(case.problem().columns.m) if rows is None else rows
+        kept = np.array([0, 2, 3, 30])
+        taken, named = problem.taken(kept), case.problem(rows=own[kept])
+        fits = [solve(one, FitOptions(solver="newton", recipe="fp64", alpha=0.1)).state.coef for one in (taken, named)]
+        assert torch.allclose(*fits, rtol=1e-9)

@@ -27,8 +27,10 @@ def scaled(matrix) -> Scaling:
     return scaling_for(columns, FitOptions(standardize=True), Communicator(), 0, columns.n)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("X", MATRICES.values(), ids=MATRICES)
-def test_dense_and_sparse_columns_have_the_same_moments(X):
+def test_dense_and_sparse_columns_have_the_same_moments(X, compiled, monkeypatch):
+    monkeypatch.setattr("laconic.glm.columns.COMPILED_VALUES", 0 if compiled else X.size + 1)
     X = X.astype(np.float32)
     exact = X.astype(np.float64)
     deviation = np.where(exact.std(0) <= 1e-12 * np.abs(exact.mean(0)), 1.0, exact.std(0))

@@ -32,6 +32,8 @@ DENSITY = 0.2
 WIDE_PRODUCTS = 2**28
 """Products up to which a basis of the rows is found where these are fewer than columns."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
+COMPILED_VALUES = 2**22
+"""Values of a dense X from which on compiled kernels, which take a moment to load, read its rows as they are stored."""
 
 
 class SampledRows(ABC):
@@ -57,6 +59,12 @@ class SampledRows(ABC):
         """out += p Y, for out (C, n) in the type of Y or a wider one."""
         out += self.combine(p, precision)
 
+    def add_moments(self, origin: torch.Tensor, total: torch.Tensor, squares: torch.Tensor) -> None:
+        """Add the sums (n,) over the rows of Y − origin, and of its squares."""
+        d = self.dense() - origin
+        total += d.sum(0)
+        squares += d.square_().sum(0)
+
     @abstractmethod
     def squared(self) -> "SampledRows":
         """The squares of the values, at their places."""
@@ -75,6 +83,7 @@ class Columns(ABC):
     device    where the arithmetic is done
     compiled  whether `sgd` can run on these columns
     row_values  values of a row as stored, by which blocks of rows are cut
+    in_place  whether rows can be taken as they are stored, with products in float64
     """
 
     m: int
@@ -83,10 +92,11 @@ class Columns(ABC):
     device: torch.device
     compiled: bool
     row_values: int
+    in_place: bool = False
 
     @abstractmethod
-    def take(self, rows: np.ndarray, dtype: torch.dtype) -> SampledRows:
-        """Some rows, in any order, widened to `dtype`."""
+    def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> SampledRows:
+        """Some rows, in any order, widened to `dtype`; None for rows as stored, where that can be."""
 
     @abstractmethod
     def stored(self, dtype: torch.dtype) -> "Columns":
@@ -104,17 +114,17 @@ class Columns(ABC):
         return z
 
     def blocks(
-        self, rows: np.ndarray | None, dtype: torch.dtype, step: int | None = None
+        self, rows: np.ndarray | None, dtype: torch.dtype | None, step: int | None = None
     ) -> Iterator[tuple[slice, SampledRows]]:
-        """All rows, or those asked for, `step` at a time and widened to `dtype`, with their places among them."""
+        """All rows, or those asked for, `step` at a time, as `take` has them, with their places among them."""
         step = step or max(1, CHUNK_VALUES // max(1, self.row_values))
         m = self.m if rows is None else len(rows)
         for first in range(0, m, step):
             part = slice(first, min(first + step, m))
             yield part, self.between(part, dtype) if rows is None else self.take(rows[part], dtype)
 
-    def between(self, part: slice, dtype: torch.dtype) -> SampledRows:
-        """Consecutive rows, widened to `dtype`."""
+    def between(self, part: slice, dtype: torch.dtype | None) -> SampledRows:
+        """Consecutive rows, as `take` has them."""
         return self.take(np.arange(part.start, part.stop), dtype)
 
 
@@ -170,6 +180,37 @@ class DenseRows(SampledRows):
         return self.Y
 
 
+class StoredRows(DenseRows):
+    """Y (k, n) as it is stored: products in float64, with one vector by kernels that widen values on the way."""
+
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        from laconic.kernels.cpu import dense  # Numba is loaded where it is first needed
+
+        return dense.margins(self.Y, x[0])[:, None] if len(x) == 1 else product(self.dense(), x.T)
+
+    def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
+        return DenseRows(self.dense()).combine(p, precision)
+
+    def add_combination(self, p: torch.Tensor, precision: Precision | None, out: torch.Tensor) -> None:
+        from laconic.kernels.cpu import dense
+
+        if len(p) == 1 and precision is None:
+            dense.add_combination(self.Y, p[0], out[0])
+        else:
+            out += self.combine(p, precision)
+
+    def add_moments(self, origin: torch.Tensor, total: torch.Tensor, squares: torch.Tensor) -> None:
+        from laconic.kernels.cpu import dense
+
+        dense.add_moments(self.Y, origin, total, squares)
+
+    def squared(self) -> DenseRows:
+        return DenseRows(self.dense().square_())
+
+    def dense(self) -> torch.Tensor:
+        return self.Y.to(torch.float64, copy=True)
+
+
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a b; of float64 on a CPU by NumPy's BLAS, which on AMD's is faster than torch's."""
     if a.dtype == b.dtype == torch.float64 and a.device.type == "cpu":
@@ -197,13 +238,14 @@ class DenseColumns(Columns):
         self.m, self.n = X.shape
         self.dtype, self.device = X.dtype, X.device
         self.compiled, self.row_values = X.device.type == "cpu" and X.dtype in COMPILED and self.n > 0, self.n
+        self.in_place = self.compiled and X.is_contiguous() and X.numel() >= COMPILED_VALUES
 
-    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+    def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> DenseRows:
         index = torch.from_numpy(rows).to(self.X.device)
-        return DenseRows(self.X.index_select(0, index).to(dtype), self.X.dtype)
+        return _rows(self.X.index_select(0, index), dtype, self.X.dtype)
 
-    def between(self, part: slice, dtype: torch.dtype) -> DenseRows:
-        return DenseRows(self.X[part].to(self.device, dtype), self.X.dtype)
+    def between(self, part: slice, dtype: torch.dtype | None) -> DenseRows:
+        return _rows(self.X[part].to(self.device), dtype, self.X.dtype)
 
     def stored(self, dtype: torch.dtype) -> "DenseColumns":
         if dtype == self.dtype and (self.n <= 1 or self.X.stride(1) == 1):
@@ -214,6 +256,10 @@ class DenseColumns(Columns):
         from laconic.kernels.cpu import sgd  # Numba is loaded where it is first needed
 
         return sgd.sgd(self.X, batches, code, weights)
+
+
+def _rows(Y: torch.Tensor, dtype: torch.dtype | None, stored: torch.dtype) -> DenseRows:
+    return StoredRows(Y) if dtype is None else DenseRows(Y.to(dtype), stored)
 
 
 class PinnedColumns(DenseColumns):
@@ -227,15 +273,15 @@ class PinnedColumns(DenseColumns):
         if X.device.type != "cpu":
             raise ValueError(f"X is on {X.device} already: use DenseColumns")
         super().__init__(X if X.is_pinned() and X.is_contiguous() else X.contiguous().pin_memory())
-        self.device = torch.device(device)
+        self.device, self.in_place = torch.device(device), False
 
-    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+    def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> DenseRows:
         from laconic.kernels.gpu.glm import gather_rows
 
         index = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int32)).to(self.device)
         Y = torch.empty(len(rows), self.n, dtype=self.X.dtype, device=self.device)
         gather_rows(self.X, index, Y)
-        return DenseRows(Y.to(dtype), self.X.dtype)
+        return _rows(Y, dtype, self.X.dtype)
 
 
 class MappedColumns(DenseColumns):
@@ -259,20 +305,23 @@ class MappedColumns(DenseColumns):
         super().__init__(X)
         self.mapped, self.scaling, self.dtype = mapped, scaling, X.dtype if dtype is None else dtype
         self.compiled = self.dtype in COMPILED and self.n > 0
+        self.in_place = self.compiled and X.is_contiguous() and X.numel() >= COMPILED_VALUES
         self.row_bytes, self.shape, self.n_read = X.stride(0) * X.element_size(), (self.m, self.n), 0
 
-    def take(self, rows: np.ndarray, dtype: torch.dtype) -> DenseRows:
+    def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> DenseRows:
         order, Y = np.argsort(rows, kind="stable"), torch.empty(len(rows), self.n, dtype=self.dtype)
         place = rows[order] * self.row_bytes // RESIDENT_BYTES
         for part in np.split(order, np.flatnonzero(np.diff(place)) + 1):
             Y[torch.from_numpy(part)] = self._kept(self.X.index_select(0, torch.from_numpy(rows[part])))
             self._release(min(RESIDENT_BYTES, len(part) * (self.row_bytes + FAULT_BYTES)))
-        return DenseRows(Y.to(dtype), self.dtype)
+        return _rows(Y, dtype, self.dtype)
 
-    def between(self, part: slice, dtype: torch.dtype) -> DenseRows:
+    def between(self, part: slice, dtype: torch.dtype | None) -> DenseRows:
         Y = self._kept(self.X[part])
         self._release(len(Y) * self.row_bytes)
-        return DenseRows(Y.to(dtype, copy=Y.data_ptr() == self.X[part].data_ptr()), self.dtype)
+        if dtype is not None:
+            Y = Y.to(dtype, copy=Y.data_ptr() == self.X[part].data_ptr())
+        return _rows(Y, dtype, self.dtype)
 
     def stored(self, dtype: torch.dtype) -> "MappedColumns":
         return self if dtype == self.dtype else MappedColumns(self.X, self.mapped, self.scaling, dtype)
@@ -383,19 +432,19 @@ class SparseColumns(Columns):
         begins = torch.from_numpy(np.ascontiguousarray(X.indptr, dtype=np.int64))
         return cls(values, columns, begins, X.shape[1])
 
-    def take(self, rows: np.ndarray, dtype: torch.dtype) -> SparseRows:
+    def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> SparseRows:
         from laconic.kernels.cpu import sparse
 
         values, columns, begins = self.matrix
         if values.dtype == torch.float16:
             values = values.float()
-        return SparseRows(sparse.take((values, columns, begins), rows, dtype), self.n)
+        return SparseRows(sparse.take((values, columns, begins), rows, dtype or values.dtype), self.n)
 
-    def between(self, part: slice, dtype: torch.dtype) -> SparseRows:
+    def between(self, part: slice, dtype: torch.dtype | None) -> SparseRows:
         values, columns, begins = self.matrix
         own = begins[part.start : part.stop + 1]
         first, last = int(own[0]), int(own[-1])
-        return SparseRows((values[first:last].to(dtype), columns[first:last], own - first), self.n)
+        return SparseRows((values[first:last].to(dtype or values.dtype), columns[first:last], own - first), self.n)
 
     def stored(self, dtype: torch.dtype) -> "SparseColumns":
         values, index, begins = self.matrix

@@ -133,6 +133,16 @@ class Problem:
             return torch.zeros(0, n_outputs, dtype=dtype, device=self.y.device)
         return self.offset.to(dtype).reshape(self.columns.m, -1).expand(-1, n_outputs).contiguous()
 
+    def taken(self, kept: np.ndarray) -> "Problem":
+        """Of some of the rows to train on; those of a dense X are copied."""
+        rows = kept if self.rows is None else self.rows[kept]
+        if not isinstance(self.columns, DenseColumns):
+            return replace(self, rows=rows)
+        Y, index = self.columns.take(rows, self.columns.dtype).Y, torch.from_numpy(rows)
+        own = {name: getattr(self, name) for name in ("y", "weights", "offset")}
+        parts: dict[str, Any] = {name: None if t is None else t[index.to(t.device)] for name, t in own.items()}
+        return replace(self, columns=DenseColumns(Y), rows=None, validation=None, **parts)
+
     def stored_as(self, precision: Precision) -> "Problem":
         """The problem with X stored as a recipe says."""
         return replace(self, columns=self.columns.stored(precision.format("data").storage))

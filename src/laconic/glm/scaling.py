@@ -104,11 +104,10 @@ def moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
         mean, variance = _sparse_moments(columns)
     else:
         first, total, squares = None, *torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
-        for _, Y in columns.blocks(None, torch.float64, max(1, CACHED_VALUES // max(1, columns.n))):
+        how = (None, None) if columns.in_place else (torch.float64, max(1, CACHED_VALUES // max(1, columns.n)))
+        for _, Y in columns.blocks(None, *how):
             first = Y.dense()[0].clone() if first is None else first
-            d = Y.dense() - first
-            total += d.sum(0)
-            squares += d.square_().sum(0)
+            Y.add_moments(first, total, squares)
         off = total / max(1, columns.m)
         mean = (off if first is None else first + off).cpu()
         variance = (squares / max(1, columns.m) - off.square()).clamp(min=0).cpu()

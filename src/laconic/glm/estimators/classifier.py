@@ -15,7 +15,7 @@ from laconic.glm.estimators.inputs import as_margin, as_numpy, check_target
 from laconic.glm.families import Bernoulli, Family, Multinomial, OneVsRest
 from laconic.glm.options import DEFAULTS, unknown
 from laconic.glm.precision import Precision
-from laconic.glm.problem import codes
+from laconic.glm.problem import CHUNK, codes
 from laconic.glm.scores import most_likely
 from laconic.glm.solvers import Callback
 
@@ -156,9 +156,10 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     ) -> tuple[np.ndarray, np.ndarray | None]:
         if self.multi_class not in ("multinomial", "ovr"):
             raise unknown("multi_class", self.multi_class, ("multinomial", "ovr"))
-        check_classification_targets(y)
+        found = np.unique(y) if y.dtype.kind in "biuf" else y
+        check_classification_targets(np.tile(found, 2) if len(y) >= 2 * len(found) else y)  # which sees no more in all
         if not going_on:
-            self.classes_ = _classes(y)
+            self.classes_ = _classes(found)
         index = self._index(y)
         if (index < 0).any():
             row = int((index < 0).argmax())
@@ -167,12 +168,16 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
         if self.class_weight is not None:
             of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
             weights = of_class[index] if weights is None else of_class[index] * weights
-        return index, weights
+        return index.astype(np.float64), weights
 
     def _index(self, y: np.ndarray) -> np.ndarray:
         """Each label's number among the classes; −1 for one that is none of them."""
-        index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        return np.where(self.classes_[index] == y, index, -1).astype(np.int64)
+        index, last = np.empty(len(y), np.int64), len(self.classes_) - 1
+        for first in range(0, len(y), CHUNK):
+            part = y[first : first + CHUNK]
+            own = np.minimum(np.searchsorted(self.classes_, part), last)
+            index[first : first + CHUNK] = np.where(self.classes_[own] == part, own, -1)
+        return index
 
     def _encode(self, y: Any, labels: tuple[str, ...] | None, n_rows: int) -> torch.Tensor:
         if labels is not None:

@@ -101,7 +101,8 @@ class Family(ABC):
 
     def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The weighted mean target, shape (C,)."""
-        return ((weights * y).sum() / weights.sum()).reshape(1)
+        alike = len(weights) > 0 and weights.stride(0) == 0
+        return (y.mean() if alike else (weights * y).sum() / weights.sum()).reshape(1)
 
     def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
         """The null model: the constant c (C,) that minimises Σ w φ(c + offset, y); where every fit begins.

@@ -35,8 +35,8 @@ SEVERAL, PRODUCTS = 128, 2**26
 """Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
 above, products with it are the cheaper way."""
 BLOCK_VALUES, GRAM_VALUES = 2**18, 2**22
-"""Values of X that are widened at a time, so that they stay in cache, on a GPU 256 times as many; and most values of
-their products with each h."""
+"""Values of X that are widened at a time, so that they stay in cache, twice as many where they are not widened, on a
+GPU 256 times; and most values of their products with each h."""
 NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
@@ -169,7 +169,8 @@ class Objective:
         self.dtype = torch.float64 if on_cpu else options.precision.carrier
         dense = isinstance(self.columns, DenseColumns)
         own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
-        self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 256) // max(1, own))
+        self.taken = None if self.columns.in_place and self.family.n_outputs == 1 else self.dtype
+        self.step = max(1, BLOCK_VALUES * (2 if self.taken is None else 1 if on_cpu else 256) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
@@ -209,12 +210,12 @@ class Objective:
         """Σ w φ of the best constant: what a fit gains is counted from there."""
         w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
         c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
-        losses = torch.empty_like(y)
+        total = 0.0
         for first in range(0, len(y), NULL_ROWS):
             rows = slice(first, first + NULL_ROWS)
             z = c.expand(len(y[rows]), -1) if offset is None else offset[rows] + c
-            losses[rows] = w[rows] * self.family.loss(z, y[rows])
-        return float((losses if self.problem.weights is None else losses[w > 0]).sum())
+            total += float(self._weigh(self.family.loss(z, y[rows]), rows).sum(dtype=torch.float64))
+        return total
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""
@@ -285,7 +286,7 @@ class Objective:
         if total is None or len(asked) > 1 or total.dtype != torch.float64:
             total = v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
         total.zero_()
-        for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
+        for rows, Y in self.columns.blocks(self.problem.rows, self.taken, self.step):
             if asked[0].squared:  # the factors do not depend on margins
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
@@ -295,10 +296,10 @@ class Objective:
             else:
                 parts = zip(asked, torch.split(u, C, 1), strict=True)
                 p = torch.cat([one.bend(rows, Y, part) for one, part in parts], 1)
-            p = p / self.m
             Y.add_combination(p.T, None, total[:, :-1])
             if self.fit_intercept:
                 total[:, -1] += p.sum(0)
+        total /= self.m
         if self.wire.comm.peers.size > 1:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
         total = total.to(self.dtype)
@@ -448,8 +449,8 @@ def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
                 total[d, :, c] += gram
         return
     if C == 1:
-        A, weighted = Y.dense(), h[:, 0] * Y.dense()
-        total[0, :-1, 0, :-1] += product(A.T, weighted)
+        A = Y.dense()
+        total[0, :-1, 0, :-1] += product(A.T, h[:, 0] * A)
         total[0, :-1, 0, -1] += (border := (h[:, 0].T @ A)[0])
         total[0, -1, 0] += torch.cat([border, h.sum()[None]])
         return

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -37,8 +37,8 @@ RETURNS = 20
 """To the best iterate, at most, before a fit gives up."""
 HAND_OVER = 1e-2
 """Newton's steps take over when an epoch gains less than this share of what was gained."""
-SAMPLE, SAMPLED_ROWS = 16, 64
-"""A large X is first fitted to a 16th of its rows, if these are 64 per weight."""
+SAMPLE, SAMPLED_ROWS, SAMPLED_VALUES = 16, 64, 2**24
+"""A large X is first fitted to a 16th of its rows, if these are 64 per weight; to fewer where they have more values."""
 SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-4
 """Of the fit to a part of the rows that Newton's method begins with."""
 SHRINK = 0.2
@@ -199,7 +199,9 @@ class Run:
         self.objective = shared.objective if own else shared.objective.penalised(options, wire)
         wire.accounting, wire.messages = Accounting(), 0  # a fit that was stopped counts as one that was not
         self.before = time.perf_counter() - state.seconds, state.bytes_sent, state.messages
-        self.problem, self.callbacks = problem.cast(options.precision.carrier, least), callbacks
+        exact = options.solver == "newton" and least is None  # which has its own copy of targets, in float64
+        self.problem = problem if exact else problem.cast(options.precision.carrier, least)
+        self.callbacks = callbacks
         self.order = shared.order
         self.hessian: torch.Tensor | None = None
         self.point: Point | None = None
@@ -344,9 +346,9 @@ class Run:
         small = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
         if small or state.epoch or bool(x.any()):
             return
-        kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < 1 / SAMPLE)
-        part = replace(problem, rows=kept if problem.rows is None else problem.rows[kept])
-        few, gap = Objective(part, self.options, self.wire), math.inf
+        most = max(SAMPLED_ROWS * n_weights, SAMPLED_VALUES // problem.columns.n)
+        kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < min(1 / SAMPLE, most / m))
+        few, gap = Objective(problem.taken(kept), self.options, self.wire), math.inf
         point: Point | None = None
         for _ in range(SAMPLE_EPOCHS):
             if gap > SAMPLE_TOL:
