@@ -15,7 +15,7 @@ from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, FitOptions, Outcome, Problem, solve
 from laconic.glm.ranks import Wire
 from laconic.glm.scaling import Scaling
-from laconic.glm.solvers.objective import Objective
+from laconic.glm.solvers.objective import Objective, serve_alone
 
 ALPHA = 1e-4
 WAYS = {
@@ -123,6 +123,28 @@ def test_newton_ends_where_the_gradient_vanishes(family, layout, weighted):
         assert longer.history[-1]["objective"] == pytest.approx(solution.history[-1]["objective"], rel=1e-11)
         slower = solve(problem, FitOptions(solver="sgd", polish=True, alpha=case.alpha, recipe="fp64"))
         assert slower.state.coef.numpy() == pytest.approx(solution.state.coef.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_few_rows_at_once_are_rows_in_blocks(family, fit_intercept, weighted, monkeypatch):
+    options = FitOptions(alpha=0.01, recipe="fp64", fit_intercept=fit_intercept)
+    for rows in (None, np.arange(3, 40)):
+        problem = Case(family, weighted=weighted, offset=weighted).problem(rows=rows)
+        points = []
+        for most in (10**6, 0):
+            monkeypatch.setattr("laconic.glm.solvers.objective.ONCE", most)
+            F = Objective(problem, options, Wire(Communicator()))
+            assert F.once == bool(most)
+            theta = torch.randn(F.family.n_outputs, F.n + 1, generator=torch.Generator().manual_seed(0)).double()
+            points += [serve_alone(F.at(theta, curved=curved, margins=False)) for curved in (False, True, True)]
+        assert points[0].hessian is None
+        for one, other in zip(points[:3], points[3:], strict=True):
+            assert (one.loss, one.value) == pytest.approx((other.loss, other.value), rel=1e-12)
+            assert torch.allclose(one.slope, other.slope, rtol=1e-11, atol=1e-13)
+        assert torch.allclose(points[2].hessian, points[5].hessian, rtol=1e-11, atol=1e-13)
+        assert torch.equal(points[1].hessian, points[2].hessian)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

@@ -102,6 +102,9 @@ def moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if isinstance(columns, SparseColumns):
         mean, variance = _sparse_moments(columns)
+    elif 0 < columns.m * columns.n <= CACHED_VALUES:
+        X = columns.between(slice(0, columns.m), torch.float64).dense()
+        variance, mean = (t.cpu() for t in torch.var_mean(X, 0, correction=0))
     else:
         first, total, squares = None, *torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
         how = (None, None) if columns.in_place else (torch.float64, max(1, CACHED_VALUES // max(1, columns.n)))

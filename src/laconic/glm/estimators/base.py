@@ -121,7 +121,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         tags.input_tags.sparse = True
         return tags
 
-    def _options(self) -> FitOptions:
+    def _options(self, seed: int) -> FitOptions:
         """The parameters as a fit's options; raises `InvalidOption` for the first that is not what it can be."""
         for name, choices in (("loss", self._losses), ("warm_start", (True, False))):
             if getattr(self, name) not in choices:
@@ -130,9 +130,8 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             raise InvalidOption(Option("callbacks"), f" must be functions in a list, got {self.callbacks!r}")
         params = vars(self)
         own = {field.name: params[field.name] for field in fields(FitOptions) if field.name in params}
-        return FitOptions(
-            **{name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
-        )
+        own = {name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
+        return FitOptions(**own, seed=seed)
 
     def _seed(self) -> int:
         """An integer `random_state` itself, as `laconic fit --seed`; otherwise a number drawn from it."""
@@ -150,14 +149,14 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         comm = default_communicator() if comm is None else comm
         saved = self._saved if going_on else None
         with raise_on_all_ranks(comm):
-            options = self._options()
+            options = self._options(self._seed())
         require_same(comm, {"teams": options.teams})
         comm = comm.split(options.teams)
         with raise_on_all_ranks(comm.whole):
             local = read_inputs(self, data, rows, comm, options, reset=saved is None, numeric=self._numeric)
-        facts = self._agree(local, rows, comm.whole)
+        facts = self._agree(local, rows, options.seed, comm.whole)
         seed = int(facts[0]["seed"]) if saved is None else saved.options.seed
-        options = replace(options, seed=seed)
+        options = options if options.seed == seed else replace(options, seed=seed)
         data_format = precision_for(options.recipe, type_of(local.X)).data
         X, first, whole = distribute(local, [one["n_rows"] for one in facts], rows, data_format, comm)
         problem = self._problem(X, first, whole, options, comm, going_on=going_on, one_epoch=one_epoch)
@@ -186,9 +185,9 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """The options to fit with; `cv` looks for a penalty here."""
         return options
 
-    def _agree(self, local: Inputs, rows: str, comm: Communicator) -> list[dict[str, Any]]:
+    def _agree(self, local: Inputs, rows: str, seed: int, comm: Communicator) -> list[dict[str, Any]]:
         """Facts of each rank: its number of rows, the seed, and what all must have alike."""
-        facts = {"n_rows": len(local.y), "rows": rows, "seed": self._seed()}
+        facts = {"n_rows": len(local.y), "rows": rows, "seed": seed}
         if comm.size == 1:
             return [facts]
         params = self.get_params(deep=False)

@@ -297,7 +297,8 @@ def check_target(estimator: Any, y: Any, n_rows: int, *, numeric: bool) -> np.nd
     if y is None:
         name = type(estimator).__name__
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
-    y = column_or_1d(as_numpy(y), warn=True)
+    y = as_numpy(y)
+    y = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
     if numeric:
         y = np.asarray(y, dtype=np.float64)
     if n_rows:

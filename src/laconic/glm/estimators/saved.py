@@ -125,9 +125,8 @@ def _sizes(problem: Problem) -> torch.Tensor:
     step = 1 + columns.m * columns.n // CHUNK_VALUES
     rows = None if step == 1 else np.arange(0, columns.m, step)
     ((part, Y),) = columns.blocks(rows, torch.float64, columns.m)
-    ones = torch.ones(1, part.stop, dtype=torch.float64, device=columns.device)
-    squares = Y.squared().combine(ones)
-    return (squares / len(ones[0])).sqrt()
+    ones = torch.full((1, part.stop), 1 / part.stop, dtype=torch.float64, device=columns.device)
+    return Y.squared().combine(ones).sqrt()
 
 
 def _scaling(problem: Problem) -> torch.Tensor:

@@ -22,9 +22,10 @@ class Factor:
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         diagonal = hessian.diagonal()
         self.scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
-        scaled = self.scale[:, None] * hessian * self.scale
+        scaled, ridge = self.scale[:, None] * hessian * self.scale, 0.0
         for power in range(-12, 1, 2):
-            scaled.diagonal().copy_(self.scale * diagonal * self.scale + 10.0**power)
+            scaled.diagonal().add_(10.0**power - ridge)
+            ridge = 10.0**power
             self.L, info = torch.linalg.cholesky_ex(scaled)
             if not int(info) and math.isfinite(float(self.L.sum())):
                 return
@@ -32,8 +33,8 @@ class Factor:
 
     def solve(self, g: torch.Tensor) -> torch.Tensor:
         """H⁻¹ g for g (k,) or (k, j)."""
-        columns = self.scale[:, None] * g.reshape(len(g), -1)
-        return (self.scale[:, None] * torch.cholesky_solve(columns, self.L)).view(g.shape)
+        scale = self.scale[:, None]
+        return (scale * torch.cholesky_solve(scale * g.view(len(scale), -1), self.L)).view(g.shape)
 
     def learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
         """What a step changed the slope by: H times the step, nearly."""

@@ -41,6 +41,8 @@ NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
 """Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
+ONCE = 2**16
+"""Values of a dense X up to which F is computed of all rows at once: NumPy's calls cost less than torch's."""
 FEW, CHEAP = 64, 2**24
 """A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
 CG_STEPS, CG_DELAY, CG_REST, SURE = 250, 4, 0.2, 10.0
@@ -155,6 +157,8 @@ class Objective:
     narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
     basis     that basis, if it was taken
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    once      whether all rows are few enough to be taken at once, and
+    rows      these, with a column for the intercept
     second    the mean of a aᵀ, where it preconditions, and
     spectrum  its eigenvalues and eigenvectors relative to the penalty
     """
@@ -184,6 +188,8 @@ class Objective:
         cheap = size <= FEW or problem.n_train * size * size <= CHEAP
         self.eager = self.direct and cheap and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
+        self.once = alone and on_cpu and dense and self.direct and problem.n_train * self.n <= ONCE and self.l1 == 0
+        self.rows: np.ndarray | None = None
         self.second: torch.Tensor | None = None
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
         self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
@@ -230,6 +236,8 @@ class Objective:
 
     def at(self, theta: torch.Tensor, *, curved: bool = False, margins: bool = True) -> Requests[Point]:
         """F and its slope at θ, in one pass; `curved` for the Hessian too, `margins` to keep those of all rows."""
+        if self.once and not margins:
+            return self._at_once(theta, curved=curved)
         C, n = theta.shape[0], self.n
         z = torch.empty(len(self.y) if margins else 0, C, dtype=self.dtype, device=theta.device)
         hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved and self.gram is None else None
@@ -264,6 +272,34 @@ class Objective:
             hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
         slope = slope if self.l1 == 0 else self._subgradient(theta, slope)
         return Point(theta, z, loss / max(self.weight, 1e-300), value, slope, hessian)
+
+    def _at_once(self, theta: torch.Tensor, *, curved: bool) -> Point:
+        """The same of few rows A, in one process: with 1 for the intercept, or 0 for one that is not fitted."""
+        if self.rows is None:
+            ((_, Y),) = self.columns.blocks(self.problem.rows, self.dtype, len(self.y))
+            ones = np.full((len(self.y), 1), float(self.fit_intercept))
+            self.rows = np.concatenate([Y.dense().numpy(), ones], 1)
+        A, x, C, every = self.rows, theta.numpy(), len(theta), slice(None)
+        with np.errstate(all="ignore"):
+            z = torch.from_numpy(A @ x.T if self.fit_intercept else A @ x.T + x[:, -1])
+            z = z if self.offset is None else z + self.offset
+            losses, slopes, bent = self.family.expand(z, self.y, curved=curved and self.gram is None)
+            loss = float(self._weigh(losses, every).sum())
+            penalty = self.l2.numpy() * x
+            slope = self._weigh(slopes, every).numpy().T @ A / self.m + penalty
+            if bent is not None:
+                h, sums = self._weigh(bent, every).numpy(), np.empty((C, A.shape[1], C, A.shape[1]))
+                for d, c in combinations_with_replacement(range(C), 2):
+                    sums[c, :, d] = sums[d, :, c] = A.T @ (h[:, c, d, None] * A)
+                gram = torch.from_numpy(sums)
+                self.gram = gram if self.family.quadratic else None
+            value = loss / self.m + float(np.vdot(penalty, x)) / 2
+        hessian = None
+        if curved:
+            hessian = (gram if self.gram is None else self.gram).view(A.shape[1] * C, -1) / self.m
+            hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
+        none = theta.new_empty(0, C)
+        return Point(theta, none, loss / max(self.weight, 1e-300), value, torch.from_numpy(slope), hessian)
 
     def _weigh(self, t: torch.Tensor, rows: slice) -> torch.Tensor:
         """Times the weights; a row of weight 0 counts for nothing, even where its loss is infinite."""
