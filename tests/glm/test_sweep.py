@@ -9,6 +9,7 @@ import torch
 import laconic.glm.sweep as sweeps
 from glm.tables import CASES, TOLERANCE, Case, distance, in_turn, same_bits
 from laconic.glm import Diverged, FitOptions, solve
+from laconic.glm.solvers.objective import serve_alone
 from laconic.glm.sweep import path
 
 FACTORS = (1.0, 0.1, 5.0)
@@ -111,3 +112,31 @@ def test_only_the_largest_penalty_begins_with_sgd_where_newton_s_steps_end_the_f
         assert fit.solution.converged
         assert fit.solution.history[-1]["objective"] == pytest.approx(alone.history[-1]["objective"], rel=1e-5)
         assert any("eta" in row for row in fit.solution.history) == (alpha == max(alphas))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("family", ["bernoulli", "poisson", "multinomial3"])
+def test_newton_begins_where_the_last_solutions_lead_and_not_where_f_is_larger(family, direct, monkeypatch):
+    if not direct:
+        monkeypatch.setattr("laconic.glm.solvers.objective.DIRECT", 0)
+    how, problem = FitOptions(solver="newton", recipe="fp64", tol=1e-10), Case(family, weighted=True).problem()
+    alphas, falls, extrapolate = [0.0, 1e-12, *np.geomspace(1e-3, 1e-1, 8), 3.0], list[float](), sweeps._extrapolate
+
+    def watched(run, *before):
+        F = run.objective
+        values = []
+        for move in (lambda *_: None, extrapolate):
+            move(run, *before)
+            values.append(serve_alone(F.at(F.theta(run.state), margins=False)).value)
+        falls.append(values[0] - values[1])
+
+    monkeypatch.setattr(sweeps, "_extrapolate", watched)
+    alone = [solve(problem, replace(how, alpha=alpha)) for alpha in alphas]
+    for farthest in (2.0, 1e9):
+        monkeypatch.setattr(sweeps, "FARTHEST", farthest)
+        for fit, other in zip(path(how, problem, alphas=alphas), alone, strict=True):
+            assert fit.solution.outcome is other.outcome
+            assert fit.solution.history[-1]["objective"] == pytest.approx(other.history[-1]["objective"], rel=1e-9)
+    assert min(falls) >= -1e-14
+    assert sum(fall > 0 for fall in falls) >= 12
+    assert falls[8] == falls[17] == 0, "without a penalty there is no logarithm of it"

@@ -10,6 +10,7 @@ it asks of rows, and goes on when all others have asked: those that ask for the 
 Newton's method begins at the solution for the next larger penalty instead, and linear regression keeps its one Hessian.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,6 +35,8 @@ from laconic.glm.solvers.objective import Objective, Pass, Requests, serve_alone
 from laconic.glm.solvers.solve import Run, Shared, order_of, torch_steps
 from laconic.glm.solvers.state import Segment, State, stacked
 
+FARTHEST = 2.0
+"""How far solutions are extrapolated to the next penalty, in steps from the one before."""
 LEAST_VALUES = 2**18
 """Values of a batch times columns of the models from which on products of matrices beat compiled loops, one by one."""
 
@@ -170,21 +173,38 @@ def solve_several(
     falling = sorted(range(len(options)), key=lambda j: -options[j].l2)
     warm = warm and comm.whole.size == 1 and problem.columns.device.type == "cpu" and bool(options[0].tol)
     exact = [j for j in falling if options[j].solver == "newton" or (warm and options[j].polish)]
-    before: Run | None = None
+    before: list[Run] = []
     for j in exact:
         state, shared = begin(problem, options[j]), None
-        if before is not None:
-            state.weights.x.copy_(before.state.weights.x)
-            state.weights.intercept.value.copy_(before.state.weights.intercept.value)
-            state.polishing, shared = options[j].solver != "newton", Shared(before.objective, before.order)
+        if before:
+            state.weights.x.copy_(before[-1].state.weights.x)
+            state.weights.intercept.value.copy_(before[-1].state.weights.intercept.value)
+            state.polishing, shared = options[j].solver != "newton", Shared(before[-1].objective, before[-1].order)
         run = Run(problem, options[j], comm, state, callbacks if j == 0 else (), ours, shared)
-        found[j], before = serve_alone(run.solve(), run.advance), run
+        if len(before) > 1:
+            _extrapolate(run, *before[-2:])
+        found[j] = serve_alone(run.solve(), run.advance)
+        before = [*before[-1:], run]
     rest = [j for j in range(len(options)) if j not in found]
     if rest:
         shared = _shared(problem, [options[j] for j in rest], comm)
         runs = [Run(problem, options[j], comm, None, callbacks if j == rest[0] else (), ours, shared) for j in rest]
         found |= zip(rest, _Sweep(runs).run(), strict=True)
     return [found[j] for j in range(len(options))]
+
+
+def _extrapolate(run: Run, earlier: Run, last: Run) -> None:
+    """Begin where the line through the solutions of two larger penalties, over their logarithms, leads; unless F is
+    larger there than at the last of them."""
+    from_, to, own = (one.options.l2 for one in (earlier, last, run))
+    if not from_ > to > own > 0 or last.point is None:
+        return
+    F, (a, b) = run.objective, (run.objective.theta(one.state) for one in (earlier, last))
+    theta = b + min(FARTHEST, math.log(to / own) / math.log(from_ / to)) * (b - a)
+    point = serve_alone(F.at(theta, curved=F.direct, margins=not F.direct))
+    if point.value <= last.point.value - float(((last.objective.l2 - F.l2) * b.square()).sum()) / 2:
+        F.put(theta, run.state)
+        run.point = point
 
 
 def _shared(problem: Problem, options: Sequence[FitOptions], comm: Communicator) -> Shared:

@@ -45,10 +45,11 @@ ONCE = 2**16
 """Values of a dense X up to which F is computed of all rows at once: NumPy's calls cost less than torch's."""
 FEW, CHEAP = 64, 2**24
 """A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
-CG_STEPS, CG_DELAY, CG_REST, SURE = 250, 4, 0.2, 10.0
+CG_STEPS, CG_DELAY, CG_SURE, CG_REST, SURE = 250, 4, 2, 0.2, 10.0
 """Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
 that is so many times larger than the target, and the preconditioner is the better one. Where it is smaller than the
-target, not before it is known to be smaller than so many times the target."""
+target, not before it is known to be smaller than so many times the target; after 2 steps, where it is known to be
+smaller than the target itself."""
 WIDTH, FLAT = 16, 1e-8
 """Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
 its diagonal."""
@@ -449,6 +450,8 @@ class Objective:
                 missing = min(missing, flat)
             if self._is_enough(point, terms, missing, enough if judged else SURE * enough, enough):
                 break
+            if len(terms) >= CG_SURE and (sum(terms) + missing) / 2 <= enough:
+                break  # whatever is missing, that is all
             p.mul_(share).add_(s)
         return x, sum(terms) / 2
 
