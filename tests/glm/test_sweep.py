@@ -105,6 +105,7 @@ def test_newton_ends_where_it_does_alone(family, layout):
 
 def test_only_the_largest_penalty_begins_with_sgd_where_newton_s_steps_end_the_fits(monkeypatch):
     monkeypatch.setattr("laconic.glm.resolve.DIRECT", 0)
+    monkeypatch.setattr("laconic.glm.resolve.FEW_VALUES", 0)
     problem, alphas = Case("multinomial3").problem(), [1e-3, 1e-1, 1e-2]
     found = path(FitOptions(recipe="fp64"), problem, alphas=alphas)
     for alpha, fit in zip(alphas, found, strict=True):

@@ -40,6 +40,8 @@ LARGEST_BATCH = 2**12
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
 _way = attrgetter(*OF_SGD)
+FEW_VALUES = 2**25
+"""Values of X up to which classes are fitted by Newton's method however many columns there are."""
 WORTH_IT = 2**24
 """Values of X on a rank from which on shorter formats can save more than it costs to choose them."""
 
@@ -53,11 +55,12 @@ def resolve(
 ) -> FitOptions:
     """The options with a solver, an s, a recipe and a step size that suit the problem where these are "auto".
 
-    "auto" is Newton's method in one process on a CPU where X is sparse or has few columns, unless there is an L1
-    penalty or something was asked for that only SGD heeds. Otherwise it is SGD in one process, unless CA-SGD pays
-    there: on a GPU, where a block of s iterations costs a few launches instead of a few per iteration, and where
-    batches are not so small that SGD runs in one launch. The recipe is the one to begin with; `find_recipe` may find a
-    cheaper one. A step size is cut to three digits, so that it does not depend on the order in which ranks add.
+    "auto" is Newton's method in one process on a CPU where X is sparse or has few columns, or few values and classes
+    for targets, unless there is an L1 penalty or something was asked for that only SGD heeds. Otherwise it is SGD in
+    one process, unless CA-SGD pays there: on a GPU, where a block of s iterations costs a few launches instead of a few
+    per iteration, and where batches are not so small that SGD runs in one launch. The recipe is the one to begin with;
+    `find_recipe` may find a cheaper one. A step size is cut to three digits, so that it does not depend on the order in
+    which ranks add.
 
     eta0      a step size that is known already, where it is "auto"
     steepest  likewise, the loss's `steepness`
@@ -74,6 +77,7 @@ def resolve(
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
         few = (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
         few = few or is_wide(columns, problem.n_train)
+        few = few or (problem.family.classifies and columns.m * columns.n <= FEW_VALUES)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
         exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
         if plain and few and exact and not on_gpu and comm.size == 1 and comm.peers.size == 1:
