@@ -202,7 +202,7 @@ def _extrapolate(run: Run, earlier: Run, last: Run) -> None:
     F, (a, b) = run.objective, (run.objective.theta(one.state) for one in (earlier, last))
     theta = b + min(FARTHEST, math.log(to / own) / math.log(from_ / to)) * (b - a)
     point = serve_alone(F.at(theta, curved=F.direct, margins=not F.direct))
-    if point.value <= last.point.value - float(((last.objective.l2 - F.l2) * b.square()).sum()) / 2:
+    if point.value <= last.point.value - F.dot((last.objective.l2 - F.l2) * b, b) / 2:
         F.put(theta, run.state)
         run.point = point
 

@@ -288,7 +288,7 @@ class Objective:
             loss = float(self._weigh(losses, every).sum())
             penalty = self.l2.numpy() * x
             slope = self._weigh(slopes, every).numpy().T @ A / self.m + penalty
-            if bent is not None:
+            if curved and bent is not None:
                 h, sums = self._weigh(bent, every).numpy(), np.empty((C, A.shape[1], C, A.shape[1]))
                 for d, c in combinations_with_replacement(range(C), 2):
                     sums[c, :, d] = sums[d, :, c] = A.T @ (h[:, c, d, None] * A)
