@@ -233,3 +233,14 @@ def test_a_sparse_matrix_stays_on_the_cpu():
 def test_a_gpu_that_is_not_there():
     with pytest.raises(BackendUnavailable, match="device='cuda', but there is no CUDA GPU here; leave device out"):
         CASGDRegressor(device="cuda").fit(X, COUNTS)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 2], [3, 70_000], [-1, 1], [0.0, 1.0], [False, True]], ids=str)
+def test_many_labels_are_counted_as_few_are(labels):
+    few = np.array(labels)[np.random.default_rng(0).integers(0, 2, 40)]
+    y, X = np.tile(few, 2000), np.tile(np.random.default_rng(1).standard_normal((40, 2)), (2000, 1))
+    many, model = CASGDClassifier(random_state=0).fit(X, y), CASGDClassifier(random_state=0).fit(X[:40], few)
+    assert many.classes_.tolist() == model.classes_.tolist() == sorted(labels)
+    assert many.classes_.dtype == model.classes_.dtype == few.dtype
+    assert many.coef_ == pytest.approx(model.coef_, rel=1e-5)
+    assert many.score(X, y) == model.score(X[:40], few)

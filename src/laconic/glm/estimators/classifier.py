@@ -156,7 +156,7 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     ) -> tuple[np.ndarray, np.ndarray | None]:
         if self.multi_class not in ("multinomial", "ovr"):
             raise unknown("multi_class", self.multi_class, ("multinomial", "ovr"))
-        found = np.unique(y) if y.dtype.kind in "biuf" else y
+        found = _distinct(y) if y.dtype.kind in "biuf" else y
         check_classification_targets(np.tile(found, 2) if len(y) >= 2 * len(found) else y)  # which sees no more in all
         if not going_on:
             self.classes_ = _classes(found)
@@ -173,6 +173,8 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
     def _index(self, y: np.ndarray) -> np.ndarray:
         """Each label's number among the classes; −1 for one that is none of them."""
         index, last = np.empty(len(y), np.int64), len(self.classes_) - 1
+        if y.dtype == index.dtype and np.array_equal(self.classes_, np.arange(last + 1)):
+            return np.where((y >= 0) & (y <= last), y, -1)
         for first in range(0, len(y), CHUNK):
             part = y[first : first + CHUNK]
             own = np.minimum(np.searchsorted(self.classes_, part), last)
@@ -196,6 +198,13 @@ class CASGDClassifier(ClassifierMixin, CASGDEstimator):  # type: ignore[misc]  #
 
     def _publish(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef.copy(), intercept.copy()
+
+
+def _distinct(y: np.ndarray) -> np.ndarray:
+    """As NumPy's `unique`; of many small numbers by counting."""
+    if y.dtype.kind == "i" and len(y) > CHUNK and 0 <= y.min() <= y.max() < CHUNK:
+        return np.flatnonzero(np.bincount(y)).astype(y.dtype)
+    return np.unique(y)
 
 
 def _classes(labels: np.ndarray) -> np.ndarray:

@@ -53,8 +53,8 @@ smaller than the target itself."""
 WIDTH, FLAT = 16, 1e-8
 """Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
 its diagonal."""
-SMALL_TARGET, DIRECT_TARGET, CG_TARGET = 1e-12, 1e-8, 1e-5
-"""Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values, above, and by CG."""
+SMALL_TARGET, LARGE_TARGET = 1e-12, 1e-5
+"""Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values; above, and by CG."""
 
 T = TypeVar("T")
 Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
@@ -193,7 +193,7 @@ class Objective:
         self.rows: np.ndarray | None = None
         self.second: torch.Tensor | None = None
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.target = CG_TARGET if not self.direct else SMALL_TARGET if small else DIRECT_TARGET
+        self.target = SMALL_TARGET if self.direct and small else LARGE_TARGET
         weight = float(self.w.sum(dtype=torch.float64))
         self.m, self.weight, loss = wire.sum_over_teams(problem.n_train, weight, self._null_loss())
         self.null = loss / self.m
