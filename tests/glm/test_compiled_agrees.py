@@ -278,7 +278,7 @@ def test_a_kernel_takes_no_unknown_link_code_for_the_last_one():
 
 
 @pytest.mark.parametrize("stored_as", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("k", "n"), [(0, 3), (1, 1), (3, 5), (4, 33), (7, 64), (65, 2)])
+@pytest.mark.parametrize(("k", "n"), [(0, 3), (1, 1), (3, 5), (4, 33), (7, 64), (65, 2), (1030, 65)])
 def test_products_of_rows_as_stored_are_those_of_widened_rows(k, n, stored_as):
     g = torch.Generator().manual_seed(k + n)
     Y = (1e3 * torch.randn(k, n, generator=g)).to(stored_as)
@@ -297,6 +297,19 @@ def test_products_of_rows_as_stored_are_those_of_widened_rows(k, n, stored_as):
     assert torch.equal(fast.dense(), slow.dense())
     assert torch.equal(fast.squared().Y, slow.squared().Y)
     assert torch.equal(Y, StoredRows(Y).Y)
+
+
+def test_products_have_the_same_bits_on_any_number_of_threads():
+    Y, x, p = torch.randn(1030, 65), torch.randn(1, 65, dtype=torch.float64), torch.randn(1, 1030, dtype=torch.float64)
+    found, before = [], torch.get_num_threads()
+    for n in (1, 3):
+        torch.set_num_threads(n)
+        rows, (out, total, squares) = StoredRows(Y), torch.zeros(3, 65, dtype=torch.float64)
+        rows.add_combination(p, None, out[None])
+        rows.add_moments(x[0], total, squares)
+        found.append(torch.cat([rows.margins(x)[:, 0], out, total, squares]))
+    torch.set_num_threads(before)
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
