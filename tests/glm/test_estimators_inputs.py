@@ -71,7 +71,7 @@ DATA = [
     (lambda: CASGDClassifier().fit(X, LABELS, rows="split"), "rows must be one of 'replicated', 'partitioned'"),
     (
         lambda: CASGDRegressor("poisson").fit(X, COUNTS - 5),
-        "poisson: targets must not be negative, but row 0",
+        "poisson: targets must not be negative, but row 1",
     ),
     (lambda: CASGDRegressor("poisson").fit(X, COUNTS, offset=np.full(60, -np.inf)), "offset is -inf in row 1"),
     (lambda: CASGDClassifier().fit(torch.zeros(60, 2).to(torch.float8_e5m2), LABELS), "X is a tensor of torch.float8"),
