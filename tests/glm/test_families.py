@@ -14,6 +14,7 @@ from laconic.glm import (
     FitOptions,
     Gamma,
     Multinomial,
+    NegativeBinomial,
     Problem,
     Tweedie,
     solve,
@@ -198,6 +199,19 @@ def test_the_start_is_the_best_constant(family):
     slope = (w[:, None] * family.derivative(z.expand(M, C).clone(), y)).sum(0)
     assert torch.allclose(slope, torch.zeros(C, dtype=torch.float64), atol=1e-9)
     assert torch.allclose(family.mean(z[None]).reshape(C), mean, atol=1e-12)
+
+
+@pytest.mark.parametrize("theta", [1.0, 3.5])
+def test_large_negative_binomial_counts_are_gamma_s(theta):
+    """φ becomes θ times gamma's, up to a constant, with all of its digits: its terms are 1e13 times as large."""
+    y = torch.full((5,), 1e12, dtype=torch.float64)
+    z = y[:, None].log() + torch.tensor([[-1.0], [-1e-3], [0.0], [1e-3], [1.0]], dtype=torch.float64)
+    (loss, slope, bent), (own_loss, own_slope, own_bent) = (
+        family.expand(z, y, curved=True) for family in (NegativeBinomial(theta), Gamma())
+    )
+    assert torch.allclose(loss - loss[2], theta * (own_loss - own_loss[2]), rtol=0, atol=1e-9)
+    assert torch.allclose(slope, theta * own_slope, rtol=0, atol=1e-9)
+    assert torch.allclose(bent, theta * own_bent, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("rate", [1e-300, 1e-20, 1.0, 1e20])

@@ -172,6 +172,7 @@ class Tweedie(PowerFamily):
 class NegativeBinomial(LogLink):
     """φ = (y + θ) log(θ + eᶻ) − y z, for counts y ≥ 0 with mean μ = eᶻ and variance μ + μ² / θ.
 
+    It is computed as θ log(θ + eᶻ) + y log(1 + θ e⁻ᶻ), of which a large y costs no digits.
     φ'' = (y + θ) θ μ / (μ + θ)² ≤ (y + θ) / 4. As θ grows, this becomes Poisson's, up to a constant.
 
     >>> NegativeBinomial(2.0).derivative(torch.zeros(1, 1), torch.tensor([4.0]))
@@ -198,11 +199,12 @@ class NegativeBinomial(LogLink):
         return {"theta": self.theta}
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        level = torch.logaddexp(z[:, 0], z.new_tensor(self.theta).log())
-        return (y + self.theta) * level - y * z[:, 0]
+        own, level = z[:, 0], z.new_tensor(self.theta).log()
+        return self.theta * torch.logaddexp(own, level) + y * torch.logaddexp(level - own, torch.zeros_like(own))
 
     def derivative(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return (y[:, None] + self.theta) * self._share(z) - y[:, None]
+        share, rest = self._shares(z)
+        return self.theta * share - y[:, None] * rest
 
     def deviance(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         own = y + self.theta
@@ -221,9 +223,10 @@ class NegativeBinomial(LogLink):
         return torch.where(mean > 0, mean, NO_EVENT / max(1, len(y)))
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        share = self._share(z)
-        return ((y[:, None] + self.theta) * share * (1 - share))[:, :, None]
+        share, rest = self._shares(z)
+        return ((y[:, None] + self.theta) * share * rest)[:, :, None]
 
-    def _share(self, z: torch.Tensor) -> torch.Tensor:
-        """μ / (μ + θ)."""
-        return torch.sigmoid(z - z.new_tensor(self.theta).log())
+    def _shares(self, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """μ / (μ + θ) and θ / (μ + θ)."""
+        u = z - z.new_tensor(self.theta).log()
+        return torch.sigmoid(u), torch.sigmoid(-u)
