@@ -188,6 +188,20 @@ def test_a_small_residual_along_flat_directions_is_not_called_convergence(monkey
     assert model.history_[-1]["objective"] - exact < 2.1e-5 * (mean - mean * np.log(mean) - exact)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1e-12])
+def test_what_only_flat_directions_tell_is_not_overlooked(alpha, monkeypatch):
+    """Columns are combinations of a few but for 1e-3 of noise, of which the classes depend, and no penalty helps."""
+    rng = np.random.default_rng(7)
+    noise = rng.standard_normal((1000, 100))
+    X = rng.standard_normal((1000, 20)) @ rng.standard_normal((20, 100)) / 20**0.5 + 1e-3 * noise
+    y = (noise @ rng.standard_normal(100) / 5 + rng.logistic(size=1000) > 0).astype(int)
+    exact = CASGDClassifier(alpha=alpha).fit(X, y).history_[-1]["objective"]
+    monkeypatch.setattr("laconic.glm.solvers.objective.DIRECT", 0)
+    model = CASGDClassifier(alpha=alpha, solver="newton").fit(X, y)
+    assert (model.ran_, model.converged_) == ("newton, conjugate gradients, fp64", True)
+    assert model.history_[-1]["objective"] - exact < 1e-4 * (np.log(2) - exact)
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("family", FAMILIES)

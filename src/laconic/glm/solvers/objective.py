@@ -50,9 +50,9 @@ CG_STEPS, CG_DELAY, CG_SURE, CG_REST, SURE = 250, 4, 2, 0.2, 10.0
 that is so many times larger than the target, and the preconditioner is the better one. Where it is smaller than the
 target, not before it is known to be smaller than so many times the target; after 2 steps, where it is known to be
 smaller than the target itself."""
-WIDTH, FLAT = 16, 1e-8
+WIDTH, FLAT, UNPENALISED = 16, 1e-8, 1e-12
 """Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
-its diagonal."""
+its diagonal; and what an eigenvalue is taken for that no penalty bounds."""
 SMALL_TARGET, LARGE_TARGET = 1e-12, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values; above, and by CG."""
 
@@ -410,7 +410,8 @@ class Objective:
         few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002). It may mislead where the
         residual r is small along flat directions, in which F can still fall far. Before little is called `enough`, a
         bound on what is missing has to agree, intercepts aside: that of Gauss and Radau, from the least eigenvalue
-        there can be (Meurant & Tichý, Numer. Algorithms 62, 2013), or ½ Σ r²/λ, as H is at least the penalty's.
+        there can be (Meurant & Tichý, Numer. Algorithms 62, 2013), or ½ Σ r²/λ, as H is at least the penalty's. Without
+        a penalty that eigenvalue is taken for 1e-12. Where all steps were taken in vain, the bound is the decrement.
 
         enough  decrement of a point that is near the minimum
         judged  whether that is all that is asked: a larger decrement need not be known
@@ -427,7 +428,8 @@ class Objective:
         (precondition, least), r = (yield from self.preconditioner(point, bends, free)), -point.slope
         p, out = precondition(r).clone(), torch.empty_like(r)
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
-        bound, inverse = 1 / least if least > 0 else math.inf, torch.where(self.l2 > 0, 1 / self.l2, 0.0)
+        penalised, least, inverse = least > 0, least or UNPENALISED, torch.where(self.l2 > 0, 1 / self.l2, 0.0)
+        bound, missing = 1 / least, math.inf
         while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
             Hp = yield Pass(self, p, bend, out=out)
             Hp.addcmul_(self.l2, p)
@@ -445,7 +447,7 @@ class Objective:
             share = rs / before
             bound = (bound - length) / (least * (bound - length) + share) if length < bound < math.inf else math.inf
             missing = bound * rs if rs else 0.0
-            if least > 0 and sum(terms) / 2 <= enough:
+            if penalised and sum(terms) / 2 <= enough:
                 flat = self.dot(r, torch.mul(r, inverse, out=out)) + abs(float(r[:, -1] @ s[:, -1]))
                 missing = min(missing, flat)
             if self._is_enough(point, terms, missing, enough if judged else SURE * enough, enough):
@@ -453,6 +455,9 @@ class Objective:
             if len(terms) >= CG_SURE and (sum(terms) + missing) / 2 <= enough:
                 break  # whatever is missing, that is all
             p.mul_(share).add_(s)
+        else:
+            if len(terms) == CG_STEPS and sum(terms) / 2 <= enough:
+                terms.append(min(missing, rs / max(least, FLAT)))
         return x, sum(terms) / 2
 
     def _is_enough(self, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:
