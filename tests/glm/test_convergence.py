@@ -91,6 +91,24 @@ def test_converged_is_near_the_optimum_and_anything_else_is_warned_of(name, way)
         assert abs(gap) < 1e-9 if way == "default" else gap < 1e-5
 
 
+@pytest.mark.parametrize("solver", ["auto", "sgd"])
+@pytest.mark.parametrize(("shift", "level"), [(0, 0), (1e3, 0), (1e5, 0), (3e6, 0), (0, 1e4), (0, 1e7)])
+def test_what_rounding_to_float32_costs_is_counted(shift, level, solver):
+    """Of an intercept that is far larger than what columns (`shift`) or targets (`level`) differ by."""
+    rng = np.random.default_rng(3)
+    X = (rng.standard_normal((4000, 3)) + shift).astype(np.float32)
+    y = (X - np.float64(shift)).sum(1) + 0.3 * rng.standard_normal(4000) + level + 0.3
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = CASGDRegressor(alpha=0, random_state=0, solver=solver).fit(X, y)
+    design = np.c_[X - X.mean(0, dtype=float), np.ones(4000)]
+    best = np.mean((design @ np.linalg.lstsq(design, y)[0] - y) ** 2)
+    z = X.astype(float) @ model.coef_.astype(float) + model.intercept_.astype(float)
+    gap = (np.mean((z - y) ** 2) - best) / (np.var(y) - best)
+    assert model.converged_ == (gap <= 1e-4) != any(issubclass(w.category, ConvergenceWarning) for w in told)
+    assert gap < 1e-5 or model.gap_ == pytest.approx(gap, rel=0.1)
+
+
 def test_what_happened_is_explained():
     X, y, _ = data("outlier")
     model = CASGDClassifier(solver="sgd", standardize=False, random_state=0).fit(X, y)

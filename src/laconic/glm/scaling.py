@@ -57,9 +57,10 @@ class Scaling:
         return f"columns were scaled to {centred}{why}; the penalty is of columns {'as given' if own else 'as scaled'}"
 
     def undo(self, coef: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Coefficients (C, n) for X itself, and what they take from the intercept (C,)."""
-        plain = coef.double() / self.deviation
-        return plain.to(coef.dtype), plain @ self.mean
+        """Coefficients (C, n) for X itself, and what they take from the intercept (C,), rounded as they are, and as the
+        mean was that was taken off."""
+        plain = (coef.double() / self.deviation).to(coef.dtype)
+        return plain, plain.double() @ self.mean.to(coef.dtype).double()
 
 
 def scaling_for(

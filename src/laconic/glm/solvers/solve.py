@@ -35,6 +35,8 @@ RISE, SMALL_RISE = 0.5, 0.05
 """A loss diverges that rises by half of what had been gained, and by a twentieth of that of the best constant."""
 RETURNS = 20
 """To the best iterate, at most, before a fit gives up."""
+SMALL_LOSS = 0.1
+"""Share of `tol` up to which a bound on what rounding costs need not be looked into."""
 HAND_OVER = 1e-2
 """Newton's steps take over when an epoch gains less than this share of what was gained."""
 SAMPLE, SAMPLED_ROWS, SAMPLED_VALUES = 16, 64, 2**24
@@ -338,6 +340,27 @@ class Run:
         self.gap = relative(objective, point, gap)
         return self.gap
 
+    def rounded(self) -> Requests[float]:
+        """What it costs that weights for X as given are rounded to float32, relative to what was gained; 0 where that
+        is little by a bound: of an intercept far larger than what margins differ by, or of weights that cancel."""
+        F, state, scaling = self.objective, self.state, self.problem.scaling
+        coef, b, alone = state.coef, state.intercept, self.wire.comm.whole.size == 1
+        if coef.dtype == F.dtype or coef.device.type != "cpu" or not alone:
+            return 0.0
+        x, shift = coef.double(), b.new_zeros(len(b), dtype=torch.float64)
+        if scaling is not None:
+            coef, shift = scaling.undo(coef)
+            x = coef.double() * scaling.deviation
+        b = (b.double() - shift).to(coef.dtype).double()
+        size = float(b.square().sum() + x.shape[1] * x.square().sum())
+        most = size * torch.finfo(coef.dtype).eps ** 2 * self.problem.family.curvature(F.y, F.w)
+        start = self.point or (yield from F.at(F.theta(state)))
+        if most <= SMALL_LOSS * cast(float, self.options.tol) * (F.null - start.value):
+            return 0.0
+        theta = torch.cat([x if F.basis is None else x @ F.basis.onto, (b + shift)[:, None]], 1)
+        there = yield from F.at(theta)
+        return relative(F, start, there.value - start.value)
+
     def start_newton(self) -> Requests[None]:
         """Begin with Newton's method: from the solution of a part of the rows, where that is cheap."""
         state, self.ran = self.state, f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}"
@@ -389,6 +412,10 @@ class Run:
         With `tol` None the last iterate is, whatever the loss did.
         """
         options, state = self.options, self.state
+        if outcome is Outcome.CONVERGED and options.tol is not None and self.problem.validation is None:
+            lost = yield from self.rounded()
+            self.gap = max(lost, self.gap or 0.0) if lost else self.gap
+            return outcome if lost <= options.tol else Outcome.STALLED
         if options.tol is None or outcome in (Outcome.CONVERGED, Outcome.STOPPED):
             return outcome
         if self.problem.validation is not None:
