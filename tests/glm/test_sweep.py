@@ -9,7 +9,7 @@ import torch
 import laconic.glm.sweep as sweeps
 from glm.tables import CASES, TOLERANCE, Case, distance, in_turn, same_bits
 from laconic.glm import Diverged, FitOptions, solve
-from laconic.glm.solvers.objective import serve_alone
+from laconic.glm.solvers.objective import Objective, serve_alone
 from laconic.glm.sweep import path
 
 FACTORS = (1.0, 0.1, 5.0)
@@ -141,3 +141,21 @@ def test_newton_begins_where_the_last_solutions_lead_and_not_where_f_is_larger(f
     assert min(falls) >= -1e-14
     assert sum(fall > 0 for fall in falls) >= 12
     assert falls[8] == falls[17] == 0, "without a penalty there is no logarithm of it"
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "multinomial3"])
+def test_no_point_of_a_path_is_computed_twice_and_one_diagonal_serves_all_penalties(family, monkeypatch):
+    monkeypatch.setattr("laconic.glm.solvers.objective.DIRECT", 0)
+    monkeypatch.setattr("laconic.glm.solvers.objective.WIDTH", 0)
+    asked, passes, alphas = list[tuple[bool, float, bytes]](), Objective.passes, [1e-4, 1e-3, 1e-2, 1e-1]
+
+    def watched(self, some):
+        asked.extend((one.squared, float(one.objective.l2[0]), one.v.float().numpy().tobytes()) for one in some)
+        return passes(self, some)
+
+    monkeypatch.setattr(Objective, "passes", watched)
+    found = path(FitOptions(solver="newton", recipe="fp32"), Case(family).problem(torch.float32), alphas=alphas)
+    assert all(fit.solution.converged for fit in found)
+    products = [one for one in asked if not one[0]]
+    assert len(products) == len(set(products))
+    assert {l2 for squared, l2, _ in asked if squared} == {max(alphas)}

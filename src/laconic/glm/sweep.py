@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ from laconic.glm.solvers.objective import Objective, Pass, Requests, serve_alone
 from laconic.glm.solvers.solve import Run, Shared, order_of, torch_steps
 from laconic.glm.solvers.state import Segment, State, stacked
 
-FARTHEST = 2.0
-"""How far solutions are extrapolated to the next penalty, in steps from the one before."""
+KNOWN, FARTHEST = 3, 2.0
+"""Solutions that lead to the next penalty's, at most, and how far, in steps from the one before."""
 LEAST_VALUES = 2**18
 """Values of a batch times columns of the models from which on products of matrices beat compiled loops, one by one."""
 
@@ -182,9 +183,11 @@ def solve_several(
             state.polishing, shared = options[j].solver != "newton", Shared(before[-1].objective, before[-1].order)
         run = Run(problem, options[j], comm, state, callbacks if j == 0 else (), ours, shared)
         if len(before) > 1:
-            _extrapolate(run, *before[-2:])
+            _extrapolate(run, before)
         found[j] = serve_alone(run.solve(), run.advance)
-        before = [*before[-1:], run]
+        for one in before:
+            one.point = None  # whose margins are many
+        before = [*before[1 - KNOWN :], run]
     rest = [j for j in range(len(options)) if j not in found]
     if rest:
         shared = _shared(problem, [options[j] for j in rest], comm)
@@ -193,16 +196,19 @@ def solve_several(
     return [found[j] for j in range(len(options))]
 
 
-def _extrapolate(run: Run, earlier: Run, last: Run) -> None:
-    """Begin where the line through the solutions of two larger penalties, over their logarithms, leads; unless F is
-    larger there than at the last of them."""
-    from_, to, own = (one.options.l2 for one in (earlier, last, run))
-    if not from_ > to > own > 0 or last.point is None:
+def _extrapolate(run: Run, before: Sequence[Run]) -> None:
+    """Begin where the curve through the solutions of larger penalties, over their logarithms, leads; unless F is larger
+    there than at the last of them."""
+    last, penalties = before[-1], [one.options.l2 for one in (*before, run)]
+    if last.point is None or not penalties[-1] > 0 or any(b >= a for a, b in pairwise(penalties)):
         return
-    F, (a, b) = run.objective, (run.objective.theta(one.state) for one in (earlier, last))
-    theta = b + min(FARTHEST, math.log(to / own) / math.log(from_ / to)) * (b - a)
+    F, (*known, own) = run.objective, map(math.log, penalties)
+    t = max(own, known[-1] - FARTHEST * (known[-2] - known[-1]))
+    shares = [math.prod((t - b) / (a - b) for b in known if b != a) for a in known]
+    solutions = [F.theta(one.state) for one in before]
+    theta = F.kept(sum((share * one for share, one in zip(shares, solutions, strict=True)), 0 * solutions[0]))
     point = serve_alone(F.at(theta, curved=F.direct, margins=not F.direct))
-    if point.value <= last.point.value - F.dot((last.objective.l2 - F.l2) * b, b) / 2:
+    if point.value <= last.point.value - F.dot((last.objective.l2 - F.l2) * solutions[-1], solutions[-1]) / 2:
         F.put(theta, run.state)
         run.point = point
 

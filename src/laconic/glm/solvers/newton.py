@@ -102,7 +102,7 @@ def _step(
 def _search(objective: Objective, point: Point, step: torch.Tensor, *, curved: bool) -> Requests[Point | None]:
     """The first point on the way, halved and halved again, with a lower F; None where rounding hides the difference."""
     for _ in range(HALVINGS):
-        lower = yield from objective.at(point.theta + step, curved=curved, margins=not objective.direct)
+        lower = yield from objective.at(objective.kept(point.theta + step), curved=curved, margins=not objective.direct)
         if lower.value <= point.value:
             return lower
         step = step / 2

@@ -45,11 +45,12 @@ ONCE = 2**16
 """Values of a dense X up to which F is computed of all rows at once: NumPy's calls cost less than torch's."""
 FEW, CHEAP = 64, 2**24
 """A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
-CG_STEPS, CG_DELAY, CG_SURE, CG_REST, SURE = 250, 4, 2, 0.2, 10.0
+CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE = 250, 4, 2, 0.2, 0.1, 10.0
 """Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
 that is so many times larger than the target, and the preconditioner is the better one. Where it is smaller than the
 target, not before it is known to be smaller than so many times the target; after 2 steps, where it is known to be
-smaller than the target itself."""
+smaller than the target itself. Where it is larger, also when what is missing is known to be this share of the target:
+the step leaves no more."""
 WIDTH, FLAT, UNPENALISED = 16, 1e-8, 1e-12
 """Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
 its diagonal; and what an eigenvalue is taken for that no penalty bounds."""
@@ -160,6 +161,8 @@ class Objective:
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
     once      whether all rows are few enough to be taken at once, and
     rows      these, with a column for the intercept
+    squares   the means of φ'' a² and of φ'' (C,), as measured last, and
+    earlier   those of a larger penalty
     second    the mean of a aᵀ, where it preconditions, and
     spectrum  its eigenvalues and eigenvectors relative to the penalty
     """
@@ -171,7 +174,8 @@ class Objective:
         self.problem, self.wire, self.fit_intercept = problem, wire, options.fit_intercept
         self.columns, self.family, self.n = problem.columns, problem.family, problem.columns.n
         on_cpu = self.columns.device.type == "cpu"
-        self.dtype = torch.float64 if on_cpu else options.precision.carrier
+        self.carrier = options.precision.carrier
+        self.dtype = torch.float64 if on_cpu else self.carrier
         dense = isinstance(self.columns, DenseColumns)
         own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
         self.taken = None if self.columns.in_place and self.family.n_outputs == 1 else self.dtype
@@ -193,6 +197,8 @@ class Objective:
         self.rows: np.ndarray | None = None
         self.second: torch.Tensor | None = None
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.squares: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.earlier: tuple[torch.Tensor, torch.Tensor] | None = None
         self.target = SMALL_TARGET if self.direct and small else LARGE_TARGET
         weight = float(self.w.sum(dtype=torch.float64))
         self.m, self.weight, loss = wire.sum_over_teams(problem.n_train, weight, self._null_loss())
@@ -202,6 +208,7 @@ class Objective:
         """The same with the penalty of other options, and a wire of its own."""
         own = copy(self)
         own.l1, own.l2, own.wire, own.spectrum = options.l1, self.penalty(options), wire, None
+        own.earlier = self.squares if self.earlier is None else self.earlier
         return own
 
     def penalty(self, options: FitOptions) -> torch.Tensor:
@@ -234,6 +241,11 @@ class Objective:
         x = theta[:, :-1]
         state.weights.x.copy_(x if self.basis is None else x @ self.basis.back.T)
         state.weights.intercept.value.copy_(theta[:, -1])
+
+    def kept(self, theta: torch.Tensor) -> torch.Tensor:
+        """θ with the digits that a state keeps of it, so that F is known where the next epoch begins; where a Hessian
+        is factorised, whose steps are many per epoch, θ itself."""
+        return theta if self.direct or self.basis is not None else theta.to(self.carrier).to(self.dtype)
 
     def at(self, theta: torch.Tensor, *, curved: bool = False, margins: bool = True) -> Requests[Point]:
         """F and its slope at θ, in one pass; `curved` for the Hessian too, `margins` to keep those of all rows."""
@@ -394,12 +406,24 @@ class Objective:
         return self.second
 
     def diagonal(self, point: Point) -> Requests[torch.Tensor]:
-        """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1."""
+        """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1. For a further penalty of a path in none: that of
+        the one before, times what the mean of φ'' has changed by, which will do to precondition."""
+        mean = point.slope.new_zeros(len(point.slope))
 
-        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
-            return self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
+        def bend(rows: slice, Y: SampledRows | None, u: torch.Tensor | None) -> torch.Tensor:
+            bent = self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
+            mean.add_(bent.sum(0))
+            return bent
 
-        total = yield Pass(self, torch.zeros_like(point.slope), bend, squared=True)
+        if self.earlier is None:
+            total = yield Pass(self, torch.zeros_like(point.slope), bend, squared=True)
+            self.squares = total.clone(), mean
+        else:
+            for first in range(0, len(self.y), self.step):
+                bend(slice(first, first + self.step), None, None)
+            mean.copy_(mean.new_tensor(self.wire.sum_over_teams(*mean.tolist())))
+            total, before = self.earlier
+            total = total * torch.where(before > 0, mean / before, 1.0)[:, None]
         total += self.l2
         return torch.where(total > 0, total, 1.0)
 
@@ -466,6 +490,8 @@ class Objective:
         claims = found / 2 <= enough
         far = self.spectral and found / 2 > SURE * self.target * (self.null - point.value)
         delay = CG_DELAY // 2 if far else CG_DELAY
+        if not claims and len(terms) >= CG_SURE and missing / 2 <= CG_FINE * enough:
+            return True
         if claims and missing == math.inf:
             delay = max(delay, len(terms) // 2)
         settled = len(terms) > delay and sum(terms[-delay:]) <= CG_REST * found

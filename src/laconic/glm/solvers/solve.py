@@ -321,6 +321,7 @@ class Run:
         options, state = self.options, self.state
         if self.problem.validation is None:
             point = yield from self.objective.at(self.objective.theta(state))
+            self.point = point if options.polish else None
             if (yield from self.measure(point)) <= cast(float, options.tol):
                 return Outcome.CONVERGED
         if options.polish:
