@@ -127,6 +127,16 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize("plain", [X, X.astype(np.float32), np.asfortranarray(X), X[:, ::-1]])
+def test_a_plain_array_is_checked_as_any_other(plain, folder):
+    models = [CASGDRegressor("poisson", max_iter=2, tol=None, random_state=0) for _ in range(2)]
+    for model, own in zip(models, (plain, plain.view(type("Other", (np.ndarray,), {}))), strict=True):
+        model.fit(folder / "numbers.csv", "claims").fit(own, COUNTS)
+        assert model.n_features_in_ == 6
+        assert not hasattr(model, "feature_names_in_")
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
 def test_files(folder):
     offset = np.linspace(-1, 0, 60)
     usual = CASGDRegressor("poisson", max_iter=4, tol=None, random_state=0)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from laconic.data.errors import BadTable
@@ -82,12 +83,17 @@ def scaling_for(
     own = Scaling(mean if centred else torch.zeros_like(mean), torch.where(deviation > 0, deviation, 1.0))
     if options.standardize is True:
         return own
-    shift = torch.where(deviation > 0, own.mean.abs() / own.deviation, 0.0)
-    sizes, shifts = gather_columns(torch.stack([torch.hypot(mean, deviation), shift]), first, n_features, comm)
-    if not bool(sizes.isfinite().all()):
+    mu, sigma = mean.numpy(), deviation.numpy()
+    with np.errstate(all="ignore"):
+        shift = np.where(sigma > 0, np.abs(own.mean.numpy()) / own.deviation.numpy(), 0.0)
+        both = torch.from_numpy(np.stack([np.hypot(mu, sigma), shift]))
+    sizes, shifts = gather_columns(both, first, n_features, comm).numpy()
+    if not np.isfinite(sizes).all():
         raise BadTable("X is so large that squares of its values overflow float64; divide its columns")
-    sizes = sizes[sizes > 0]
-    spread, largest = (float(sizes.max() / sizes.median()), float(shifts.max())) if len(sizes) else (1.0, 0.0)
+    sizes = np.sort(sizes[sizes > 0])
+    with np.errstate(all="ignore"):
+        spread = sizes[-1] / sizes[(len(sizes) - 1) // 2] if len(sizes) else 1.0
+    largest = shifts.max(initial=0.0)
     if spread > DIFFER:
         return replace(own, why=f"the largest is {spread:.3g} times the size of the median one")
     if largest > DIFFER:

@@ -244,6 +244,11 @@ def check_matrix(estimator: Any, X: Any, *, reset: bool, wide: bool = True, leas
         estimator._inputs = {}
     if isinstance(X, torch.Tensor):
         return _check_tensor(estimator, X, reset=reset, least_rows=least_rows)
+    if reset and _is_plain(X):  # the same checks, without those of what else X could be
+        estimator.n_features_in_ = X.shape[1]
+        if hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+        return as_tensor(X)
     kinds = [np.float64, np.float32] if wide else [np.float32, np.float64]
     X = validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_min_samples=least_rows)
     if isinstance(X, np.ndarray):
@@ -252,6 +257,14 @@ def check_matrix(estimator: Any, X: Any, *, reset: bool, wide: bool = True, leas
         X = X.copy()  # the caller's matrix stays as it is
         X.sum_duplicates()
     return X
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether X is an array of finite numbers that are stored as they are computed with, and has rows and columns."""
+    if type(X) is not np.ndarray or X.dtype not in (np.float64, np.float32) or X.ndim != 2 or not X.size:
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 def _check_frame(
@@ -301,7 +314,7 @@ def check_target(estimator: Any, y: Any, n_rows: int, *, numeric: bool) -> np.nd
     y = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
     if numeric:
         y = np.asarray(y, dtype=np.float64)
-    if n_rows:
+    if n_rows and not (y.dtype == np.float64 and np.isfinite(y).all()):
         assert_all_finite(y, input_name="y")
     return check_length("y", y, n_rows)
 

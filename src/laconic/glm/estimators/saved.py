@@ -48,8 +48,8 @@ class Saved:
         """From a rank's part of a fit, and what was saved before it; every rank must call this."""
         problem, state = fitted.problem, fitted.solution.state
         place = problem.first, problem.n_features, comm
-        kept = state.tensors().items()
-        arrays = {n: (gather_columns(t, *place) if t.dim() == 2 else t.cpu().clone()).numpy() for n, t in kept}
+        kept, alone = state.tensors().items(), comm.size == 1  # where the state's own arrays are nobody else's
+        arrays = {n: (t if alone or t.dim() < 2 else gather_columns(t, *place)).cpu().numpy() for n, t in kept}
         scaling = gather_columns(_scaling(problem), *place).numpy()
         sizes = gather_columns(_sizes(problem), *place).numpy()
         sizes = sizes if before is None else np.maximum(sizes, before.sizes)
@@ -132,5 +132,5 @@ def _sizes(problem: Problem) -> torch.Tensor:
 def _scaling(problem: Problem) -> torch.Tensor:
     """Mean and deviation of a rank's columns, (2, n_p)."""
     if problem.scaling is None:
-        return torch.stack([torch.zeros(problem.columns.n), torch.ones(problem.columns.n)]).double()
+        return torch.tensor([[0.0], [1.0]], dtype=torch.float64).repeat(1, problem.columns.n)
     return torch.stack([problem.scaling.mean, problem.scaling.deviation])
