@@ -22,7 +22,7 @@ from glm.tables import (
     stored,
 )
 from laconic.glm import DenseColumns, FitOptions, Precision, Problem, SparseColumns, begin, recipe, solve
-from laconic.glm.columns import DenseRows, StoredRows
+from laconic.glm.columns import DenseRows, StoredRows, array_product
 from laconic.glm.solvers.objective import add_gram
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence
@@ -310,6 +310,21 @@ def test_products_have_the_same_bits_on_any_number_of_threads():
         found.append(torch.cat([rows.margins(x)[:, 0], out, total, squares]))
     torch.set_num_threads(before)
     assert torch.equal(*found)
+
+
+class Refusing(np.ndarray):
+    """Takes no part in NumPy's products."""
+
+    __array_ufunc__ = None
+
+
+def test_products_on_several_threads_are_torch_s():
+    """Threads of two libraries take each other's cores: fits took ten times as long as on one thread."""
+    a, b, before = np.ones((3, 4)), np.full((4, 2), 2.0), torch.get_num_threads()
+    torch.set_num_threads(2)
+    found = array_product(a.view(Refusing), b)
+    torch.set_num_threads(before)
+    assert found.tolist() == (a @ b).tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -212,11 +212,21 @@ class StoredRows(DenseRows):
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a b; of float64 on a CPU by NumPy's BLAS, which on AMD's is faster than torch's."""
+    """a b; of float64 on a CPU as `array_product`."""
     if a.dtype == b.dtype == torch.float64 and a.device.type == "cpu":
-        with np.errstate(all="ignore"):
-            return torch.from_numpy(a.numpy() @ b.numpy())
+        return torch.from_numpy(array_product(a.numpy(), b.numpy()))
     return a @ b
+
+
+def array_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a b; on one thread by NumPy's BLAS, which on AMD's machines is faster than torch's. On several by torch: threads
+    of one library would wait for cores that those of the other hold."""
+    if torch.get_num_threads() == 1:
+        with np.errstate(all="ignore"):
+            found: np.ndarray = a @ b
+    else:
+        found = torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy()
+    return found
 
 
 def _narrow_product(a: torch.Tensor, b: torch.Tensor, accumulate: Format) -> torch.Tensor:

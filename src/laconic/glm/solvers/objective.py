@@ -21,6 +21,7 @@ from laconic.glm.columns import (
     SampledRows,
     SparseColumns,
     SparseRows,
+    array_product,
     is_wide,
     product,
 )
@@ -294,16 +295,17 @@ class Objective:
             self.rows = np.concatenate([Y.dense().numpy(), ones], 1)
         A, x, C, every = self.rows, theta.numpy(), len(theta), slice(None)
         with np.errstate(all="ignore"):
-            z = torch.from_numpy(A @ x.T if self.fit_intercept else A @ x.T + x[:, -1])
+            own = array_product(A, x.T)
+            z = torch.from_numpy(own if self.fit_intercept else own + x[:, -1])
             z = z if self.offset is None else z + self.offset
             losses, slopes, bent = self.family.expand(z, self.y, curved=curved and self.gram is None)
             loss = float(self._weigh(losses, every).sum())
             penalty = self.l2.numpy() * x
-            slope = self._weigh(slopes, every).numpy().T @ A / self.m + penalty
+            slope = array_product(self._weigh(slopes, every).numpy().T, A) / self.m + penalty
             if curved and bent is not None:
                 h, sums = self._weigh(bent, every).numpy(), np.empty((C, A.shape[1], C, A.shape[1]))
                 for d, c in combinations_with_replacement(range(C), 2):
-                    sums[c, :, d] = sums[d, :, c] = A.T @ (h[:, c, d, None] * A)
+                    sums[c, :, d] = sums[d, :, c] = array_product(A.T, h[:, c, d, None] * A)
                 gram = torch.from_numpy(sums)
                 self.gram = gram if self.family.quadratic else None
             value = loss / self.m + float(np.vdot(penalty, x)) / 2
