@@ -299,19 +299,6 @@ def test_products_of_rows_as_stored_are_those_of_widened_rows(k, n, stored_as):
     assert torch.equal(Y, StoredRows(Y).Y)
 
 
-def test_products_have_the_same_bits_on_any_number_of_threads():
-    Y, x, p = torch.randn(1030, 65), torch.randn(1, 65, dtype=torch.float64), torch.randn(1, 1030, dtype=torch.float64)
-    found, before = [], torch.get_num_threads()
-    for n in (1, 3):
-        torch.set_num_threads(n)
-        rows, (out, total, squares) = StoredRows(Y), torch.zeros(3, 65, dtype=torch.float64)
-        rows.add_combination(p, None, out[None])
-        rows.add_moments(x[0], total, squares)
-        found.append(torch.cat([rows.margins(x)[:, 0], out, total, squares]))
-    torch.set_num_threads(before)
-    assert torch.equal(*found)
-
-
 class Refusing(np.ndarray):
     """Takes no part in NumPy's products."""
 

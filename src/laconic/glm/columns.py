@@ -1,11 +1,12 @@
 """A rank's columns of the input matrix, and rows taken from them: dense, pinned beside a GPU, or sparse."""
 
 import mmap
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, starmap
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from laconic.glm.precision import AUTO, Precision
 from laconic.kernels import require_gpu
 from laconic.kernels.formats import FORMAT_OF, FORMATS, Format
 from laconic.kernels.glm import CSR, Batches, Weights
+from laconic.kernels.threads import in_order, serial_libraries
+
+R = TypeVar("R")
 
 CHUNK_VALUES = 2**20
 """Values widened at a time by a product with all rows."""
@@ -34,6 +38,21 @@ WIDE_PRODUCTS = 2**28
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)
 COMPILED_VALUES = 2**22
 """Values of a dense X from which on compiled kernels, which take a moment to load, read its rows as they are stored."""
+
+
+class _Scratch(threading.local):
+    """Memory of a thread for the rows that it widens: memory that is taken anew for each block is slower than that."""
+
+    memory = torch.empty(0, dtype=torch.float64)
+
+    def widened(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows in float64, until other rows are widened on this thread."""
+        if self.memory.numel() < rows.numel():
+            self.memory = torch.empty(rows.numel(), dtype=torch.float64)
+        return self.memory[: rows.numel()].view(rows.shape).copy_(rows)
+
+
+_scratch = _Scratch()
 
 
 class SampledRows(ABC):
@@ -109,19 +128,50 @@ class Columns(ABC):
     def margins(self, x: torch.Tensor, rows: np.ndarray | None = None) -> torch.Tensor:
         """A xᵀ over all rows, or those asked for, a chunk at a time: (m, C)."""
         z = torch.empty(self.m if rows is None else len(rows), x.shape[0], dtype=x.dtype, device=x.device)
-        for part, Y in self.blocks(rows, x.dtype):
+
+        def work(part: slice, Y: SampledRows) -> None:
             z[part] = Y.margins(x)
+
+        for _ in self.map_blocks(work, rows, x.dtype):
+            pass
         return z
 
     def blocks(
         self, rows: np.ndarray | None, dtype: torch.dtype | None, step: int | None = None
     ) -> Iterator[tuple[slice, SampledRows]]:
         """All rows, or those asked for, `step` at a time, as `take` has them, with their places among them."""
+        for part in self._parts(rows, step):
+            yield part, self._at(part, rows, dtype)
+
+    def map_blocks(
+        self,
+        work: Callable[[slice, SampledRows], R],
+        rows: np.ndarray | None,
+        dtype: torch.dtype | None,
+        step: int | None = None,
+    ) -> Iterator[R]:
+        """work(places, rows) of each of the `blocks`, in their order: on the CPU on all threads, a block on each.
+
+        What `work` returns may not share memory with the rows.
+        """
+        if self.device.type != "cpu":
+            yield from starmap(work, self.blocks(rows, dtype, step))
+            return
+        with serial_libraries() as n_threads:
+            parts = self._parts(rows, step)
+            yield from in_order(lambda part: work(part, self._lent(part, rows, dtype)), parts, n_threads)
+
+    def _parts(self, rows: np.ndarray | None, step: int | None) -> list[slice]:
         step = step or max(1, CHUNK_VALUES // max(1, self.row_values))
         m = self.m if rows is None else len(rows)
-        for first in range(0, m, step):
-            part = slice(first, min(first + step, m))
-            yield part, self.between(part, dtype) if rows is None else self.take(rows[part], dtype)
+        return [slice(first, min(first + step, m)) for first in range(0, m, step)]
+
+    def _at(self, part: slice, rows: np.ndarray | None, dtype: torch.dtype | None) -> SampledRows:
+        return self.between(part, dtype) if rows is None else self.take(rows[part], dtype)
+
+    def _lent(self, part: slice, rows: np.ndarray | None, dtype: torch.dtype | None) -> SampledRows:
+        """The same, until the next call on this thread."""
+        return self._at(part, rows, dtype)
 
     def between(self, part: slice, dtype: torch.dtype | None) -> SampledRows:
         """Consecutive rows, as `take` has them."""
@@ -219,8 +269,8 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def array_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a b; on one thread by NumPy's BLAS, which on AMD's machines is faster than torch's. On several by torch: threads
-    of one library would wait for cores that those of the other hold."""
+    """a b; on one thread by NumPy's BLAS, which on AMD's machines is faster than torch's. On several by torch's, whose
+    threads would otherwise hold cores that NumPy's wait for."""
     if torch.get_num_threads() == 1:
         with np.errstate(all="ignore"):
             found: np.ndarray = a @ b
@@ -256,6 +306,11 @@ class DenseColumns(Columns):
 
     def between(self, part: slice, dtype: torch.dtype | None) -> DenseRows:
         return _rows(self.X[part].to(self.device), dtype, self.X.dtype)
+
+    def _lent(self, part: slice, rows: np.ndarray | None, dtype: torch.dtype | None) -> SampledRows:
+        if dtype != torch.float64 or self.dtype == dtype:
+            return self._at(part, rows, dtype)
+        return DenseRows(_scratch.widened(self._at(part, rows, self.dtype).dense()), self.dtype)
 
     def stored(self, dtype: torch.dtype) -> "DenseColumns":
         if dtype == self.dtype and (self.n <= 1 or self.X.stride(1) == 1):

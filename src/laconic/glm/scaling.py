@@ -8,7 +8,7 @@ import torch
 
 from laconic.data.errors import BadTable
 from laconic.exchange import Communicator
-from laconic.glm.columns import CHUNK_VALUES, Columns, DenseColumns, MappedColumns, SparseColumns
+from laconic.glm.columns import CHUNK_VALUES, Columns, DenseColumns, MappedColumns, SampledRows, SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.ranks import gather_columns
 
@@ -47,8 +47,12 @@ class Scaling:
         scaled = torch.empty(columns.m, columns.n, dtype=dtype, device=columns.device)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         mean, factor = self.mean.to(columns.device, wide), factor.to(columns.device, wide)
-        for rows, Y in columns.blocks(None, wide):
+
+        def work(rows: slice, Y: SampledRows) -> None:
             scaled[rows] = ((Y.dense() - mean) * factor).to(dtype)
+
+        for _ in columns.map_blocks(work, None, wide):
+            pass
         return DenseColumns(scaled)
 
     def explain(self, options: FitOptions) -> str:
@@ -113,13 +117,18 @@ def moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
         X = columns.between(slice(0, columns.m), torch.float64).dense()
         variance, mean = (t.cpu() for t in torch.var_mean(X, 0, correction=0))
     else:
-        first, total, squares = None, *torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+        first = columns.between(slice(0, min(1, columns.m)), torch.float64).dense().sum(0)
         how = (None, None) if columns.in_place else (torch.float64, max(1, CACHED_VALUES // max(1, columns.n)))
-        for _, Y in columns.blocks(None, *how):
-            first = Y.dense()[0].clone() if first is None else first
-            Y.add_moments(first, total, squares)
+
+        def work(_: slice, Y: SampledRows) -> torch.Tensor:
+            sums = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+            Y.add_moments(first, *sums)
+            return sums
+
+        nothing = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+        total, squares = sum(columns.map_blocks(work, None, *how), nothing)
         off = total / max(1, columns.m)
-        mean = (off if first is None else first + off).cpu()
+        mean = (first + off).cpu()
         variance = (squares / max(1, columns.m) - off.square()).clamp(min=0).cpu()
     deviation = variance.sqrt()
     return mean, torch.where(deviation <= 1e-12 * mean.abs(), 0.0, deviation)

@@ -33,7 +33,7 @@ from laconic.glm.scores import ScoredRows, Scores, by_output
 from laconic.glm.solvers import Callback, Solution, begin, sgd
 from laconic.glm.solvers.device import suits
 from laconic.glm.solvers.objective import Objective, Pass, Requests, serve_alone
-from laconic.glm.solvers.solve import Run, Shared, order_of, torch_steps
+from laconic.glm.solvers.solve import Run, Shared, few_threads, order_of, torch_steps
 from laconic.glm.solvers.state import Segment, State, stacked
 
 KNOWN, FARTHEST = 3, 2.0
@@ -73,7 +73,8 @@ def path(
     chosen = [first, *_alike(first, wanted[1:], comm)]
     several = [own.options for own in chosen]
     ours, warm = asked.eta0 == AUTO, asked.solver == AUTO
-    solutions = solve_several(first.problem, several, comm, ours, callbacks, warm=warm)
+    with few_threads(problem):
+        solutions = solve_several(first.problem, several, comm, ours, callbacks, warm=warm)
     return [
         Fit(own.problem, own.options, own.recipe, own.measured, solution)
         for own, solution in zip(chosen, solutions, strict=True)

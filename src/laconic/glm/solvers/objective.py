@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, starmap
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -35,15 +35,17 @@ DENSE_VALUES, SHORT_ROW = 2**22, 64
 SEVERAL, PRODUCTS = 128, 2**26
 """Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
 above, products with it are the cheaper way."""
-BLOCK_VALUES, GRAM_VALUES = 2**18, 2**22
-"""Values of X that are widened at a time, so that they stay in cache, twice as many where they are not widened, on a
-GPU 256 times; and most values of their products with each h."""
+BLOCK_VALUES, GRAM_VALUES = 2**19, 2**22
+"""Values of X that are taken at a time, so that they stay in cache, on a GPU 128 times as many; and most values of
+their products with each h."""
 NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
 """Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
 ONCE = 2**16
 """Values of a dense X up to which F is computed of all rows at once: NumPy's calls cost less than torch's."""
+SYMMETRIC = 32
+"""Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
 FEW, CHEAP = 64, 2**24
 """A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
 CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE = 250, 4, 2, 0.2, 0.1, 10.0
@@ -59,8 +61,9 @@ SMALL_TARGET, LARGE_TARGET = 1e-12, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values; above, and by CG."""
 
 T = TypeVar("T")
-Bend = Callable[[slice, SampledRows, torch.Tensor], torch.Tensor]
-"""Places of some rows, the rows, and their margins (k, C): the factors (k, C) with which the rows are added up."""
+Bend = Callable[[slice, SampledRows, torch.Tensor], tuple[torch.Tensor, Any]]
+"""Places of some rows, the rows, and their margins (k, C): the factors (k, C) with which the rows are added up, and
+what else was found in them. Rows of several places may be bent at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,14 @@ class Pass:
     """A request for a pass over all rows a: the mean of bend(a · v) a, (C, n + 1), or of bend a² where `squared`.
 
     v    (C, n + 1), the intercept last
+    add  called with what else was found, block after block
     out  where to write the answer, if there is such a place
     """
 
     objective: "Objective"
     v: torch.Tensor
     bend: Bend
+    add: Callable[[Any], object] = lambda found: None
     squared: bool = False
     out: torch.Tensor | None = None
 
@@ -160,6 +165,7 @@ class Objective:
     narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
     basis     that basis, if it was taken
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    apart     whether blocks of rows may be taken by several threads at once
     once      whether all rows are few enough to be taken at once, and
     rows      these, with a column for the intercept
     squares   the means of φ'' a² and of φ'' (C,), as measured last, and
@@ -179,8 +185,10 @@ class Objective:
         self.dtype = torch.float64 if on_cpu else self.carrier
         dense = isinstance(self.columns, DenseColumns)
         own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
+        self.apart = on_cpu and wire.comm.size == 1  # otherwise blocks are summed over ranks, one after another
+        own = max(own, self.columns.row_values) if self.apart else own
         self.taken = None if self.columns.in_place and self.family.n_outputs == 1 else self.dtype
-        self.step = max(1, BLOCK_VALUES * (2 if self.taken is None else 1 if on_cpu else 256) // max(1, own))
+        self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 128) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
@@ -257,18 +265,24 @@ class Objective:
         hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved and self.gram is None else None
         loss = 0.0
 
-        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
-            nonlocal loss
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, Any]:
             y, part = self.y[rows], u if self.offset is None else u + self.offset[rows]
             if margins:
                 z[rows] = part
             losses, slopes, bent = self.family.expand(part, y, curved=hessian is not None)
-            loss += float(self._weigh(losses, rows).sum(dtype=torch.float64))
+            own, gram = float(self._weigh(losses, rows).sum(dtype=torch.float64)), None
             if hessian is not None and bent is not None:
-                add_gram(hessian, Y, self._weigh(bent, rows))
-            return self._weigh(slopes, rows)
+                gram = torch.zeros_like(hessian)
+                add_gram(gram, Y, self._weigh(bent, rows))
+            return self._weigh(slopes, rows), (own, gram)
 
-        slope = yield Pass(self, theta, bend)
+        def add(found: tuple[float, torch.Tensor | None]) -> None:
+            nonlocal loss
+            loss += found[0]
+            if hessian is not None and found[1] is not None:
+                hessian.add_(found[1])
+
+        slope = yield Pass(self, theta, bend, add)
         if hessian is not None and not self.fit_intercept:
             hessian[:, -1], hessian[..., -1] = 0, 0
         if self.family.quadratic and hessian is not None:
@@ -331,25 +345,33 @@ class Objective:
 
     def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
         """The answers to several requests, all squared or none: rows are widened once, margins are one product, one
-        message."""
+        message. In one process blocks of rows are shared among threads, and their sums added in order."""
         v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
-        C, total = len(asked[0].v), asked[0].out
-        if total is None or len(asked) > 1 or total.dtype != torch.float64:
-            total = v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
+        C, out = len(asked[0].v), asked[0].out
+        fits = out is not None and len(asked) == 1 and out.dtype == torch.float64
+        total = cast(torch.Tensor, out) if fits else v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
         total.zero_()
-        for rows, Y in self.columns.blocks(self.problem.rows, self.taken, self.step):
+        apart = self.apart and v.numel() <= BLOCK_VALUES
+
+        def work(rows: slice, Y: SampledRows) -> tuple[torch.Tensor, list[Any]]:
             if asked[0].squared:  # the factors do not depend on margins
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
                 u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
-            if len(asked) == 1:
-                p = asked[0].bend(rows, Y, u)
-            else:
-                parts = zip(asked, torch.split(u, C, 1), strict=True)
-                p = torch.cat([one.bend(rows, Y, part) for one, part in parts], 1)
-            Y.add_combination(p.T, None, total[:, :-1])
+            bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, C, 1), strict=True)]
+            p = bent[0][0] if len(asked) == 1 else torch.cat([factors for factors, _ in bent], 1)
+            sums = v.new_zeros(v.shape, dtype=torch.float64) if apart else total
+            Y.add_combination(p.T, None, sums[:, :-1])
             if self.fit_intercept:
-                total[:, -1] += p.sum(0)
+                sums[:, -1] += p.sum(0)
+            return sums, [found for _, found in bent]
+
+        how = self.problem.rows, self.taken, self.step
+        for sums, found in self.columns.map_blocks(work, *how) if apart else starmap(work, self.columns.blocks(*how)):
+            if apart:
+                total += sums
+            for one, own in zip(asked, found, strict=True):
+                one.add(own)
         total /= self.m
         if self.wire.comm.peers.size > 1:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
@@ -400,8 +422,14 @@ class Objective:
     def _second(self) -> torch.Tensor:
         if self.second is None:
             gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
-            for rows, Y in self.columns.blocks(self.problem.rows, self.dtype, self.step):
-                add_gram(gram, Y, self.w[rows, None, None])
+
+            def work(rows: slice, Y: SampledRows) -> torch.Tensor:
+                own = torch.zeros_like(gram)
+                add_gram(own, Y, self.w[rows, None, None])
+                return own
+
+            for own in self.columns.map_blocks(work, self.problem.rows, self.dtype, self.step):
+                gram += own
             if not self.fit_intercept:
                 gram[:, -1], gram[..., -1] = 0, 0
             self.second = gram.view(self.n + 1, -1) / self.m
@@ -412,17 +440,16 @@ class Objective:
         the one before, times what the mean of φ'' has changed by, which will do to precondition."""
         mean = point.slope.new_zeros(len(point.slope))
 
-        def bend(rows: slice, Y: SampledRows | None, u: torch.Tensor | None) -> torch.Tensor:
+        def bend(rows: slice, Y: SampledRows | None, u: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
             bent = self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
-            mean.add_(bent.sum(0))
-            return bent
+            return bent, bent.sum(0)
 
         if self.earlier is None:
-            total = yield Pass(self, torch.zeros_like(point.slope), bend, squared=True)
+            total = yield Pass(self, torch.zeros_like(point.slope), bend, mean.add_, squared=True)
             self.squares = total.clone(), mean
         else:
             for first in range(0, len(self.y), self.step):
-                bend(slice(first, first + self.step), None, None)
+                mean += bend(slice(first, first + self.step), None, None)[1]
             mean.copy_(mean.new_tensor(self.wire.sum_over_teams(*mean.tolist())))
             total, before = self.earlier
             total = total * torch.where(before > 0, mean / before, 1.0)[:, None]
@@ -447,8 +474,8 @@ class Objective:
             for first in range(0, len(self.y), self.step)
         }
 
-        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> torch.Tensor:
-            return self._weigh(bends[rows.start](u), rows)
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return self._weigh(bends[rows.start](u), rows), None
 
         free = ((point.theta != 0) | (point.slope != 0)).to(self.dtype) if self.l1 else 1.0
         (precondition, least), r = (yield from self.preconditioner(point, bends, free)), -point.slope
@@ -522,7 +549,11 @@ def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
         return
     if C == 1:
         A = Y.dense()
-        total[0, :-1, 0, :-1] += product(A.T, h[:, 0] * A)
+        if size > SYMMETRIC and bool((h >= 0).all()):
+            B = h[:, 0].sqrt() * A
+            total[0, :-1, 0, :-1] += product(B.T, B)
+        else:
+            total[0, :-1, 0, :-1] += product(A.T, h[:, 0] * A)
         total[0, :-1, 0, -1] += (border := (h[:, 0].T @ A)[0])
         total[0, -1, 0] += torch.cat([border, h.sum()[None]])
         return

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -26,11 +27,14 @@ from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import Intercept, Weights
+from laconic.kernels.threads import serial_libraries
 
 SEGMENTS = 16
 """Segments per epoch, about; callbacks are called after each."""
 LEAST_ON_DEVICE = 8192
 """The least iterations per segment on a GPU, since the host waits for it after each segment."""
+ONE_THREAD = 2**22
+"""Values of X up to which a fit on a CPU does with one thread."""
 RISE, SMALL_RISE = 0.5, 0.05
 """A loss diverges that rises by half of what had been gained, and by a twentieth of that of the best constant."""
 RETURNS = 20
@@ -132,8 +136,16 @@ def solve(
     >>> solve(problem, FitOptions(alpha=0.0, tol=1e-9)).state.coef.round(decimals=3)
     tensor([[1., 2., 3.]])
     """
-    run = Run(problem, options, Communicator.over() if comm is None else comm, state, callbacks, ours)
-    return serve_alone(run.solve(last_epoch), run.advance)
+    with few_threads(problem):
+        run = Run(problem, options, Communicator.over() if comm is None else comm, state, callbacks, ours)
+        return serve_alone(run.solve(last_epoch), run.advance)
+
+
+def few_threads(problem: Problem) -> AbstractContextManager[object]:
+    """One thread, where X is so small that libraries' threads would spend more time on waiting for each other."""
+    columns = problem.columns
+    small = columns.device.type == "cpu" and columns.m * columns.row_values < ONE_THREAD
+    return serial_libraries() if small else nullcontext()
 
 
 def advance_for(problem: Problem, options: FitOptions, state: State, wire: Wire) -> tuple[Advance, str]:

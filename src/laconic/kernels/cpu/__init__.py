@@ -1,6 +1,6 @@
 """Numba kernels: compiled at first use, kept on disk, threaded over buckets and blocks."""
 
-import laconic.kernels.cpu.threads  # first: kernels need its check
+import laconic.kernels.cpu.cache_folder  # first: kernels need its check
 from laconic.kernels.cpu.blocks import histogram
 from laconic.kernels.cpu.dither import cell_moments, dither_decode, dither_encode
 from laconic.kernels.cpu.elias import elias_decode, elias_encode

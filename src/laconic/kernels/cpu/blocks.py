@@ -13,9 +13,9 @@ from numba import njit
 from torch import Tensor
 
 from laconic.kernels.backend import Blocks
-from laconic.kernels.cpu.threads import run
 from laconic.kernels.layout import BLOCK_SIZE, n_blocks
 from laconic.kernels.reference.bitstream import block_starts
+from laconic.kernels.threads import run
 
 Array = np.ndarray
 u64 = np.uint64

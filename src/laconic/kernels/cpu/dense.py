@@ -3,24 +3,17 @@
 Rows are widened in registers, so that a pass over all of them costs what reading them does.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import torch
 from numba import njit
 
-from laconic.kernels.cpu import threads
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.sgd import array
 
-PARTS, LEAST_VALUES = 16, 2**16
-"""Of the rows, where these have so many values; each has sums of its own, so that bits do not depend on threads."""
-
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _margins(Y, x, out, first, last):
-    for k in range(first, last):
+def _margins(Y, x, out):
+    for k in range(out.size):
         row, total = Y[k], 0.0
         for f in range(x.size):
             total += np.float64(widen(row[f])) * x[f]
@@ -63,31 +56,15 @@ def _moments(Y, origin, total, squares):
 def margins(Y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Y x for Y (k, n), float32, float64 or bfloat16, and x (n,) float64."""
     out = np.empty(len(Y))
-    threads.run(partial(_margins, array(Y), x.contiguous().numpy(), out), len(Y), Y.numel())
+    _margins(array(Y), x.contiguous().numpy(), out)
     return torch.from_numpy(out)
 
 
 def add_combination(Y: torch.Tensor, p: torch.Tensor, out: torch.Tensor) -> None:
     """out += p Y for p (k,) and out (n,), float64."""
-    rows, factors = array(Y), p.contiguous().numpy()
-    _add_in_parts(lambda part, sums: _combine(rows[part], factors[part], sums[0]), Y, out)
+    _combine(array(Y), p.contiguous().numpy(), out.numpy())
 
 
 def add_moments(Y: torch.Tensor, origin: torch.Tensor, total: torch.Tensor, squares: torch.Tensor) -> None:
     """Add the sums of Y − origin and of its squares, column by column, to total and squares (n,), float64."""
-    rows, middle = array(Y), origin.numpy()
-    _add_in_parts(lambda part, sums: _moments(rows[part], middle, sums[0], sums[1]), Y, total, squares)
-
-
-def _add_in_parts(kernel: Callable[[slice, np.ndarray], object], Y: torch.Tensor, *out: torch.Tensor) -> None:
-    """Add to out (n,) each what a kernel finds in each part of the rows."""
-    parts = threads.split(len(Y), PARTS if Y.numel() >= LEAST_VALUES else 1)
-    sums = np.zeros((len(parts), len(out), Y.shape[1]))
-
-    def run(first: int, last: int) -> None:
-        for i in range(first, last):
-            kernel(slice(*parts[i]), sums[i])
-
-    threads.run(run, len(parts), Y.numel())
-    for total, found in zip(out, sums.sum(0), strict=True):
-        total += torch.from_numpy(found)
+    _moments(array(Y), origin.numpy(), total.numpy(), squares.numpy())

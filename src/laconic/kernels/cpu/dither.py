@@ -19,10 +19,10 @@ from laconic.kernels.cpu.blocks import decode_into, encode_blocks, ends_well, lo
 from laconic.kernels.cpu.fused import stored
 from laconic.kernels.cpu.packing import copy
 from laconic.kernels.cpu.scaling import DIVIDE, MULTIPLY, scale_span, spans
-from laconic.kernels.cpu.threads import run
 from laconic.kernels.dither import CELL, HALF, N_SCALES, N_STATES, N_STRATA, RAW, TAIL_LIMIT, ZEROS
 from laconic.kernels.layout import BLOCK_SIZE
 from laconic.kernels.scaling import ONES, Scale
+from laconic.kernels.threads import run
 
 u8, u16, u32, u64, i32, i64, f32 = np.uint8, np.uint16, np.uint32, np.uint64, np.int32, np.int64, np.float32
 CELLS = BLOCK_SIZE // CELL

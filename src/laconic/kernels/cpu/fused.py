@@ -8,7 +8,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from laconic.kernels.cpu import threads
+from laconic.kernels import threads
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.packing import PADDING, copy, pack_bucket, packed_size, unpack_bucket
 from laconic.kernels.cpu.rounding import TILE, bucket_norm, bucket_values, round_bucket, round_pack_4

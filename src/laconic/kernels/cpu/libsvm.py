@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from laconic.kernels.cpu.blocks import Array
-from laconic.kernels.cpu.threads import run
+from laconic.kernels.threads import run
 
 u8, u64, i64 = np.uint8, np.uint64, np.int64
 

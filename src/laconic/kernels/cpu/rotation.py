@@ -13,7 +13,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from laconic.kernels.cpu import threads, vectors
+from laconic.kernels import threads
+from laconic.kernels.cpu import vectors
 from laconic.kernels.cpu.bits import bits_float, bucket_key, float_bits, hash32, reciprocal, usable
 from laconic.kernels.cpu.fused import flat_rows, key_numbers
 from laconic.kernels.cpu.packing import PADDING, fill, pack_bucket, packed_size, unpack_bucket

@@ -9,7 +9,7 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from laconic.kernels.cpu import threads
+from laconic.kernels import threads
 from laconic.kernels.cpu.bits import bits_float, float_bits, prefetch, u32, u64
 from laconic.kernels.scaling import Scale
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numba import njit
 
-from laconic.kernels.cpu import threads
+from laconic.kernels import threads
 from laconic.kernels.cpu.bits import widen
 from laconic.kernels.cpu.links import residuals
 from laconic.kernels.cpu.sgd import array, finish_margins, run_batches, step_intercept
@@ -32,6 +32,12 @@ def _take(values, columns, begins, rows, values_out, columns_out, begins_out):
 def _margins(values, columns, begins, x, out, first, last):
     """Rows first to last of Y x for x (n, C); each value of Y meets the C numbers of its column at once."""
     for k in range(first, last):
+        if x.shape[1] == 1:
+            total = out[k, 0]
+            for i in range(begins[k], begins[k + 1]):
+                total += widen(values[i]) * x[columns[i], 0]
+            out[k, 0] = total
+            continue
         own = out[k]
         for i in range(begins[k], begins[k + 1]):
             value, weights = widen(values[i]), x[columns[i]]
@@ -43,6 +49,11 @@ def _margins(values, columns, begins, x, out, first, last):
 def _combine(values, columns, begins, p, out, first, last):
     """Add Yᵀ p for p (k, C) to out (n, C), in the outputs first to last."""
     for k in range(begins.size - 1):
+        if out.shape[1] == 1:
+            factor = p[k, 0]
+            for i in range(begins[k], begins[k + 1]):
+                out[columns[i], 0] += values[i] * factor
+            continue
         factors = p[k, first:last]
         for i in range(begins[k], begins[k + 1]):
             own = out[columns[i], first:last]
