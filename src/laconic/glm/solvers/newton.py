@@ -1,16 +1,22 @@
-"""Newton's method: a few steps by Cholesky, or one by conjugate gradients; see `objective`."""
+"""Newton's method: a few steps by Cholesky, or one by conjugate gradients; L-BFGS before it. See `objective`."""
 
 import math
+from collections.abc import Callable
 
 import torch
 
-from laconic.glm.solvers.objective import Objective, Point, Requests
+from laconic.glm.solvers.objective import Bent, Objective, Point, Requests
 from laconic.glm.solvers.state import State
 
 STEPS, QUASI_STEPS, GOOD_STEP, NEAR = 5, 16, 1.0, 1e-8
 """Steps per epoch: 5, where each has a Hessian of its own until so little is left to gain; else 16, with one that
 learns from the steps, while they leave no more than this share of the gap."""
 HALVINGS = 40
+LBFGS_STEPS, LBFGS_PAIRS, LBFGS_GAIN = 64, 10, 0.1
+"""Most steps by L-BFGS, and pairs that it remembers. It ends where a step gains less than this share of the target,
+relative to all that was gained; before a Hessian is formed, also after as many steps as it has pairs."""
+LEAST_SHARE = 0.05
+"""Of a step that went too far, that is tried next."""
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
 
@@ -52,6 +58,51 @@ class Factor:
         return h + (share - (y @ h) / (s @ y)) * s
 
 
+def descend(objective: Objective, theta: torch.Tensor, tell: Callable[[Point, float], object]) -> Requests[Point]:
+    """Steps by L-BFGS (Liu & Nocedal, 1989) from θ on, a pass over the rows each, as long as they gain much.
+
+    tell  called after each, with the point and how much of the way is done at least
+
+    Far from the optimum, Newton's steps are no longer than these, and cost several passes each. The inverse Hessian is
+    first taken for the preconditioner at θ, times what the last step showed of its size.
+    """
+    margins = not objective.direct
+    point = start = yield from objective.at(theta)
+    precondition, _ = yield from objective.preconditioner(point, objective.bends(point), 1.0)
+    pairs: list[tuple[torch.Tensor, torch.Tensor, float]] = []
+    most = LBFGS_PAIRS if objective.direct else LBFGS_STEPS
+    for k in range(most):
+        step = -_two_loops(objective, point.slope, pairs[-LBFGS_PAIRS:], precondition)
+        lower = yield from _search(objective, point, step, curved=False, margins=margins)
+        if lower is None:
+            break
+        s, y = lower.theta - point.theta, lower.slope - point.slope
+        if (sy := objective.dot(s, y)) > 0:
+            pairs.append((s, y, sy))
+        gain, point = point.value - lower.value, lower
+        tell(point, (k + 1) / most)
+        if gain <= LBFGS_GAIN * objective.target * (start.value - point.value):
+            break
+    return point
+
+
+def _two_loops(
+    objective: Objective, g: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor, float]], precondition: Bent
+) -> torch.Tensor:
+    """H⁻¹ g by what pairs tell of H."""
+    dot, shares = objective.dot, []
+    for s, y, sy in reversed(pairs):
+        shares.append(dot(s, g) / sy)
+        g = g - shares[-1] * y
+    h = precondition(g).clone()
+    if pairs:
+        _, y, sy = pairs[-1]
+        h *= sy / dot(y, precondition(y))
+    for (s, y, sy), share in zip(pairs, reversed(shares), strict=True):
+        h = h + (share - dot(y, h) / sy) * s
+    return h
+
+
 def newton_epoch(
     objective: Objective, state: State, target: float, known: Point | None = None, hessian: torch.Tensor | None = None
 ) -> Requests[tuple[Point, float]]:
@@ -77,7 +128,7 @@ def newton_epoch(
         left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
             break
-        lower = yield from _search(objective, point, step, curved=eager and left > NEAR)
+        lower = yield from _search(objective, point, step, curved=eager and left > NEAR, margins=not direct)
         if lower is None:
             break
         hessian, before = lower.hessian, gap if lower.hessian is None else float("inf")
@@ -99,13 +150,20 @@ def _step(
     return step, -objective.dot(step, point.slope) / 2
 
 
-def _search(objective: Objective, point: Point, step: torch.Tensor, *, curved: bool) -> Requests[Point | None]:
-    """The first point on the way, halved and halved again, with a lower F; None where rounding hides the difference."""
+def _search(
+    objective: Objective, point: Point, step: torch.Tensor, *, curved: bool, margins: bool
+) -> Requests[Point | None]:
+    """The first point on the way with a lower F, each at most half as far as the one before, where the slope there says
+    so nearer; None where rounding hides the difference."""
+    down = objective.dot(step, point.slope)
     for _ in range(HALVINGS):
-        lower = yield from objective.at(objective.kept(point.theta + step), curved=curved, margins=not objective.direct)
+        lower = yield from objective.at(objective.kept(point.theta + step), curved=curved, margins=margins)
         if lower.value <= point.value:
             return lower
-        step = step / 2
+        rise = objective.dot(step, lower.slope) - down
+        share = -down / rise if rise > 0 and math.isfinite(rise) else 0.5
+        share = min(max(share, LEAST_SHARE), 0.5)
+        step, down = step * share, down * share
     return None
 
 

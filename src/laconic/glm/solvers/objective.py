@@ -42,18 +42,20 @@ NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
 """Values of X from which on it is first fitted to a part of its rows, and does not go as near to the optimum."""
-ONCE = 2**16
+ONCE = 2**18
 """Values of a dense X up to which F is computed of all rows at once: NumPy's calls cost less than torch's."""
+DESCEND = 128
+"""Weights from which on a fit begins with L-BFGS, where Hessians are not cheap."""
 SYMMETRIC = 32
 """Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
 FEW, CHEAP = 64, 2**24
 """A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
-CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE = 250, 4, 2, 0.2, 0.1, 10.0
+CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE, FAR = 250, 4, 2, 0.2, 0.1, 5.0, 10.0
 """Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
-that is so many times larger than the target, and the preconditioner is the better one. Where it is smaller than the
-target, not before it is known to be smaller than so many times the target; after 2 steps, where it is known to be
-smaller than the target itself. Where it is larger, also when what is missing is known to be this share of the target:
-the step leaves no more."""
+that is 10 times larger than the target, and the preconditioner is the better one. Where it is smaller than the target,
+not before it is known to be smaller than 5 times the target; after 2 steps, where it is known to be smaller than the
+target itself. Where it is larger, also when what is missing is known to be this share of the target: the step leaves no
+more."""
 WIDTH, FLAT, UNPENALISED = 16, 1e-8, 1e-12
 """Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
 its diagonal; and what an eigenvalue is taken for that no penalty bounds."""
@@ -165,6 +167,7 @@ class Objective:
     narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
     basis     that basis, if it was taken
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    descends  whether a fit is to begin with L-BFGS
     apart     whether blocks of rows may be taken by several threads at once
     once      whether all rows are few enough to be taken at once, and
     rows      these, with a column for the intercept
@@ -188,7 +191,8 @@ class Objective:
         self.apart = on_cpu and wire.comm.size == 1  # otherwise blocks are summed over ranks, one after another
         own = max(own, self.columns.row_values) if self.apart else own
         self.taken = None if self.columns.in_place and self.family.n_outputs == 1 else self.dtype
-        self.step = max(1, BLOCK_VALUES * (1 if on_cpu else 128) // max(1, own))
+        once = on_cpu and self.dtype == self.columns.dtype and problem.n_train * own < SAMPLE_FROM
+        self.step = max(1, BLOCK_VALUES * (1 if on_cpu and not once else 128) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
@@ -202,6 +206,8 @@ class Objective:
         cheap = size <= FEW or problem.n_train * size * size <= CHEAP
         self.eager = self.direct and cheap and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
+        curved = not self.family.quadratic and self.l1 == 0
+        self.descends = curved and size > DESCEND and not self.eager and not self.spectral
         self.once = alone and on_cpu and dense and self.direct and problem.n_train * self.n <= ONCE and self.l1 == 0
         self.rows: np.ndarray | None = None
         self.second: torch.Tensor | None = None
@@ -386,6 +392,13 @@ class Objective:
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
 
+    def bends(self, point: Point) -> dict[int, Bent]:
+        """u → ∂²φ/∂z² u of each block of rows, by its first."""
+        return {
+            first: self.family.bend(point.z[first : first + self.step], self.y[first : first + self.step])
+            for first in range(0, len(self.y), self.step)
+        }
+
     def preconditioner(
         self, point: Point, bends: dict[int, Bent], free: torch.Tensor | float
     ) -> Requests[tuple[Bent, float]]:
@@ -469,10 +482,7 @@ class Objective:
         enough  decrement of a point that is near the minimum
         judged  whether that is all that is asked: a larger decrement need not be known
         """
-        bends = {
-            first: self.family.bend(point.z[first : first + self.step], self.y[first : first + self.step])
-            for first in range(0, len(self.y), self.step)
-        }
+        bends = self.bends(point)
 
         def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
             return self._weigh(bends[rows.start](u), rows), None
@@ -517,7 +527,7 @@ class Objective:
         """Whether conjugate gradients may end; twice the decrement may lack `missing`, or inf where none can say."""
         found = sum(terms)
         claims = found / 2 <= enough
-        far = self.spectral and found / 2 > SURE * self.target * (self.null - point.value)
+        far = self.spectral and found / 2 > FAR * self.target * (self.null - point.value)
         delay = CG_DELAY // 2 if far else CG_DELAY
         if not claims and len(terms) >= CG_SURE and missing / 2 <= CG_FINE * enough:
             return True

@@ -22,7 +22,7 @@ from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.device import device_solver
-from laconic.glm.solvers.newton import newton_epoch, relative
+from laconic.glm.solvers.newton import descend, newton_epoch, relative
 from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
@@ -375,12 +375,22 @@ class Run:
         return relative(F, start, there.value - start.value)
 
     def start_newton(self) -> Requests[None]:
-        """Begin with Newton's method: from the solution of a part of the rows, where that is cheap."""
+        """Begin with Newton's method: from the solution of a part of the rows, where that is cheap, or where L-BFGS has
+        led. A callback cannot stop the latter, so that a fit that was stopped goes on as if it had not been."""
         state, self.ran = self.state, f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}"
         problem, x = self.objective.problem, state.weights.x
         m, n_weights = problem.n_train, x.numel() + len(x)
         small = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
-        if small or state.epoch or bool(x.any()):
+        if state.epoch or bool(x.any()):
+            return
+        if small and self.objective.descends:
+
+            def tell(point: Point, share: float) -> None:
+                self.tell(Progress(0, 0, share, point.loss, state))
+
+            self.point = yield from descend(self.objective, self.objective.theta(state), tell)
+            self.objective.put(self.point.theta, state)
+        if small:
             return
         most = max(SAMPLED_ROWS * n_weights, SAMPLED_VALUES // problem.columns.n)
         kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < min(1 / SAMPLE, most / m))
