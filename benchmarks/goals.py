@@ -388,7 +388,7 @@ GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | s
     "fsdp": ("a transformer of 24 million parameters, 4 NCCL ranks that share one H200", network),
     "glm": ("4 ranks of one thread over loopback, batches of 8, 2 CPU cores of an idle machine", glm),
     "glm-time-to": ("581,012 rows of 54 columns, one process, 2 CPU cores of an idle machine", time_to),
-    "glm-optimum": ("default estimators on one thread; bundled, drawn and public data, raw and scaled columns",
+    "glm-optimum": ("default estimators in one process; bundled, drawn and public data, raw and scaled columns",
                     "benchmarks.glm.optimum:outcomes"),
     "glm-device": ("one H200, batches of 32, shapes in full; ours: the fastest of recipe C, whichever s and kernel",
                    device),

@@ -140,7 +140,7 @@ def test_streamed_rows_are_fitted_from_each_file_alike(tmp_path):
     convert(tmp_path / "rows.parquet", tmp_path / "rows.safetensors", dtype="fp32", target="y")
     table, values = read(tmp_path / "rows.safetensors"), []
     for contender in optimum.STREAMED[:3]:
-        found = optimum.fit_streamed(no_progress, contender=contender, folder=str(tmp_path))
+        found = optimum.fit_streamed(no_progress, contender=contender, folder=str(tmp_path), threads=1)
         point = np.array(found["coef"]), np.array(found["intercept"])
         rows = optimum.Rows("", table.X.double().numpy(), table.y.numpy().astype(int), "log_loss")
         values.append(rows.objective(*point))
