@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from glm.tables import FAMILIES, Case, plain
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.exchange import Communicator
-from laconic.glm import DenseColumns, FitOptions, Outcome, Problem, solve
+from laconic.glm import DenseColumns, FitOptions, Multinomial, Outcome, Problem, solve
 from laconic.glm.ranks import Wire
 from laconic.glm.scaling import Scaling
 from laconic.glm.solvers.objective import Objective, serve_alone
@@ -213,6 +213,54 @@ def test_l_bfgs_saves_passes_over_the_rows(monkeypatch):
         monkeypatch.setattr("laconic.glm.columns.WIDE_PRODUCTS", 0)
     assert counts[1] < 0.6 * counts[0]
     assert objectives[1] == pytest.approx(objectives[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_known_to_be_enough_takes_no_pass_and_is_not_too_small(family, fit_intercept, monkeypatch):
+    case = Case(family, weighted=True, alpha=0.1, intercept=fit_intercept)
+    options = FitOptions(solver="newton", alpha=0.1, recipe="fp64", fit_intercept=fit_intercept)
+    best = solve(case.problem(), options).state
+    counts, found = [0], {}
+    monkeypatch.setattr(Objective, "passes", _counting(counts, Objective.passes))
+    for name, most in (("exact", 768), ("bound", 0)):
+        for limit in ("DIRECT", "SEVERAL", "PRODUCTS", "WIDTH"):
+            monkeypatch.setattr(f"laconic.glm.solvers.objective.{limit}", most)
+        F = Objective(case.problem(), options, Wire(Communicator()))
+        theta = F.theta(best)
+        theta[:, 0] += 1e-3
+        if name == "exact":
+            point = serve_alone(F.at(theta, curved=True))
+            g = point.slope.reshape(-1)
+            found[name] = float(g @ torch.linalg.pinv(point.hessian) @ g) / 2
+        else:
+            point, counts[0] = serve_alone(F.at(theta)), 0
+            step, found[name] = serve_alone(F.newton_step(point, 1.0))
+    assert counts[0] == 1  # for the diagonal
+    assert not step.any()
+    assert 0 < found["exact"] <= found["bound"] < 1
+
+
+def test_products_with_the_hessian_of_few_digits_need_no_more(monkeypatch):
+    """Of a large X that is stored with few digits; steps and decrement are those of all digits, nearly."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.standard_normal((300, 40))).bfloat16()
+    y = torch.from_numpy(rng.integers(0, 3, 300)).double()
+    found = []
+    for least in (2**22, 0):
+        monkeypatch.setattr("laconic.glm.solvers.objective.SAMPLE_FROM", least)
+        F = Objective(
+            Problem(DenseColumns(X), Multinomial(3), y), FitOptions(alpha=1e-4, recipe="fp64"), Wire(Communicator())
+        )
+        F.direct = F.spectral = False
+        assert F.rough == (least == 0)
+        point = serve_alone(F.at(torch.zeros(3, 41, dtype=torch.float64)))
+        found.append((*serve_alone(F.newton_step(point, 1e-9)), point))
+    (exact, decrement, at), (step, own, there) = found
+    assert torch.equal(at.slope, there.slope)
+    assert not torch.equal(exact, step)
+    assert step == pytest.approx(exact, rel=1e-3, abs=1e-4)
+    assert own == pytest.approx(decrement, rel=1e-5)
 
 
 def _counting(counts, passes):

@@ -43,13 +43,15 @@ COMPILED_VALUES = 2**22
 class _Scratch(threading.local):
     """Memory of a thread for the rows that it widens: memory that is taken anew for each block is slower than that."""
 
-    memory = torch.empty(0, dtype=torch.float64)
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
 
-    def widened(self, rows: torch.Tensor) -> torch.Tensor:
-        """The rows in float64, until other rows are widened on this thread."""
-        if self.memory.numel() < rows.numel():
-            self.memory = torch.empty(rows.numel(), dtype=torch.float64)
-        return self.memory[: rows.numel()].view(rows.shape).copy_(rows)
+    def widened(self, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The rows in another type, until other rows are widened on this thread."""
+        n_bytes = rows.numel() * dtype.itemsize
+        if len(self.memory) < n_bytes:
+            self.memory = torch.empty(n_bytes, dtype=torch.uint8)
+        return self.memory[:n_bytes].view(dtype).view(rows.shape).copy_(rows)
 
 
 _scratch = _Scratch()
@@ -230,6 +232,16 @@ class DenseRows(SampledRows):
         return self.Y
 
 
+class RoughRows(DenseRows):
+    """Y (k, n), float32, for products that need not have all digits of that: by NumPy, as of float64."""
+
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(array_product(self.Y.numpy(), x.numpy().T))
+
+    def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
+        return torch.from_numpy(array_product(p.numpy(), self.Y.numpy()))
+
+
 class StoredRows(DenseRows):
     """Y (k, n) as it is stored: products in float64, with one vector by kernels that widen values on the way."""
 
@@ -308,9 +320,9 @@ class DenseColumns(Columns):
         return _rows(self.X[part].to(self.device), dtype, self.X.dtype)
 
     def _lent(self, part: slice, rows: np.ndarray | None, dtype: torch.dtype | None) -> SampledRows:
-        if dtype != torch.float64 or self.dtype == dtype:
+        if dtype is None or self.dtype == dtype:
             return self._at(part, rows, dtype)
-        return DenseRows(_scratch.widened(self._at(part, rows, self.dtype).dense()), self.dtype)
+        return DenseRows(_scratch.widened(self._at(part, rows, self.dtype).dense(), dtype), self.dtype)
 
     def stored(self, dtype: torch.dtype) -> "DenseColumns":
         if dtype == self.dtype and (self.n <= 1 or self.X.stride(1) == 1):

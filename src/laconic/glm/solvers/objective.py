@@ -18,6 +18,7 @@ from laconic.glm.columns import (
     DENSITY,
     Columns,
     DenseColumns,
+    RoughRows,
     SampledRows,
     SparseColumns,
     SparseRows,
@@ -74,6 +75,7 @@ class Pass:
 
     v    (C, n + 1), the intercept last
     add  called with what else was found, block after block
+    rough  whether products in float32 will do, where X has no more digits
     out  where to write the answer, if there is such a place
     """
 
@@ -82,6 +84,7 @@ class Pass:
     bend: Bend
     add: Callable[[Any], object] = lambda found: None
     squared: bool = False
+    rough: bool = False
     out: torch.Tensor | None = None
 
 
@@ -167,6 +170,7 @@ class Objective:
     narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
     basis     that basis, if it was taken
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
+    rough     whether products with H are computed in float32: of a large X that has no more digits
     descends  whether a fit is to begin with L-BFGS
     apart     whether blocks of rows may be taken by several threads at once
     once      whether all rows are few enough to be taken at once, and
@@ -192,7 +196,9 @@ class Objective:
         own = max(own, self.columns.row_values) if self.apart else own
         self.taken = None if self.columns.in_place and self.family.n_outputs == 1 else self.dtype
         once = on_cpu and self.dtype == self.columns.dtype and problem.n_train * own < SAMPLE_FROM
-        self.step = max(1, BLOCK_VALUES * (1 if on_cpu and not once else 128) // max(1, own))
+        large = on_cpu and dense and self.taken is not None and problem.n_train * own >= SAMPLE_FROM
+        self.rough = large and self.columns.dtype != torch.float64
+        self.step = max(1, BLOCK_VALUES * (2 if self.rough else 1 if on_cpu and not once else 128) // max(1, own))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
@@ -358,21 +364,25 @@ class Objective:
         total = cast(torch.Tensor, out) if fits else v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
         total.zero_()
         apart = self.apart and v.numel() <= BLOCK_VALUES
+        rough = self.rough and apart and all(one.rough for one in asked)
+        taken = torch.float32 if rough else self.taken
+        x = v[:, :-1].to(taken or v.dtype)
 
         def work(rows: slice, Y: SampledRows) -> tuple[torch.Tensor, list[Any]]:
+            Y = RoughRows(Y.dense()) if rough else Y
             if asked[0].squared:  # the factors do not depend on margins
                 Y, u = Y.squared(), v.new_zeros(rows.stop - rows.start, len(v))
             else:
-                u = self.wire.all_reduce(Y.margins(v[:, :-1])) + v[:, -1]
+                u = self.wire.all_reduce(Y.margins(x)) + v[:, -1]
             bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, C, 1), strict=True)]
             p = bent[0][0] if len(asked) == 1 else torch.cat([factors for factors, _ in bent], 1)
             sums = v.new_zeros(v.shape, dtype=torch.float64) if apart else total
-            Y.add_combination(p.T, None, sums[:, :-1])
+            Y.add_combination(p.T.to(x.dtype), None, sums[:, :-1])
             if self.fit_intercept:
                 sums[:, -1] += p.sum(0)
             return sums, [found for _, found in bent]
 
-        how = self.problem.rows, self.taken, self.step
+        how = self.problem.rows, taken, self.step
         for sums, found in self.columns.map_blocks(work, *how) if apart else starmap(work, self.columns.blocks(*how)):
             if apart:
                 total += sums
@@ -470,7 +480,8 @@ class Objective:
         return torch.where(total > 0, total, 1.0)
 
     def newton_step(self, point: Point, enough: float, *, judged: bool = False) -> Requests[tuple[torch.Tensor, float]]:
-        """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients.
+        """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients, which take none where the
+        decrement is known to be enough.
 
         Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
         few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002). It may mislead where the
@@ -493,8 +504,12 @@ class Objective:
         x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
         penalised, least, inverse = least > 0, least or UNPENALISED, torch.where(self.l2 > 0, 1 / self.l2, 0.0)
         bound, missing = 1 / least, math.inf
+        if penalised:
+            at_most = min(bound * rs, self.dot(r, r * inverse)) + abs(float(r[:, -1] @ p[:, -1])) / CG_FINE
+            if at_most / 2 <= enough:
+                return x, at_most / 2
         while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
-            Hp = yield Pass(self, p, bend, out=out)
+            Hp = yield Pass(self, p, bend, rough=True, out=out)
             Hp.addcmul_(self.l2, p)
             if self.l1:
                 Hp *= free
@@ -529,7 +544,7 @@ class Objective:
         claims = found / 2 <= enough
         far = self.spectral and found / 2 > FAR * self.target * (self.null - point.value)
         delay = CG_DELAY // 2 if far else CG_DELAY
-        if not claims and len(terms) >= CG_SURE and missing / 2 <= CG_FINE * enough:
+        if not claims and missing / 2 <= CG_FINE * enough:
             return True
         if claims and missing == math.inf:
             delay = max(delay, len(terms) // 2)
