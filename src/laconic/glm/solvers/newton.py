@@ -72,13 +72,13 @@ def descend(objective: Objective, theta: torch.Tensor, tell: Callable[[Point, fl
     pairs: list[tuple[torch.Tensor, torch.Tensor, float]] = []
     most = LBFGS_PAIRS if objective.direct else LBFGS_STEPS
     for k in range(most):
-        step = -_two_loops(objective, point.slope, pairs[-LBFGS_PAIRS:], precondition)
+        step = _two_loops(objective, point.slope, pairs, precondition)
         lower = yield from _search(objective, point, step, curved=False, margins=margins)
         if lower is None:
             break
         s, y = lower.theta - point.theta, lower.slope - point.slope
         if (sy := objective.dot(s, y)) > 0:
-            pairs.append((s, y, sy))
+            pairs = [*pairs[1 - LBFGS_PAIRS :], (s, y, sy)]
         gain, point = point.value - lower.value, lower
         tell(point, (k + 1) / most)
         if gain <= LBFGS_GAIN * objective.target * (start.value - point.value):
@@ -89,17 +89,17 @@ def descend(objective: Objective, theta: torch.Tensor, tell: Callable[[Point, fl
 def _two_loops(
     objective: Objective, g: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor, float]], precondition: Bent
 ) -> torch.Tensor:
-    """H⁻¹ g by what pairs tell of H."""
-    dot, shares = objective.dot, []
+    """−H⁻¹ g by what pairs tell of H; in place, since to take memory for many weights costs more than to add them."""
+    dot, shares, h = objective.dot, list[float](), -g
     for s, y, sy in reversed(pairs):
-        shares.append(dot(s, g) / sy)
-        g = g - shares[-1] * y
-    h = precondition(g).clone()
+        shares.append(dot(s, h) / sy)
+        h.sub_(y, alpha=shares[-1])
+    h.copy_(precondition(h))
     if pairs:
         _, y, sy = pairs[-1]
-        h *= sy / dot(y, precondition(y))
+        h.mul_(sy / dot(y, precondition(y)))
     for (s, y, sy), share in zip(pairs, reversed(shares), strict=True):
-        h = h + (share - dot(y, h) / sy) * s
+        h.add_(s, alpha=share - dot(y, h) / sy)
     return h
 
 

@@ -34,7 +34,7 @@ SEGMENTS = 16
 LEAST_ON_DEVICE = 8192
 """The least iterations per segment on a GPU, since the host waits for it after each segment."""
 ONE_THREAD = 2**22
-"""Values of X up to which a fit on a CPU does with one thread."""
+"""Values of X times outputs up to which a fit on a CPU does with one thread."""
 RISE, SMALL_RISE = 0.5, 0.05
 """A loss diverges that rises by half of what had been gained, and by a twentieth of that of the best constant."""
 RETURNS = 20
@@ -143,8 +143,8 @@ def solve(
 
 def few_threads(problem: Problem) -> AbstractContextManager[object]:
     """One thread, where X is so small that libraries' threads would spend more time on waiting for each other."""
-    columns = problem.columns
-    small = columns.device.type == "cpu" and columns.m * columns.row_values < ONE_THREAD
+    columns, n_outputs = problem.columns, problem.family.n_outputs
+    small = columns.device.type == "cpu" and columns.m * columns.row_values * n_outputs < ONE_THREAD
     return serial_libraries() if small else nullcontext()
 
 
