@@ -322,7 +322,7 @@ def _score(rows: Rows, point: Fitted) -> float:
 
 def _sets(options: OptimumOptions) -> Iterator[Callable[[], Rows]]:
     """What makes each data set."""
-    yield from (_cancer, _wine, _digits, _diabetes, _outlier, _long_tails, _claims)
+    yield from (_cancer, _wine, _digits, _diabetes, _outlier, _long_tails, _claims, _wide)
     if options.large:
         yield _million
     if options.data is not None:
@@ -369,6 +369,13 @@ def _claims() -> Rows:
     z = rng.standard_normal((DRAWN_ROWS, 5))
     y = rng.poisson(np.exp(z @ [0.3, -0.2, 0.1, 0.1, 0.0] - 2)).astype(float)
     return Rows("claims", z * [5, 1, 20, 0.3, 3000] + [2015, 6, 45, 0.5, 1500], y, "poisson")
+
+
+def _wide() -> Rows:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 500))
+    z = 3 * X @ rng.standard_normal(500) / 500**0.5
+    return Rows("2,000 x 500", X, (z + rng.logistic(size=len(X)) > 0).astype(int), "log_loss")
 
 
 def _million() -> Rows:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from laconic.glm.solvers.objective import Bent, Objective, Point, Requests
+from laconic.glm.solvers.objective import SMALL_TARGET, Bent, Objective, Point, Requests
 from laconic.glm.solvers.state import State
 
 STEPS, QUASI_STEPS, GOOD_STEP, NEAR = 5, 16, 1.0, 1e-8
@@ -126,6 +126,9 @@ def newton_epoch(
         factor = factor if hessian is None else Factor(hessian)
         step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
+        if SMALL_TARGET < target >= left:
+            step, gap = yield from objective.confirmed(point, step, gap, target * (objective.null - point.value))
+            left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
             break
         lower = yield from _search(objective, point, step, curved=eager and left > NEAR, margins=not direct)

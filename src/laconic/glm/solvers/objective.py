@@ -57,6 +57,9 @@ that is 10 times larger than the target, and the preconditioner is the better on
 not before it is known to be smaller than 5 times the target; after 2 steps, where it is known to be smaller than the
 target itself. Where it is larger, also when what is missing is known to be this share of the target: the step leaves no
 more."""
+MOVED, HELD, TRIALS = 0.1, 0.01, 3
+"""A margin that a step changes by more has another curvature behind it; the share of a weight's curvature that other
+rows have at most if such rows hold it up; and how often it is tried elsewhere."""
 WIDTH, FLAT, UNPENALISED = 16, 1e-8, 1e-12
 """Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
 its diagonal; and what an eigenvalue is taken for that no penalty bounds."""
@@ -342,11 +345,15 @@ class Objective:
         none = theta.new_empty(0, C)
         return Point(theta, none, loss / max(self.weight, 1e-300), value, torch.from_numpy(slope), hessian)
 
-    def _weigh(self, t: torch.Tensor, rows: slice) -> torch.Tensor:
-        """Times the weights; a row of weight 0 counts for nothing, even where its loss is infinite."""
+    def _weigh(self, t: torch.Tensor, rows: slice, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Times the weights; a row of weight 0, or one that is left out, counts for nothing, even where its loss is
+        infinite."""
+        shape = -1, *[1] * (t.dim() - 1)
+        if out is not None:
+            t = torch.where(out[rows].view(shape), 0.0, t)
         if self.problem.weights is None:
             return t
-        w = self.w[rows].view(-1, *[1] * (t.dim() - 1))
+        w = self.w[rows].view(shape)
         return torch.where(w > 0, w * t, 0.0)
 
     def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
@@ -458,18 +465,21 @@ class Objective:
             self.second = gram.view(self.n + 1, -1) / self.m
         return self.second
 
-    def diagonal(self, point: Point) -> Requests[torch.Tensor]:
+    def diagonal(self, point: Point, out: torch.Tensor | None = None) -> Requests[torch.Tensor]:
         """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1. For a further penalty of a path in none: that of
-        the one before, times what the mean of φ'' has changed by, which will do to precondition."""
+        the one before, times what the mean of φ'' has changed by, which will do to precondition.
+
+        out  rows (m,) that are left out
+        """
         mean = point.slope.new_zeros(len(point.slope))
 
         def bend(rows: slice, Y: SampledRows | None, u: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-            bent = self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows)
+            bent = self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows, out)
             return bent, bent.sum(0)
 
-        if self.earlier is None:
+        if self.earlier is None or out is not None:
             total = yield Pass(self, torch.zeros_like(point.slope), bend, mean.add_, squared=True)
-            self.squares = total.clone(), mean
+            self.squares = (total.clone(), mean) if out is None else self.squares
         else:
             for first in range(0, len(self.y), self.step):
                 mean += bend(slice(first, first + self.step), None, None)[1]
@@ -537,6 +547,59 @@ class Objective:
             if len(terms) == CG_STEPS and sum(terms) / 2 <= enough:
                 terms.append(min(missing, rs / max(least, FLAT)))
         return x, sum(terms) / 2
+
+    def confirmed(
+        self, point: Point, step: torch.Tensor, gap: float, enough: float
+    ) -> Requests[tuple[torch.Tensor, float]]:
+        """A step and a decrement that would mean convergence, unless they rest on curvature that is about to vanish.
+
+        A row far out, which a small step carries to where its loss is flat, holds up Newton's method: its curvature
+        hides how far the other rows would go. Where rows whose margins the step changes by more than 0.1 make up
+        nearly all of the curvature along some weights, these weights are tried where the other rows want them. If F is
+        lower there, that is the step, and what it gains the decrement.
+
+        enough  decrement of a point that is near the minimum
+        """
+        if self.family.quadratic or self.l1 or not gap:
+            return step, gap
+        out = self._moved(step)
+        if not any(self.wire.sum_over_teams(float(out.any()))):
+            return step, gap
+        if not len(point.z):
+            point = yield from self.at(point.theta)
+
+        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return self._weigh(self.family.derivative(point.z[rows], self.y[rows]), rows, out), None
+
+        def count(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return self._weigh(torch.ones_like(u), rows, out), None
+
+        nowhere = torch.zeros_like(point.slope)
+        slope = (yield Pass(self, nowhere, bend)) + self.l2 * point.theta
+        mean = (yield Pass(self, nowhere, count)) if self.fit_intercept else nowhere
+        mean[:, :-1] /= torch.where(mean[:, -1:] > 0, mean[:, -1:], 1.0)
+        everyone, others = (yield from self.diagonal(point)), (yield from self.diagonal(point, out))
+        mean[:, -1] = 0  # from here on, columns are the other rows' of mean zero, and the intercept follows
+        slope, others = slope - mean * slope[:, -1:], others - mean.square() * others[:, -1:]
+        trial = torch.where((others < HELD * everyone) & (others > 0), -slope / others, 0.0)
+        trial[:, -1] = -(mean * trial).sum(1)
+        for _ in range(TRIALS):
+            lower = yield from self.at(point.theta + trial, margins=False)
+            if point.value - lower.value > enough:
+                return trial, point.value - lower.value
+            trial = trial / 4
+        return step, gap
+
+    def _moved(self, step: torch.Tensor) -> torch.Tensor:
+        """Rows (m,) whose margins a step changes by more than `MOVED`."""
+
+        def work(rows: slice, Y: SampledRows) -> torch.Tensor:
+            u = self.wire.all_reduce(Y.margins(step[:, :-1])) + step[:, -1]
+            return (u.abs() > MOVED).any(1)
+
+        how = self.problem.rows, self.taken, self.step
+        blocks = self.columns.map_blocks(work, *how) if self.apart else starmap(work, self.columns.blocks(*how))
+        return torch.cat([torch.zeros(0, dtype=torch.bool, device=step.device), *blocks])
 
     def _is_enough(self, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:
         """Whether conjugate gradients may end; twice the decrement may lack `missing`, or inf where none can say."""

@@ -349,7 +349,10 @@ class Run:
     def measure(self, point: Point) -> Requests[float]:
         """The relative Newton decrement at a point."""
         objective, tol = self.objective, cast(float, self.options.tol)
-        _, gap = yield from objective.newton_step(point, tol * max(0.0, objective.null - point.value), judged=True)
+        enough = tol * max(0.0, objective.null - point.value)
+        step, gap = yield from objective.newton_step(point, enough, judged=True)
+        if gap <= enough:
+            _, gap = yield from objective.confirmed(point, step, gap, enough)
         self.gap = relative(objective, point, gap)
         return self.gap
 
