@@ -1,10 +1,11 @@
-"""Newton's method: a few steps by Cholesky, or one by conjugate gradients; L-BFGS before it. See `objective`."""
+"""Newton's method: L-BFGS from afar, then a few steps by Cholesky, or one by `conjugate_gradients`."""
 
 import math
 from collections.abc import Callable
 
 import torch
 
+from laconic.glm.solvers.conjugate_gradients import bends, confirmed, newton_step, preconditioner
 from laconic.glm.solvers.objective import SMALL_TARGET, Bent, Objective, Point, Requests
 from laconic.glm.solvers.state import State
 
@@ -68,7 +69,7 @@ def descend(objective: Objective, theta: torch.Tensor, tell: Callable[[Point, fl
     """
     margins = not objective.direct
     point = start = yield from objective.at(theta)
-    precondition, _ = yield from objective.preconditioner(point, objective.bends(point), 1.0)
+    precondition, _ = yield from preconditioner(objective, point, bends(objective, point), 1.0)
     pairs: list[tuple[torch.Tensor, torch.Tensor, float]] = []
     most = LBFGS_PAIRS if objective.direct else LBFGS_STEPS
     for k in range(most):
@@ -127,7 +128,7 @@ def newton_epoch(
         step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
         if SMALL_TARGET < target >= left:
-            step, gap = yield from objective.confirmed(point, step, gap, target * (objective.null - point.value))
+            step, gap = yield from confirmed(objective, point, step, gap, target * (objective.null - point.value))
             left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
             break
@@ -146,7 +147,7 @@ def _step(
     objective: Objective, point: Point, factor: Factor | None, target: float
 ) -> Requests[tuple[torch.Tensor, float]]:
     if factor is None:
-        return (yield from objective.newton_step(point, target * max(0.0, objective.null - point.value)))
+        return (yield from newton_step(objective, point, target * max(0.0, objective.null - point.value)))
     step = -factor.descend(point.slope.reshape(-1), len(factor.pairs)).view(point.slope.shape)
     if objective.family.redundant:  # only rounding errors add a constant to all classes
         step -= step.mean(0) * (objective.l2 == 0)

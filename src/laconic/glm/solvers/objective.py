@@ -4,7 +4,6 @@ F(θ) = (1/m) Σ w φ(z) + ½ Σ_j λ_j x_j², θ = (x, b). The decrement ½ g�
 model holds: an estimate of how far F lies above its minimum, whatever the units of columns and loss.
 """
 
-import math
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from laconic.glm.columns import (
 )
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
-from laconic.glm.ranks import Wire, gather_array
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
@@ -51,18 +50,8 @@ SYMMETRIC = 32
 """Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
 FEW, CHEAP = 64, 2**24
 """A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
-CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE, FAR = 250, 4, 2, 0.2, 0.1, 5.0, 10.0
-"""Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
-that is 10 times larger than the target, and the preconditioner is the better one. Where it is smaller than the target,
-not before it is known to be smaller than 5 times the target; after 2 steps, where it is known to be smaller than the
-target itself. Where it is larger, also when what is missing is known to be this share of the target: the step leaves no
-more."""
-MOVED, HELD, TRIALS = 0.1, 0.01, 3
-"""A margin that a step changes by more has another curvature behind it; the share of a weight's curvature that other
-rows have at most if such rows hold it up; and how often it is tried elsewhere."""
-WIDTH, FLAT, UNPENALISED = 16, 1e-8, 1e-12
-"""Columns per output of a dense X up to which its Gram matrix preconditions, with penalties of at least this share of
-its diagonal; and what an eigenvalue is taken for that no penalty bounds."""
+WIDTH = 16
+"""Columns per output of a dense X up to which its Gram matrix preconditions conjugate gradients."""
 SMALL_TARGET, LARGE_TARGET = 1e-12, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values; above, and by CG."""
 
@@ -252,7 +241,7 @@ class Objective:
         for first in range(0, len(y), NULL_ROWS):
             rows = slice(first, first + NULL_ROWS)
             z = c.expand(len(y[rows]), -1) if offset is None else offset[rows] + c
-            total += float(self._weigh(self.family.loss(z, y[rows]), rows).sum(dtype=torch.float64))
+            total += float(self.weigh(self.family.loss(z, y[rows]), rows).sum(dtype=torch.float64))
         return total
 
     def theta(self, state: State) -> torch.Tensor:
@@ -285,11 +274,11 @@ class Objective:
             if margins:
                 z[rows] = part
             losses, slopes, bent = self.family.expand(part, y, curved=hessian is not None)
-            own, gram = float(self._weigh(losses, rows).sum(dtype=torch.float64)), None
+            own, gram = float(self.weigh(losses, rows).sum(dtype=torch.float64)), None
             if hessian is not None and bent is not None:
                 gram = torch.zeros_like(hessian)
-                add_gram(gram, Y, self._weigh(bent, rows))
-            return self._weigh(slopes, rows), (own, gram)
+                add_gram(gram, Y, self.weigh(bent, rows))
+            return self.weigh(slopes, rows), (own, gram)
 
         def add(found: tuple[float, torch.Tensor | None]) -> None:
             nonlocal loss
@@ -328,11 +317,11 @@ class Objective:
             z = torch.from_numpy(own if self.fit_intercept else own + x[:, -1])
             z = z if self.offset is None else z + self.offset
             losses, slopes, bent = self.family.expand(z, self.y, curved=curved and self.gram is None)
-            loss = float(self._weigh(losses, every).sum())
+            loss = float(self.weigh(losses, every).sum())
             penalty = self.l2.numpy() * x
-            slope = array_product(self._weigh(slopes, every).numpy().T, A) / self.m + penalty
+            slope = array_product(self.weigh(slopes, every).numpy().T, A) / self.m + penalty
             if curved and bent is not None:
-                h, sums = self._weigh(bent, every).numpy(), np.empty((C, A.shape[1], C, A.shape[1]))
+                h, sums = self.weigh(bent, every).numpy(), np.empty((C, A.shape[1], C, A.shape[1]))
                 for d, c in combinations_with_replacement(range(C), 2):
                     sums[c, :, d] = sums[d, :, c] = array_product(A.T, h[:, c, d, None] * A)
                 gram = torch.from_numpy(sums)
@@ -345,7 +334,7 @@ class Objective:
         none = theta.new_empty(0, C)
         return Point(theta, none, loss / max(self.weight, 1e-300), value, torch.from_numpy(slope), hessian)
 
-    def _weigh(self, t: torch.Tensor, rows: slice, out: torch.Tensor | None = None) -> torch.Tensor:
+    def weigh(self, t: torch.Tensor, rows: slice, out: torch.Tensor | None = None) -> torch.Tensor:
         """Times the weights; a row of weight 0, or one that is left out, counts for nothing, even where its loss is
         infinite."""
         shape = -1, *[1] * (t.dim() - 1)
@@ -408,216 +397,6 @@ class Objective:
         x, y = a[:, :-1].T.reshape(-1), b[:, :-1].T.reshape(-1)
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
-
-    def bends(self, point: Point) -> dict[int, Bent]:
-        """u → ∂²φ/∂z² u of each block of rows, by its first."""
-        return {
-            first: self.family.bend(point.z[first : first + self.step], self.y[first : first + self.step])
-            for first in range(0, len(self.y), self.step)
-        }
-
-    def preconditioner(
-        self, point: Point, bends: dict[int, Bent], free: torch.Tensor | float
-    ) -> Requests[tuple[Bent, float]]:
-        """What is nearly H⁻¹, M⁻¹, and the least that an eigenvalue of M⁻¹H can be by the penalty alone, intercepts
-        aside. M is the diagonal of H, or of a dense X with few columns, S ⊗ G + λ:
-
-        S  (C, C) mean of ∂²φ/∂z² over the rows, and
-        G  mean of a aᵀ: H would be S ⊗ G + λ if all rows were bent alike. With λ^-½ G λ^-½ = Q μ Qᵀ and S = U σ Uᵀ,
-           M⁻¹ = (U ⊗ λ^-½ Q) (σ ⊗ μ + 1)⁻¹ (U ⊗ λ^-½ Q)ᵀ
-
-        free  1 for weights that may move, 0 for others
-        """
-        if not self.spectral:
-            diagonal = yield from self.diagonal(point)
-            scale, spare = 1 / diagonal, torch.empty_like(point.slope)
-            least = min(map(float, gather_array(_least(self.l2 * scale), self.wire.comm)))
-            return lambda r: torch.mul(scale, r, out=spare), least  # arrays that are large are slow to come by
-        second = self._second()
-        penalty = torch.maximum(self.l2, FLAT * second.diagonal())
-        penalty = torch.where(penalty > 0, penalty, 1.0)
-        if self.spectrum is None:
-            values, Q = torch.linalg.eigh(penalty.rsqrt()[:, None] * second * penalty.rsqrt())
-            self.spectrum = values.clamp(min=0), penalty.rsqrt()[:, None] * Q
-        units = torch.eye(self.family.n_outputs, dtype=self.dtype)
-        S = torch.zeros_like(units)
-        for first, bent in bends.items():
-            rows = slice(first, first + self.step)
-            S += torch.stack([self._weigh(bent(unit.expand_as(point.z[rows])), rows).sum(0) for unit in units])
-        (of_rows, Q), (of_outputs, U) = self.spectrum, torch.linalg.eigh(S / self.m)
-        values = of_rows[:, None] * of_outputs.clamp(min=0) + 1
-        least = float(_least(self.l2 / penalty)) / float(values.max())
-        return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T * free, least
-
-    def _second(self) -> torch.Tensor:
-        if self.second is None:
-            gram = self.l2.new_zeros(1, self.n + 1, 1, self.n + 1)
-
-            def work(rows: slice, Y: SampledRows) -> torch.Tensor:
-                own = torch.zeros_like(gram)
-                add_gram(own, Y, self.w[rows, None, None])
-                return own
-
-            for own in self.columns.map_blocks(work, self.problem.rows, self.dtype, self.step):
-                gram += own
-            if not self.fit_intercept:
-                gram[:, -1], gram[..., -1] = 0, 0
-            self.second = gram.view(self.n + 1, -1) / self.m
-        return self.second
-
-    def diagonal(self, point: Point, out: torch.Tensor | None = None) -> Requests[torch.Tensor]:
-        """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1. For a further penalty of a path in none: that of
-        the one before, times what the mean of φ'' has changed by, which will do to precondition.
-
-        out  rows (m,) that are left out
-        """
-        mean = point.slope.new_zeros(len(point.slope))
-
-        def bend(rows: slice, Y: SampledRows | None, u: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-            bent = self._weigh(self.family.hessian_diagonal(point.z[rows], self.y[rows]), rows, out)
-            return bent, bent.sum(0)
-
-        if self.earlier is None or out is not None:
-            total = yield Pass(self, torch.zeros_like(point.slope), bend, mean.add_, squared=True)
-            self.squares = (total.clone(), mean) if out is None else self.squares
-        else:
-            for first in range(0, len(self.y), self.step):
-                mean += bend(slice(first, first + self.step), None, None)[1]
-            mean.copy_(mean.new_tensor(self.wire.sum_over_teams(*mean.tolist())))
-            total, before = self.earlier
-            total = total * torch.where(before > 0, mean / before, 1.0)[:, None]
-        total += self.l2
-        return torch.where(total > 0, total, 1.0)
-
-    def newton_step(self, point: Point, enough: float, *, judged: bool = False) -> Requests[tuple[torch.Tensor, float]]:
-        """−H⁻¹g, nearly, and the decrement ½ gᵀH⁻¹g: by preconditioned conjugate gradients, which take none where the
-        decrement is known to be enough.
-
-        Each step adds a term to the decrement, all positive, so that what is found is never too large; that the last
-        few terms are small estimates what is missing (Strakoš & Tichý, ETNA 13, 2002). It may mislead where the
-        residual r is small along flat directions, in which F can still fall far. Before little is called `enough`, a
-        bound on what is missing has to agree, intercepts aside: that of Gauss and Radau, from the least eigenvalue
-        there can be (Meurant & Tichý, Numer. Algorithms 62, 2013), or ½ Σ r²/λ, as H is at least the penalty's. Without
-        a penalty that eigenvalue is taken for 1e-12. Where all steps were taken in vain, the bound is the decrement.
-
-        enough  decrement of a point that is near the minimum
-        judged  whether that is all that is asked: a larger decrement need not be known
-        """
-        bends = self.bends(point)
-
-        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
-            return self._weigh(bends[rows.start](u), rows), None
-
-        free = ((point.theta != 0) | (point.slope != 0)).to(self.dtype) if self.l1 else 1.0
-        (precondition, least), r = (yield from self.preconditioner(point, bends, free)), -point.slope
-        p, out = precondition(r).clone(), torch.empty_like(r)
-        x, terms, rs = torch.zeros_like(r), list[float](), self.dot(r, p)
-        penalised, least, inverse = least > 0, least or UNPENALISED, torch.where(self.l2 > 0, 1 / self.l2, 0.0)
-        bound, missing = 1 / least, math.inf
-        if penalised:
-            at_most = min(bound * rs, self.dot(r, r * inverse)) + abs(float(r[:, -1] @ p[:, -1])) / CG_FINE
-            if at_most / 2 <= enough:
-                return x, at_most / 2
-        while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
-            Hp = yield Pass(self, p, bend, rough=True, out=out)
-            Hp.addcmul_(self.l2, p)
-            if self.l1:
-                Hp *= free
-            curvature = self.dot(p, Hp)
-            if not curvature > 0:
-                break
-            length = rs / curvature
-            x.add_(p, alpha=length)
-            r.sub_(Hp, alpha=length)
-            terms.append(rs * length)
-            s = precondition(r)
-            before, rs = rs, self.dot(r, s)
-            share = rs / before
-            bound = (bound - length) / (least * (bound - length) + share) if length < bound < math.inf else math.inf
-            missing = bound * rs if rs else 0.0
-            if penalised and sum(terms) / 2 <= enough:
-                flat = self.dot(r, torch.mul(r, inverse, out=out)) + abs(float(r[:, -1] @ s[:, -1]))
-                missing = min(missing, flat)
-            if self._is_enough(point, terms, missing, enough if judged else SURE * enough, enough):
-                break
-            if len(terms) >= CG_SURE and (sum(terms) + missing) / 2 <= enough:
-                break  # whatever is missing, that is all
-            p.mul_(share).add_(s)
-        else:
-            if len(terms) == CG_STEPS and sum(terms) / 2 <= enough:
-                terms.append(min(missing, rs / max(least, FLAT)))
-        return x, sum(terms) / 2
-
-    def confirmed(
-        self, point: Point, step: torch.Tensor, gap: float, enough: float
-    ) -> Requests[tuple[torch.Tensor, float]]:
-        """A step and a decrement that would mean convergence, unless they rest on curvature that is about to vanish.
-
-        A row far out, which a small step carries to where its loss is flat, holds up Newton's method: its curvature
-        hides how far the other rows would go. Where rows whose margins the step changes by more than 0.1 make up
-        nearly all of the curvature along some weights, these weights are tried where the other rows want them. If F is
-        lower there, that is the step, and what it gains the decrement.
-
-        enough  decrement of a point that is near the minimum
-        """
-        if self.family.quadratic or self.l1 or not gap:
-            return step, gap
-        out = self._moved(step)
-        if not any(self.wire.sum_over_teams(float(out.any()))):
-            return step, gap
-        if not len(point.z):
-            point = yield from self.at(point.theta)
-
-        def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
-            return self._weigh(self.family.derivative(point.z[rows], self.y[rows]), rows, out), None
-
-        def count(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
-            return self._weigh(torch.ones_like(u), rows, out), None
-
-        nowhere = torch.zeros_like(point.slope)
-        slope = (yield Pass(self, nowhere, bend)) + self.l2 * point.theta
-        mean = (yield Pass(self, nowhere, count)) if self.fit_intercept else nowhere
-        mean[:, :-1] /= torch.where(mean[:, -1:] > 0, mean[:, -1:], 1.0)
-        everyone, others = (yield from self.diagonal(point)), (yield from self.diagonal(point, out))
-        mean[:, -1] = 0  # from here on, columns are the other rows' of mean zero, and the intercept follows
-        slope, others = slope - mean * slope[:, -1:], others - mean.square() * others[:, -1:]
-        trial = torch.where((others < HELD * everyone) & (others > 0), -slope / others, 0.0)
-        trial[:, -1] = -(mean * trial).sum(1)
-        for _ in range(TRIALS):
-            lower = yield from self.at(point.theta + trial, margins=False)
-            if point.value - lower.value > enough:
-                return trial, point.value - lower.value
-            trial = trial / 4
-        return step, gap
-
-    def _moved(self, step: torch.Tensor) -> torch.Tensor:
-        """Rows (m,) whose margins a step changes by more than `MOVED`."""
-
-        def work(rows: slice, Y: SampledRows) -> torch.Tensor:
-            u = self.wire.all_reduce(Y.margins(step[:, :-1])) + step[:, -1]
-            return (u.abs() > MOVED).any(1)
-
-        how = self.problem.rows, self.taken, self.step
-        blocks = self.columns.map_blocks(work, *how) if self.apart else starmap(work, self.columns.blocks(*how))
-        return torch.cat([torch.zeros(0, dtype=torch.bool, device=step.device), *blocks])
-
-    def _is_enough(self, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:
-        """Whether conjugate gradients may end; twice the decrement may lack `missing`, or inf where none can say."""
-        found = sum(terms)
-        claims = found / 2 <= enough
-        far = self.spectral and found / 2 > FAR * self.target * (self.null - point.value)
-        delay = CG_DELAY // 2 if far else CG_DELAY
-        if not claims and missing / 2 <= CG_FINE * enough:
-            return True
-        if claims and missing == math.inf:
-            delay = max(delay, len(terms) // 2)
-        settled = len(terms) > delay and sum(terms[-delay:]) <= CG_REST * found
-        return settled and (not claims or missing == math.inf or (found + missing) / 2 <= sure)
-
-
-def _least(shares: torch.Tensor) -> np.ndarray:
-    """Of the penalised weights, the last being intercepts; 1 where there are none."""
-    return np.array(float(shares[..., :-1].min()) if shares[..., :-1].numel() else 1.0)
 
 
 def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:

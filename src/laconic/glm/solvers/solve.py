@@ -21,6 +21,7 @@ from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
+from laconic.glm.solvers.conjugate_gradients import confirmed, newton_step
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.newton import descend, newton_epoch, relative
 from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
@@ -350,9 +351,9 @@ class Run:
         """The relative Newton decrement at a point."""
         objective, tol = self.objective, cast(float, self.options.tol)
         enough = tol * max(0.0, objective.null - point.value)
-        step, gap = yield from objective.newton_step(point, enough, judged=True)
+        step, gap = yield from newton_step(objective, point, enough, judged=True)
         if gap <= enough:
-            _, gap = yield from objective.confirmed(point, step, gap, enough)
+            _, gap = yield from confirmed(objective, point, step, gap, enough)
         self.gap = relative(objective, point, gap)
         return self.gap
 
