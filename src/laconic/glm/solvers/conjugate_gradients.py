@@ -203,7 +203,7 @@ def confirmed(
     mean[:, -1] = 0  # from here on, columns are the other rows' of mean zero, and the intercept follows
     slope, others = slope - mean * slope[:, -1:], others - mean.square() * others[:, -1:]
     trial = torch.where((others < HELD * everyone) & (others > 0), -slope / others, 0.0)
-    trial[:, -1] = -(mean * trial).sum(1)
+    trial[:, -1] = -F.wire.all_reduce((mean * trial)[:, :-1].sum(1))
     for _ in range(TRIALS):
         lower = yield from F.at(point.theta + trial, margins=False)
         if point.value - lower.value > enough:
