@@ -196,13 +196,16 @@ def confirmed(
         return F.weigh(torch.ones_like(u), rows, out), None
 
     nowhere = torch.zeros_like(point.slope)
-    slope = (yield Pass(F, nowhere, bend)) + F.l2 * point.theta
     mean = (yield Pass(F, nowhere, count)) if F.fit_intercept else nowhere
     mean[:, :-1] /= torch.where(mean[:, -1:] > 0, mean[:, -1:], 1.0)
-    everyone, others = (yield from diagonal(F, point)), (yield from diagonal(F, point, out))
     mean[:, -1] = 0  # from here on, columns are the other rows' of mean zero, and the intercept follows
-    slope, others = slope - mean * slope[:, -1:], others - mean.square() * others[:, -1:]
-    trial = torch.where((others < HELD * everyone) & (others > 0), -slope / others, 0.0)
+    everyone, others = (yield from diagonal(F, point)), (yield from diagonal(F, point, out))
+    others = others - mean.square() * others[:, -1:]
+    held = (others < HELD * everyone) & (others > 0)
+    if not bool(F.wire.all_reduce(held.any().double().reshape(1))):
+        return step, gap
+    slope = (yield Pass(F, nowhere, bend)) + F.l2 * point.theta
+    trial = torch.where(held, (mean * slope[:, -1:] - slope) / others, 0.0)
     trial[:, -1] = -F.wire.all_reduce((mean * trial)[:, :-1].sum(1))
     for _ in range(TRIALS):
         lower = yield from F.at(point.theta + trial, margins=False)
