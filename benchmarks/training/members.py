@@ -8,7 +8,8 @@ and signs from torch's generator. Payloads, of which the bits are counted, are t
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 
@@ -174,23 +175,26 @@ class Sender:
     def _low_rank(self, v: torch.Tensor) -> torch.Tensor:
         """P Qᵀ of each matrix, the same for all workers of a seed: P = mean(M Q) made orthonormal, then Q = mean(Mᵀ P).
 
-        M is a worker's gradient and what it has not sent so far; Q goes on from the last step. Vogels, Karimireddy and
-        Jaggi 2019, "PowerSGD", algorithms 1 and 2.
+        M is a worker's gradient and what it has not sent so far; Q goes on from the last step. Matrices of a shape are
+        taken at once. Vogels, Karimireddy and Jaggi 2019, "PowerSGD", algorithms 1 and 2.
         """
         S, rank, matrices = len(v) // self.workers, self.member.rank, [_matrix(shape) for shape in self.shapes]
         if self.memory is None or self.factors is None:
             self.memory = torch.zeros_like(v)
             self.factors = torch.randn(S, sum(m for _, m in matrices), rank, device=v.device)
-        sent, decoded, first = v + self.memory, torch.empty_like(v), 0
-        for (n, m), (a, b) in zip(matrices, pairwise(self.cuts), strict=True):
-            M, Q = sent[:, a:b].view(S, self.workers, n, m), self.factors[:, first : first + m]
-            first += m
-            if _n_sent((n, m), rank) == n * m:
-                decoded[:, a:b] = sent[:, a:b]
-                continue
-            P = orthonormal((M @ Q[:, None]).mean(1))
-            Q.copy_((M.mT @ P[:, None]).mean(1))
-            decoded[:, a:b] = (P @ Q.mT).flatten(1).repeat_interleave(self.workers, 0)
+        sent = v + self.memory
+        decoded, firsts, alike = sent.clone(), [0, *accumulate(m for _, m in matrices)], dict[Any, list[int]]()
+        for i, shape in enumerate(matrices):
+            if _n_sent(shape, rank) < math.prod(shape):
+                alike.setdefault(shape, []).append(i)
+        for (n, m), some in alike.items():
+            M = torch.stack([sent[:, self.cuts[i] : self.cuts[i + 1]].view(S, -1, n, m) for i in some])
+            Q = torch.stack([self.factors[:, firsts[i] : firsts[i] + m] for i in some])
+            P = orthonormal((M @ Q[:, :, None]).mean(2).flatten(0, 1)).view(len(some), S, n, rank)
+            Q = (M.mT @ P[:, :, None]).mean(2)
+            for i, p, q in zip(some, P, Q, strict=True):
+                self.factors[:, firsts[i] : firsts[i] + m] = q
+                decoded[:, self.cuts[i] : self.cuts[i + 1]] = (p @ q.mT).flatten(1).repeat_interleave(self.workers, 0)
         self.memory = sent - decoded
         return decoded
 
@@ -213,12 +217,12 @@ def orthonormal(P: torch.Tensor) -> torch.Tensor:
     >>> torch.allclose(Q.mT @ Q, torch.eye(2).expand(3, 2, 2), atol=1e-5)
     True
     """
-    found: list[torch.Tensor] = []
-    for column in P.unbind(2):
-        for other in found:
-            column = column - (other * column).sum(1, keepdim=True) * other
-        found.append(column / torch.linalg.vector_norm(column, dim=1, keepdim=True).clamp(min=SMALLEST))
-    return torch.stack(found, 2)
+    Q = P.clone()
+    for j in range(Q.shape[2]):
+        Q[..., j] /= torch.linalg.vector_norm(Q[..., j], dim=1, keepdim=True).clamp(min=SMALLEST)
+        one, rest = Q[..., j : j + 1], Q[..., j + 1 :]
+        rest -= one @ (one.mT @ rest)
+    return Q
 
 
 def padded(v: torch.Tensor, size: int) -> torch.Tensor:

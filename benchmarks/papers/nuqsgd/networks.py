@@ -28,6 +28,8 @@ LARGE = tuple(f"resnet-{depth}" for depth in BLOCKS)
 """For images of 224 by 224."""
 MOMENTUM = 0.1
 """Of running statistics: the part of them that is a step's, as is torch's default."""
+SHAPES = 64
+"""Most kinds of input that a normalisation is compiled for."""
 NETWORKS = (*(f"resnet-{depth}" for depth in DEPTHS), *LARGE)
 
 
@@ -36,9 +38,13 @@ class _Convolve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: Any, padding: Any) -> torch.Tensor:
+        ctx.how, ctx.like, ctx.kernels = (stride, padding), (w.shape, w.dtype), _kernels(x, w, stride)
+        if ctx.kernels:
+            ctx.save_for_backward(x, w[:, 0])
+            y: torch.Tensor = ctx.kernels.convolved(x, w[:, 0])
+            return y
         own = [one.to(x.dtype, memory_format=torch.channels_last) for one in w[:, 0].unbind(0)]
         ctx.save_for_backward(x, *own)
-        ctx.how, ctx.like = (stride, padding), (w.shape, w.dtype)
         return _joined([functional.conv2d(*one, None, *ctx.how) for one in zip(x.chunk(len(w)), own, strict=True)])
 
     @staticmethod
@@ -46,6 +52,9 @@ class _Convolve(torch.autograd.Function):
         x, *own = ctx.saved_tensors
         shape, dtype = ctx.like
         S, k = shape[:2]
+        if ctx.kernels:
+            dx = ctx.kernels.convolved(dy, own[0], back=True) if ctx.needs_input_grad[0] else None
+            return dx, ctx.kernels.gradient(x, dy, S * k).reshape(shape), None, None
 
         def back(n: int, which: int) -> list[torch.Tensor]:
             mask = [i == which for i in range(3)]
@@ -55,6 +64,15 @@ class _Convolve(torch.autograd.Function):
 
         dw = torch.stack(back(S * k, 1)).to(dtype).view(shape)
         return _joined(back(S, 0)) if ctx.needs_input_grad[0] else None, dw, None, None
+
+
+def _kernels(x: torch.Tensor, w: torch.Tensor, stride: Sequence[int]) -> Any:
+    """The module with kernels for such a convolution, or None; Triton is loaded where there is a GPU."""
+    if not x.is_cuda:
+        return None
+    from benchmarks.papers.nuqsgd import convolve
+
+    return convolve if convolve.suits(x, w, stride) else None
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -122,6 +140,7 @@ def _normalised(
 
 @cache
 def _compiled() -> Any:
+    torch._dynamo.config.recompile_limit = SHAPES
     return torch.compile(_trained, dynamic=False)
 
 
