@@ -9,7 +9,14 @@ from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curve
 from benchmarks.training.suite import about
 
 NAME, LM = "training", "lm"
-CODECS = {"fp32": GREY, "bf16": ORANGE, "nuqsgd-4/512": GREEN, "dithered-0.1@metric": BLUE, "rotated-4": PURPLE}
+CODECS = {
+    "fp32": GREY,
+    "bf16": ORANGE,
+    "nuqsgd-4/512": GREEN,
+    "dithered-0.1@metric": BLUE,
+    "rotated-4": PURPLE,
+    "powersgd-32": "#8d6e4b",
+}
 COLOURS = {
     "Dithered in the metric": BLUE,
     "Dithered, one Δ": ORANGE,
