@@ -77,9 +77,19 @@ def test_a_gpu_fits_the_same_model(device, options, capsys):
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="no CUDA GPU here")
+def test_newton_s_method_on_a_gpu_ends_where_it_does_on_the_cpu(capsys):
+    usual = report(capsys)
+    coef = Model.load("m.safetensors").coef
+    found = report(capsys, "--device", "cuda")
+    assert (usual["ran"], found["ran"]) == ("newton, Cholesky, fp32", "newton, Cholesky, cuda:0, fp32")
+    assert torch.allclose(Model.load("m.safetensors").coef, coef, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="no CUDA GPU here")
 def test_a_fit_on_a_gpu_goes_on(capsys):
-    options = ["--device", "cuda", "--checkpoint-every", "0", "--checkpoint", "kept"]
-    report(capsys, "--device", "cuda")
+    device = ["--device", "cuda", "--solver", "sgd"]
+    options = [*device, "--checkpoint-every", "0", "--checkpoint", "kept"]
+    report(capsys, *device)
     whole = Model.load("m.safetensors").coef
     report(capsys, *options, "--max-iter", "2")
     assert report(capsys, *options, "--resume")["epochs"] == 4

@@ -25,10 +25,12 @@ from laconic.glm import (
     solve,
 )
 from laconic.glm.ranks import Wire
+from laconic.glm.resolve import resolve
 from laconic.glm.solvers import solve as solve_module_function
 from laconic.glm.solvers.objective import Objective
 
 SOLVERS = ["sgd", "ca_sgd"]
+COMM = Communicator()
 
 # --- the solution -----------------------------------------------------------------------------------------------------
 
@@ -358,6 +360,28 @@ def test_what_ran_is_told():
     assert solve(slow, case.options("ca_sgd", 4, torch.float32)).ran == "ca_sgd s=4, torch recurrence, fp32"
     low = case.options("sgd", dtype=torch.float32, recipe="D")
     assert solve(case.problem(torch.bfloat16), low).ran == "sgd, torch, D"
+
+
+@pytest.mark.parametrize("n", [20, 800])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_auto_is_newton_where_columns_are_few_or_on_a_gpu_and_nothing_of_sgd_is_asked_for(device, n):
+    """The device need not be there: X is not looked at."""
+    X, rows = torch.zeros(1, 1).expand(900, n), np.arange(900)
+    whole = Problem(DenseColumns(X), FAMILIES["gaussian"], torch.zeros(900))
+    held_back = replace(whole, rows=rows[:800], validation=rows[800:])
+    whole.columns.device = torch.device(device)
+
+    def chosen(problem=whole, comm=COMM, **changes):
+        return resolve(FitOptions(**changes), problem, comm, eta0=0.1).solver
+
+    newton = "newton" if device == "cuda" or n == 20 else "sgd"
+    assert [chosen(**one) for one in ({}, {"recipe": "fp32"}, {"recipe": "fp64"}, {"alpha": 0.0})] == [newton] * 4
+    other = "ca_sgd" if device == "cuda" and n == 800 else "sgd"
+    for one in ({"recipe": "C"}, {"l1_ratio": 0.5}, {"tol": -1.0}, {"eta0": 0.2}, {"momentum": 0.9}, {"s": 4}):
+        assert chosen(**one) == other, one
+    assert chosen(held_back) == other
+    assert chosen(comm=Communicator(0, 2)) == "ca_sgd"
+    assert [chosen(solver=solver) for solver in ("newton", *SOLVERS)] == ["newton", *SOLVERS]
 
 
 # --- odd sizes --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 import laconic.glm.sweep as sweeps
 from glm.tables import CASES, TOLERANCE, Case, distance, in_turn, same_bits
 from laconic.glm import Diverged, FitOptions, solve
+from laconic.glm.ranks import Wire
 from laconic.glm.solvers.objective import Objective, serve_alone
 from laconic.glm.sweep import path
 
@@ -123,13 +124,11 @@ def test_newton_begins_where_the_last_solutions_lead_and_not_where_f_is_larger(f
     how, problem = FitOptions(solver="newton", recipe="fp64", tol=1e-10), Case(family, weighted=True).problem()
     alphas, falls, extrapolate = [0.0, 1e-12, *np.geomspace(1e-3, 1e-1, 8), 3.0], list[float](), sweeps._extrapolate
 
-    def watched(run, *before):
+    def watched(run, known):
         F = run.objective
-        values = []
-        for move in (lambda *_: None, extrapolate):
-            move(run, *before)
-            values.append(serve_alone(F.at(F.theta(run.state), margins=False)).value)
-        falls.append(values[0] - values[1])
+        before = serve_alone(F.at(F.theta(run.state), margins=False)).value
+        yield from extrapolate(run, known)
+        falls.append(before - serve_alone(F.at(F.theta(run.state), margins=False)).value)
 
     monkeypatch.setattr(sweeps, "_extrapolate", watched)
     alone = [solve(problem, replace(how, alpha=alpha)) for alpha in alphas]
@@ -159,3 +158,30 @@ def test_no_point_of_a_path_is_computed_twice_and_one_diagonal_serves_all_penalt
     products = [one for one in asked if not one[0]]
     assert len(products) == len(set(products))
     assert {l2 for squared, l2, _ in asked if squared} == {max(alphas)}
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("family", ["bernoulli", "multinomial3", "poisson", "gaussian"])
+def test_newton_fits_that_share_their_passes_end_as_near_to_the_optimum(
+    family, direct, intercept, weighted, monkeypatch
+):
+    """As on a GPU, here at most 5 at once. 10 penalties, of which one is 0."""
+    monkeypatch.setattr(sweeps, "_most_at_once", lambda *_: 5)
+    for name in ("ONCE", "DESCEND", "FEW", "CHEAP", *(() if direct else ("DIRECT", "WIDTH"))):
+        monkeypatch.setattr(f"laconic.glm.solvers.objective.{name}", 0)
+    at_once, passes = list[int](), Objective.passes
+    monkeypatch.setattr(Objective, "passes", lambda self, asked: at_once.append(len(asked)) or passes(self, asked))
+    problem, alphas = Case(family, weighted=weighted).problem(), [1e-2, 0.0, *np.geomspace(1e-5, 1.0, 8)]
+    how = FitOptions(solver="newton", recipe="fp64", fit_intercept=intercept, tol=1e-6)
+    found = path(how, problem, alphas=alphas)
+    assert max(at_once) == 5
+    assert sum(at_once) > 2 * len(at_once)
+    null = Objective(problem, found[0].options, Wire(sweeps.Communicator())).null
+    for alpha, fit in zip(alphas, found, strict=True):
+        alone = solve(problem, replace(how, alpha=alpha, tol=1e-12))
+        assert fit.options.alpha == alpha
+        assert fit.solution.converged
+        ours, least = fit.solution.history[-1]["objective"], alone.history[-1]["objective"]
+        assert -1e-12 < ours - least <= 1e-5 * (null - least)

@@ -241,6 +241,16 @@ def a_path(device, family, n, tolerance=1e-4, **changes):
         assert relative(fit.solution.state.coef, alone.state.coef.double()) < tolerance
 
 
+def newton_together(device, family, n):
+    """The default on a GPU: Newton fits of a path share their passes, and end where those on the CPU do."""
+    given, alphas = problem(family, 5003, n, weights=True, dtype=torch.bfloat16), [1e-6 * 10**j for j in range(6)]
+    for alpha, fit in zip(alphas, path(FitOptions(), on_device(given, device), alphas=alphas), strict=True):
+        least = solve(given, FitOptions(solver="newton", alpha=alpha)).history[-1]["objective"]
+        assert fit.solution.converged
+        assert fit.solution.ran.startswith("newton"), fit.solution.ran
+        assert abs(fit.solution.history[-1]["objective"] - least) <= 1e-4 * abs(least)
+
+
 def momentum_and_average(device):
     """What the fused blocks do not know runs in plain torch."""
     given, how = problem("bernoulli", 203, 31), settings("ca_sgd", 8, 5, momentum=0.5, average=15)
@@ -316,6 +326,7 @@ def compiled():
     for family in FAMILIES:
         cases[f"in float64, {family}"] = (in_float64, family)
         cases[f"a path, {family}"] = (a_path, family, 300)
+        cases[f"a path by Newton's method, {family}"] = (newton_together, family, 300)
         cases[f"large {family}"] = (agrees, family, (20_011, 500), "ca_sgd", 16, 32)
         cases[f"many columns and models, {family}"] = (in_a_sweep, family, 40, (200, 20_000))
     cases["iterations, large"] = (agrees, "poisson", (20_011, 100), "sgd", 1, 32)

@@ -65,7 +65,7 @@ class FitOptions:
     early_stopping: bool = option(False, "Judge progress by rows that are held back.", flag=None)
     validation_fraction: float = option(0.1, "Share of the rows that early stopping holds back.", flag=None)
     solver: str = option(
-        AUTO, "newton, sgd, ca_sgd, or auto: newton where columns are few, else sgd in one process, ca_sgd on ranks."
+        AUTO, "newton, sgd, ca_sgd, or auto: newton where columns are few or on a GPU, else sgd; ca_sgd on ranks."
     )
     polish: bool | str = option(
         AUTO, "Let Newton's steps end a fit by SGD; auto: where the solver is auto, too.", flag=None

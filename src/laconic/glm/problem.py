@@ -67,6 +67,7 @@ class Problem:
     scaling      of the columns, if they were scaled
     epoch_rows   rows of an epoch, where teams of ranks do not have as many each: the fewest; by default all
     n_train      rows to train on
+    known_null   the null model, once it is known
     """
 
     columns: Columns
@@ -83,6 +84,7 @@ class Problem:
     scaling: Scaling | None = None
     epoch_rows: int | None = None
     n_train: int = field(init=False)
+    known_null: list[torch.Tensor] = field(init=False, repr=False, default_factory=list)
 
     def __post_init__(self) -> None:
         m = self.columns.m
@@ -119,6 +121,16 @@ class Problem:
         object.__setattr__(new, "mean_weight", 1.0)
         object.__setattr__(new, "epoch_rows", epoch_rows)
         return new
+
+    @property
+    def null(self) -> torch.Tensor:
+        """The null model of the rows to train on, (C,) float64: `Family.null`, computed once."""
+        if not self.known_null:
+            rows = slice(None) if self.rows is None else torch.from_numpy(self.rows)
+            y, w = self.y[rows].double(), self.weights_as(torch.float64)[rows]
+            offset = None if self.offset is None else self.offset_as(torch.float64)[rows]
+            self.known_null.append(self.family.null(y, w, offset))
+        return self.known_null[0]
 
     def weights_as(self, dtype: torch.dtype) -> torch.Tensor:
         """Weights (m,) over their mean, ones where none were given."""

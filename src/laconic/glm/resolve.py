@@ -55,12 +55,12 @@ def resolve(
 ) -> FitOptions:
     """The options with a solver, an s, a recipe and a step size that suit the problem where these are "auto".
 
-    "auto" is Newton's method in one process on a CPU where X is sparse or has few columns, or few values and classes
-    for targets, unless there is an L1 penalty or something was asked for that only SGD heeds. Otherwise it is SGD in
-    one process, unless CA-SGD pays there: on a GPU, where a block of s iterations costs a few launches instead of a few
-    per iteration, and where batches are not so small that SGD runs in one launch. The recipe is the one to begin with;
-    `find_recipe` may find a cheaper one. A step size is cut to three digits, so that it does not depend on the order in
-    which ranks add.
+    "auto" is Newton's method in one process, on a CPU where X is sparse or has few columns, or few values and classes
+    for targets, on a GPU always, where a pass over the rows costs far less than an epoch of SGD; unless there is an L1
+    penalty or something was asked for that only SGD heeds. Otherwise it is SGD in one process, unless CA-SGD pays
+    there: on a GPU, where a block of s iterations costs a few launches instead of a few per iteration, and where
+    batches are not so small that SGD runs in one launch. The recipe is the one to begin with; `find_recipe` may find a
+    cheaper one. A step size is cut to three digits, so that it does not depend on the order in which ranks add.
 
     eta0      a step size that is known already, where it is "auto"
     steepest  likewise, the loss's `steepness`
@@ -75,12 +75,12 @@ def resolve(
     polish = options.polish if options.polish != AUTO else plain and solver == AUTO
     if solver == AUTO:
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
-        few = (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
+        few = on_gpu or (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
         few = few or is_wide(columns, problem.n_train)
         few = few or (problem.family.classifies and columns.m * columns.n <= FEW_VALUES)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
         exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
-        if plain and few and exact and not on_gpu and comm.size == 1 and comm.peers.size == 1:
+        if plain and few and exact and comm.size == 1 and comm.peers.size == 1:
             solver = "newton"
     if newton_lacks and (solver == "newton" or options.polish is True):
         name = Option("solver", "newton") if solver == "newton" else Option("polish", True)

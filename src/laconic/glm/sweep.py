@@ -7,14 +7,14 @@ in the same way.
 
 Every model is fitted as if it were alone: its steps, when they shrink, and when it stops are its own. A fit yields what
 it asks of rows, and goes on when all others have asked: those that ask for the same rows are answered together.
-Newton's method begins at the solution for the next larger penalty instead, and linear regression keeps its one Hessian.
+Newton's method begins where the solutions for other penalties lead instead, and linear regression keeps its one
+Hessian: on a CPU one penalty after another, on a GPU in two rounds that share their passes.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import DenseColumns
 from laconic.glm.fit import Chosen, Fit, choose
-from laconic.glm.options import FitOptions
+from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
@@ -32,12 +32,16 @@ from laconic.glm.resolve import resolve, steepness
 from laconic.glm.scores import ScoredRows, Scores, by_output
 from laconic.glm.solvers import Callback, Solution, begin, sgd
 from laconic.glm.solvers.device import suits
-from laconic.glm.solvers.objective import Objective, Pass, Requests, serve_alone
+from laconic.glm.solvers.objective import Objective, Pass, Requests
 from laconic.glm.solvers.solve import Run, Shared, few_threads, order_of, torch_steps
 from laconic.glm.solvers.state import Segment, State, stacked
 
 KNOWN, FARTHEST = 3, 2.0
 """Solutions that lead to the next penalty's, at most, and how far, in steps from the one before."""
+EVERY = 4
+"""Of the penalties of which one fit begins from the start, where several share their passes."""
+MARGINS, MARGINS_SHARE = 4, 1 / 8
+"""Arrays as large as all margins that a Newton fit has at once, and their share of a GPU's memory."""
 LEAST_VALUES = 2**18
 """Values of a batch times columns of the models from which on products of matrices beat compiled loops, one by one."""
 
@@ -176,40 +180,97 @@ def solve_several(
     warm = warm and comm.whole.size == 1 and problem.columns.device.type == "cpu" and bool(options[0].tol)
     exact = [j for j in falling if options[j].solver == "newton" or (warm and options[j].polish)]
     before: list[Run] = []
-    for j in exact:
-        state, shared = begin(problem, options[j]), None
-        if before:
-            state.weights.x.copy_(before[-1].state.weights.x)
-            state.weights.intercept.value.copy_(before[-1].state.weights.intercept.value)
-            state.polishing, shared = options[j].solver != "newton", Shared(before[-1].objective, before[-1].order)
-        run = Run(problem, options[j], comm, state, callbacks if j == 0 else (), ours, shared)
-        if len(before) > 1:
-            _extrapolate(run, before)
-        found[j] = serve_alone(run.solve(), run.advance)
-        for one in before:
-            one.point = None  # whose margins are many
-        before = [*before[1 - KNOWN :], run]
+    for some in _rounds(exact, problem, comm):
+        runs, fits = list[Run](), list[Requests[Solution]]()
+        for j in some:
+            known = _nearest(before, options[j].l2)
+            state, shared = _start(problem, options[j], known, known or runs)
+            runs.append(Run(problem, options[j], comm, state, callbacks if j == 0 else (), ours, shared))
+            fits.append(_led(runs[-1], known))
+        found |= zip(some, _Sweep(runs).run(fits), strict=True)
+        for run in runs:
+            run.forget()
+        before += runs
     rest = [j for j in range(len(options)) if j not in found]
     if rest:
         shared = _shared(problem, [options[j] for j in rest], comm)
         runs = [Run(problem, options[j], comm, None, callbacks if j == rest[0] else (), ours, shared) for j in rest]
-        found |= zip(rest, _Sweep(runs).run(), strict=True)
+        found |= zip(rest, _Sweep(runs).run([run.solve() for run in runs]), strict=True)
     return [found[j] for j in range(len(options))]
 
 
-def _extrapolate(run: Run, before: Sequence[Run]) -> None:
-    """Begin where the curve through the solutions of larger penalties, over their logarithms, leads; unless F is larger
-    there than at the last of them."""
-    last, penalties = before[-1], [one.options.l2 for one in (*before, run)]
-    if last.point is None or not penalties[-1] > 0 or any(b >= a for a, b in pairwise(penalties)):
+def _rounds(falling: list[int], problem: Problem, comm: Communicator) -> list[list[int]]:
+    """Which Newton fits run at once, one list after another, of their numbers from the largest penalty down.
+
+    Where several share their passes, every fourth and the last run from the start, then those in between, which begin
+    near their solutions and need fewer passes. A Hessian that serves all penalties is formed by the first alone.
+    """
+    most, n_weights = _most_at_once(problem, comm), (problem.columns.n + 1) * problem.family.n_outputs
+    if problem.family.quadratic and n_weights <= DIRECT:
+        rounds = [falling[:1], falling[1:]]
+    else:
+        apart = EVERY if len(falling) > EVERY else 1
+        ahead = [*falling[:-1:apart], *falling[-1:]]
+        rounds = [ahead, [j for j in falling if j not in ahead]]
+    return [own[i : i + most] for own in ([falling] if most == 1 else rounds) for i in range(0, len(own), most)]
+
+
+def _most_at_once(problem: Problem, comm: Communicator) -> int:
+    """How many Newton fits share their passes: one on a CPU, where a pass costs as much as the models in it, and on
+    ranks; on a GPU as many as have room for their margins."""
+    device = problem.columns.device
+    if device.type != "cuda" or comm.whole.size > 1:
+        return 1
+    values = MARGINS * max(1, problem.n_train * problem.family.n_outputs)
+    room = MARGINS_SHARE * torch.cuda.get_device_properties(device).total_memory
+    return max(1, int(room // (values * torch.float32.itemsize)))
+
+
+def _nearest(runs: Sequence[Run], l2: float) -> list[Run]:
+    """The fits with the nearest penalties, by their logarithms, the nearest first."""
+
+    def distance(j: int) -> tuple[float, int]:
+        other = runs[j].options.l2
+        return (abs(math.log(l2 / other)) if min(l2, other) > 0 else math.inf), -j
+
+    return [runs[j] for j in sorted(range(len(runs)), key=distance)[:KNOWN]]
+
+
+def _start(
+    problem: Problem, options: FitOptions, known: Sequence[Run], alike: Sequence[Run]
+) -> tuple[State, Shared | None]:
+    """Where a fit begins: at the solution of the first of `known`, if there are such; and what it shares with `alike`,
+    other fits of the path."""
+    state = begin(problem, options)
+    if known:
+        weights, state.polishing = known[0].state.weights, options.solver != "newton"
+        state.weights.x.copy_(weights.x)
+        state.weights.intercept.value.copy_(weights.intercept.value)
+    return state, Shared(alike[0].objective, alike[0].order) if alike else None
+
+
+def _led(run: Run, known: Sequence[Run]) -> Requests[Solution]:
+    """A fit that begins where the solutions for the nearest penalties lead."""
+    if len(known) > 1:
+        yield from _extrapolate(run, known)
+    return (yield from run.solve())
+
+
+def _extrapolate(run: Run, known: Sequence[Run]) -> Requests[None]:
+    """Begin where the curve through the solutions for other penalties, over their logarithms, leads; unless F is larger
+    there than at the nearest of them."""
+    last, own = known[0], run.options.l2
+    known = sorted(known, key=lambda one: -one.options.l2)
+    penalties = [one.options.l2 for one in known]
+    if last.point is None or min(own, *penalties) <= 0 or len({own, *penalties}) <= len(known):
         return
-    F, (*known, own) = run.objective, map(math.log, penalties)
-    t = max(own, known[-1] - FARTHEST * (known[-2] - known[-1]))
-    shares = [math.prod((t - b) / (a - b) for b in known if b != a) for a in known]
-    solutions = [F.theta(one.state) for one in before]
-    theta = F.kept(sum((share * one for share, one in zip(shares, solutions, strict=True)), 0 * solutions[0]))
-    point = serve_alone(F.at(theta, curved=F.direct, margins=not F.direct))
-    if point.value <= last.point.value - F.dot((last.objective.l2 - F.l2) * solutions[-1], solutions[-1]) / 2:
+    F, places = run.objective, [math.log(one) for one in penalties]
+    t = max(math.log(own), places[-1] - FARTHEST * (places[-2] - places[-1]))
+    shares = [math.prod((t - b) / (a - b) for b in places if b != a) for a in places]
+    solutions, there = [F.theta(one.state) for one in known], F.theta(last.state)
+    theta = F.kept(sum((share * one for share, one in zip(shares, solutions, strict=True)), 0 * there))
+    point = yield from F.at(theta, curved=F.direct, margins=not F.direct)
+    if point.value <= last.point.value - F.dot((last.objective.l2 - F.l2) * there, there) / 2:
         F.put(theta, run.state)
         run.point = point
 
@@ -226,7 +287,7 @@ def _shared(problem: Problem, options: Sequence[FitOptions], comm: Communicator)
 
 @dataclass(slots=True)
 class _Sweep:
-    """Fits by SGD or CA-SGD that share their rows.
+    """Fits that share their rows.
 
     steps  how a group of models steps through segments at once, and their numbers
     """
@@ -234,9 +295,9 @@ class _Sweep:
     runs: list[Run]
     steps: tuple[list[int], Callable[[Sequence[Segment]], np.ndarray]] | None = None
 
-    def run(self) -> list[Solution]:
+    def run(self, fits: Sequence[Requests[Solution]]) -> list[Solution]:
         """All solutions: each fit goes on until it asks for something, then all requests are answered."""
-        fits, found = [run.solve() for run in self.runs], dict[int, Solution]()
+        found = dict[int, Solution]()
         answers: dict[int, Any] = dict.fromkeys(range(len(fits)))
         while answers:
             asked: dict[int, Pass | Segment] = {}

@@ -69,6 +69,8 @@ class Multinomial(Family):
         return z - z.mean()
 
     def target_mean(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        if len(weights) and weights.stride(0) == 0:
+            return torch.bincount(y.long(), minlength=self.n_outputs).to(weights) / len(y)
         sums = torch.zeros(self.n_outputs, dtype=weights.dtype)  # on the CPU: a GPU adds in any order
         return sums.index_add_(0, y.long().cpu(), weights.cpu()).to(y.device) / weights.sum()
 

@@ -1,7 +1,6 @@
 """Newton's step by conjugate gradients: products with the Hessian alone, in passes over the rows."""
 
 import math
-from itertools import starmap
 
 import numpy as np
 import torch
@@ -183,7 +182,7 @@ def confirmed(
     """
     if F.family.quadratic or F.l1 or not gap:
         return step, gap
-    out = _moved(F, step)
+    out = yield from _moved(F, step)
     if not any(F.wire.sum_over_teams(float(out.any()))):
         return step, gap
     if not len(point.z):
@@ -215,16 +214,16 @@ def confirmed(
     return step, gap
 
 
-def _moved(F: Objective, step: torch.Tensor) -> torch.Tensor:
+def _moved(F: Objective, step: torch.Tensor) -> Requests[torch.Tensor]:
     """Rows (m,) whose margins a step changes by more than `MOVED`."""
+    moved = torch.zeros(len(F.y), dtype=torch.bool, device=step.device)
 
-    def work(rows: slice, Y: SampledRows) -> torch.Tensor:
-        u = F.wire.all_reduce(Y.margins(step[:, :-1])) + step[:, -1]
-        return (u.abs() > MOVED).any(1)
+    def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
+        moved[rows] = (u.abs() > MOVED).any(1)
+        return torch.zeros_like(u), None
 
-    how = F.problem.rows, F.taken, F.step
-    blocks = F.columns.map_blocks(work, *how) if F.apart else starmap(work, F.columns.blocks(*how))
-    return torch.cat([torch.zeros(0, dtype=torch.bool, device=step.device), *blocks])
+    yield Pass(F, step, bend, looks=True)
+    return moved
 
 
 def _is_enough(F: Objective, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:

@@ -36,8 +36,10 @@ SEVERAL, PRODUCTS = 128, 2**26
 """Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
 above, products with it are the cheaper way."""
 BLOCK_VALUES, GRAM_VALUES = 2**19, 2**22
-"""Values of X that are taken at a time, so that they stay in cache, on a GPU 128 times as many; and most values of
-their products with each h."""
+"""Values of X that are taken at a time, so that they stay in cache; and most values of their products with each h."""
+LARGE_BLOCK, BLOCK_SHARE, PER_OUTPUT = 2**26, 1 / 64, 32
+"""Values of X that are taken at a time where few launches matter more; on a GPU, with so many values for each output
+of a row, up to that share of its memory."""
 NULL_ROWS = 2**16
 """Rows whose loss at the null model is computed at a time."""
 SAMPLE_FROM = 2**22
@@ -68,6 +70,7 @@ class Pass:
     v    (C, n + 1), the intercept last
     add  called with what else was found, block after block
     rough  whether products in float32 will do, where X has no more digits
+    looks  whether only what else is found in the margins matters, not the mean
     out  where to write the answer, if there is such a place
     """
 
@@ -77,6 +80,7 @@ class Pass:
     add: Callable[[Any], object] = lambda found: None
     squared: bool = False
     rough: bool = False
+    looks: bool = False
     out: torch.Tensor | None = None
 
 
@@ -190,7 +194,12 @@ class Objective:
         once = on_cpu and self.dtype == self.columns.dtype and problem.n_train * own < SAMPLE_FROM
         large = on_cpu and dense and self.taken is not None and problem.n_train * own >= SAMPLE_FROM
         self.rough = large and self.columns.dtype != torch.float64
-        self.step = max(1, BLOCK_VALUES * (2 if self.rough else 1 if on_cpu and not once else 128) // max(1, own))
+        block = LARGE_BLOCK if once or not on_cpu else BLOCK_VALUES * (2 if self.rough else 1)
+        self.step = max(1, block // max(1, own))
+        if self.columns.device.type == "cuda":
+            most = BLOCK_SHARE * torch.cuda.get_device_properties(self.columns.device).total_memory
+            row = max(own, PER_OUTPUT * self.family.n_outputs) * self.dtype.itemsize
+            self.step = max(self.step, int(most // row))
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
@@ -235,14 +244,14 @@ class Objective:
 
     def _null_loss(self) -> float:
         """Σ w φ of the best constant: what a fit gains is counted from there."""
-        w, y, offset = self.w.double(), self.y.double(), None if self.offset is None else self.offset.double()
-        c = self.family.null(y, w, offset) if self.fit_intercept else w.new_zeros(self.family.n_outputs)
-        total = 0.0
-        for first in range(0, len(y), NULL_ROWS):
-            rows = slice(first, first + NULL_ROWS)
+        y, offset = self.y.double(), None if self.offset is None else self.offset.double()
+        c = self.problem.null if self.fit_intercept else y.new_zeros(self.family.n_outputs)
+        total, step = y.new_zeros(()), NULL_ROWS if self.columns.device.type == "cpu" else max(NULL_ROWS, self.step)
+        for first in range(0, len(y), step):
+            rows = slice(first, first + step)
             z = c.expand(len(y[rows]), -1) if offset is None else offset[rows] + c
-            total += float(self.weigh(self.family.loss(z, y[rows]), rows).sum(dtype=torch.float64))
-        return total
+            total += self.weigh(self.family.loss(z, y[rows]), rows).sum(dtype=torch.float64)
+        return float(total)
 
     def theta(self, state: State) -> torch.Tensor:
         """Weights of a state, as one matrix."""
@@ -267,22 +276,21 @@ class Objective:
         C, n = theta.shape[0], self.n
         z = torch.empty(len(self.y) if margins else 0, C, dtype=self.dtype, device=theta.device)
         hessian = theta.new_zeros(C, n + 1, C, n + 1) if curved and self.gram is None else None
-        loss = 0.0
+        loss = z.new_zeros((), dtype=torch.float64)
 
         def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, Any]:
             y, part = self.y[rows], u if self.offset is None else u + self.offset[rows]
             if margins:
                 z[rows] = part
             losses, slopes, bent = self.family.expand(part, y, curved=hessian is not None)
-            own, gram = float(self.weigh(losses, rows).sum(dtype=torch.float64)), None
+            own, gram = self.weigh(losses, rows).sum(dtype=torch.float64), None
             if hessian is not None and bent is not None:
                 gram = torch.zeros_like(hessian)
                 add_gram(gram, Y, self.weigh(bent, rows))
             return self.weigh(slopes, rows), (own, gram)
 
-        def add(found: tuple[float, torch.Tensor | None]) -> None:
-            nonlocal loss
-            loss += found[0]
+        def add(found: tuple[torch.Tensor, torch.Tensor | None]) -> None:
+            loss.add_(found[0])
             if hessian is not None and found[1] is not None:
                 hessian.add_(found[1])
 
@@ -292,18 +300,19 @@ class Objective:
         if self.family.quadratic and hessian is not None:
             self.gram = hessian
         hessian = (self.gram if hessian is None else hessian) if curved else None
-        (loss,) = self.wire.sum_over_teams(loss)
         penalty = self.l2 * theta
         slope += penalty
         own = penalty.T.reshape(-1) @ theta.T.reshape(-1) / 2
         if self.l1:
             own += self.l1 * theta[:, :-1].abs().sum()
-        value = loss / self.m + float(self.wire.all_reduce(own.double().reshape(1)))
+        total, of_weights = torch.cat([loss.reshape(1), self.wire.all_reduce(own.double().reshape(1))]).tolist()
+        (total,) = self.wire.sum_over_teams(total)
+        value = total / self.m + of_weights
         if hessian is not None:
             hessian = hessian.view(self.l2.numel() * C, -1) / self.m
             hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
         slope = slope if self.l1 == 0 else self._subgradient(theta, slope)
-        return Point(theta, z, loss / max(self.weight, 1e-300), value, slope, hessian)
+        return Point(theta, z, total / max(self.weight, 1e-300), value, slope, hessian)
 
     def _at_once(self, theta: torch.Tensor, *, curved: bool) -> Point:
         """The same of few rows A, in one process: with 1 for the intercept, or 0 for one that is not fitted."""
@@ -360,7 +369,7 @@ class Objective:
         total = cast(torch.Tensor, out) if fits else v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
         total.zero_()
         apart = self.apart and v.numel() <= BLOCK_VALUES
-        rough = self.rough and apart and all(one.rough for one in asked)
+        rough, looks = self.rough and apart and all(one.rough for one in asked), all(one.looks for one in asked)
         taken = torch.float32 if rough else self.taken
         x = v[:, :-1].to(taken or v.dtype)
 
@@ -373,6 +382,8 @@ class Objective:
             bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, C, 1), strict=True)]
             p = bent[0][0] if len(asked) == 1 else torch.cat([factors for factors, _ in bent], 1)
             sums = v.new_zeros(v.shape, dtype=torch.float64) if apart else total
+            if looks:
+                return sums, [found for _, found in bent]
             Y.add_combination(p.T.to(x.dtype), None, sums[:, :-1])
             if self.fit_intercept:
                 sums[:, -1] += p.sum(0)
@@ -385,7 +396,7 @@ class Objective:
             for one, own in zip(asked, found, strict=True):
                 one.add(own)
         total /= self.m
-        if self.wire.comm.peers.size > 1:  # teams, which have other rows
+        if self.wire.comm.peers.size > 1 and not looks:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
         total = total.to(self.dtype)
         return [total] if len(asked) == 1 else list(torch.split(total, C))
@@ -396,6 +407,8 @@ class Objective:
             return float(a.T.reshape(-1) @ b.T.reshape(-1))
         x, y = a[:, :-1].T.reshape(-1), b[:, :-1].T.reshape(-1)
         own = x @ y if self.dtype == torch.float64 else (x * y).sum(dtype=torch.float64)
+        if self.wire.comm.size == 1:
+            return float(own + a[:, -1] @ b[:, -1])
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -70,11 +70,9 @@ def begin(problem: Problem, options: FitOptions) -> State:
     b = x.new_zeros(n_outputs)
     if options.fit_intercept:
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
-        y, w = problem.y[rows].double(), problem.weights_as(torch.float64)[rows]
-        if float(w.sum()) == 0:
+        if float(problem.weights_as(torch.float64)[rows].sum()) == 0:
             raise ValueError("all sample weights are zero")
-        offset = None if problem.offset is None else problem.offset_as(torch.float64)[rows]
-        b.copy_(problem.family.null(y, w, offset))
+        b.copy_(problem.null)
     weights = Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept))
     return State(weights, best=(x.clone(), b.clone()), entry=(x.clone(), b.clone()))
 
@@ -291,6 +289,13 @@ class Run:
         state.batch, state.epoch_loss, state.epoch_weight = 0, 0.0, 0.0
         return True
 
+    def forget(self) -> None:
+        """Keep of a fit that has ended what others of a path begin with: where it ended, and F there."""
+        if self.point is not None:
+            none = self.point.z.new_empty(0)
+            self.point = replace(self.point, theta=none, z=none, slope=none, hessian=None)
+        self.objective.spectrum = None
+
     def count(self) -> None:
         """Write the totals of the fit to its state, those parts included that ran before a stop."""
         began, n_bytes, n_messages = self.before
@@ -381,8 +386,9 @@ class Run:
     def start_newton(self) -> Requests[None]:
         """Begin with Newton's method: from the solution of a part of the rows, where that is cheap, or where L-BFGS has
         led. A callback cannot stop the latter, so that a fit that was stopped goes on as if it had not been."""
-        state, self.ran = self.state, f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}"
-        problem, x = self.objective.problem, state.weights.x
+        state, problem, x = self.state, self.objective.problem, self.state.weights.x
+        where = "" if problem.columns.device.type == "cpu" else f", {problem.columns.device}"
+        self.ran = f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}{where}"
         m, n_weights = problem.n_train, x.numel() + len(x)
         small = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
         if state.epoch or bool(x.any()):
