@@ -116,6 +116,16 @@ def test_only_the_largest_penalty_begins_with_sgd_where_newton_s_steps_end_the_f
         assert any("eta" in row for row in fit.solution.history) == (alpha == max(alphas))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_all_penalties_have_the_solver_and_the_recipe_of_one(dtype):
+    problem = Case("bernoulli").problem(dtype)
+    first, *others = path(FitOptions(), problem, alphas=[1e-3, 1e-2, 1e-1])
+    assert first.solution.ran == solve(problem, FitOptions(alpha=1e-3)).ran
+    assert first.solution.ran.startswith("newton")
+    for fit in others:
+        assert (fit.solution.ran, fit.options.recipe) == (first.solution.ran, first.options.recipe)
+
+
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("family", ["bernoulli", "poisson", "multinomial3"])
 def test_newton_begins_where_the_last_solutions_lead_and_not_where_f_is_larger(family, direct, monkeypatch):

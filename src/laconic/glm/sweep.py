@@ -152,13 +152,15 @@ def folds(y: np.ndarray, n: int, seed: int) -> list[np.ndarray]:
 
 
 def _alike(first: Chosen, others: Sequence[FitOptions], comm: Communicator) -> list[Chosen]:
-    """The choices for other penalties: the recipe is that of the first, whose rows are stored already."""
+    """The choices for other penalties, made from what was asked for, as the first was; the recipe is that of the first,
+    whose rows are stored already."""
     problem, known = first.problem, None
     if first.options.solver != "newton" and any(own.eta0 == AUTO for own in others):
         known = steepness(problem, first.options, comm)
-    wanted = [replace(own, recipe=first.recipe.precision) for own in others]
-    resolved = [resolve(own, problem, comm, steepest=known) for own in wanted]
-    return [Chosen(problem, own, first.recipe, first.measured) for own in resolved]
+    resolved = [resolve(own, problem, comm, steepest=known) for own in others]
+    return [
+        Chosen(problem, replace(own, recipe=first.recipe.precision), first.recipe, first.measured) for own in resolved
+    ]
 
 
 def solve_several(
