@@ -335,8 +335,10 @@ class _Sweep:
 
 
 def _same_rows(a: Pass | Segment, b: Pass | Segment) -> bool:
+    if isinstance(a, Pass) and isinstance(b, Pass):
+        return a.objective.problem is b.objective.problem and a.squared == b.squared
     if isinstance(a, Pass) or isinstance(b, Pass):
-        return isinstance(a, Pass) and isinstance(b, Pass) and a.squared == b.squared
+        return False
     return np.array_equal(a.rows, b.rows) and np.array_equal(a.mix, b.mix)
 
 

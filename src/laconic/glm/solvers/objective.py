@@ -175,6 +175,7 @@ class Objective:
     earlier   those of a larger penalty
     second    the mean of a aᵀ, where it preconditions, and
     spectrum  its eigenvalues and eigenvectors relative to the penalty
+    sample    the same of a part of the rows, while fits that share passes begin with it
     """
 
     def __init__(self, problem: Problem, options: FitOptions, wire: Wire, *, narrow: bool = False) -> None:
@@ -217,6 +218,7 @@ class Objective:
         self.descends = curved and size > DESCEND and not self.eager and not self.spectral
         self.once = alone and on_cpu and dense and self.direct and problem.n_train * self.n <= ONCE and self.l1 == 0
         self.rows: np.ndarray | None = None
+        self.sample: list[Objective] = []
         self.second: torch.Tensor | None = None
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
         self.squares: tuple[torch.Tensor, torch.Tensor] | None = None

@@ -402,9 +402,12 @@ class Run:
             self.objective.put(self.point.theta, state)
         if small:
             return
-        most = max(SAMPLED_ROWS * n_weights, SAMPLED_VALUES // problem.columns.n)
-        kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < min(1 / SAMPLE, most / m))
-        few, gap = Objective(problem.taken(kept), self.options, self.wire), math.inf
+        sample, gap = self.objective.sample, math.inf
+        if not sample:
+            most = max(SAMPLED_ROWS * n_weights, SAMPLED_VALUES // problem.columns.n)
+            kept = np.flatnonzero(np.random.default_rng(self.options.seed).random(m) < min(1 / SAMPLE, most / m))
+            sample.append(Objective(problem.taken(kept), self.options, self.wire))
+        few = sample[0].penalised(self.options, self.wire)
         point: Point | None = None
         for _ in range(SAMPLE_EPOCHS):
             if gap > SAMPLE_TOL:
@@ -413,6 +416,7 @@ class Run:
             point = point if point.hessian is not None else (yield from few.at(point.theta, curved=True))
             rare = bool((cast(torch.Tensor, point.hessian).diagonal() <= 0).any())  # columns that are in no row of it
             self.hessian = None if rare else point.hessian
+        sample.clear()
 
     def newton_epoch(self) -> Requests[Outcome | None]:
         """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
