@@ -3,9 +3,9 @@
 What a codec does to the loss does not depend on the link, and what a step takes does not depend on the weights. So each
 codec's curve of validation loss by step is trained once, by simulated workers (`benchmarks.training`: runs that stop
 and go on), and the seconds of a step are measured in a few steps of the same network and optimizer under DDP, on ranks
-over each emulated link, or under FSDP2 with weights gathered in float32; their bytes are random. The product is the
-time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of each link are files of
-one folder, and what is there is not done again.
+over each emulated link, or under FSDP2 with weights gathered in float32, or as differences; their bytes are random.
+The product is the time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of
+each link are files of one folder, and what is there is not done again.
 """
 
 import json
@@ -26,7 +26,7 @@ from benchmarks.training.members import MEMBERS
 from benchmarks.training.networks import CONTEXT, N_BYTES, ByteModule, ByteTransformer
 from benchmarks.training.run import TASKS, Job
 from laconic.atomic_write import atomic_write
-from laconic.bench.ddp import ASKED_BY, BASELINES, HOOKS, LOW_RANK, DDPOptions, ddp_on_rank, ddp_rows  # noqa: F401
+from laconic.bench.ddp import ASKED_BY, BASELINES, HOOKS, LOW_RANK, DDPOptions, DDPRow, ddp_on_rank, ddp_rows  # noqa: F401
 from laconic.bench.fsdp import FSDPOptions, fsdp_on_rank  # noqa: F401
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem
@@ -45,7 +45,12 @@ CONTENDERS = {
     **{name: name for name in ("nuqsgd-4/512", "dithered-0.1@metric", "rotated-4")},
 }
 """Members whose curves are trained, and what their steps are timed by."""
-SHARDED = {"fp32": "FSDP2 fp32", "bf16": "FSDP2 bf16", "nuqsgd-4/512": "nuqsgd-4/512"}
+SHARDED = {
+    "fp32": "FSDP2 fp32",
+    "bf16": "FSDP2 bf16",
+    **{name: name for name in ("nuqsgd-4/512", "nuqsgd-4/512+differences-8")},
+}
+ALL = tuple({**CONTENDERS, **SHARDED})
 NOTHING = "nothing"
 """Exchanges nothing: how fast a step could be; it has no curve."""
 
@@ -85,7 +90,7 @@ class LMOptions:
 
     data: Path | None = option(None, "Text to train on; by default Python's standard library.", metavar="FILE")  # noqa: RUF009
     members: Sequence[str] = option(
-        tuple(CONTENDERS), f"{', '.join(CONTENDERS)}; all.", flag="--member", metavar="NAME,..."
+        ALL, f"{', '.join(ALL)}; all. After a plus, how FSDP2 gathers weights.", flag="--member", metavar="NAME,..."
     )
     steps: int = option(600, "N: fp32's loss after so many is the one to reach; all train a quarter longer.")
     seeds: int = option(2, "Seeds of a curve, each a run of its own.")
@@ -100,7 +105,7 @@ class LMOptions:
 
     def __post_init__(self) -> None:
         check_counts(self)
-        check_names(self.members, list(CONTENDERS), "member")
+        check_names(self.members, list(ALL), "member")
         check_names(self.ways, list(WAYS), "way")
         if self.width % 32:
             raise InvalidOption(Option("width"), f" must be a multiple of 32; got {self.width}")
@@ -212,10 +217,15 @@ def timed_steps(options: LMOptions, rate: str, way: str, *, late: bool) -> Steps
     timed = None if late else ddp_rows(asked)
     if timed is None:
         return None
-    steps = {row.contender: {"seconds": row.seconds.median, "bytes_sent": row.bytes_sent} for row in timed}
+    steps = {row.contender: {"seconds": row.seconds.median, "bytes_sent": _bytes_sent(row)} for row in timed}
     with atomic_write(path) as file:
         json.dump({**settings, "steps": steps}, file, indent=2, allow_nan=False)
     return steps
+
+
+def _bytes_sent(row: DDPRow) -> float | None:
+    """Of gradients, and of weights where these are gathered."""
+    return None if row.bytes_sent is None else row.bytes_sent + (row.weight_bytes_sent or 0.0)
 
 
 def on_link(rate: str, way: str, timed: Steps, runs: Runs, options: LMOptions) -> list[LMRow]:
@@ -321,7 +331,7 @@ PRESENTATION = Presentation(
                 Column("loss after N", "loss_at_n", digits=4),
             ],
             "steps: until the loss of fp32 after N steps is reached. MB sent by a rank, where laconic sent them. "
-            "nothing: no exchange at all. FSDP2 gathers weights in float32.",
+            "nothing: no exchange at all. FSDP2 gathers weights in float32, or as 8-bit differences to those before.",
             by="problem",
         ),
         Text(left_out),

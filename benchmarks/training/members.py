@@ -39,12 +39,15 @@ class Member:
     metric  "" nothing; "tensor" the root mean square of the tensor's last averaged gradient; "optimizer" the square
             root of Adam's second moment, or FLOOR times its own root mean square over the tensor where that is more.
             All ranks know these; at the first step, when nobody does, gradients go in float32
+    weights  of the differences between weights and what was sent of them before: sharded training, in which losses are
+            of what was sent (`laconic.training.Differences`)
     """
 
     quantizer: Quantizer
     family: str
     metric: str = ""
     rank: int = 0
+    weights: Quantizer | None = None
 
     def bits(self, row: torch.Tensor, stream: Stream, shapes: Shapes) -> list[float]:
         """Per value of what one worker sends: tensors of these shapes, one after another in a row; by `codecs`."""
@@ -64,6 +67,8 @@ def _table() -> dict[str, Member]:
     found |= {name: Member(Identity(), "PowerSGD", rank=n) for name, n in (("powersgd", 2), ("powersgd-32", 32))}
     for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512), (2, 8192), (8, 8192)):
         found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
+    sharded = Member(NUQSGD(4, 512), "NUQSGD, sharded", weights=QSGDInf(8, 512))
+    found["nuqsgd-4/512+differences-8"] = sharded
     found["nuqsgd-4/512@metric"] = Member(NUQSGD(4, 512), "NUQSGD in the metric", OPTIMIZER)
     for bits, bucket_size in ((4, 512), (4, 8192), (8, 8192)):
         found[f"qsgdinf-{bits}/{bucket_size}"] = Member(QSGDInf(bits, bucket_size), "QSGDInf")
@@ -162,15 +167,9 @@ class Sender:
             return dithered(v, quantizer)
         if isinstance(quantizer, Rotated):
             return rotated(v, quantizer)
-        n, stream = v.shape[1], Stream(self.seed, step=step)
-        rows = padded(v, quantizer.bucket_size)
-        flat = rows.view(-1)
-        if isinstance(quantizer, ErrorFeedback):
-            self.memory = quantizer.new_memory(flat) if self.memory is None else self.memory
-            quantized = quantizer.quantize(flat, stream, memory=self.memory)
-        else:
-            quantized = quantizer.quantize(flat, stream)
-        return quantizer.dequantize(quantized).view_as(rows)[:, :n]
+        if isinstance(quantizer, ErrorFeedback) and self.memory is None:
+            self.memory = quantizer.new_memory(padded(v, quantizer.bucket_size).view(-1))
+        return quantised(v, quantizer, Stream(self.seed, step=step), self.memory)
 
     def _low_rank(self, v: torch.Tensor) -> torch.Tensor:
         """P Qᵀ of each matrix, the same for all workers of a seed: P = mean(M Q) made orthonormal, then Q = mean(Mᵀ P).
@@ -229,6 +228,17 @@ def padded(v: torch.Tensor, size: int) -> torch.Tensor:
     """Rows (M, n) with zeros up to a multiple of `size`, contiguous."""
     missing = -v.shape[1] % size
     return torch.nn.functional.pad(v, (0, missing)) if missing else v.contiguous()
+
+
+def quantised(v: torch.Tensor, quantizer: Quantizer, at: Stream, memory: torch.Tensor | None = None) -> torch.Tensor:
+    """Rows (M, n) as they are after the wire, each in buckets of its own; the memory is updated in place."""
+    rows = padded(v, quantizer.bucket_size)
+    flat = rows.view(-1)
+    if isinstance(quantizer, ErrorFeedback):
+        found = quantizer.quantize(flat, at, memory=memory)
+    else:
+        found = quantizer.quantize(flat, at)
+    return quantizer.dequantize(found).view_as(rows)[:, : v.shape[1]]
 
 
 def dithered(v: torch.Tensor, quantizer: Dithered) -> torch.Tensor:

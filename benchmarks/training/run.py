@@ -15,11 +15,12 @@ import torch
 from benchmarks.papers.nuqsgd import gradients
 from benchmarks.papers.nuqsgd.networks import BLOCKS, DEPTHS, LARGE, network
 from benchmarks.training.data import Crops, Data, Folders, Pictures, Text, images_in, open_pictures, open_text
-from benchmarks.training.members import MEMBERS, OPTIMIZER, TENSOR, Sender
+from benchmarks.training.members import MEMBERS, OPTIMIZER, TENSOR, Sender, quantised
 from benchmarks.training.networks import CONTEXT, ByteTransformer, ConvNet, Network, OfModule
 from laconic.errors import InvalidOption, Option
 from laconic.kernels import Stream
 from laconic.measure.environment import cpu_model
+from laconic.quantizers import Quantizer
 from laconic.training.groups import Policy
 
 COSINE, DROPS, CONSTANT = (0.05, None), (0.01, (0.5, 0.75)), (0.05, ())
@@ -155,7 +156,10 @@ def network_for(job: Job, data: Text | Pictures | Crops | Folders) -> Network:
 
 
 class Weights:
-    """The parameters of all seeds as one (S, P) tensor: those that are compressed first."""
+    """The parameters of all seeds as one (S, P) tensor: those that are compressed first.
+
+    sent  what losses are computed with: the same memory, unless differences to it are quantised
+    """
 
     def __init__(self, network: Network, seeds: Sequence[int], device: torch.device) -> None:
         policy, starts = Policy(), [network.initial(seed) for seed in seeds]
@@ -166,6 +170,7 @@ class Weights:
         self.n_compressed, self.n = self.cuts[self.n_tensors], self.cuts[-1]
         rows = [torch.cat([start[name].flatten() for name in names]) for start in starts]
         self.flat = torch.nn.Parameter(torch.stack(rows).to(device))
+        self.sent = self.flat.detach()
 
     @property
     def compressed_shapes(self) -> list[torch.Size]:
@@ -176,9 +181,16 @@ class Weights:
         """Each parameter (S · workers, …), a copy for every worker, to be differentiated by."""
         found = {}
         for (name, shape), a, b in zip(self.shapes.items(), self.cuts, self.cuts[1:], strict=False):
-            one = self.flat.detach()[:, a:b].reshape(-1, 1, *shape)
+            one = self.sent[:, a:b].reshape(-1, 1, *shape)
             found[name] = one.expand(-1, workers, *shape).flatten(0, 1).requires_grad_()
         return found
+
+    def send(self, quantizer: Quantizer | None, stream: Stream) -> None:
+        """Add to `sent` what has changed since, quantised where parameters are compressed."""
+        if quantizer is not None:
+            C, flat = self.n_compressed, self.flat.detach()
+            self.sent[:, :C] += quantised(flat[:, :C] - self.sent[:, :C], quantizer, stream)
+            self.sent[:, C:] = flat[:, C:]
 
 
 class Gradients:
@@ -247,6 +259,8 @@ class Training:
         self.rounds, self.done, self.seconds = -(-self.steps // self.round_steps), 0, 0.0
         net = network_for(job, self.data)
         self.weights = Weights(net, range(job.seed, job.seed + job.seeds), device)
+        if MEMBERS[job.member].weights is not None:
+            self.weights.sent = self.weights.sent.clone()
         self.gradients = Gradients(net, self.weights, self.data, job)
         self.optimizer = _optimizer(self.task, self.weights.flat)
         self.sender = Sender(
@@ -289,6 +303,7 @@ class Training:
         g[:, :C] = message.decoded
         flat.grad = g.view(job.seeds, job.workers, -1).mean(1)
         self.optimizer.step()
+        self.weights.send(self.sender.member.weights, Stream(job.seed, step=t, tensor="weights"))
 
     def point(self) -> dict[str, Any]:
         """Where the run is now."""
@@ -307,6 +322,8 @@ class Training:
         tensors |= {name: value for name, value in kept.items() if value is not None}
         if self.sender.member.metric == TENSOR and flat.grad is not None:
             tensors["gradient"] = flat.grad
+        if self.sender.member.weights is not None:
+            tensors["sent"] = self.weights.sent
         return tensors, {"done": self.done, "seconds": self.seconds, "curve": self.curve, **self.samples.state()}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], log: dict[str, Any]) -> None:
@@ -314,6 +331,7 @@ class Training:
         flat, device = self.weights.flat, self.weights.flat.device
         with torch.no_grad():
             flat.copy_(tensors["weights"])
+            self.weights.sent.copy_(tensors.get("sent", tensors["weights"]))
         for name, buffer in self.gradients.buffers.items():
             buffer.copy_(tensors[f"buffer {name}"])
         for name, value in tensors.items():

@@ -121,6 +121,21 @@ def test_powersgd_sends_rank_two_whole_and_keeps_what_it_has_not_sent():
     assert sizes == [32 * (2 * (12 + 10 + 9 + 15) + 3 * 5) / 270]
 
 
+def test_weights_sent_as_differences_are_off_by_one_quantisation_however_many_were_sent():
+    weights, quantizer = Weights(ByteTransformer(32, 1), range(2), CPU), MEMBERS["nuqsgd-4/512+differences-8"].weights
+    weights.sent, C = weights.sent.clone(), weights.n_compressed
+    for step in range(20):
+        update = 0.01 * torch.randn(weights.flat.shape)
+        with torch.no_grad():
+            weights.flat += update
+        weights.send(quantizer, Stream(step=step))
+        assert 0 < (weights.flat[:, :C] - weights.sent[:, :C]).norm() < 0.02 * update[:, :C].norm()
+        assert torch.equal(weights.flat[:, C:], weights.sent[:, C:])
+    plain = Weights(ByteTransformer(32, 1), range(2), CPU)
+    plain.send(None, Stream())
+    assert plain.sent.data_ptr() == plain.flat.data_ptr()
+
+
 def test_the_metric_is_floored_by_tensor_and_undone():
     cuts, g = [0, 3, 5], torch.randn(4, 5)
     second = torch.tensor([[4.0, 0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
@@ -147,6 +162,7 @@ GOES_ON = {
     "second moments": Job("lm-adamw", "dithered-0.1@metric", 2, 1, 6, 2, 32),
     "factors": Job("lm-adamw", "powersgd", 2, 2, 6, 2, 32),
     "the last gradient": Job("lm-adamw", "dithered-0.1/tensor", 2, 1, 6, 2, 32),
+    "weights as differences": Job("lm-adamw", "nuqsgd-4/512+differences-8", 2, 1, 6, 2, 32),
 }
 
 
