@@ -22,7 +22,7 @@ from glm.tables import (
     stored,
 )
 from laconic.glm import DenseColumns, FitOptions, Precision, Problem, SparseColumns, begin, recipe, solve
-from laconic.glm.columns import DenseRows, StoredRows, array_product
+from laconic.glm.rows import DenseRows, StoredRows, array_product
 from laconic.glm.solvers.objective import add_gram
 from laconic.kernels.cpu.links import residuals as compiled_residuals
 from laconic.kernels.cpu.recurrence import recurrence as compiled_recurrence

@@ -13,7 +13,7 @@ import laconic
 from glm.tables import FAMILIES, arrays, plain, stored
 from laconic.exchange import Communicator
 from laconic.glm import KNOBS, RECIPES, FitOptions, Precision, Problem, begin, recipe, solve
-from laconic.glm.columns import DenseRows, SampledRows
+from laconic.glm.rows import DenseRows, SampledRows
 from laconic.glm.solvers import ca_sgd, sgd
 from laconic.kernels.formats import FORMATS, format_named
 from laconic.kernels.glm import triangle_size

@@ -26,10 +26,10 @@ from laconic.data import BadTable
 from laconic.errors import CorruptPayload, LaconicError, Option
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import gather_json, user_errors
-from laconic.glm.columns import SparseRows
 from laconic.glm.model import load_tensors, save_tensors
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
+from laconic.glm.rows import SparseRows
 from laconic.glm.solvers import Outcome, Progress, State, begin
 from laconic.kernels.glm import Intercept, Weights
 

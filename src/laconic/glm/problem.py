@@ -24,18 +24,11 @@ from laconic.data.files import NAMED, format_of
 from laconic.data.table import DTYPES
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
-from laconic.glm.columns import (
-    Columns,
-    DenseColumns,
-    MappedColumns,
-    SparseColumns,
-    SparseRows,
-    as_columns,
-    placed,
-)
+from laconic.glm.columns import Columns, DenseColumns, MappedColumns, SparseColumns, as_columns, placed
 from laconic.glm.families import FAMILIES, Family
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO, Precision, is_auto, precision_for
+from laconic.glm.rows import SparseRows
 from laconic.glm.scaling import Scaling, scaling_for
 from laconic.kernels.formats import FORMATS
 

@@ -8,9 +8,10 @@ import torch
 
 from laconic.data.errors import BadTable
 from laconic.exchange import Communicator
-from laconic.glm.columns import CHUNK_VALUES, Columns, DenseColumns, MappedColumns, SampledRows, SparseColumns
+from laconic.glm.columns import CHUNK_VALUES, Columns, DenseColumns, MappedColumns, SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.ranks import gather_columns
+from laconic.glm.rows import SampledRows
 
 DIFFER = 10.0
 """Columns are scaled by themselves where the largest is more than so many times the size of the median one, or where

@@ -11,7 +11,7 @@ import torch
 from torch.linalg import vector_norm
 
 from laconic.glm.analysis.iteration import Trajectory
-from laconic.glm.columns import ACCUMULATOR_COLUMNS
+from laconic.glm.rows import ACCUMULATOR_COLUMNS
 from laconic.kernels.formats import FORMATS, Format
 
 SINGLE = FORMATS["fp32"]

@@ -14,12 +14,13 @@ import torch
 
 from laconic.data.partition import column_cuts
 from laconic.exchange import Communicator
-from laconic.glm.columns import Columns, DenseColumns, DenseRows, SampledRows, SparseColumns, SparseRows
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns
 from laconic.glm.families import Family
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import RECIPES, Precision
 from laconic.glm.problem import Problem
 from laconic.glm.resolve import resolve
+from laconic.glm.rows import DenseRows, SampledRows, SparseRows
 from laconic.glm.solvers import Diverged, Progress, State, begin, solve
 from laconic.glm.solvers.state import segment
 from laconic.kernels.formats import Format

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import torch
 
-from laconic.glm.columns import SampledRows
 from laconic.glm.ranks import gather_array
+from laconic.glm.rows import SampledRows
 from laconic.glm.solvers.objective import Bent, Objective, Pass, Point, Requests, add_gram
 
 CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE, FAR = 250, 4, 2, 0.2, 0.1, 5.0, 10.0

@@ -13,21 +13,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
-from laconic.glm.columns import (
-    DENSITY,
-    Columns,
-    DenseColumns,
-    RoughRows,
-    SampledRows,
-    SparseColumns,
-    SparseRows,
-    array_product,
-    is_wide,
-    product,
-)
+from laconic.glm.columns import DENSITY, Columns, DenseColumns, SparseColumns, is_wide
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
+from laconic.glm.rows import RoughRows, SampledRows, SparseRows, array_product, product
 from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
