@@ -16,7 +16,7 @@ from laconic.glm import DenseColumns, FitOptions, Multinomial, Outcome, Problem,
 from laconic.glm.ranks import Wire
 from laconic.glm.scaling import Scaling
 from laconic.glm.solvers.conjugate_gradients import newton_step
-from laconic.glm.solvers.objective import Objective, serve_alone
+from laconic.glm.solvers.objective import Objective, Pass, serve_alone
 
 ALPHA = 1e-4
 WAYS = {
@@ -151,14 +151,16 @@ def test_few_rows_at_once_are_rows_in_blocks(family, fit_intercept, weighted, mo
     options = FitOptions(alpha=0.01, recipe="fp64", fit_intercept=fit_intercept)
     for rows in (None, np.arange(3, 40)):
         problem = Case(family, weighted=weighted, offset=weighted).problem(rows=rows)
-        points = []
+        points, passes = [], []
         for most in (10**6, 0):
             monkeypatch.setattr("laconic.glm.solvers.objective.ONCE", most)
             F = Objective(problem, options, Wire(Communicator()))
-            assert F.once == bool(most)
+            assert F.once == F.few == bool(most)
             theta = torch.randn(F.family.n_outputs, F.n + 1, generator=torch.Generator().manual_seed(0)).double()
             points += [serve_alone(F.at(theta, curved=curved, margins=False)) for curved in (False, True, True)]
+            passes += F.passes([Pass(F, theta, lambda rows, Y, u, F=F: (F.weigh(u, rows), None))])
         assert points[0].hessian is None
+        assert torch.allclose(*passes, rtol=1e-11, atol=1e-13)
         for one, other in zip(points[:3], points[3:], strict=True):
             assert (one.loss, one.value) == pytest.approx((other.loss, other.value), rel=1e-12)
             assert torch.allclose(one.slope, other.slope, rtol=1e-11, atol=1e-13)
@@ -247,6 +249,7 @@ def test_products_with_the_hessian_of_few_digits_need_no_more(monkeypatch):
     rng = np.random.default_rng(0)
     X = torch.from_numpy(rng.standard_normal((300, 40))).bfloat16()
     y = torch.from_numpy(rng.integers(0, 3, 300)).double()
+    monkeypatch.setattr("laconic.glm.solvers.objective.ONCE", 0)
     found = []
     for least in (2**22, 0):
         monkeypatch.setattr("laconic.glm.solvers.objective.SAMPLE_FROM", least)

@@ -17,7 +17,7 @@ from laconic.glm.columns import DENSITY, Columns, DenseColumns, SparseColumns, i
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.rows import RoughRows, SampledRows, SparseRows, array_product, product
+from laconic.glm.rows import DenseRows, RoughRows, SampledRows, SparseRows, array_product, product
 from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
@@ -159,7 +159,8 @@ class Objective:
     rough     whether products with H are computed in float32: of a large X that has no more digits
     descends  whether a fit is to begin with L-BFGS
     apart     whether blocks of rows may be taken by several threads at once
-    once      whether all rows are few enough to be taken at once, and
+    few       whether all rows are so few that passes take them at once, and
+    once      whether the Hessian does so, too
     rows      these, with a column for the intercept
     squares   the means of φ'' a² and of φ'' (C,), as measured last, and
     earlier   those of a larger penalty
@@ -206,7 +207,8 @@ class Objective:
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
         curved = not self.family.quadratic and self.l1 == 0
         self.descends = curved and size > DESCEND and not self.eager and not self.spectral
-        self.once = alone and on_cpu and dense and self.direct and problem.n_train * self.n <= ONCE and self.l1 == 0
+        self.few = alone and on_cpu and dense and problem.n_train * self.n <= ONCE
+        self.once = self.few and self.direct and self.l1 == 0
         self.rows: np.ndarray | None = None
         self.sample: list[Objective] = []
         self.second: torch.Tensor | None = None
@@ -308,14 +310,9 @@ class Objective:
 
     def _at_once(self, theta: torch.Tensor, *, curved: bool) -> Point:
         """The same of few rows A, in one process: with 1 for the intercept, or 0 for one that is not fitted."""
-        if self.rows is None:
-            ((_, Y),) = self.columns.blocks(self.problem.rows, self.dtype, len(self.y))
-            ones = np.full((len(self.y), 1), float(self.fit_intercept))
-            self.rows = np.concatenate([Y.dense().numpy(), ones], 1)
-        A, x, C, every = self.rows, theta.numpy(), len(theta), slice(None)
+        A, x, C, every = self._all_rows(), theta.numpy(), len(theta), slice(None)
         with np.errstate(all="ignore"):
-            own = array_product(A, x.T)
-            z = torch.from_numpy(own if self.fit_intercept else own + x[:, -1])
+            z = self._margins_at_once(theta)
             z = z if self.offset is None else z + self.offset
             losses, slopes, bent = self.family.expand(z, self.y, curved=curved and self.gram is None)
             loss = float(self.weigh(losses, every).sum())
@@ -334,6 +331,27 @@ class Objective:
             hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
         none = theta.new_empty(0, C)
         return Point(theta, none, loss / max(self.weight, 1e-300), value, torch.from_numpy(slope), hessian)
+
+    def _all_rows(self) -> np.ndarray:
+        """(m, n + 1): few rows, with a column for the intercept."""
+        if self.rows is None:
+            ((_, Y),) = self.columns.blocks(self.problem.rows, self.dtype, len(self.y))
+            ones = np.full((len(self.y), 1), float(self.fit_intercept))
+            self.rows = np.concatenate([Y.dense().numpy(), ones], 1)
+        return self.rows
+
+    def _margins_at_once(self, v: torch.Tensor) -> torch.Tensor:
+        own = array_product(self._all_rows(), v.numpy().T)
+        return torch.from_numpy(own if self.fit_intercept else own + v[:, -1].numpy())
+
+    def _pass_at_once(self, asked: Pass) -> torch.Tensor:
+        """The answer to a request of few rows, in one process."""
+        A = self._all_rows()
+        with np.errstate(all="ignore"):
+            Y, every = DenseRows(torch.from_numpy(A[:, :-1])), slice(0, len(A))
+            factors, found = asked.bend(every, Y, self._margins_at_once(asked.v))
+            asked.add(found)
+            return torch.from_numpy(array_product(A.T, factors.numpy()) / self.m).T
 
     def weigh(self, t: torch.Tensor, rows: slice, out: torch.Tensor | None = None) -> torch.Tensor:
         """Times the weights; a row of weight 0, or one that is left out, counts for nothing, even where its loss is
@@ -355,6 +373,8 @@ class Objective:
     def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
         """The answers to several requests, all squared or none: rows are widened once, margins are one product, one
         message. In one process blocks of rows are shared among threads, and their sums added in order."""
+        if self.few and len(asked) == 1 and not asked[0].squared:
+            return [self._pass_at_once(asked[0])]
         v = asked[0].v if len(asked) == 1 else torch.cat([one.v.T for one in asked], 1).T
         C, out = len(asked[0].v), asked[0].out
         fits = out is not None and len(asked) == 1 and out.dtype == torch.float64
