@@ -21,6 +21,7 @@ from laconic import (
     Sign,
     codec,
 )
+from laconic.codec import codec_for
 from laconic.kernels import Grid, Rounding
 
 
@@ -57,6 +58,7 @@ CASES = [
     (lambda: codec("ef-qsgd", p=0.5), TypeError, "qsgd has no option 'p'; it takes bits, bucket_size"),
     (lambda: codec("fp32", bits=4), TypeError, "fp32 has no option 'bits'; it takes none"),
     (lambda: codec("nuqsgd", "zip"), ValueError, "unknown coder 'zip'; choose one of fixed, elias, huffman, rans"),
+    (lambda: codec_for({"*.bias": None}), TypeError, r"one for all, got .*bias.*; others by name go to policy=Policy"),
     (lambda: Codec(Numbered()), ValueError, "nuqsgd: wire_id must be a whole number from 0 to 255; got 256"),
     (lambda: Codec("nuqsgd"), TypeError, r"such as NUQSGD\(bits=4\), got 'nuqsgd'"),
     (lambda: Codec(NUQSGD(), "rans"), TypeError, "such as FixedWidth"),

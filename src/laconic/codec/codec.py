@@ -1,6 +1,6 @@
 """A codec: one quantizer and one coder, values to payload and back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,6 +222,8 @@ def codec_for(what: Codec | Quantizer | str) -> Codec:
     """
     if isinstance(what, Codec):
         return what
+    if isinstance(what, Mapping):
+        raise TypeError(f"codec must be one for all, got {what!r}; others by name go to policy=Policy(codecs={{...}})")
     return codec(what) if isinstance(what, str) else Codec(what)
 
 
