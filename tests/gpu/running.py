@@ -16,7 +16,8 @@ import numpy as np
 
 def run(script, device, parts=1, names=()):
     """The outcome of every check of a device's table by its name, or of some of them, by as many processes."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1" if device == "cpu" else "0"}
+    path, interprets = os.pathsep.join(filter(None, sys.path)), "1" if device == "cpu" else "0"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": interprets, "PYTHONPATH": path}
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), device, str(part), str(parts), *names],
