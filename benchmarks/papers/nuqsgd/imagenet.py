@@ -25,7 +25,7 @@ from laconic.bench.protocol import Spread
 from laconic.bench.ranks import check_replicas, finish, on_ranks, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, WARMUP_STEPS, NetworkProblem, Trial, backward
-from laconic.codec import make_codec
+from laconic.codec import Codec, make_codec
 from laconic.errors import InvalidOption
 from laconic.exchange import Communicator
 from laconic.exchange.launch import inside_torchrun
@@ -33,7 +33,7 @@ from laconic.kernels import Stream
 from laconic.options import check_counts, check_names, option
 from laconic.report import BarChart, Column, Presentation, RowTable, Text, text
 from laconic.report.values import Row, number_in, text_in
-from laconic.training.groups import PLAIN, Policy, make_groups
+from laconic.training.groups import PLAIN, Group, Policy, make_groups
 
 N_IMAGES, N_CLASSES = 1_281_167, 1000
 """Of ImageNet's training set."""
@@ -194,8 +194,7 @@ def simulated(
     problem = options.trial(model, NOTHING).network_problem()
     net = problem.new_network()
     parameters, optimizer = dict(net.named_parameters()), problem.new_optimizer(net.parameters())
-    groups = make_groups(parameters.items(), Policy())
-    gradients: list[list[torch.Tensor]] = []
+    gradients: list[dict[str, torch.Tensor]] = []
 
     def compute(step: int) -> float:
         gradients.clear()
@@ -203,29 +202,33 @@ def simulated(
             optimizer.zero_grad()
             rows = torch.arange(options.batch_size) + worker
             backward(net, problem.x[rows % MADE_UP], problem.y[rows % MADE_UP])
-            own = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-            gradients.append([group.flatten(own) for group in groups])
+            gradients.append({name: p.grad for name, p in parameters.items() if p.grad is not None})
         optimizer.step()
         return 0.0
 
-    def exchange(name: str, step: int) -> float:
+    def exchange(codec: Codec, groups: Sequence[Group], flat: Sequence[Sequence[torch.Tensor]], step: int) -> float:
         averages, n_bytes = [torch.zeros(group.n_values, device=device) for group in groups], 0
-        for worker, parts in enumerate(gradients):
+        for worker, parts in enumerate(flat):
             for group, v, average in zip(groups, parts, averages, strict=True):
-                codec = codecs[name] if group.compressed else PLAIN
-                payload = codec.encode(v, Stream(0, worker, step, group.index))
-                codec.decode_add(payload, average, 1 / k)
+                own = codec if group.compressed else PLAIN
+                payload = own.encode(v, Stream(0, worker, step, group.index))
+                own.decode_add(payload, average, 1 / k)
                 n_bytes += payload.n_bytes
         return n_bytes / k
 
-    codecs, found = {name: make_codec(name) for name in names if name != NOTHING}, {}
+    found = {}
     for name in names:
         if time.monotonic() > until:
             break
         progress(f"{model} simulated {name}")
-        if not gradients and name != NOTHING:
-            compute(0)
-        run = compute if name == NOTHING else partial(exchange, name)
+        run = compute
+        if name != NOTHING:
+            if not gradients:
+                compute(0)
+            codec = make_codec(name)
+            groups = make_groups(parameters.items(), Policy(), codec)
+            flat = [[group.flatten(own) for group in groups] for own in gradients]
+            run = partial(exchange, codec, groups, flat)
         found[name] = {**_timed(run, options.n_steps(name), device), "n": sum(p.numel() for p in parameters.values())}
     return found
 

@@ -3,7 +3,7 @@
 Slots are for codes of variable size over NCCL: phases need no lengths on the host.
 
 1. Encode into memory of this rank that has room for the longest payload there can be.
-2. Send the first bytes of it: the capacity, which is a quarter more than the longest payload of the last exchange of
+2. Send the first bytes of it: the capacity, which is an eighth more than the longest payload of the last exchange of
    this tensor, on any rank. The header is among them, and says how long the payload is.
 3. Decode what arrived. The longest length of all, over ranks as well, goes to pinned memory.
 4. Whoever asks for the result waits for that number (`Exchanged.settled`). If a payload was longer than the capacity,

@@ -52,9 +52,9 @@ class KeptBuffers(Buffers):
         self._rows: dict[tuple[str, int, torch.dtype, torch.device], torch.Tensor] = {}
 
     def learn(self, phase: int, n_bytes: int) -> None:
-        """A quarter more than the longest code; as before while that fits and is less than twice as much."""
-        wanted, now = whole_row(n_bytes + n_bytes // 4), self.capacities.get(phase, 0)
-        if not n_bytes <= now <= 2 * wanted:
+        """An eighth more than the longest code; as before while that fits, and is at most a quarter more than this."""
+        wanted, now = whole_row(n_bytes + n_bytes // 8), self.capacities.get(phase, 0)
+        if not n_bytes <= now <= wanted + wanted // 4:
             self.capacities[phase] = wanted
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp import ShardedCompressor
 from laconic.training.fsdp_units import is_sharded
 from laconic.training.fsdp_weights import WeightCodec
-from laconic.training.groups import Policy, make_groups
+from laconic.training.groups import PLAIN, Policy, make_groups
 from laconic.training.hook import DDPCompressor, HookState, average_gradients, averaged
 
 _ADVICE = {
@@ -189,12 +189,13 @@ def _begin(
     """Make the compressor of a model, and have `state` use it. Connections are made once the arguments are checked."""
     parameters = averaged(model)
     check_stepped(settings.optimizer, parameters)
-    groups, device = make_groups(parameters.items(), settings.policy), next(iter(parameters.values())).device
+    automatic, device = isinstance(codec, str) and codec == "auto", next(iter(parameters.values())).device
+    first = (PLAIN, "") if automatic else _chosen(codec, settings, device)
+    groups = make_groups(parameters.items(), settings.policy, first[0])
     size = dist.get_world_size(process_group) if dist.is_initialized() else 1
     compressor = DDPCompressor(settings, groups, parameters, device, Communicator(size=size))
-    automatic = isinstance(codec, str) and codec == "auto"
     if not automatic:
-        compressor.use(*_chosen(codec, settings, device))
+        compressor.use(*first)
     elif settings.exchange != "auto":
         raise ValueError(
             f"codec='auto' chooses the exchange, too; leave exchange={settings.exchange!r} out, or name a codec"

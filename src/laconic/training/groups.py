@@ -20,6 +20,9 @@ from laconic.quantizers import Identity, Quantizer
 
 PLAIN = Codec(Identity("fp32"))
 """The codec of what is not compressed."""
+GROUP_VALUES, CODED_GROUP_VALUES = 2**20, 2**23
+"""Values that are exchanged together by default; and those of a codec of variable size on a GPU, where a warp codes a
+block of values, so that few blocks take as long as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Policy:
     min_dims      fewest dimensions: biases and normalisation weights (1-D) are few and sensitive
     min_values    fewest values: a small tensor saves nothing
     warmup_steps  steps in float32 before compression begins
-    group_values  values that are exchanged together; smaller groups overlap better, larger ones have fewer messages
+    group_values  values that are exchanged together; smaller groups overlap better, larger ones have fewer messages.
+                  By default 2²⁰, or 2²³ on a GPU if the codec's payloads vary in size, as those of `Dithered` do
     codecs        a codec, or None for float32, by patterns of parameters' names, where the first that matches counts,
                   whatever the parameter's size; what matches none goes by the other rules, with the model's codec
     alone         whether to quantise even where one rank trains alone; otherwise its gradients are left as they are
@@ -42,15 +46,16 @@ class Policy:
     min_dims: int = 2
     min_values: int = 1024
     warmup_steps: int = 0
-    group_values: int = 2**20
+    group_values: int | None = None
     codecs: Mapping[str, Codec | Quantizer | str | None] = field(default_factory=dict, hash=False)
     alone: bool = False
     verify_every: int = 0
 
     def __post_init__(self) -> None:
         for name in ("min_dims", "min_values", "warmup_steps", "group_values", "verify_every"):
-            least = 1 if name == "group_values" else 0
-            object.__setattr__(self, name, check_int(name, getattr(self, name), least, owner="policy"))
+            least, given = int(name == "group_values"), getattr(self, name)
+            if given is not None or name != "group_values":
+                object.__setattr__(self, name, check_int(name, given, least, owner="policy"))
         if not isinstance(self.codecs, Mapping):
             raise InvalidOption(Option("codecs"), f" must be such as {{'embed*': None}}; got {self.codecs!r}")
         patterns: Iterable[object] = self.codecs
@@ -73,6 +78,16 @@ class Policy:
         """The parameter's own codec; True for that of the model, False for float32."""
         own: Any = next((codec for pattern, codec in self.codecs.items() if fnmatchcase(name, pattern)), ...)
         return self.compresses(parameter) if own is ... else own or False
+
+    def values_together(self, codec: Codec, device: torch.device) -> int:
+        """Values of a group that goes with a codec, at least.
+
+        >>> Policy().values_together(PLAIN, torch.device("cuda"))
+        1048576
+        """
+        if self.group_values is not None:
+            return self.group_values
+        return GROUP_VALUES if codec.fixed_size or device.type == "cpu" else CODED_GROUP_VALUES
 
     def codec_of(self, group: "Group", default: Codec) -> Codec:
         """The codec of a compressed group: its parameters' own, or that of the model."""
@@ -147,26 +162,37 @@ def require_policy(policy: object) -> Policy:
 
 
 def make_groups(
-    parameters: Iterable[tuple[str, torch.Tensor]], policy: Policy, group_values: float | None = None
+    parameters: Iterable[tuple[str, torch.Tensor]],
+    policy: Policy,
+    codec: Codec = PLAIN,
+    *,
+    group_values: float | None = None,
 ) -> list[Group]:
     """Groups of parameters: the compressed ones last parameter first, as backward yields them; then the rest.
 
+    codec         of the model
     group_values  in place of the policy's
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
     [(True, ('1.weight', '0.weight')), (False, ('1.bias', '0.bias'))]
+    >>> large = [(name, torch.empty(2**21, 2, device="meta")) for name in ("w", "v")]
+    >>> [len(make_groups(large, Policy(), codec_for(name))) for name in ("nuqsgd", "dithered")]
+    [2, 1]
     """
     require_policy(policy)
     backwards = list(parameters)[::-1]
     for name, p in backwards:
         _check_real(name, p)
     places = {name: place for place, (name, _) in enumerate(backwards)}
-    limit = policy.group_values if group_values is None else group_values
     alike: dict[Codec | bool, list[tuple[str, torch.Tensor]]] = {}
     for name, p in backwards:
         alike.setdefault(policy.rule(name, p), []).append((name, p))
-    runs = [(rule is not False, run) for rule, members in alike.items() for run in _runs(members, limit)]
+    runs = []
+    for rule, members in alike.items():
+        own = rule if isinstance(rule, Codec) else codec if rule else PLAIN
+        limit = policy.values_together(own, members[0][1].device) if group_values is None else group_values
+        runs += [(rule is not False, run) for run in _runs(members, limit)]
     runs.sort(key=lambda one: (not one[0], places[one[1][-1][0]]))  # in the order in which they are complete
     return [
         Group(index, compressed, tuple(name for name, _ in run), tuple(p.shape for _, p in run))

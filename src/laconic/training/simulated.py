@@ -55,10 +55,11 @@ class SimulatedWorkers(Compressor):
         self.n_workers, parameters = check_int("n_workers", n_workers, 1), trainable(model)
         policy = replace(require_policy(policy or Policy()), alone=True)
         settings = Settings(optimizer, metric, "all_gather", policy, seed, error_every=1)
-        groups, device = make_groups(parameters.items(), policy), next(iter(parameters.values())).device
+        codec, device = codec_for(codec), next(iter(parameters.values())).device
+        groups = make_groups(parameters.items(), policy, codec)
         super().__init__(settings, groups, parameters, device, Communicator(size=n_workers))
         self.memories: list[dict[int, torch.Tensor]] = [{} for _ in range(n_workers)]
-        self.use(codec_for(codec), "asked for")
+        self.use(codec, "asked for")
 
     def backward(self, losses: Sequence[Callable[[], torch.Tensor]]) -> None:
         """Call each worker's loss, differentiate it, and leave the compressed average in the parameters' `.grad`."""

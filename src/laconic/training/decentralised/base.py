@@ -79,7 +79,7 @@ class Decentralised(ABC):
         self.topology, self.codec = topology_for(topology), codec_for(codec)
         self.order, self.policy, self.seed = order, policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
         self.parameters = trainable(model)
-        self.groups = make_groups(self.parameters.items(), self.policy)
+        self.groups = make_groups(self.parameters.items(), self.policy, self.codec)
         self.device = next(iter(self.parameters.values())).device
         for name in ("codecs", "verify_every"):
             if getattr(self.policy, name):
