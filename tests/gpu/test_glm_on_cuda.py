@@ -8,6 +8,7 @@ from glm_agreement import compiled
 from running import n_processes, run
 
 from laconic.bench.glm.suite import GLMOptions, glm_rows
+from laconic.glm.rows import HalfRows
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -34,3 +35,17 @@ def test_the_suite_glm_on_this_gpu(problem):
     rows = glm_rows(options)
     assert len(rows) == 8
     assert all(row.seconds.median > 0 and row.loss_gap < 0.05 for row in rows)
+
+
+@pytest.mark.parametrize("k", [1, 4096, 20_001])
+def test_products_of_rows_in_bfloat16_have_the_digits_of_float32(k):
+    g = torch.Generator("cuda").manual_seed(k)
+    Y, x, p = (torch.randn(shape, generator=g, device="cuda") for shape in ((k, 515), (7, 515), (7, k)))
+    rows = HalfRows(Y.bfloat16())
+    exact = rows.dense().double()
+    for found, wanted, sizes in (
+        (rows.margins(x), exact @ x.double().T, exact.abs() @ x.double().abs().T),
+        (rows.combine(p), p.double() @ exact, p.double().abs() @ exact.abs()),
+    ):
+        assert found.dtype == torch.float32
+        assert ((found - wanted).abs() <= 2e-6 * sizes).all()

@@ -13,7 +13,7 @@ import torch
 
 from laconic.errors import InvalidOption, Option
 from laconic.glm.precision import AUTO
-from laconic.glm.rows import DenseRows, SampledRows, SparseRows, StoredRows
+from laconic.glm.rows import DenseRows, HalfRows, SampledRows, SparseRows, StoredRows
 from laconic.kernels import require_gpu
 from laconic.kernels.formats import FORMAT_OF, FORMATS
 from laconic.kernels.glm import CSR, Batches, Weights
@@ -64,7 +64,7 @@ class Columns(ABC):
     device    where the arithmetic is done
     compiled  whether `sgd` can run on these columns
     row_values  values of a row as stored, by which blocks of rows are cut
-    in_place  whether rows can be taken as they are stored, with products in float64
+    in_place  whether rows can be taken as they are stored, with products in float64, on a GPU in float32
     """
 
     m: int
@@ -150,7 +150,8 @@ class DenseColumns(Columns):
         self.m, self.n = X.shape
         self.dtype, self.device = X.dtype, X.device
         self.compiled, self.row_values = X.device.type == "cpu" and X.dtype in COMPILED and self.n > 0, self.n
-        self.in_place = self.compiled and X.is_contiguous() and X.numel() >= COMPILED_VALUES
+        halves = X.device.type == "cuda" and X.dtype == torch.bfloat16
+        self.in_place = (self.compiled or halves) and X.is_contiguous() and X.numel() >= COMPILED_VALUES
 
     def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> DenseRows:
         index = torch.from_numpy(rows).to(self.X.device)
@@ -176,7 +177,9 @@ class DenseColumns(Columns):
 
 
 def _rows(Y: torch.Tensor, dtype: torch.dtype | None, stored: torch.dtype) -> DenseRows:
-    return StoredRows(Y) if dtype is None else DenseRows(Y.to(dtype), stored)
+    if dtype is None:
+        return HalfRows(Y) if Y.is_cuda else StoredRows(Y)
+    return DenseRows(Y.to(dtype), stored)
 
 
 class PinnedColumns(DenseColumns):

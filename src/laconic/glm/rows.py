@@ -11,6 +11,8 @@ from laconic.glm.precision import Precision
 from laconic.kernels.formats import Format
 from laconic.kernels.glm import CSR
 
+CHAIN = 4096
+"""Rows that matrix units add up in one accumulator of float32, which they do not round to nearest."""
 ACCUMULATOR_COLUMNS = 32
 """A narrow accumulator is emulated as tensor cores have it: exact products of this many columns are summed in the
 carrier's type, then added to the accumulator, which is rounded."""
@@ -145,6 +147,51 @@ class StoredRows(DenseRows):
 
     def dense(self) -> torch.Tensor:
         return self.Y.to(torch.float64, copy=True)
+
+
+class HalfRows(DenseRows):
+    """Y (k, n), bfloat16 on a GPU, as it is stored: products of its matrix units, as exact as those in float32.
+
+    A float32 is the sum of three bfloat16 numbers, whose products with Y are exact, and are summed in float32.
+    """
+
+    def margins(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.mm(three_parts(x).flatten(0, 1), self.Y.T, out_dtype=torch.float32).view(3, len(x), -1).sum(0).T
+
+    def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
+        if precision is not None:
+            return DenseRows(self.dense(), self.stored).combine(p, precision)
+        parts, (k, n) = three_parts(p).flatten(0, 1), self.Y.shape
+        chains = k // CHAIN
+        whole = parts[:, : chains * CHAIN].view(-1, chains, CHAIN).transpose(0, 1)
+        total = torch.mm(parts[:, chains * CHAIN :], self.Y[chains * CHAIN :], out_dtype=torch.float32)
+        if chains:
+            Y = self.Y[: chains * CHAIN].view(chains, CHAIN, n)
+            total += torch.bmm(whole, Y, out_dtype=torch.float32).sum(0)
+        return total.view(3, -1, n).sum(0)
+
+    def add_combination(self, p: torch.Tensor, precision: Precision | None, out: torch.Tensor) -> None:
+        out += self.combine(p, precision)
+
+    def squared(self) -> DenseRows:
+        return DenseRows(self.dense().square_())
+
+    def dense(self) -> torch.Tensor:
+        return self.Y.float()
+
+
+def three_parts(x: torch.Tensor) -> torch.Tensor:
+    """(3, …) bfloat16 that add up to x, float32, below half of its largest values and above its smallest.
+
+    >>> x = torch.randn(1000)
+    >>> bool((three_parts(x).double().sum(0) == x).all())
+    True
+    """
+    parts = []
+    for _ in range(3):
+        parts.append(x.bfloat16())
+        x = x - parts[-1]
+    return torch.stack(parts)
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

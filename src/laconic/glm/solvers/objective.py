@@ -17,7 +17,7 @@ from laconic.glm.columns import DENSITY, Columns, DenseColumns, SparseColumns, i
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.rows import DenseRows, RoughRows, SampledRows, SparseRows, array_product, product
+from laconic.glm.rows import CHAIN, DenseRows, RoughRows, SampledRows, SparseRows, array_product, product
 from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
@@ -182,7 +182,8 @@ class Objective:
         own = -(-problem.n_features // wire.comm.size) + 1 if dense else self.family.n_outputs
         self.apart = on_cpu and wire.comm.size == 1  # otherwise blocks are summed over ranks, one after another
         own = max(own, self.columns.row_values) if self.apart else own
-        self.taken = None if self.columns.in_place and self.family.n_outputs == 1 else self.dtype
+        suits = self.family.n_outputs == 1 if on_cpu else self.dtype == torch.float32
+        self.taken = None if self.columns.in_place and suits else self.dtype
         once = on_cpu and self.dtype == self.columns.dtype and problem.n_train * own < SAMPLE_FROM
         large = on_cpu and dense and self.taken is not None and problem.n_train * own >= SAMPLE_FROM
         self.rough = large and self.columns.dtype != torch.float64
@@ -191,7 +192,7 @@ class Objective:
         if self.columns.device.type == "cuda":
             most = BLOCK_SHARE * torch.cuda.get_device_properties(self.columns.device).total_memory
             row = max(own, PER_OUTPUT * self.family.n_outputs) * self.dtype.itemsize
-            self.step = max(self.step, int(most // row))
+            self.step = max(self.step, int(most // row)) // CHAIN * CHAIN or self.step
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
