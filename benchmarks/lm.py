@@ -10,6 +10,7 @@ each link are files of one folder, and what is there is not done again.
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,8 +49,10 @@ CONTENDERS = {
 SHARDED = {
     "fp32": "FSDP2 fp32",
     "bf16": "FSDP2 bf16",
-    **{name: name for name in ("nuqsgd-4/512", "nuqsgd-4/512+differences-8")},
+    **{name: name for name in ("bf16+bf16", "nuqsgd-4/512", "nuqsgd-4/512+differences-8")},
 }
+ON_GPU, CURVES = ("bf16+bf16",), {"bf16+bf16": "bf16"}
+"""Weights in bfloat16 want products in it, which not every CPU has. A GPU's are in it anyway: the curve is bf16's."""
 ALL = tuple({**CONTENDERS, **SHARDED})
 NOTHING = "nothing"
 """Exchanges nothing: how fast a step could be; it has no curve."""
@@ -78,6 +81,7 @@ class FSDPSteps(FSDPOptions):
     """Of FSDP2."""
 
     function = f"{__name__}:fsdp_on_rank"
+    asked_by: ClassVar[Mapping[str, Sequence[str]]] = {**FSDPOptions.asked_by, **{name: (name,) for name in ON_GPU}}
 
 
 WAYS = {"ddp": ("DDP", DDPSteps, CONTENDERS), "fsdp": ("FSDP2", FSDPSteps, SHARDED)}
@@ -124,7 +128,8 @@ class LMOptions:
     def timing(self, rate: str, way: str) -> DDPOptions:
         """What times the steps of one link."""
         _, kind, labels = WAYS[way]
-        asked = [labels[name] for name in self.members if name in labels and name not in ("fp32", "bf16")]
+        left = ("fp32", "bf16", *(ON_GPU if self.device == "cpu" else ()))
+        asked = [labels[name] for name in self.members if name in labels and name not in left]
         codecs = [HOOKS.get(label, label) for label in asked] + ([NOTHING] if way == "ddp" else [])
         device = self.device if self.device == "cuda" else None
         sizes: dict[str, Any] = {"size": self.width, "batch_size": BATCH_SIZE, "ranks": WORKERS}
@@ -139,7 +144,7 @@ class LMOptions:
     def published(self) -> dict[str, Any]:
         """What was asked for, without paths."""
         names = ("members", "steps", "seeds", "rates", "ways", "repeats", "width", "device")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "mps": "CUDA_MPS_PIPE_DIRECTORY" in os.environ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,7 @@ class LMRow:
     way              DDP or FSDP2
     n                parameters of the network
     loss, loss_at_n  on what is held out, mean over seeds: at the end, and after the steps that fp32 has
+    losses_at_n      the latter by seed
     steps_to_loss    until the loss is fp32's after N steps, between two points of the curve; None if never
     seconds          of a step, the slowest rank's median; bytes_sent by a rank in a step
     seconds_to_loss, megabytes_to_loss  the products
@@ -168,6 +174,7 @@ class LMRow:
     bits: float | None
     loss: float | None
     loss_at_n: float | None
+    losses_at_n: Sequence[float]
     steps_to_loss: float | None
     seconds: float
     bytes_sent: float | None
@@ -237,7 +244,7 @@ def on_link(rate: str, way: str, timed: Steps, runs: Runs, options: LMOptions) -
         step = timed.get(labels.get(name, name))
         if step is None:
             continue
-        own = runs.get(name, [])
+        own = runs.get(CURVES.get(name, name), [])
         curve = mean_curve(own)
         steps, seconds, sent = steps_to(curve, target), step["seconds"], step["bytes_sent"]
         rows.append(
@@ -248,6 +255,7 @@ def on_link(rate: str, way: str, timed: Steps, runs: Runs, options: LMOptions) -
                 bits=fmean(run["bits"] for run in own) if own else None,
                 loss=curve[-1][1] if curve else None,
                 loss_at_n=loss_after(curve, options.steps) if curve else None,
+                losses_at_n=[loss_after(mean_curve([run]), options.steps) for run in own],
                 steps_to_loss=steps, seconds=seconds, bytes_sent=sent,
                 seconds_to_loss=_times(steps, seconds),
                 megabytes_to_loss=_times(steps, None if sent is None else sent / 1e6),
@@ -306,12 +314,14 @@ def about(document: Row) -> str:
     first = next(iter(rows_in(document)), None)
     if first is None:
         return ""
-    steps = number_in(document.get("options"), "steps") or 0
+    options = document.get("options")
+    steps = number_in(options, "steps") or 0
+    shared = ", which share a GPU by MPS" if isinstance(options, dict) and options.get("mps") else ""
     return (
         f"{number_in(first, 'n') or 0:,.0f} parameters, AdamW, {text_in(first, 'workers')} workers, "
         f"{text_in(first, 'n_seeds')} seeds; {text_in(first, 'source')}. The loss to reach is that of fp32 after "
         f"{steps:.0f} steps. Curves are of simulated workers, seconds those of steps of the same network and optimizer "
-        f"on {text_in(first, 'workers')} ranks."
+        f"on {text_in(first, 'workers')} ranks{shared}."
     )
 
 
@@ -331,7 +341,8 @@ PRESENTATION = Presentation(
                 Column("loss after N", "loss_at_n", digits=4),
             ],
             "steps: until the loss of fp32 after N steps is reached. MB sent by a rank, where laconic sent them. "
-            "nothing: no exchange at all. FSDP2 gathers weights in float32, or as 8-bit differences to those before.",
+            "nothing: no exchange at all. FSDP2 gathers weights in float32, or as it says after a plus: in bfloat16 "
+            "(with the curve of bf16), or as 8-bit differences to those before.",
             by="problem",
         ),
         Text(left_out),

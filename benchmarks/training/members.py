@@ -8,7 +8,7 @@ and signs from torch's generator. Payloads, of which the bits are counted, are t
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import torch
@@ -65,7 +65,7 @@ class Member:
 def _table() -> dict[str, Member]:
     found = {name: Member(Identity(name), name) for name in ("fp32", "bf16")}
     found |= {name: Member(Identity(), "PowerSGD", rank=n) for name, n in (("powersgd", 2), ("powersgd-32", 32))}
-    for bits, bucket_size in ((4, 512), (4, 8192), (3, 512), (2, 512), (2, 8192), (8, 8192)):
+    for bits, bucket_size in product((2, 3, 4, 8), (64, 512, 8192)):
         found[f"nuqsgd-{bits}/{bucket_size}"] = Member(NUQSGD(bits, bucket_size), f"NUQSGD, buckets of {bucket_size}")
     sharded = Member(NUQSGD(4, 512), "NUQSGD, sharded", weights=QSGDInf(8, 512))
     found["nuqsgd-4/512+differences-8"] = sharded

@@ -24,8 +24,12 @@ from laconic.report import BarChart, Column, Presentation, Text, where
 from laconic.training import Differences, compress
 from laconic.training.fsdp_weights import WeightCodec
 
-NATIVE = {"FSDP2 fp32": "reduce_dtype float32", "FSDP2 bf16": "reduce_dtype bfloat16"}
-"""FSDP2 as it is: label to what gradients are reduced in."""
+NATIVE = {
+    "FSDP2 fp32": "reduce_dtype float32",
+    "FSDP2 bf16": "reduce_dtype bfloat16",
+    "bf16+bf16": "reduce_dtype and param_dtype bfloat16",
+}
+"""FSDP2 as it is: label to what gradients are reduced in; the last, for suites that ask, gathers weights in it, too."""
 CODECS = ("bf16", "nuqsgd-4/512", "qsgdinf-4/512", "qsgdinf-8", "nuqsgd-4-rans", "ef-sign")
 WEIGHTS: dict[str, WeightCodec | None] = {
     "": None,
@@ -65,7 +69,11 @@ class FSDPOptions(DDPOptions):
 
 def new_run(label: str, problem: NetworkProblem, seed: int, **options: Any) -> TrainingRun:
     """A contender by its label; `options` are those of `fully_shard`."""
-    policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if label == "FSDP2 bf16" else None)
+    half = torch.bfloat16
+    policy = MixedPrecisionPolicy(
+        param_dtype=half if label == "bf16+bf16" else None,
+        reduce_dtype=half if label in ("FSDP2 bf16", "bf16+bf16") else None,
+    )
     model = sharded(problem.new_network(seed), problem.x.device, mp_policy=policy, **options)
     optimizer = problem.new_optimizer(model.parameters())
     if label in NATIVE:
