@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from benchmarks.training.jobs import check_same, left_out, result_of, run_jobs
+from benchmarks.training.jobs import check_same, keep, left_out, result_of, run_jobs
 from benchmarks.training.members import MEMBERS
 from benchmarks.training.networks import CONTEXT, N_BYTES, ByteModule, ByteTransformer
 from benchmarks.training.run import TASKS, Job
@@ -106,9 +106,14 @@ class LMOptions:
     out: Path = option(Path("runs/lm"), "Folder of runs, which go on where they stopped.", metavar="DIR")  # noqa: RUF009
     processes: int = option(1, "Runs side by side.")
     seconds: float = option(math.inf, "After which curves stop and no link is begun; 0 only gathers what is there.")
+    earlier: Path | None = option(  # noqa: RUF009
+        None, "A result whose curves and steps are taken, and not measured again.", metavar="FILE"
+    )
 
     def __post_init__(self) -> None:
         check_counts(self)
+        if self.earlier is not None and not self.earlier.is_file():
+            raise InvalidOption(Option("earlier"), f": there is no file {self.earlier}")
         check_names(self.members, list(ALL), "member")
         check_names(self.ways, list(WAYS), "way")
         if self.width % 32:
@@ -198,8 +203,15 @@ Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 def lm_rows(options: LMOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
     """Train the curves that are missing, time steps on every link, and multiply, until time is up."""
     until, jobs = time.monotonic() + options.seconds, options.jobs()
+    if options.earlier is not None:
+        earlier = json.loads(options.earlier.read_text())
+        keep(earlier.get("runs", []), options.out)
+        for name, steps in earlier.get("steps", {}).items():
+            if not (path := options.out / f"{name}.json").is_file():
+                _write(path, steps)
     runs: dict[str, list[Mapping[str, Any]]] = {}
-    for one in run_jobs(jobs, options.out, options.processes, options.seconds, progress):
+    done = run_jobs(jobs, options.out, options.processes, options.seconds, progress)
+    for one in done:
         runs.setdefault(one["job"]["member"], []).append(one["result"])
     left = [job.label for job in jobs if result_of(job, options.out) is None]
     whole = {name: found for name, found in runs.items() if len(found) == options.seeds}
@@ -209,7 +221,8 @@ def lm_rows(options: LMOptions, progress: Progress = no_progress) -> Mapping[str
         steps = timed_steps(options, rate, way, late=time.monotonic() >= until)
         left += [] if steps else [f"steps at {rate}, {way}"]
         rows += on_link(rate, way, steps, whole, options) if steps and "fp32" in whole else []
-    return {"rows": rows, "left_out": left}
+    kept = {path.stem: json.loads(path.read_text()) for path in sorted(options.out.glob("steps-*.json"))}
+    return {"rows": rows, "left_out": left, "runs": done, "steps": kept}
 
 
 def timed_steps(options: LMOptions, rate: str, way: str, *, late: bool) -> Steps | None:
@@ -225,9 +238,13 @@ def timed_steps(options: LMOptions, rate: str, way: str, *, late: bool) -> Steps
     if timed is None:
         return None
     steps = {row.contender: {"seconds": row.seconds.median, "bytes_sent": _bytes_sent(row)} for row in timed}
-    with atomic_write(path) as file:
-        json.dump({**settings, "steps": steps}, file, indent=2, allow_nan=False)
+    _write(path, {**settings, "steps": steps})
     return steps
+
+
+def _write(path: Path, found: Mapping[str, Any]) -> None:
+    with atomic_write(path) as file:
+        json.dump(found, file, indent=2, allow_nan=False)
 
 
 def _bytes_sent(row: DDPRow) -> float | None:

@@ -48,7 +48,8 @@ def claims_table(only: Sequence[str] = ()) -> str:
         return common.NOTHING
     best = [sorted(same, key=lambda line: line.weight, reverse=True) for same in lines.values()]
     made = table(["claim", "published", "ours", "verdict", "run"], [first.cells(others) for first, *others in best])
-    explained = [f"**{first.what}: no**, since {first.why}" for first, *_ in best if first.verdict == NO and not only]
+    refused = [(line, line is same[0]) for same in best for line in same if line.verdict == NO and not only]
+    explained = [f"**{one.what}{'' if led else f' (`{one.name}`)'}: no**, since {one.why}" for one, led in refused]
     return "\n\n".join([made, *explained])
 
 

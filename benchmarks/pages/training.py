@@ -1,4 +1,4 @@
-"""The tables and figures of docs/training.md, from benchmarks/results/{training,lm}.json, once there are any."""
+"""The tables and figures of docs/training.md, from benchmarks/results: {training,lm,lm-fsdp}.json."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from benchmarks.pages.common import NOTHING, RESULTS, Document, goals, link, loa
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
 from benchmarks.training.suite import about
 
-NAME, LM = "training", "lm"
+NAME, LM, LM_SHARDED = "training", "lm", "lm-fsdp"
 CODECS = {
     "fp32": GREY,
     "bf16": ORANGE,
@@ -51,13 +51,14 @@ def tables() -> str:
 
 
 def language_model() -> str:
-    """Time to a loss on slow links: a figure and a table for each link, goals, and where the file is from."""
-    if not exists(LM):
-        return NOTHING
-    made = load(LM)
-    drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _over_seconds(made).items())
-    aims = ["### Goals of the language model", goals(LM)] if made["goals"] else []
-    return "\n\n".join([about_lm(made), drawn, presented(made, level=3), *aims, origin(LM)])
+    """Time to a loss on slow links: a figure and a table for each link, goals, and where each file is from."""
+    parts: list[str] = []
+    for name in filter(exists, (LM, LM_SHARDED)):
+        made = load(name)
+        drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _over_seconds(made).items())
+        aims = ["### Goals of the language model", goals(name)] if made["goals"] else []
+        parts += [about_lm(made), *filter(None, [drawn]), presented(made, level=3), *aims, origin(name)]
+    return "\n\n".join(parts) or NOTHING
 
 
 def figures() -> dict[str, str]:
@@ -68,8 +69,9 @@ def figures() -> dict[str, str]:
 
 def _over_seconds(made: Document) -> dict[str, tuple[str, str]]:
     found = {}
-    for rate in dict.fromkeys(row["rate"] for row in made["rows"]):
-        of_link = [row for row in made["rows"] if (row["rate"], row["way"]) == (rate, "DDP")]
+    ddp = [row for row in made["rows"] if row["way"] == "DDP"]
+    for rate in dict.fromkeys(row["rate"] for row in ddp):
+        of_link = [row for row in ddp if row["rate"] == rate]
         rows = {row["contender"]: row for row in of_link if row["curve"]}
         shown = [
             Curve(name, colour, [(point["seconds"], point["loss"]) for point in rows[name]["curve"][1:]])

@@ -115,16 +115,26 @@ def asked(tmp_path, monkeypatch):
     return LMOptions(members=("nuqsgd-4/512",), steps=4, seeds=2, rates=("1gbit",), width=32, out=tmp_path), links
 
 
-def test_curves_and_steps_are_made_once(asked):
+def said(options):
+    """Rows, and what is left out."""
+    made = lm_rows(options)
+    return {name: made[name] for name in ("rows", "left_out")}
+
+
+def test_curves_and_steps_are_made_once(asked, tmp_path):
     options, links = asked
-    found = lm_rows(options)["rows"]
+    made = lm_rows(options)
+    found = made["rows"]
     of_ddp = ["fp32", "bf16", "nuqsgd-4/512", "nothing"]
     assert [(row.way, row.contender) for row in found] == [("DDP", name) for name in of_ddp] + [
         ("FSDP2", name) for name in of_ddp[:3]
     ]
     assert {row.contender for row in found if row.loss} == {"fp32", "nuqsgd-4/512"}
     assert json.dumps([row_fields(row) for row in found], allow_nan=False)
-    assert lm_rows(replace(options, seconds=0.0)) == {"rows": found, "left_out": []}
+    assert said(replace(options, seconds=0.0)) == {"rows": found, "left_out": []}
+    (tmp_path / "lm.json").write_text(json.dumps({"runs": made["runs"], "steps": made["steps"]}))
+    elsewhere = replace(options, seconds=0.0, out=tmp_path / "elsewhere", earlier=tmp_path / "lm.json")
+    assert said(elsewhere) == {"rows": found, "left_out": []}
     assert links == ["1gbit"] * 2
     assert len({result_of(job, options.out)["result"]["losses"][0] for job in options.jobs()}) == 4
     with pytest.raises(InvalidOption, match=r"steps-ddp-1gbit\.json with repeats = 10, not 11"):
@@ -135,11 +145,11 @@ def test_what_there_was_no_time_for_is_told_and_gone_on_with(asked):
     options, links = asked
     curves = [f"lm-large {name} x4{seed}" for name in ("fp32", "nuqsgd-4/512") for seed in ("", " seed 1")]
     missing = [*curves, "steps at 1gbit, ddp", "steps at 1gbit, fsdp"]
-    nothing = lm_rows(replace(options, seconds=0.0))
+    nothing = said(replace(options, seconds=0.0))
     assert (nothing, lm.about(nothing)) == ({"rows": [], "left_out": missing}, "")
     run_job(options.jobs()[0], options.out, math.inf)
     lm.timed_steps(options, "1gbit", "ddp", late=False)
-    assert lm_rows(replace(options, seconds=0.0)) == {"rows": [], "left_out": [*missing[1:4], missing[5]]}
+    assert said(replace(options, seconds=0.0)) == {"rows": [], "left_out": [*missing[1:4], missing[5]]}
     lm.timed_steps(replace(options, members=("fp32",)), "1gbit", "fsdp", late=False)
     with pytest.raises(InvalidOption, match=r"steps-fsdp-1gbit\.json with labels = .*; give another folder"):
         lm_rows(replace(options, seconds=0.0))

@@ -184,7 +184,7 @@ def digest(tensors: Iterable[torch.Tensor]) -> str:
     """Of all their bits, for `check_replicas`."""
     found = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
-        found.update(tensor.detach().cpu().numpy().tobytes())
+        found.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 

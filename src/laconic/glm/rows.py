@@ -156,19 +156,18 @@ class HalfRows(DenseRows):
     """
 
     def margins(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.mm(three_parts(x).flatten(0, 1), self.Y.T, out_dtype=torch.float32).view(3, len(x), -1).sum(0).T
+        products = torch.mm(three_parts(x).flatten(0, 1), self.Y.T, out_dtype=torch.float32)
+        return products.view(3, len(x), len(self.Y)).sum(0).T
 
     def combine(self, p: torch.Tensor, precision: Precision | None = None) -> torch.Tensor:
         if precision is not None:
             return DenseRows(self.dense(), self.stored).combine(p, precision)
         parts, (k, n) = three_parts(p).flatten(0, 1), self.Y.shape
         chains = k // CHAIN
-        whole = parts[:, : chains * CHAIN].view(-1, chains, CHAIN).transpose(0, 1)
-        total = torch.mm(parts[:, chains * CHAIN :], self.Y[chains * CHAIN :], out_dtype=torch.float32)
-        if chains:
-            Y = self.Y[: chains * CHAIN].view(chains, CHAIN, n)
-            total += torch.bmm(whole, Y, out_dtype=torch.float32).sum(0)
-        return total.view(3, -1, n).sum(0)
+        whole = parts[:, : chains * CHAIN].view(len(parts), chains, CHAIN).transpose(0, 1)
+        chained = torch.bmm(whole, self.Y[: chains * CHAIN].view(chains, CHAIN, n), out_dtype=torch.float32).sum(0)
+        rest = torch.mm(parts[:, chains * CHAIN :], self.Y[chains * CHAIN :], out_dtype=torch.float32)
+        return (chained + rest).view(3, len(p), n).sum(0)
 
     def add_combination(self, p: torch.Tensor, precision: Precision | None, out: torch.Tensor) -> None:
         out += self.combine(p, precision)
