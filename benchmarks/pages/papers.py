@@ -47,9 +47,12 @@ def claims_table(only: Sequence[str] = ()) -> str:
     if not lines:
         return common.NOTHING
     best = [sorted(same, key=lambda line: line.weight, reverse=True) for same in lines.values()]
-    made = table(["claim", "published", "ours", "verdict", "run"], [first.cells(others) for first, *others in best])
-    refused = [(line, line is same[0]) for same in best for line in same if line.verdict == NO and not only]
-    explained = [f"**{one.what}{'' if led else f' (`{one.name}`)'}: no**, since {one.why}" for one, led in refused]
+    heads = ["claim", "published", "ours", "counts as the same", "verdict", "run"]
+    made = table(heads, [first.cells(others) for first, *others in best])
+    refused: dict[str, list[str]] = {}
+    for line, led in ((line, line is same[0]) for same in best for line in same if line.verdict == NO and not only):
+        refused.setdefault(line.why, []).append(line.what if led else f"{line.what} ({line.where})")
+    explained = [f"**No: {'; '.join(claims)}.** {why[:1].upper()}{why[1:]}" for why, claims in refused.items()]
     return "\n\n".join([made, *explained])
 
 
@@ -58,6 +61,7 @@ class Line:
     """A claim of one document, its problems together.
 
     name    of its file
+    where   the run in two words
     weight  the more of it, the sooner it stands in the table: epochs for a loss, seeds, and the lower speed-up
     """
 
@@ -69,14 +73,15 @@ class Line:
     width: str
     why: str
     name: str
+    where: str
     run: str
     weight: tuple[float, ...]
 
     def cells(self, others: "Sequence[Line]") -> list[str]:
         what = f"{self.what} ({self.n_problems} problems)" if self.n_problems > 1 else self.what
-        differ = [f"; `{one.name}`: {one.verdict}" for one in others if one.verdict not in (self.verdict, "–")]
-        verdict = self.verdict + self.width + "".join(differ)
-        return [what, self.published, self.ours, verdict, f"{self.run} (`{self.name}`)"]
+        differ = [f"; {one.where}: {one.verdict}" for one in others if one.verdict not in (self.verdict, "–")]
+        verdict = self.verdict + "".join(differ)
+        return [what, self.published, self.ours, self.width, verdict, f"{self.run} (`{self.name}`)"]
 
 
 def _lines(suite: str, name: str) -> Iterator[Line]:
@@ -91,9 +96,10 @@ def _lines(suite: str, name: str) -> Iterator[Line]:
     for what, same in groups.items():
         first, verdicts = same[0], [claim.verdict for claim in same]
         worst = next((verdict for verdict in WORST_FIRST if verdict in verdicts), "–")
-        published, width = _with_unit(first.published, first.unit), f" ({first.holds_for})" if worst != "–" else ""
+        published, width = _with_unit(first.published, first.unit), first.holds_for if worst != "–" else ""
         weight = (not published.startswith("not "), epochs if "loss" in what else 0, seeds, -mean(speeds or [0.0]))
-        yield Line(what, len(same), published, _range(same), worst, width, first.why, name, _length(row), weight)
+        run = name, _where(row), _length(row)
+        yield Line(what, len(same), published, _range(same), worst, width, first.why, *run, weight)
 
 
 def _with_unit(x: float | str | None, unit: str) -> str:
@@ -109,19 +115,21 @@ def _range(same: Sequence[Claim]) -> str:
     return _with_unit(low if low == high else f"{low} to {high}", same[0].unit)
 
 
-def _length(row: Document) -> str:
-    """How long a run was, and where."""
+def _where(row: Document) -> str:
+    """What a run was made on: a network and its rate, or ranks."""
+    if "workers" in row:
+        return f"{row['problem'].split()[-1]} at rate {row.get('learning_rate', 0.1):g}"
     kind = "NCCL ranks" if row.get("device") == "cuda" else "ranks"
-    where = "one GPU" if kind != "ranks" and row["ranks"] == 1 else f"{row.get('ranks')} {kind}"
+    return "one GPU" if kind != "ranks" and row["ranks"] == 1 else f"{row.get('ranks')} {kind}"
+
+
+def _length(row: Document) -> str:
+    """The same, and how long it was."""
     if "workers" in row:
         many = f"{n} seeds" if (n := len(row["seeds"])) > 1 else "one seed"
-        rate = f"rate {row.get('learning_rate', 0.1):g}"
-        return f"{row['problem'].split()[-1]}, {row['n_epochs']} epochs, {rate}, {row['precision']}, {many}"
-    return (
-        f"{where}, {row['n_epochs']:.2g} epochs"
-        if row.get("n_epochs")
-        else f"{where}, {row['n_iterations']} iterations"
-    )
+        return f"{_where(row)}, {row['n_epochs']} epochs, {row['precision']}, {many}"
+    length = f"{row['n_epochs']:.2g} epochs" if row.get("n_epochs") else f"{row['n_iterations']} iterations"
+    return f"{_where(row)}, {length}"
 
 
 def published(suite: str, document: Document) -> str:
