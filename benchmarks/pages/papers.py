@@ -103,7 +103,7 @@ def _lines(suite: str, name: str) -> Iterator[Line]:
 
 
 def _with_unit(x: float | str | None, unit: str) -> str:
-    said = number(x) if isinstance(x, int | float) or x is None else x
+    said = x if isinstance(x, str) else number(round(x, 2) if unit == "points" and x is not None else x)
     return said if said == "–" or said.startswith("not ") else f"{said} {unit.strip()}".strip()
 
 
@@ -111,8 +111,8 @@ def _range(same: Sequence[Claim]) -> str:
     found = sorted(claim.measured for claim in same if claim.measured is not None)
     if not found:
         return "diverged"
-    low, high = number(found[0]), number(found[-1])
-    return _with_unit(low if low == high else f"{low} to {high}", same[0].unit)
+    low, high = (_with_unit(x, same[0].unit) for x in (found[0], found[-1]))
+    return low if low == high else f"{low.removesuffix(same[0].unit).strip()} to {high}"
 
 
 def _where(row: Document) -> str:

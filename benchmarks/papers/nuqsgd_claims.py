@@ -148,4 +148,4 @@ def _points(by: dict[str, Row], above: str, below: str) -> float | None:
     """Accuracy of one less that of the other, in hundredths: the mean over the seeds that both have."""
     a, b = (dict(zip(by[n]["seeds"], by[n]["accuracies"], strict=True)) if n in by else {} for n in (above, below))
     both = [100 * (a[seed] - b[seed]) for seed in a if seed in b]
-    return round(sum(both) / len(both), 2) if both else None
+    return sum(both) / len(both) if both else None
