@@ -1,4 +1,4 @@
-"""Benchmarks of this repository: papers run again, rivals, goals, and the pages of the documentation.
+"""Benchmarks of this repository: reproductions of papers, rivals, goals, and the pages of the documentation.
 
 Run as `python -m benchmarks SUITE` from the root of the repository; not part of the installed package.
 """
@@ -26,7 +26,7 @@ OWN = {
     "scaling": "benchmarks.scaling",
 }
 SUITES = {**OWN, **MEASURING}
-"""Suites and the modules that have their SUITE; those of `laconic bench` are judged by their goals here."""
+"""Suites and the modules that define their SUITE; documents of `laconic bench` suites are judged by goals, too."""
 
 PRESENTATIONS = {
     **{name: module for name, module in OWN.items() if name != "papers"},
@@ -34,6 +34,6 @@ PRESENTATIONS = {
     "papers-nuqsgd": "benchmarks.papers.nuqsgd.suite",
     "campaign": "benchmarks.pages.security",
 }
-"""What a document calls its suite, and the module that has its PRESENTATION."""
+"""The suite's name in a document, and the module that defines its PRESENTATION."""
 for _name, _module in PRESENTATIONS.items():
     register(_name, lazily=f"{_module}:PRESENTATION")

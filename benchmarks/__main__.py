@@ -1,4 +1,4 @@
-"""`python -m benchmarks SUITE`: run a suite; or judge documents, write pages, make a report."""
+"""`python -m benchmarks SUITE`: run a suite; or judge documents by goals, write pages, make a report."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ class JudgedSuites(Suites):
     """The suites of this package, and those of `laconic bench`; documents are judged by their goals."""
 
     def suites(self) -> Mapping[str, str]:
-        """Their names, and the modules that have their SUITE."""
+        """Names of suites, and the modules that define their SUITE."""
         return SUITES
 
     def load(self, name: str) -> Suite:

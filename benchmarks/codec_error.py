@@ -1,4 +1,4 @@
-"""`python -m benchmarks codec-error`: error against the bits really sent, of every member and of rivals."""
+"""`python -m benchmarks codec-error`: error against the bits actually sent, of every member and of rivals."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,19 +27,19 @@ from laconic.report.values import Row, names_in, number_in, rows_in, text_in
 from laconic.units import shown
 
 MEMBERS = tuple(scheme for scheme in SCHEMES[::-1] if scheme is not Identity)
-"""The newest first."""
+"""Our quantizers, the newest first."""
 BUCKETS = (8192, 512)
 ERRORS = tuple(10 ** (0.5 - 0.25 * i) for i in range(19))
-"""What `Dithered` is asked for: from 3.2, more than the gradient itself, to 1e-4."""
+"""Errors that `Dithered` is configured for: from 3.2, more than the gradient itself, to 1e-4."""
 N_STREAMS = 2
 COMPARED = (1.0, 1.5, 2.0, 3.0, 4.0)
-"""Bits per value at which the best are compared."""
+"""Bits per value at which the best schemes are compared."""
 SLACK = 0.99
-"""A scheme of 1.01 bits counts at 1: rivals have scales to send, too."""
+"""Tolerance: a scheme of 1.01 bits counts at 1, since rivals send scales, too."""
 LARGEST_ERROR, MOST_BITS = 4.0, 9.5
-"""That the chart shows."""
+"""Limits of the chart."""
 DASHED, DOTTED = 7, 14 + 5
-"""Inks of a chart: rivals' are dashed, and the limit is dotted and grey."""
+"""Inks of a chart: rivals are dashed, and the limit is dotted and grey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class ErrorOptions:
 class ErrorRow:
     """One curve on one gradient: a scheme with its coder and buckets, at several widths or steps.
 
-    gradient, about  its name, and what it is of: n values, with a kurtosis that is 3 for normal ones
-    contender        the curve; "ours" if it is laconic's
+    gradient, about  name and origin of the gradient: n values, with a kurtosis (3 for normal values)
+    contender        name of the curve; `ours` if it is laconic's
     unbiased         whether its expectation is the gradient
-    coded            how the size is known: "bytes" (of the payload), "formula" or "entropy" (of the symbols)
-    curve            points with config, bits (per value, all told) and error ‖Q(v) − v‖² / ‖v‖²
+    coded            how the size was determined: "bytes" (of the payload), "formula" or "entropy" (of the symbols)
+    curve            points with config, bits (per value, everything included) and error ‖Q(v) − v‖² / ‖v‖²
     """
 
     gradient: str
@@ -97,7 +97,7 @@ def error_rows(options: ErrorOptions, progress: Progress = no_progress) -> list[
 
 
 def curves(kind: Kind, v: torch.Tensor, draw: Callable[[int], Iterator[Sent]], *, ours: bool) -> list[ErrorRow]:
-    """The curves that the draws are on; bits and error of a point are means over `N_STREAMS` of them."""
+    """Curves of what `draw` yields for each seed; bits and error of a point are means over `N_STREAMS` seeds."""
     found: dict[str, ErrorRow] = {}
     square, fourth = (float(v.double().pow(power).mean()) for power in (2, 4))
     about = (kind.name, kind.about, v.numel(), fourth / square**2)
@@ -111,7 +111,7 @@ def curves(kind: Kind, v: torch.Tensor, draw: Callable[[int], Iterator[Sent]], *
 
 
 def members(scheme: type[Quantizer], v: torch.Tensor, seed: int) -> Iterator[Sent]:
-    """What the configurations of a scheme make of v."""
+    """v encoded and decoded by every configuration of a scheme."""
     for curve, config, codec in configurations(scheme):
         payload = codec.encode(v, Stream(seed=1, step=seed), codec.new_memory(v))
         bits, unbiased = payload.bits_per_coordinate, codec.quantizer.unbiased
@@ -119,7 +119,7 @@ def members(scheme: type[Quantizer], v: torch.Tensor, seed: int) -> Iterator[Sen
 
 
 def configurations(scheme: type[Quantizer]) -> Iterator[tuple[str, str, Codec]]:
-    """The codecs of a scheme that are measured, with the curve that each is on and what sets it apart there.
+    """The codecs of a scheme to measure: (curve, configuration, codec).
 
     >>> from laconic import Sign
     >>> [(curve, config) for curve, config, _ in configurations(Sign)]
@@ -142,7 +142,7 @@ def configurations(scheme: type[Quantizer]) -> Iterator[tuple[str, str, Codec]]:
 
 
 def error_at(row: Row, bits: float) -> float | None:
-    """A curve's error at so many bits: between its points the logarithm is interpolated; beyond the last, as there."""
+    """A curve's error at a number of bits: log-linear between its points, constant beyond the last."""
     points = sorted((point["bits"], point["error"]) for point in _points([row]))
     if not points or bits < SLACK * points[0][0]:
         return None
@@ -151,7 +151,7 @@ def error_at(row: Row, bits: float) -> float | None:
 
 
 def at_equal_bytes(rows: Sequence[Row]) -> list[Row]:
-    """Of each gradient, at each of `COMPARED` bits: our best unbiased member beside the best rival, biased or not."""
+    """For each gradient and each of `COMPARED` bits: our best unbiased member and the best rival, biased or not."""
     made: list[Row] = []
     for gradient in names_in(rows, "gradient"):
         here = [row for row in rows if text_in(row, "gradient") == gradient]
@@ -170,7 +170,7 @@ def _best(rows: Iterable[Row], bits: float) -> tuple[float | None, str]:
 
 
 TRAINED, ASKED_ERROR, ASKED_BITS = "byte LM, trained", 0.277, 2.0
-"""The gradient and the points that goals of errors were set for."""
+"""The gradient and the points that the goals are set for."""
 
 
 def outcomes(document: Row) -> Iterator[Outcome]:
@@ -187,7 +187,7 @@ def outcomes(document: Row) -> Iterator[Outcome]:
 
 
 def _said(document: Row) -> list[str]:
-    """The worst of the comparisons, and each that a rival wins."""
+    """Sentences on the worst comparison, and on each that a rival wins."""
     compared = [row for row in at_equal_bytes(rows_in(document)) if row["ratio"]]
     if not compared:
         return []
@@ -210,7 +210,7 @@ def _ratio(row: Row) -> Cell:
 
 
 def _chart(rows: list[Row]) -> list[Row]:
-    """The lines of the chart: for each gradient and scheme those of its points that no other of its points beats."""
+    """The lines of the chart: the Pareto front of each scheme on each gradient, and Shannon's limit."""
     made: list[Row] = []
     rows = [{**row, "scheme": text_in(row, "contender").split("/")[0]} for row in rows]
     schemes, ours = names_in(rows, "scheme"), names_in([row for row in rows if row.get("ours")], "scheme")
@@ -226,7 +226,7 @@ def _chart(rows: list[Row]) -> list[Row]:
 
 
 def _front(points: list[Row]) -> list[Row]:
-    """Those of the points that no other beats, as far as the chart has room."""
+    """The Pareto front of the points, within the limits of the chart."""
     front: list[Row] = []
     for point in sorted(points, key=lambda point: (point["bits"], point["error"])):
         if point["bits"] <= MOST_BITS and point["error"] < (front[-1]["error"] if front else LARGEST_ERROR):
@@ -235,7 +235,7 @@ def _front(points: list[Row]) -> list[Row]:
 
 
 def _points(rows: Sequence[Row]) -> list[Row]:
-    """The points of these rows' curves, with the rows' fields: those that a logarithmic scale has a place for."""
+    """The points of these rows' curves, with the rows' fields; only those with positive bits and error."""
     found = [{**row, **point} for row in rows for point in rows_in(row, "curve")]
     made = [{**point, **{key: number_in(point, key) or 0.0 for key in ("bits", "error")}} for point in found]
     return [point for point in made if min(point["bits"], point["error"]) > 0]

@@ -1,4 +1,4 @@
-"""Other ways to send a gradient in few bits, written down here to compare with: what arrives, and its bits."""
+"""Other published schemes to send a gradient in few bits, implemented here for comparison."""
 
 import math
 from collections.abc import Iterator
@@ -9,22 +9,22 @@ import torch
 from laconic.kernels.reference import rotation
 
 ROW = 512
-"""Values of a row with one scale, as PyTorch's per-channel hook has them."""
+"""Values per scale, as in PyTorch's per-channel hook."""
 BLOCK, SMALLEST_BLOCK = 2**16, 2**8
-"""Values that EDEN rotates together: powers of two, so that next to nothing is padded."""
+"""Values that EDEN rotates together: powers of two, so that little is padded."""
 FP8_MAX = 448.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a scheme makes of values v (n,).
+    """Values v (n,) after encoding and decoding by a scheme, and their size.
 
-    curve     what differs by nothing but its bits shares one
+    curve     name shared by points that differ only in bits
     config    of this point
-    bits      per value, all told
-    values    what arrives, (n,)
-    unbiased  whether its expectation is v
-    coded     how the size is known: "bytes" of a payload, a "formula", or the "entropy" of its symbols
+    bits      per value, everything included
+    values    decoded, (n,)
+    unbiased  whether their expectation is v
+    coded     how the size was determined: "bytes" of a payload, a "formula", or the "entropy" of its symbols
     """
 
     curve: str
@@ -36,7 +36,7 @@ class Sent:
 
 
 def rivals(v: torch.Tensor, seed: int) -> Iterator[Sent]:
-    """All of them on values v (n,) float32."""
+    """All rival schemes on values v (n,) float32."""
     g = torch.Generator().manual_seed(seed)
     yield from eden(v, g)
     yield from natural(v, g)
@@ -85,7 +85,7 @@ def natural(v: torch.Tensor, g: torch.Generator) -> Iterator[Sent]:
 
 
 def uint8(rows: torch.Tensor) -> torch.Tensor:
-    """PyTorch's quantization hooks: 256 even steps from the least to the largest value of a row, 0 among them."""
+    """PyTorch's quantization hooks: 256 even levels from the least to the largest value of a row, including 0."""
     low, high = rows.amin(1, keepdim=True).clamp(max=0), rows.amax(1, keepdim=True).clamp(min=0)
     step = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).eps)
     zero = (-low / step).round().clamp(0, 255)
@@ -93,7 +93,7 @@ def uint8(rows: torch.Tensor) -> torch.Tensor:
 
 
 def fp8(rows: torch.Tensor) -> torch.Tensor:
-    """torchft: a scale for each row that takes its largest magnitude to 448, then the nearest float8 (e4m3)."""
+    """torchft: scale each row so that its largest magnitude is 448, then round to the nearest float8 (e4m3)."""
     scale = FP8_MAX / rows.abs().amax(1, keepdim=True)
     scale = torch.where(scale.isinf(), 1.0, scale)
     return (rows * scale).to(torch.float8_e4m3fn).float() / scale
@@ -121,7 +121,7 @@ def hadamard(x: torch.Tensor) -> torch.Tensor:
 
 
 def lloyd_max(bits: int) -> torch.Tensor:
-    """The 2^bits levels of least mean squared error for a normal value.
+    """The 2^bits levels with the least mean squared error for a normal value.
 
     >>> lloyd_max(1)
     tensor([-0.7979,  0.7979])
@@ -131,6 +131,6 @@ def lloyd_max(bits: int) -> torch.Tensor:
 
 
 def entropy(symbols: torch.Tensor) -> float:
-    """Bits per symbol that no code of single symbols goes below."""
+    """Entropy in bits per symbol: the lower bound for any code of single symbols."""
     shares = torch.unique(symbols, return_counts=True)[1] / symbols.numel()
     return float(-(shares * shares.log2()).sum())

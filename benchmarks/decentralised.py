@@ -1,4 +1,4 @@
-"""The suite `decentralised`: training with neighbours only, beside all-reduce; on ranks, or on any number of nodes."""
+"""The suite `decentralised`: training with neighbours only, beside all-reduce; on ranks, or on simulated nodes."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class DecentralisedOptions:
 
     @property
     def trial(self) -> Trial:
-        """What every contender trains on, and for how long; simulated nodes are not timed and need no warm-up."""
+        """The training that every contender runs; simulated nodes are not timed and need no warm-up."""
         warmup_steps = 0 if self.simulated else WARMUP_STEPS
         return Trial(self.problem, self.size, self.batch_size, self.repeats, warmup_steps)
 
@@ -112,15 +112,15 @@ class DecentralisedRow:
     """One contender.
 
     simulated           whether the nodes were simulated; then there are no seconds
-    slow_rate           of the last host's link, if it has its own
-    seconds             of one step, forward to update: the slowest rank's
-    speedup_over_fp32   seconds of a step of DDP as it is over its own, step by step
+    slow_rate           of the last host's link, if it differs
+    seconds             of one step, forward to update, on the slowest rank
+    speedup_over_fp32   seconds of a step of plain DDP over its own, step by step
     speedup_over_scatter  the same for laconic's nuqsgd-4 by scatter_reduce under DDP
     bytes_sent          per step, by the rank that sends most
     slow_bytes_sent     per step, by the last rank
-    losses              of the average model on the training set, at a few steps; None once it is no number
+    losses              of the average model on the training set, at a few steps; None once not finite
     loss                the last of them
-    loss_over_fp32      that over the loss of AllReduce training: 1.02 is 2 % worse
+    loss_over_fp32      loss over that of AllReduce training: 1.02 is 2 % worse
     distance            √(1/n Σ ‖x_i − x̄‖²) at the end
     """
 
@@ -184,7 +184,7 @@ def _on_ranks(
 
 
 def _check_losses(results: Sequence[dict[str, Any]]) -> None:
-    """All ranks must see the same average model."""
+    """Raise `WrongResult` unless all ranks have the same losses of the average model."""
     for label in results[0]:
         if len({tuple(result[label]["losses"]) for result in results}) > 1:
             raise WrongResult(f"{label}: the ranks do not see the same loss of the average model")
@@ -215,7 +215,7 @@ def _row(
 def _timed(
     row: DecentralisedRow, ranks: Sequence[Mapping[str, Any]], rounds: Mapping[str, Sequence[float]]
 ) -> DecentralisedRow:
-    """With what only real ranks have: seconds, and bytes that differ from rank to rank."""
+    """The row with what only real ranks have: seconds, and bytes that differ from rank to rank."""
     return replace(
         row,
         bytes_sent=max(rank["bytes_sent"] for rank in ranks),

@@ -16,8 +16,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ecd-running": {"clock": Clock()},
     "ecd-restart": {"clock": Clock(restart=20)},
 }
-"""Of ECD-PSGD: measured from zero with a clock that runs on; measured from the estimate, with a clock that runs on, or
-that starts again after 20."""
+"""Variants of ECD-PSGD: quantised from zero with a running clock; from the estimate with a running clock, or with one
+that restarts after 20."""
 KINDS = (*MEMBERS, *VARIANTS)
 CODECS: dict[str, tuple[str, dict[str, Any]]] = {
     "nuqsgd-4": ("nuqsgd", {"bits": 4, "bucket_size": 512}),
@@ -25,19 +25,19 @@ CODECS: dict[str, tuple[str, dict[str, Any]]] = {
     "qsgd-4": ("qsgd", {"bits": 4, "bucket_size": 64}),
     "qsgd-8": ("qsgd", {"bits": 8, "bucket_size": 512}),
 }
-"""Buckets small enough for the noise that rings and tori bear: 0.5 and 0.25 of ‖v‖² at t = 2, 1.7 and 0.9 at best.
-NUQSGD at 4 bits loses at most 0.16 in buckets of 512; QSGD at 4 bits 3.2 in those and 1.1 in buckets of 64."""
+"""Codecs with buckets small enough for the noise that rings and tori tolerate: 0.5 and 0.25 of ‖v‖² at t = 2, 1.7 and
+0.9 at best. NUQSGD at 4 bits has at most 0.16 in buckets of 512; QSGD at 4 bits 3.2 in those, 1.1 in buckets of 64."""
 LARGE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """AllReduce, or a decentralised optimizer with its codec and its graph, by plain values.
+    """AllReduce, or a decentralised optimizer with its codec and its graph, as JSON values.
 
     member    "all_reduce" (DDP, or laconic's scatter_reduce where there is a scheme), "dpsgd", "dcd", "ecd", or one
               of `VARIANTS`
     scheme    of the codec; with `options` as in `laconic.codec`
-    topology  by name; all_reduce has none
+    topology  name of the graph; all_reduce has none
     """
 
     member: str
@@ -57,11 +57,11 @@ class Contender:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the member is made with, besides model, optimizer and topology."""
+        """Arguments of the member besides model, optimizer and topology."""
         return ({"codec": self.codec} if self.scheme else {}) | VARIANTS.get(self.member, {})
 
     def converges(self, n_nodes: int) -> bool:
-        """Whether the member converges with this codec on this graph, by the proved bound of the noise.
+        """Whether the member converges with this codec on this graph, by the proved bound on the noise.
 
         >>> Contender("dcd", "qsgd", {"bits": 4, "bucket_size": 64}, "ring").converges(4)
         False
@@ -74,5 +74,5 @@ class Contender:
 
 
 def fp32_bytes(n: int, size: int) -> int:
-    """What each of `size` ranks sends for n values in DDP's own all-reduce: those of a ring."""
+    """Bytes that each of `size` ranks sends for n values in DDP's own all-reduce, taken as a ring."""
     return AllReduce().bytes_received(make_codec("fp32"), n, size)

@@ -1,4 +1,4 @@
-"""Training in the suite `decentralised`: on one of the ranks, or on nodes that are simulated in this process."""
+"""Training in the suite `decentralised`: on one of several ranks, or on nodes simulated in this process."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from laconic.kernels import Stream
 from laconic.training import Decentralised, SimulatedGraph, compress
 
 N_LOSSES = 4
-"""Of each contender on ranks, which must average their models for a loss over a network that may be slow."""
+"""Losses measured per contender on ranks; for each, the models are averaged over a network that may be slow."""
 
 
 def loss_steps(n_steps: int, n: int = 10) -> list[int]:
-    """Numbers of steps after which the loss is measured: about n of them, the last included.
+    """Step counts after which the loss is measured: about n of them, including the last.
 
     >>> loss_steps(25, 4)
     [6, 12, 18, 25]
@@ -28,7 +28,7 @@ def loss_steps(n_steps: int, n: int = 10) -> list[int]:
 
 
 def with_state(net: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> torch.nn.Module:
-    """Another network of the same kind, such as the average of all nodes'."""
+    """A copy of the network with another state, such as the average of all nodes."""
     other = copy.deepcopy(net)
     other.load_state_dict(state)
     return other
@@ -65,7 +65,7 @@ def _new_run(one: Contender, problem: NetworkProblem) -> TrainingRun:
 
 
 def _loss(run: TrainingRun, problem: NetworkProblem, comm: Communicator) -> float:
-    """Training loss of the average model: each rank computes that of its share of the samples."""
+    """Training loss of the average model; each rank computes its share of the samples."""
     net = run.network
     if isinstance(run.optimizer, Decentralised):
         net = with_state(net, run.optimizer.consensus())
@@ -100,7 +100,7 @@ def _graph(one: Contender, n_nodes: int, trial: Trial, problem: NetworkProblem) 
 
 
 def _all_reduce(one: Contender, n_nodes: int, trial: Trial, problem: NetworkProblem) -> dict[str, Any]:
-    """AllReduce without rounding: a step on the mean of all gradients."""
+    """AllReduce without rounding: one network, stepped with the mean of all gradients."""
     net = problem.new_network()
     optimizer, n = problem.new_optimizer(net.parameters()), _n_parameters(net)
     losses = [problem.loss(net) for _ in _train([net] * n_nodes, optimizer, trial, problem, weight=1 / n_nodes)]
@@ -114,7 +114,7 @@ def _train(
     problem: NetworkProblem,
     weight: float = 1.0,
 ) -> Iterator[int]:
-    """All steps, node i with the i-th network; stops whenever the loss is to be measured."""
+    """Run all steps, node i with the i-th network; yields whenever the loss is to be measured."""
     at_steps = loss_steps(trial.n_steps)
     for step in range(trial.n_steps):
         optimizer.zero_grad()

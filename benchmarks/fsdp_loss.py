@@ -1,7 +1,7 @@
-"""The suite `fsdp-loss`: the loss that sharded training ends with, beside FSDP2 in float32, and memory per rank.
+"""The suite `fsdp-loss`: final loss of sharded training beside FSDP2 in float32, and memory per rank.
 
-A finished run (a contender with a seed) is a file of its own, and is never run again: a sweep can be made in pieces.
-Ranks are processes, or simulated, several runs side by side.
+A finished run (a contender with a seed) is a file of its own and is never run again, so a sweep can be interrupted.
+Ranks are processes, or simulated with several runs side by side.
 """
 
 import json
@@ -59,7 +59,7 @@ class LossOptions(RankOptions):
         choose(self.codecs, FSDPOptions.asked_by, FSDPOptions.baselines)
 
     def published(self) -> dict[str, Any]:
-        """For the document: without where runs are kept, and how long it may take."""
+        """The options as JSON values, without the folder of runs and the time limit."""
         return {name: value for name, value in asdict(self).items() if name not in ("out", "seconds")}
 
     @property
@@ -69,7 +69,7 @@ class LossOptions(RankOptions):
 
     @property
     def runs(self) -> list[tuple[str, int]]:
-        """Contender and seed, in the order in which they are run."""
+        """(contender, seed) of all runs, in order."""
         labels = choose(self.codecs, FSDPOptions.asked_by, FSDPOptions.baselines)
         left_out = BF16 if self.processes else None
         return [(label, seed) for seed, label in product(range(self.seeds), labels) if label != left_out]
@@ -81,17 +81,17 @@ class LossOptions(RankOptions):
 
     @property
     def trial(self) -> Trial:
-        """What is trained on, and for how long."""
+        """The training of every run."""
         return Trial("text", self.size, self.batch_size, self.steps, warmup_steps=0, device=self.device or "cpu")
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What each rank is told, as JSON values."""
+        """Arguments of each rank, as JSON values."""
         runs = [(label, seed, str(self.file_of(label, seed))) for label, seed in self.missing]
         return {"runs": runs, "trial": asdict(self.trial), "seconds": min(self.seconds, 1e9)}
 
     def file_of(self, label: str, seed: int) -> Path:
-        """Where a run's result is, or will be; its name says all that the result depends on."""
+        """The file of a run's result; its name has everything that the result depends on."""
         how = "-simulated" if self.processes else ""
         job = f"{label}-{seed}-{self.ranks}-{self.device or 'cpu'}-{self.size}-{self.batch_size}-{self.steps}{how}"
         return self.out / (re.sub(r"[^\w.]+", "-", job) + ".json")
@@ -101,8 +101,8 @@ class LossOptions(RankOptions):
 class LossRow:
     """One contender; means over seeds.
 
-    loss            on the training set after all steps, and
-    loss_over_fp32  that over the loss of FSDP2 in float32 with the same seed; `worst` of all seeds
+    loss            on the training set after all steps
+    loss_over_fp32  loss over that of FSDP2 in float32 with the same seed; `worst` of all seeds
     seconds         of a step on rank 0, the median
     peak_bytes      of a GPU's memory on rank 0; None on the CPU
     """
@@ -121,7 +121,7 @@ class LossRow:
 
 
 def loss_rows(options: LossOptions, progress: Progress = no_progress) -> list[LossRow] | None:
-    """Make the runs that are missing, while there is time; rows of all that have one with each seed's baseline."""
+    """Run what is missing, while there is time; rows of the contenders whose seeds all have a finished baseline."""
     options.out.mkdir(parents=True, exist_ok=True)
     if options.missing and options.seconds > 0:
         if options.processes:
@@ -157,7 +157,7 @@ def _row(label: str, runs: Mapping[int, Any], plain: Mapping[int, Any], options:
 def losses_on_rank(
     progress: Progress, *, runs: Sequence[tuple[str, int, str]], trial: Mapping[str, Any], seconds: float
 ) -> int:
-    """Train run after run, while there is time by rank 0's clock, which writes each result; how many were made."""
+    """Train run after run, while there is time by rank 0's clock; rank 0 writes each result. Returns their number."""
     comm, asked = Communicator.over(), Trial(**trial)
     problem, begin = asked.network_problem(), time.monotonic()
     for done, (label, seed, path) in enumerate(runs):
@@ -187,7 +187,7 @@ def _train(run: TrainingRun, problem: NetworkProblem, trial: Trial, progress: Pr
 
 
 def _simulate_all(options: LossOptions, runs: Sequence[tuple[str, int, str]], progress: Progress) -> None:
-    """Simulate runs side by side, while there is time."""
+    """Simulate runs in parallel processes, while there is time."""
     begin, trial = time.monotonic(), asdict(options.trial)
     with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=1) as pool:
         waiting = [pool.submit(simulate, label, seed, path, trial, options.ranks) for label, seed, path in runs]
@@ -222,7 +222,7 @@ def simulate(label: str, seed: int, path: str, trial: Mapping[str, Any], size: i
 
 
 def _sum(comm: Communicator, value: float) -> float:
-    """Over ranks."""
+    """The sum of a value over ranks."""
     found = torch.tensor([float(value)], dtype=torch.float64)
     comm.all_reduce(found)()
     return float(found)

@@ -1,8 +1,8 @@
 """Sharded training with all ranks in one process: the units, rows, codecs, random numbers and exchanges of `compress`.
 
-Several ranks of one GPU talk over sockets, and 500 steps of them take an hour. Here the shards of all ranks lie in one
-matrix per unit, every rank's gradient is computed in turn, and messages are handed over. Up to the order of sums this
-trains as FSDP2 does, which a test checks.
+Several ranks on one GPU communicate over sockets, and 500 steps take an hour. Here the shards of all ranks are one
+matrix per unit, every rank's gradient is computed in turn, and messages are passed in memory. Up to the order of sums
+this trains as FSDP2 does, which a test checks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ from laconic.training.groups import PLAIN, Policy
 
 @dataclass(frozen=True, slots=True)
 class OneProcess(Communicator):
-    """A rank whose messages are handed over within the process.
+    """A communicator whose messages are passed within the process.
 
-    mail  by sender and receiver
+    mail  messages by (sender, receiver), shared by all ranks
     """
 
     mail: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict, compare=False)
@@ -40,16 +40,16 @@ class OneProcess(Communicator):
 
 
 def units_of(network: torch.nn.Module, size: int) -> list[Unit]:
-    """The units of a network on the CPU, which is sharded by this, as if this were the first of `size` ranks."""
+    """Shard a network on the CPU as the first of `size` ranks would, and return its units."""
     if not dist.is_initialized():
         dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
     return find_units(sharded(network, torch.device("cpu")), Policy())
 
 
 class Backward:
-    """The gradients of a network's loss at batches of one shape; on a GPU one graph of kernels, whose memory they are.
+    """Gradients of a network's loss on batches of one shape; on a GPU by a CUDA graph, whose memory they share.
 
-    The host would need longer to start the kernels of a pass one by one than the GPU to run them.
+    Without a graph, the host would take longer to launch a pass's kernels than the GPU to run them.
     """
 
     def __init__(self, network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -70,14 +70,14 @@ class Backward:
         torch.nn.functional.cross_entropy(self.network(self.x), self.y).backward()  # type: ignore[no-untyped-call]
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """The gradients at this batch, to those of the network."""
+        """Set the network's gradients to those of this batch."""
         self.x.copy_(x)
         self.y.copy_(y)
         self._run() if self.graph is None else self.graph.replay()
 
 
 class SimulatedShards:
-    """A network whose shards, of all ranks, are the rows of `masters`, a matrix per unit that an optimizer updates."""
+    """A sharded network: `masters` is one matrix per unit for the optimizer, whose rows are the shards of the ranks."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SimulatedShards:
         weight_codec: WeightCodec | None,
         seed: int,
     ) -> None:
-        """codec None stands for FSDP2 in float32; `units` are those of `units_of`."""
+        """Codec None is FSDP2 in float32; `units` are those of `units_of`."""
         self.network, self.units, self.codec, self.seed, self.step_number = network, units, codec, seed, 0
         self.weights, self.size = Weights.asked_for(weight_codec), units[0].groups[0].n_ranks
         self.parameters = dict(network.named_parameters())
@@ -106,7 +106,7 @@ class SimulatedShards:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """The weights that forward and backward compute with, to the network."""
+        """Gather the weights for forward and backward into the network."""
         for unit, master, last in zip(self.units, self.masters, self.gathered, strict=True):
             for group, at in unit.weights:
                 exact = at.take(master.detach()).view(self.size, -1)
@@ -119,7 +119,7 @@ class SimulatedShards:
                     self.parameters[name].copy_(value)
 
     def _coded(self, index: int, exact: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-        """What ranks make of each other's messages, of which only one is asked."""
+        """The weights as gathered with a codec; every rank decodes the same, so only the first one decodes."""
         weights, turn = self.weights, self.step_number if self.weights.kept else 0
         stream = Stream(self.seed, step=self.step_number, tensor=f"weights {index}, {turn}")
         values = exact - last if weights.kept else exact
@@ -135,7 +135,7 @@ class SimulatedShards:
         return run_in_turn(running[:1])[0].value
 
     def step(self, batches: Sequence[tuple[torch.Tensor, torch.Tensor]], optimizer: torch.optim.Optimizer) -> None:
-        """One iteration, with a batch for each rank; in float32 all of them at once."""
+        """One iteration with one batch per rank; in float32 all batches at once."""
         self.gather()
         if self.codec is None:
             batches = [(torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches]))]
@@ -147,7 +147,7 @@ class SimulatedShards:
         self.step_number += 1
 
     def _gradients(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        """Of one rank, a matrix per unit."""
+        """Gradients of one rank's batch, one matrix per unit."""
         if self.backward is None:
             self.backward = Backward(self.network, x, y)
         self.backward(x, y)
@@ -155,7 +155,7 @@ class SimulatedShards:
         return [self._rows(unit, found) for unit in self.units]
 
     def _reduced(self, unit: Unit, rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Every rank's row of the average."""
+        """The averaged gradient of a unit, one row per rank."""
         average = torch.empty_like(rows[0])
         for group, at, _ in unit.columns(average.shape[1]):
             stream = Stream(self.seed, step=self.step_number, tensor=f"{group.index}, copy 0, call 1")

@@ -1,7 +1,7 @@
 """Targets of the suites, and whether a run's document reaches them.
 
-A goal has a floor, which must be reached, and an aim, which should be. `goals_of` works on documents, so that results
-of another day or machine can be judged as well as a run's own. Goals of the papers' suites stand beside their claims.
+A goal has a floor, which must be reached, and an aim, which should be. `goals_of` works on documents, so that it can
+also judge results of another day or machine. Goals of the papers' suites are defined beside their claims.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ Outcomes = Iterator[Outcome]
 
 
 def outcome(name: str, value: Spread | float, floor: float, aim: float) -> Outcome:
-    """The verdict on a value, of which more is better where the aim is above the floor, and less otherwise.
+    """The verdict on a value; larger is better if the aim is above the floor, else smaller.
 
     >>> outcome("loss, %", 0.2, floor=0.5, aim=0.1).verdict
     'floor'
@@ -44,7 +44,7 @@ def outcome(name: str, value: Spread | float, floor: float, aim: float) -> Outco
 
 
 def spread(row: Row, key: str, factor: float = 1.0) -> Spread | None:
-    """A spread of a row, or its number as one that does not vary, times a factor."""
+    """A spread in a row (a plain number counts as a spread without variation), times a factor."""
     value, median = row.get(key), number_in(row, key)
     if median is None:
         return None
@@ -53,7 +53,7 @@ def spread(row: Row, key: str, factor: float = 1.0) -> Spread | None:
 
 
 def by_problem(document: Row, keep: Callable[[Row], bool]) -> Iterator[tuple[str, list[Row]]]:
-    """Each problem with those of its rows that are kept, if there are any."""
+    """Each problem with its rows that satisfy `keep`, if there are any."""
     for problem in names_in(rows_in(document), "problem"):
         kept = [row for row in rows_in(document) if text_in(row, "problem") == problem and keep(row)]
         if kept:
@@ -94,7 +94,7 @@ CODEC = (
     ("elias encode, M symbols/s a core", ELIAS, "encode", _millions, 50.0, 150.0),
     ("elias decode, M symbols/s a core", ELIAS, "decode", _millions, 50.0, 150.0),
 )
-"""Name, contender, operation, what is measured, floor, aim."""
+"""Name, contender, operation, measured quantity, floor, aim."""
 
 
 def codec(document: Row) -> Outcomes:
@@ -148,7 +148,7 @@ NETWORK: dict[str, Sequence[tuple[str, int | None, Sequence[str], str, float, fl
         ("1 Gbit/s: with 8-bit differences over FSDP2 bf16", 10**9, SHARDED[-1:], BF16, 2.0, 3.5),
     ),
 }
-"""By suite and setting: name, bits per second of the links, contenders of which the best counts, key, floor, aim."""
+"""By suite and setting: name, bits per second of the links, contenders (the best counts), key, floor, aim."""
 
 
 def _with_setting(document: Row) -> str:
@@ -161,7 +161,7 @@ def _with_setting(document: Row) -> str:
 
 
 def sharded_loss(document: Row) -> Outcomes:
-    """The loss of sharded training over that of FSDP2 in float32; of a document with several seeds."""
+    """The loss of sharded training over that of FSDP2 in float32, for documents with several seeds."""
     for row in rows_in(document):
         over = number_in(row, "loss_over_fp32")
         if text_in(row, "contender") in SHARDED and (number_in(row, "n_seeds") or 0) >= 3 and over is not None:
@@ -169,7 +169,7 @@ def sharded_loss(document: Row) -> Outcomes:
 
 
 def network(document: Row) -> Outcomes:
-    """Speed over float32 and bfloat16 on the link that the document is of."""
+    """Speed over float32 and bfloat16 on the document's link."""
     rows = rows_in(document)
     links = {row.get("rate") for row in rows}
     rate = next((bits_per_second(link) for link in links if link), None)
@@ -183,26 +183,26 @@ def network(document: Row) -> Outcomes:
 
 OURS = "C"
 SPEED_FLOORS = {"epsilon": 6.8, "susy": 5.1, "higgs": 5.1, "synth": 5.1, "poisson-synth": 5.1}
-"""What the CA-SGD paper reports over SGD in float32."""
+"""Speedups over SGD in float32 reported by the CA-SGD paper."""
 SPEED_AIM = 15.0
 GAP = (0.5, 0.1)
-"""Per cent of loss above that of SGD in float32."""
+"""Floor and aim of the loss above that of SGD in float32, in percent."""
 NCCL_SPEED, NCCL_GAP = (6.8, 20.0), (0.5, 0.05)
-"""The same of every problem on ranks with GPUs, where recipe D has to keep to the gap as well."""
+"""Floors and aims for every problem on ranks with GPUs, where the gap also applies to recipe D."""
 
 
 def is_ours(row: Row) -> bool:
-    """Whether it is CA-SGD in recipe C, with its messages."""
+    """Whether a row is of CA-SGD in recipe C with messages."""
     return (row.get("solver"), row.get("recipe")) == ("ca_sgd", OURS) and row.get("is_floor") is not True
 
 
 def fastest(rows: Sequence[Row], key: str = FP32) -> Row:
-    """The row with the largest speed-up."""
+    """The row with the largest speedup."""
     return max(rows, key=lambda row: number_in(row, key) or 0.0)
 
 
 def glm(document: Row) -> Outcomes:
-    """Of each problem: the speed of recipe C at the best s, and its loss at the worst."""
+    """For each problem, the speed of recipe C at the best s, and its loss at the worst."""
     for problem, ours in by_problem(document, is_ours):
         best = fastest(ours)
         value = spread(best, FP32)
@@ -244,7 +244,7 @@ RATIOS: dict[str, tuple[str, float, float, Sequence[str]]] = {
 
 
 def device(document: Row) -> Outcomes:
-    """Of each problem on a GPU: recipe C at its fastest, and its loss at its worst."""
+    """For each problem on a GPU, recipe C's speed at the best s, and its loss at the worst."""
     for problem, ours in by_problem(document, lambda row: row.get("is_ours") is True and row.get("recipe") == OURS):
         best = min(ours, key=lambda row: number_in(row, "seconds") or 0.0)
         microseconds = spread(best, "seconds", 1e6)
@@ -260,7 +260,7 @@ def device(document: Row) -> Outcomes:
 
 
 def sweep(document: Row) -> Outcomes:
-    """Many penalties ÷ one of them; many classes of sparse rows ÷ scikit-learn's lbfgs."""
+    """Time of many penalties over that of one; of many classes of sparse rows over scikit-learn's lbfgs."""
     for row in rows_in(document):
         name, problem, value = text_in(row, "contender"), text_in(row, "problem"), spread(row, "over")
         if value and name.endswith("alphas"):
@@ -276,7 +276,7 @@ BILLIONS = {
     "encode symbols": (40, 150),
     "decode symbols": (60, 200),
 }
-"""Of coders: 10⁹ values per second."""
+"""Goals of coders in 10⁹ values per second."""
 
 
 def kernels(document: Row) -> Outcomes:
@@ -297,7 +297,7 @@ def kernels(document: Row) -> Outcomes:
 RING = ("ecd nuqsgd-4 ring", "ecd nuqsgd-8 ring")
 SLOW_LINK, RING_LOSS = (2.0, 4.0), (1.02, 1.005)
 DIVERGED = 1e9
-"""What a loss that is no number counts as: JSON has no infinity."""
+"""Stands for a loss that is not finite, since JSON has no infinity."""
 
 
 def decentralised(document: Row) -> Outcomes:
@@ -312,12 +312,12 @@ def decentralised(document: Row) -> Outcomes:
 
 
 NEAR = 1.005
-"""Validation loss over fp32's that counts as the same."""
+"""Validation loss over that of fp32 up to which they count as equal."""
 BITS = {"cnn-sgd": (1.0, 0.5), "lm-adamw": (2.0, 1.2)}
 
 
 def training(document: Row) -> Outcomes:
-    """Of each task and number of workers: the fewest bits per value at which the loss is that of fp32."""
+    """For each task and number of workers, the fewest bits per value with the loss of fp32."""
     for task, workers in dict.fromkeys((row["task"], row["workers"]) for row in rows_in(document)):
         here = [row for row in rows_in(document) if (row["task"], row["workers"]) == (task, workers)]
         near = [row for row in here if (number_in(row, LOSS) or DIVERGED) <= NEAR]
@@ -356,7 +356,7 @@ CLOSE = 0.3
 
 
 def plan(document: Row) -> Outcomes:
-    """Regret, accuracy, and whether compression was advised against wherever it had to be."""
+    """Regret, accuracy of predictions, and how often compression was recommended where it is slower."""
     regrets = [row["regret"] for row in rows_in(document, "regrets")]
     close = [abs(row["error"]) <= CLOSE for row in rows_in(document)]
     if regrets and close:
@@ -408,11 +408,11 @@ GOALS: dict[str, tuple[str | Callable[[Row], str], Callable[[Row], Outcomes] | s
     "papers-nuqsgd": ("CIFAR-10, ResNet-20 for 160 epochs or ResNet-110 for 100, 4 workers with mini-batches of 128, 4 "
                       "bits, buckets of 8192, mean of 3 seeds", "benchmarks.papers.nuqsgd_claims:outcomes"),
 }  # fmt: skip
-"""By suite: what the goals were set for, and what judges a document, or where that is."""
+"""By suite: the setting of the goals, and the function that judges a document, or where it is."""
 
 
 def goals_of(document: Row) -> dict[str, Any]:
-    """The goals that a document speaks to, as its fields "goals" and "goals_for"."""
+    """The goals that apply to a document, as its fields "goals" and "goals_for"."""
     setting, judge = GOALS[text_in(document, "suite")]
     if isinstance(judge, str):
         module, _, name = judge.partition(":")
@@ -422,5 +422,5 @@ def goals_of(document: Row) -> dict[str, Any]:
 
 
 def goals_of_rows(suite: str, rows: Sequence[Any], **more: Any) -> dict[str, Any]:
-    """The same for a run's rows, before there is a document; `more` are further fields of it."""
+    """`goals_of` for a run's rows, before there is a document; `more` are further fields of it."""
     return {**more, **goals_of({"suite": suite, **more, "rows": [row_fields(row) for row in rows]})}

@@ -1,4 +1,4 @@
-"""Gradients to compare codecs on: of three small networks, of random rows, or a user's own; the same each time."""
+"""Gradients to compare codecs on: of three small networks, random, or the user's own; the same in every run."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ BATCH_SIZE, IMAGE_STEPS = 64, 40
 TEXT = ("argparse", "ast", "datetime", "difflib", "inspect", "logging", "pathlib", "statistics", "tarfile", "typing")
 """Modules of Python's own library whose sources the language model reads."""
 WIDTH, HEADS, LAYERS, LENGTH, SEQUENCES, TEXT_STEPS = 128, 4, 2, 64, 8, 400
-"""Of the language model and its training."""
+"""Hyperparameters of the language model and its training."""
 ROWS, SPREAD = (512, 1024), 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A gradient by its name, with what it is of and what makes it, (n,) float32."""
+    """A gradient: its name, its origin and the function that makes it, (n,) float32."""
 
     name: str
     about: str
@@ -33,7 +33,7 @@ class Kind:
 
 
 def kinds(files: Sequence[str]) -> list[Kind]:
-    """Those of the files, or else our own."""
+    """The gradients in the files, or by default our own."""
     return [Kind(Path(file).name, file, partial(read_gradient, file)) for file in files] or list(KINDS)
 
 
@@ -47,9 +47,9 @@ def trained(
 ) -> torch.Tensor:
     """The gradient (n_parameters,) of one mini-batch, for a network that was trained on `n_steps` others.
 
-    network, batch  may draw from torch's generator, which has a seed here
+    network, batch  may draw from torch's generator, which is seeded here
 
-    On one thread, so that sums have the same order, and the gradient the same bits, however many cores there are.
+    Computed on one thread, so that its bits do not depend on the number of cores.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -64,14 +64,14 @@ def trained(
 
 
 def images() -> Batch:
-    """Some handwritten digits (b, 1, 8, 8), and which they are."""
+    """A batch of handwritten digits (b, 1, 8, 8) and their labels."""
     pixels, labels = load_digits()
     rows = torch.randint(len(pixels), (BATCH_SIZE,))
     return pixels[rows].view(-1, 1, 8, 8), labels[rows]
 
 
 def normalised() -> nn.Module:
-    """Convolutions and batch normalisation, some 220,000 weights."""
+    """A network of convolutions and batch normalisation, some 220,000 weights."""
     layers: list[nn.Module] = []
     for n_in, n_out, stride in ((1, 64, 1), (64, 128, 2), (128, 128, 1)):
         layers += [nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU()]
@@ -79,7 +79,7 @@ def normalised() -> nn.Module:
 
 
 def image_network(network: Callable[[], nn.Module]) -> torch.Tensor:
-    """Of a network for digits."""
+    """The gradient of a network for digits."""
     return trained(IMAGE_STEPS, network, images, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
 
 
@@ -92,7 +92,7 @@ def text() -> torch.Tensor:
 
 
 def sequences() -> Batch:
-    """Some pieces of text (b, t), and the byte that follows each of theirs, (b t,)."""
+    """A batch of text (b, t), and the byte that follows each byte, (b t,)."""
     starts = torch.randint(len(text()) - LENGTH, (SEQUENCES, 1))
     pieces = text()[starts + torch.arange(LENGTH + 1)]
     return pieces[:, :-1], pieces[:, 1:].flatten()
@@ -111,7 +111,7 @@ class ByteModel(nn.Module):
         self.out = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256), nn.Flatten(0, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Bytes (b, t) to the logits (b t, 256) of the next ones."""
+        """Bytes (b, t) to logits (b t, 256) of the next bytes."""
         values = self.bytes(x) + self.places.weight
         for layer in self.layers:
             values = layer(values, nn.Transformer.generate_square_subsequent_mask(LENGTH), is_causal=True)
@@ -119,7 +119,7 @@ class ByteModel(nn.Module):
 
 
 def language_model(n_steps: int) -> torch.Tensor:
-    """Of a byte-level language model after some steps of AdamW."""
+    """The gradient of a byte-level language model after some steps of AdamW."""
     return trained(n_steps, ByteModel, sequences, lambda p: torch.optim.AdamW(p, lr=2e-3))
 
 
@@ -129,7 +129,7 @@ def normal_rows(seed: int = 0) -> torch.Tensor:
 
 
 def lognormal_rows() -> torch.Tensor:
-    """Random signs, magnitudes whose logarithms are normal."""
+    """Random signs and log-normal magnitudes."""
     return normal_rows(1).sign() * normal_rows(2).mul(SPREAD).exp()
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from types import FrameType
 
 ALGORITHMS = ("kernels", "quantizers", "coders", "codec", "exchange", "training", "glm", "data")
-KINDS = {  # members that any table of the kind must have, under one of their names
+KINDS = {  # members that every table of the kind contains, under one of their names
     "quantizer": [{"nuqsgd", "qsgd", "qsgdinf", "sign"}],
     "family": [{"bernoulli", "gaussian", "poisson", "multinomial"}, {"logistic", "linear", "poisson", "multinomial"}],
     "suite": [{"codec", "exchange", "ddp", "glm"}],
@@ -53,7 +53,7 @@ def n_lines(paths: list[Path]) -> int:
 
 
 def words(path: Path) -> set[str]:
-    """Names and words of strings in a file, in lower case; of a page of the reference, the names it describes."""
+    """Names and words of strings in a file, in lower case; for a reference page, the names it describes."""
     text = path.read_text()
     if path.suffix == ".md":
         return set(re.findall(r"\w+", " ".join(re.findall(r"^::: (.*)$", text, flags=re.MULTILINE)).lower()))
@@ -85,12 +85,12 @@ def lists(root: Path, kind: str) -> list[Path]:
         searched += sorted((root / "tests").rglob("test_golden_bytes.py"))
     families = (root / "src" / "laconic" / "glm" / "families").glob("*.py")
     has_gamma = kind == "family" and any("class Gamma(" in path.read_text() for path in families)
-    newest = {"gamma"} if has_gamma else set()  # the newest family has no kernel, so a list of kernels is none of its
+    newest = {"gamma"} if has_gamma else set()  # the newest family has no kernel, so a list of kernels does not count
     return [path for path in searched if any(members | newest <= words(path) for members in KINDS[kind])]
 
 
 def to_touch(root: Path, kind: str) -> list[Path]:
-    """Files that a new member of a kind needs, its own first."""
+    """Files to touch for a new member of a kind, its own first."""
     if kind != "suite":
         return [Path(f"(its own file, a {kind})"), *lists(root, kind)]
     front = [path for path in sources(root) if {"bench", "cli", "report"} & parts(path, root)]
@@ -99,7 +99,7 @@ def to_touch(root: Path, kind: str) -> list[Path]:
 
 
 def csv_to_coefficient(root: Path) -> dict[tuple[str, str, int], int]:
-    """(file, name, line) of every function of laconic that a fit of a CSV file calls, in order, and how deep."""
+    """(file, name, line) of every function of laconic that a fit of a CSV file calls, in order, with its depth."""
     package = str(root / "src" / "laconic")
     sys.path.insert(0, str(root / "src"))
     from laconic.cli import main
@@ -139,7 +139,7 @@ def write_rows(path: Path) -> None:
 
 
 def quietly(main: Callable[[list[str]], int], command: list[str]) -> int:
-    """Exit code of a command whose output nobody needs."""
+    """Exit code of a command, its output discarded."""
     with contextlib.redirect_stdout(io.StringIO()):
         return main(command)
 

@@ -1,7 +1,7 @@
 """The suite `kernels`: GPU kernels beside a copy on the same GPU, in bytes moved per second.
 
-Times are of one replay of a CUDA graph that holds one call, between two events, with everything the call touches far
-larger than the second-level cache. The copy and the contender take turns, so that a ratio is of neighbours in time.
+Times are of one replay of a CUDA graph of one call, between two events, on data far larger than the second-level cache.
+The copy and the contender take turns, so that a ratio compares neighbouring measurements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,13 +47,13 @@ class KernelOptions:
 
 
 class TimedCall:
-    """A call, and the seconds that it takes the GPU and whoever it waits for."""
+    """A call that is timed on the GPU, including what it waits for."""
 
     def __init__(self, call: Call) -> None:
         self._run = call
 
     def begin(self) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        """Run once between two events, which are to be read after a synchronisation."""
+        """Run once between two events, to be read after a synchronisation."""
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         first.record()
         self._run()
@@ -62,7 +62,7 @@ class TimedCall:
 
 
 class TimedGraph(TimedCall):
-    """A call as a CUDA graph of its own, and the seconds of one replay."""
+    """A call captured in a CUDA graph, timed by replaying it."""
 
     def __init__(self, call: Call) -> None:
         call()
@@ -91,17 +91,17 @@ def _seconds(first: torch.cuda.Event, last: torch.cuda.Event) -> float:
 class KernelRow:
     """One kernel on one size.
 
-    contender, config  who, by label and in full
-    operation          what was timed
+    contender, config  short label and full configuration
+    operation          that was timed
     n_payloads         payloads added up; 0 where none are
     dtype              of the values
-    n                  how many of them
+    n                  number of values
     seconds            of one call
     n_bytes            that must be read and written once
-    gb_per_second      the same per second, in GB
+    gb_per_second      n_bytes per second, in GB
     copy_seconds       of the fastest device copy of n float32 values, run in turn
     ratio_to_copy      bytes per second over those of the copy, round by round
-    billions           10⁹ values per second, each payload's counted
+    billions           10⁹ values per second, counting each payload's values
     """
 
     contender: str
@@ -152,14 +152,14 @@ def kernel_rows(options: KernelOptions, progress: Progress = no_progress) -> Ite
 
 
 def fastest_copy(v: torch.Tensor, out: torch.Tensor, repeats: int) -> TimedGraph:
-    """The yardstick: the driver's copy or our own kernel's, whichever is faster on this GPU."""
+    """The baseline: the driver's copy or our own kernel's, whichever is faster on this GPU."""
     driver, ours = TimedGraph(partial(out.copy_, v)), TimedGraph(kernel_copy(v, out))
     return ours if compare_graphs(ours, driver, repeats).ratio.median > 1 else driver
 
 
 @contextmanager
 def arrays(options: KernelOptions) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Normal values (n,) and somewhere to write as many, both float32, on the device."""
+    """Normal values (n,) and an output buffer (n,), both float32 on the device."""
     device = torch.device(options.device)
     with torch.cuda.device(device):
         v = torch.randn(options.size, device=device, generator=torch.Generator(device).manual_seed(0))

@@ -1,4 +1,4 @@
-"""What the suite `kernels` times: copies, and the kernels of every quantizer and coder, each with a check."""
+"""Contenders of the suite `kernels`: copies, and the kernels of every quantizer and coder, each with a check."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What is timed: a label, what it does, the bytes it must move, and a check that it did it.
+    """A call to time: its label and operation, the bytes it must move, and a check of its result.
 
-    waits  whether the host waits for the GPU on the way, so that no graph can hold the call
+    waits  whether the call synchronises with the host, so that it cannot be captured in a graph
     """
 
     label: str
@@ -63,12 +63,12 @@ def members(bucket_size: int, only: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def n_contenders(bucket_size: int, only: Sequence[str]) -> int:
-    """How many rows there are, copies included."""
+    """Number of rows, including copies."""
     return 4 + sum(2 if q is None else 1 + len(PAYLOADS) for _, q in members(bucket_size, only))
 
 
 def contenders(bucket_size: int, only: Sequence[str], v: torch.Tensor, out: torch.Tensor) -> Iterator[Contender]:
-    """Copies, then what each member does."""
+    """Copies, then the operations of each member."""
     yield from copies(v, out)
     for label, q in members(bucket_size, only):
         if q is None:
@@ -103,7 +103,7 @@ def kernel_copy(v: torch.Tensor, out: torch.Tensor) -> Call:
 
 
 def packed(label: str, q: Any, v: torch.Tensor, out: torch.Tensor) -> Iterator[Contender]:
-    """Round and pack; then unpack and add up 1, 4 and 8 payloads, each of another rank."""
+    """Round and pack; then unpack and add up 1, 4 and 8 payloads of different ranks."""
     n, size = v.numel(), q.bucket_size
     data = torch.empty(max(PAYLOADS), -(-packed_bytes(n, q.bits, size) // 16) * 16, dtype=torch.uint8, device=v.device)
     data = data[:, : packed_bytes(n, q.bits, size)]
@@ -145,7 +145,7 @@ def adding(q: Any, data: torch.Tensor, norms: torch.Tensor, out: torch.Tensor) -
 
 
 def check_pack(label: str, q: Any, v: torch.Tensor, norms: torch.Tensor, data: torch.Tensor) -> None:
-    """The first buckets' bytes are those of the CPU, and the norms or scales are right."""
+    """Check that the first buckets' bytes equal the CPU's, and the norms or scales."""
     n = min(v.numel(), CHECKED_BUCKETS * q.bucket_size)
     some, theirs = v[:n].to(CPU), norms[: n_buckets(n, q.bucket_size)].to(CPU)
     ours, expected = torch.empty(packed_bytes(n, q.bits, q.bucket_size), dtype=torch.uint8), torch.empty_like(theirs)
@@ -160,7 +160,7 @@ def check_pack(label: str, q: Any, v: torch.Tensor, norms: torch.Tensor, data: t
 
 
 def check_sum(label: str, q: Any, data: torch.Tensor, norms: torch.Tensor, out: torch.Tensor) -> None:
-    """The first buckets' sums are those of the CPU."""
+    """Check that the first buckets' sums equal the CPU's."""
     n = min(out.numel(), CHECKED_BUCKETS * q.bucket_size)
     rows = data[:, : packed_bytes(n, q.bits, q.bucket_size)].to(CPU)
     ours = torch.empty(n)
@@ -169,7 +169,7 @@ def check_sum(label: str, q: Any, data: torch.Tensor, norms: torch.Tensor, out: 
 
 
 def check_equal(ours: torch.Tensor, theirs: torch.Tensor, label: str) -> None:
-    """Value by value."""
+    """Raise `WrongResult` unless both tensors are equal value by value."""
     if not torch.equal(ours, theirs.to(ours.dtype)):
         raise WrongResult(f"{label}: the values differ from the CPU's")
 
@@ -199,7 +199,7 @@ def dithered(label: str, q: Dithered, v: torch.Tensor, out: torch.Tensor) -> Ite
 
 
 def check_bytes(label: str, codec: Codec, v: torch.Tensor, slot: torch.Tensor) -> None:
-    """The payload of the first values is the CPU's."""
+    """Check that the payload of the first values equals the CPU's."""
     some = v[: 2**17]
     there, here = codec.encode(some, Stream()), codec.encode(some.to(CPU), Stream())
     if there.to_bytes() != here.to_bytes():
@@ -208,14 +208,14 @@ def check_bytes(label: str, codec: Codec, v: torch.Tensor, slot: torch.Tensor) -
 
 
 def check_error(label: str, error: float, v: torch.Tensor, out: torch.Tensor, verdict: torch.Tensor) -> None:
-    """The error of the average is the one asked for, over the number of payloads."""
+    """Check that the error of the average is the requested one over the number of payloads."""
     found = float((out - v).square().sum() / v.square().sum())
     if int(verdict) or abs(found - error) > 0.05 * error:
         raise WrongResult(f"{label}: the error is {found:.3g} instead of {error:.3g}, {int(verdict)} payloads corrupt")
 
 
 def symbols_coded(label: str, v: torch.Tensor, bucket_size: int) -> Iterator[Contender]:
-    """RANS of 4-bit symbols, and back; the host computes the table of frequencies, for which it waits."""
+    """RANS encode and decode of 4-bit symbols; waits for the host, which computes the table of frequencies."""
     coder, kernels, shape = RANS(), select("auto", v.device), Shape(v.numel(), 4, bucket_size)
     symbols = NUQSGD(bits=4, bucket_size=bucket_size).quantize(v, Stream()).symbols
     data, n = coder.encode(symbols, shape, kernels), v.numel()

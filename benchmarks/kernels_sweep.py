@@ -18,7 +18,7 @@ SUM_SIZES = {"values_a_thread": (8, 16, 32), "warps": (2, 4, 8)}
 
 
 def grid_of(contender: Contender) -> dict[str, tuple[int, ...]]:
-    """The sizes that concern a contender."""
+    """The tunable sizes of a contender."""
     if contender.operation == PACK:
         return PACK_SIZES
     kind = "sum_few" if contender.n_payloads < FEW else "sum"
@@ -44,7 +44,7 @@ def line(found: KernelRow, what: str) -> str:
 
 
 def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) -> None:
-    """Print one line per configuration of every kernel it concerns, and the best one last."""
+    """Print one line per configuration for every kernel that it affects, and the best one last."""
     before = dict(TUNING)
     with suite.arrays(options) as (v, out):
         yardstick = suite.fastest_copy(v, out, options.repeats)
@@ -58,7 +58,7 @@ def sweep(options: suite.KernelOptions, labels: list[str], payloads: list[int]) 
                     contender.call()
                     contender.check()
                     timed = compare_graphs(TimedGraph(contender.call), yardstick, options.repeats)
-                except Exception as error:  # noqa: BLE001 (one that does not compile must not end the sweep)
+                except Exception as error:  # noqa: BLE001 (a configuration that does not compile must not end the sweep)
                     show(f"{contender.label} {contender.operation} {changed}: {type(error).__name__}: {error}"[:300])
                     continue
                 finally:

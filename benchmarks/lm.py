@@ -1,11 +1,11 @@
-"""The suite `lm`: seconds and bytes until a language model has a loss, on slow links.
+"""The suite `lm`: seconds and bytes until a language model reaches a loss, on slow links.
 
-What a codec does to the loss does not depend on the link, and what a step takes does not depend on the weights. So each
-codec's curve of validation loss by step is trained once, by simulated workers (`benchmarks.training`: runs that stop
-and go on), and the seconds of a step are measured in a few steps of the same network and optimizer under DDP, on ranks
-over each emulated link, or under FSDP2 with weights gathered in float32, or as differences; their bytes are random.
-The product is the time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of
-each link are files of one folder, and what is there is not done again.
+A codec's effect on the loss does not depend on the link, and the time of a step does not depend on the weights. So each
+codec's curve of validation loss by step is trained once, by simulated workers (`benchmarks.training`, whose runs can be
+interrupted), and the seconds of a step are measured in a few steps of the same network and optimizer on random bytes,
+on ranks over each emulated link, under DDP or under FSDP2 with weights gathered in float32 or as differences. The
+product is the time to the loss that fp32 has after N steps. Runs, one for each codec and seed, and the steps of each
+link are files in one folder; existing ones are not computed again.
 """
 
 import json
@@ -45,21 +45,21 @@ CONTENDERS = {
     **{name: label for label, name in LOW_RANK.items()},
     **{name: name for name in ("nuqsgd-4/512", "dithered-0.1@metric", "rotated-4")},
 }
-"""Members whose curves are trained, and what their steps are timed by."""
+"""Members whose curves are trained, and the contender that times their steps."""
 SHARDED = {
     "fp32": "FSDP2 fp32",
     "bf16": "FSDP2 bf16",
     **{name: name for name in ("bf16+bf16", "nuqsgd-4/512", "nuqsgd-4/512+differences-8")},
 }
 ON_GPU, CURVES = ("bf16+bf16",), {"bf16+bf16": "bf16"}
-"""Weights in bfloat16 want products in it, which not every CPU has. A GPU's are in it anyway: the curve is bf16's."""
+"""Weights in bfloat16 need products in it, which not every CPU has; a GPU's are anyway, so it shares bf16's curve."""
 ALL = tuple({**CONTENDERS, **SHARDED})
 NOTHING = "nothing"
-"""Exchanges nothing: how fast a step could be; it has no curve."""
+"""Exchanges nothing: the lower bound of a step's time; it has no curve."""
 
 
 def random_bytes(width: int) -> NetworkProblem:
-    """Sequences of random bytes, with the network and the optimizer of the curves; the size of a trial is its width."""
+    """Sequences of random bytes, with the network and the optimizer of the curves; a trial's size is the width."""
     rows = torch.randint(N_BYTES, (N_ROWS, CONTEXT + 1), generator=torch.Generator().manual_seed(0))
     task = TASKS[TASK]
     network = partial(ByteModule, ByteTransformer(width, task.depth))
@@ -71,21 +71,21 @@ PROBLEMS[TIMED] = random_bytes
 
 
 class DDPSteps(DDPOptions):
-    """Steps of DDP. Ranks import this module, hence know the problem."""
+    """Options that time steps of DDP. Ranks import this module, which registers the problem."""
 
     function = f"{__name__}:ddp_on_rank"
     asked_by: ClassVar[Mapping[str, Sequence[str]]] = {**{label: (label,) for label in CONTENDERS.values()}, **ASKED_BY}
 
 
 class FSDPSteps(FSDPOptions):
-    """Of FSDP2."""
+    """Options that time steps of FSDP2."""
 
     function = f"{__name__}:fsdp_on_rank"
     asked_by: ClassVar[Mapping[str, Sequence[str]]] = {**FSDPOptions.asked_by, **{name: (name,) for name in ON_GPU}}
 
 
 WAYS = {"ddp": ("DDP", DDPSteps, CONTENDERS), "fsdp": ("FSDP2", FSDPSteps, SHARDED)}
-"""Of data-parallel training: its name, what times it, and by what."""
+"""Kinds of data-parallel training: name, options that time it, and contender by member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class LMOptions:
             raise InvalidOption(Option("width"), f" must be a multiple of 32; got {self.width}")
 
     def jobs(self) -> list[Job]:
-        """One for each member and seed, fp32's first."""
+        """One job for each member and seed, those of fp32 first."""
         names = dict.fromkeys(["fp32", *self.members])
         precision = "bf16" if self.device == "cuda" else "fp32"
         settings: dict[str, Any] = {"width": self.width, "device": self.device, "precision": precision}
@@ -131,7 +131,7 @@ class LMOptions:
         return [Job(TASK, name, WORKERS, 1, n, BATCH_SIZE, data=data, seed=seed, **settings) for name, seed in pairs]
 
     def timing(self, rate: str, way: str) -> DDPOptions:
-        """What times the steps of one link."""
+        """The options that time the steps on one link."""
         _, kind, labels = WAYS[way]
         left = ("fp32", "bf16", *(ON_GPU if self.device == "cpu" else ()))
         asked = [labels[name] for name in self.members if name in labels and name not in left]
@@ -147,7 +147,7 @@ class LMOptions:
         return len(self.jobs()) + len(self.rates) * len(self.ways)
 
     def published(self) -> dict[str, Any]:
-        """What was asked for, without paths."""
+        """The options as JSON values, without paths."""
         names = ("members", "steps", "seeds", "rates", "ways", "repeats", "width", "device")
         return {**{name: getattr(self, name) for name in names}, "mps": "CUDA_MPS_PIPE_DIRECTORY" in os.environ}
 
@@ -158,12 +158,12 @@ class LMRow:
 
     way              DDP or FSDP2
     n                parameters of the network
-    loss, loss_at_n  on what is held out, mean over seeds: at the end, and after the steps that fp32 has
-    losses_at_n      the latter by seed
-    steps_to_loss    until the loss is fp32's after N steps, between two points of the curve; None if never
-    seconds          of a step, the slowest rank's median; bytes_sent by a rank in a step
-    seconds_to_loss, megabytes_to_loss  the products
-    speedup, speedup_over_bf16  fp32's seconds to the loss, and the bf16 hook's, over its own
+    loss, loss_at_n  validation loss, mean over seeds: at the end, and after the N steps that fp32 has
+    losses_at_n      loss_at_n by seed
+    steps_to_loss    until the loss is that of fp32 after N steps, interpolated on the curve; None if never
+    seconds          of a step, median of the slowest rank; bytes_sent by a rank in a step
+    seconds_to_loss, megabytes_to_loss  steps_to_loss times seconds and bytes_sent
+    speedup, speedup_over_bf16  seconds to the loss of fp32, and of the bf16 hook, over its own
     curve            steps, seconds on this link, and the mean validation loss
     """
 
@@ -191,17 +191,17 @@ class LMRow:
 
 
 Curve = list[tuple[float, float]]
-"""Step and loss."""
+"""Points (step, loss)."""
 
 
 Steps = Mapping[str, Mapping[str, Any]]
-"""By the label of what was timed: seconds and bytes_sent of a step."""
+"""Seconds and bytes_sent of a step, by the label of the contender timed."""
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By member, the results of its seeds."""
+"""Results of the seeds, by member."""
 
 
 def lm_rows(options: LMOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
-    """Train the curves that are missing, time steps on every link, and multiply, until time is up."""
+    """Train missing curves and time steps on every link, until time is up, and combine them."""
     until, jobs = time.monotonic() + options.seconds, options.jobs()
     if options.earlier is not None:
         earlier = json.loads(options.earlier.read_text())
@@ -226,7 +226,7 @@ def lm_rows(options: LMOptions, progress: Progress = no_progress) -> Mapping[str
 
 
 def timed_steps(options: LMOptions, rate: str, way: str, *, late: bool) -> Steps | None:
-    """Those of one link that are in the folder, or are timed now; None if it is too late for that."""
+    """Steps on one link, from the folder or timed now; None if there are none and it is too late."""
     asked, path = options.timing(rate, way), options.out / f"steps-{way}-{rate}.json"
     settings = {"labels": asked.labels, "size": asked.size, "repeats": asked.repeats, "device": asked.device}
     if path.is_file():
@@ -248,12 +248,12 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _bytes_sent(row: DDPRow) -> float | None:
-    """Of gradients, and of weights where these are gathered."""
+    """Bytes of gradients, and of weights if they are gathered."""
     return None if row.bytes_sent is None else row.bytes_sent + (row.weight_bytes_sent or 0.0)
 
 
 def on_link(rate: str, way: str, timed: Steps, runs: Runs, options: LMOptions) -> list[LMRow]:
-    """Rows of one link, fp32 first."""
+    """The rows of one link, fp32 first."""
     target, first = loss_after(mean_curve(runs["fp32"]), options.steps), runs["fp32"][0]
     shown, _, labels = WAYS[way]
     rows = []
@@ -297,14 +297,14 @@ def _times(a: float | None, b: float | None) -> float | None:
 
 
 def mean_curve(runs: Sequence[Mapping[str, Any]]) -> Curve:
-    """Steps and the mean over seeds of the validation loss, as far as no seed has diverged."""
+    """The mean over seeds of the validation loss by step, up to where a seed diverges."""
     points = zip(*(run["curve"] for run in runs), strict=True)
     found = ((float(same[0]["step"]), [point["losses"][0] for point in same]) for same in points)
     return [(step, fmean(losses)) for step, losses in takewhile(lambda point: None not in point[1], found)]
 
 
 def loss_after(curve: Curve, step: float) -> float:
-    """On the line between two points.
+    """The loss after a number of steps, linear between two points.
 
     >>> loss_after([(0, 4.0), (10, 2.0), (20, 1.0)], 15)
     1.5
@@ -316,7 +316,7 @@ def loss_after(curve: Curve, step: float) -> float:
 
 
 def steps_to(curve: Curve, target: float) -> float | None:
-    """The first step at which a curve is at the target or below, on the line between two points; None if it never is.
+    """The first step at which a curve reaches the target, linear between two points; None if it never does.
 
     >>> steps_to([(0, 4.0), (10, 2.0), (20, 1.0)], 1.5), steps_to([(0, 4.0), (10, 2.0)], 1.5)
     (15.0, None)

@@ -1,4 +1,4 @@
-"""The suite `plan`: predicted against measured time of every option, and the regret of each recommendation."""
+"""The suite `plan`: predicted and measured time of every option, and the regret of each recommendation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ RANK_FUNCTION = "benchmarks.plan_measurement:plan_on_rank"
 GLM_ROWS = 10**6
 RECIPES = ("fp32", "C", "D")
 SLOWER = 1.05
-"""Compression that is measured to be so much slower than bfloat16 all-reduce must never be recommended."""
+"""Compression measured to be slower than bfloat16 all-reduce by this factor must not be recommended."""
 LOOPBACK = "loopback"
 ROUND_SECONDS = 0.05
 
@@ -68,7 +68,7 @@ class PlanOptions:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Gradients of networks."""
+        """Numbers of gradient values of networks."""
         return (2**18,) if self.quick else (2**14, 2**18, 2**21)
 
     @property
@@ -97,9 +97,7 @@ class PlanOptions:
 class PlanRow:
     """One option of one problem on one network.
 
-    problem      what is to be done
-    predicted    seconds of an iteration, or of an exchange
-    measured     the same
+    predicted, measured  seconds of an iteration, or of an exchange
     recommended  whether the planner recommends it
     compressed   whether it sends less than the baselines
     """
@@ -126,8 +124,8 @@ class Regret:
 
     regret           time of the recommended option ÷ time of the fastest, both measured
     against_bf16     time of the recommended option ÷ that of the bfloat16 baseline
-    should_not       whether every compressed option is measured 5 % slower than bfloat16 all-reduce, or more
-    wrongly          whether a compressed option is recommended that is measured so much slower
+    should_not       whether every compressed option is measured at least 5 % slower than bfloat16 all-reduce
+    wrongly          whether a compressed option that is at least 5 % slower is recommended
     """
 
     kind: str
@@ -143,18 +141,18 @@ class Regret:
 
 
 def plan_rows(options: PlanOptions, progress: Progress = no_progress) -> dict[str, Any]:
-    """Run the grid, network after network; each is removed before the next is made. Also regrets and calibrations."""
+    """Run the grid, one emulated network after another; returns rows, regrets and calibrations."""
     rows: list[PlanRow] = []
     calibrations = []
     for ranks, rate in options.cells:
         calibration, found = _cell(options, ranks, rate, progress)
         rows += found
-        calibrations.append({k: v for k, v in calibration.to_json().items() if k != "machine"})  # which rows have
+        calibrations.append({k: v for k, v in calibration.to_json().items() if k != "machine"})  # rows have it
     return {"regrets": [asdict(one) for one in regrets(rows)], "calibrations": calibrations, "rows": rows}
 
 
 def _cell(options: PlanOptions, ranks: int, rate: str | None, progress: Progress) -> tuple[Calibration, list[PlanRow]]:
-    """One network: its calibration, and for every problem what the plan predicts beside what is measured."""
+    """One network: its calibration, and rows of predicted and measured times for every problem."""
     problems = _problems(options, ranks)
     arguments = {
         "machine": asdict(Environment.here()),
@@ -207,7 +205,7 @@ def _problems(options: PlanOptions, ranks: int) -> list[_Problem]:
 def _rows(
     problem: _Problem, made: Plan, measured: Mapping[str, Sequence[float]], ranks: int, rate: str | None
 ) -> list[PlanRow]:
-    """Options that were measured, with their prediction; the recommendation is among those."""
+    """Rows of the options that were measured, the recommendation among them."""
     found = [choice for choice in made.predictions if choice.option.label in measured]
     chosen = recommend(problem.job, found, made.cluster).option.label
     return [
@@ -227,7 +225,7 @@ def _rows(
 
 
 def regrets(rows: Sequence[PlanRow]) -> list[Regret]:
-    """One for each problem on each network."""
+    """One regret for each problem on each network."""
     cells = dict.fromkeys((row.kind, row.problem, row.ranks, row.rate) for row in rows)
     return [_regret([r for r in rows if (r.kind, r.problem, r.ranks, r.rate) == cell]) for cell in cells]
 

@@ -1,4 +1,4 @@
-"""What each rank does in the suite `plan`: calibrate, then run every option of every problem, in turn."""
+"""Measurements on each rank in the suite `plan`: calibrate, then run every option of every problem in turn."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ MOST_ROWS, LEAST_ROWS = 2**15, 2**10
 
 @dataclass(slots=True)
 class _Runner:
-    """One option: what to call, how many iterations that is, how often a round calls it, and its seconds."""
+    """One option: its call, the iterations per call, the calls per round, and its seconds."""
 
     run: Callable[[], object]
     iterations: int
@@ -40,7 +40,7 @@ def plan_on_rank(
     rounds: int,
     round_seconds: float,
 ) -> dict[str, Any]:
-    """The calibration, and for each problem the seconds of each option's rounds, the slowest rank's.
+    """The calibration, and for each problem the seconds of each option's rounds on the slowest rank.
 
     glm      {"n": columns, "b": batch size, "options": [{"solver", "recipe", "s"}]}
     network  {"n": values, "options": [{"codec", "exchange"}]}
@@ -63,7 +63,7 @@ def plan_on_rank(
 
 
 def _measure(clock: Stopwatch, runners: Mapping[str, _Runner], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Seconds of an iteration in each round; options take turns, so that a busy minute hits all of them."""
+    """Seconds of an iteration in each round; options take turns, so that a busy minute affects all of them."""
     for runner in runners.values():
         runner.run()
         first = clock.slowest([_time(clock, runner)])[0]

@@ -1,9 +1,9 @@
-"""The suite `scaling`: SGD and CA-SGD on 1 to 16 ranks and links of several rates, beside what the plan predicts.
+"""The suite `scaling`: SGD and CA-SGD on 1 to 16 ranks and links of several rates, beside the plan's predictions.
 
-strong   the same columns whatever the number of ranks
-weak     as many columns on every rank
+strong   the same total number of columns for any number of ranks
+weak     the same number of columns on every rank
 
-and on paper: the cost model's curve to 10,000 ranks, with the latency, bandwidth and rates of work that it rests on.
+and on paper: the cost model's curve to 10,000 ranks, with the latency, bandwidth and compute rates that it assumes.
 """
 
 import json
@@ -40,25 +40,25 @@ from laconic.report.values import Row, number_in, rows_in, text_in
 
 PROBLEM = "epsilon"
 SCALE = 0.01
-"""Part of its rows: 4,000."""
+"""Fraction of the rows of PROBLEM: 4,000."""
 WEAK_COLUMNS = 256
-"""Of every rank."""
+"""Columns per rank in weak scaling."""
 CALIBRATED_RANKS = 4
 RACE_FUNCTION = "benchmarks.scaling:race_on_rank"
 RACE_EPOCHS, RACE_RANKS, RACE_TOL, RACE_AVERAGE = 6, 8, 1e-3, 256
-"""Epochs of one team, ranks, when the adaptive step shrinks, and iterations after which teams average."""
+"""Epochs of one team, ranks, tolerance of the adaptive step size, and iterations between averages of teams."""
 NEAR = 0.005
-"""How far above the loss of one team at its end the race ends, relatively: what the paper allows recipe C."""
+"""The race ends at this relative loss above one team's final loss: the gap that the paper allows recipe C."""
 RACE_PROBLEMS = {"higgs": 0.002, PROBLEM: SCALE}
-"""Few columns and many rows, and the other way round; with the part of their rows."""
+"""Problems of the race, with few columns and many rows and vice versa, and the fraction of their rows."""
 PAPER_RANKS = tuple(round(10 ** (i / 4)) for i in range(17))
-"""1 to 10,000, four to a decade."""
+"""Ranks on paper: 1 to 10,000, four per decade."""
 PAPER_RATE = 1e10
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingOptions:
-    """The grid of ranks and links, and how long it may take."""
+    """The grid of ranks and links, and a time limit."""
 
     ranks: Sequence[int] = option((1, 2, 4, 8, 16), "Ranks to start, each number in turn; 1,2,4,8,16.", metavar="N,...")
     rates: Sequence[str] = option(
@@ -105,18 +105,18 @@ class ScalingOptions:
         return len(self.cells) + 1 + (len(RACE_PROBLEMS) if self.race else 0)
 
     def contenders(self, ranks: int) -> list[Contender]:
-        """What s brings, what precision brings, and what rows and columns of ranks bring."""
+        """Contenders that show the effects of s, of precision, and of a 2-D grid of ranks."""
         ours = [Contender("ca_sgd", recipe, self.s) for recipe in ("fp32", "C", "D")]
         teams = [Contender("ca_sgd", "C", self.s, teams=teams_of(ranks))] if ranks > 1 else []
         return [Contender("sgd", "fp32"), *ours, *teams]
 
     def published(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The options as JSON values."""
         return {**asdict(self), "kept": None, "earlier": None, "cells": self.cells}
 
 
 def teams_of(ranks: int) -> int:
-    """The teams of a grid of ranks that is square, or has more rows than columns of ranks.
+    """Number of teams (rows) of a grid of ranks that is square, or has more rows than columns.
 
     >>> [teams_of(ranks) for ranks in (1, 2, 4, 8, 16)]
     [1, 2, 2, 4, 4]
@@ -134,12 +134,12 @@ class ScalingRow:
     """One contender on one number of ranks and one link.
 
     kind       strong or weak
-    column     what it is called in the table: sgd, ca_sgd, C, D, 2-D
-    seconds    per batch, the slowest rank's; several teams work on several batches at once
-    predicted  the same by the planner, from one calibration; None on GPUs, and of SGD alone, which is other code there
+    column     heading in the table: sgd, ca_sgd, C, D, 2-D
+    seconds    per batch, on the slowest rank; several teams work on several batches at once
+    predicted  seconds by the planner, from one calibration; None on GPUs, and for SGD on one rank, which is other code
     over_sgd   speed over SGD in float32 in the same cell
-    over_one   speed over the same contender on one rank (weak: times the ranks, as there are so many more columns)
-    loss_gap   above SGD's in float32 on as many batches
+    over_one   speed over the same contender on one rank (weak: times the ranks, as there are more columns)
+    loss_gap   relative loss above SGD's in float32 on as many batches
     """
 
     kind: str
@@ -160,12 +160,12 @@ COLUMNS = {"fp32": "ca_sgd fp32", "C": "C", "D": "D"}
 
 
 def column_of(one: Contender) -> str:
-    """Its heading in the table."""
+    """A contender's heading in the table."""
     return FP32 if one.solver == "sgd" else "2-D" if one.teams > 1 else COLUMNS[one.recipe]
 
 
 def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
-    """Measure cell after cell until time is up, then calibrate; without time for that, typical rates predict."""
+    """Measure cell after cell until time is up, then calibrate; if it is too late, typical rates are used."""
     began = time.monotonic()
     earlier: Row = {} if options.earlier is None else json.loads(options.earlier.read_text())
     rows = [dict(row) for row in rows_in(earlier)]
@@ -196,7 +196,7 @@ def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> M
 
 
 def _kept(options: ScalingOptions, label: str, run: Any, *, late: bool = False) -> Any:
-    """What was measured before under this label and these options, or is now; None if it is too late for that."""
+    """The result of an earlier run with this label and these options, or of `run()`; None if it is too late."""
     name = "-".join(str(part) for part in (label, options.device or "cpu", options.s, options.batch_size))
     path = None if options.kept is None else options.kept / f"{name.replace(', ', '-').replace(' ', '-')}.json"
     if path is not None and path.exists():
@@ -212,7 +212,7 @@ def _kept(options: ScalingOptions, label: str, run: Any, *, late: bool = False) 
 
 
 def calibration() -> dict[str, Any]:
-    """Of ranks that are started here, as JSON."""
+    """A calibration of ranks started here, as JSON."""
     found = calibrate_here(CALIBRATED_RANKS)
     if found is None:
         raise InvalidOption("the suite scaling starts ranks of its own; run it without torchrun")
@@ -220,7 +220,7 @@ def calibration() -> dict[str, Any]:
 
 
 def _cell(options: ScalingOptions, ranks: int, rate: str | None) -> list[dict[str, Any]]:
-    """Both problems, on as many ranks and one link: what `laconic bench glm` has of each, by rank."""
+    """Results of `laconic bench glm` by rank, for both problems on these ranks and one link."""
     arguments = {
         "problems": [asdict(given) for given in problems(ranks).values()],
         "contenders": [asdict(one) for one in options.contenders(ranks)],
@@ -235,7 +235,7 @@ def _cell(options: ScalingOptions, ranks: int, rate: str | None) -> list[dict[st
 def _rows(
     options: ScalingOptions, ranks: int, rate: str | None, results: Sequence[Any], before: Sequence[Row]
 ) -> Iterator[dict[str, Any]]:
-    """Of one cell; `before` are the rows of cells before it, of one rank among them."""
+    """Rows of one cell; `before` are the rows of earlier cells, including those of one rank."""
     alone = {
         (row["kind"], row["column"]): row for row in before if (row["ranks"], row["device"]) == (1, options.device)
     }
@@ -264,7 +264,7 @@ def _rows(
 
 
 def _predicted(row: Row, options: ScalingOptions, cluster: Cluster) -> float | None:
-    """Of a row's contender on its ranks and links; None on GPUs, and of SGD on one rank."""
+    """Predicted seconds of a row; None on GPUs, and for SGD on one rank."""
     ranks, rate, column = int(row["ranks"]), row["rate"], text_in(row, "column")
     if row["device"] or (ranks == 1 and column == FP32):
         return None
@@ -276,7 +276,7 @@ def _predicted(row: Row, options: ScalingOptions, cluster: Cluster) -> float | N
 
 
 def predicted(job: GlmJob, one: Contender, cluster: Cluster, batches: int | None = None) -> float:
-    """Seconds per batch. Teams average after so many batches of theirs, or as often as takes a tenth of the rest."""
+    """Predicted seconds per batch. Teams average every `batches`, by default so that it takes a tenth of the rest."""
     team = cluster.what_if(cluster.n_ranks // one.teams)
     work = cost(job, one, team).seconds
     average = average_cost(job, one.teams, team).seconds / batches if batches else AVERAGING_SHARE * work
@@ -284,7 +284,7 @@ def predicted(job: GlmJob, one: Contender, cluster: Cluster, batches: int | None
 
 
 def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:
-    """The cost model to 10,000 ranks and links of 10 Gbit/s: seconds per batch, each at its best s (and teams)."""
+    """The cost model to 10,000 ranks on links of 10 Gbit/s: seconds per batch at the best s (and teams)."""
     job = GlmJob(400_000, 2000, batch_size=options.batch_size)
     curves: dict[str, list[dict[str, float]]] = {}
     for ranks in PAPER_RANKS:
@@ -309,9 +309,9 @@ def _rests_on(cluster: Cluster) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Judge:
-    """A callback that notes (seconds, objective of all rows) after every segment; the time that takes is left out.
+    """A callback that records (seconds, objective over all rows) after every segment, excluding its own time.
 
-    target  where to stop
+    target  objective at which to stop
     """
 
     rows: Problem
@@ -333,7 +333,7 @@ class Judge:
 def race_on_rank(
     progress: Progress, *, problem: Mapping[str, Any], contenders: Sequence[Mapping[str, Any]], batch_size: int
 ) -> dict[str, Any]:
-    """By contender, (seconds, objective of all rows) as it goes; those after the first stop near where that ended."""
+    """By contender, (seconds, objective) after each segment; all but the first stop near the first's last objective."""
     comm, given, curves, target = Communicator.over(), Given(**problem), dict[str, Any](), -math.inf
     for values in contenders:
         one = Contender(**values)
@@ -342,7 +342,7 @@ def race_on_rank(
         fit |= {"max_iter": RACE_EPOCHS * one.teams, "average_every": max(1, RACE_AVERAGE // one.s)}
         options, rows = replace(one.options(1.0, batch_size, SEED), **fit), load(given, team)
         stored, judge = rows.stored_as(options.precision), Judge(rows, options, team, target)
-        solve(stored, options, comm=team, last_epoch=1)  # kernels are compiled, links are open
+        solve(stored, options, comm=team, last_epoch=1)  # compiles kernels and opens links
         solve(stored, options, comm=team, callbacks=[judge])
         curves[one.label] = judge.curve
         target = (1 + NEAR) * judge.curve[-1][1] if len(curves) == 1 else target
@@ -350,7 +350,7 @@ def race_on_rank(
 
 
 def _race(options: ScalingOptions, name: str) -> list[dict[str, Any]]:
-    """How soon teams come near the loss that one team ends with, on 8 ranks and the first link."""
+    """Time until teams come near the final loss of one team, on 8 ranks and the first link."""
     rate = None if options.rates[0] == "loopback" else options.rates[0]
     everyone = [Contender("ca_sgd", "C", options.s, teams=teams) for teams in (1, 2, 4)]
     everyone.append(Contender("sgd", "C", teams=RACE_RANKS))  # alone in its team, where SGD is one compiled loop

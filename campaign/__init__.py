@@ -1,4 +1,4 @@
-"""The campaign: hostile bytes, killed ranks, bad surroundings and long runs, counted.
+"""The robustness campaign: randomised trials with hostile bytes, killed ranks, bad surroundings and long runs.
 
 Run as `python -m campaign` from the root of the repository (`make campaign`, `make campaign-full`); not part of the
 installed package. Each module has the cases of one row of the table in docs/security.md.
@@ -10,10 +10,10 @@ from importlib import import_module
 from campaign.case import Case
 
 MODULES = ("payloads", "files", "kills", "surroundings", "soak", "counters")
-"""Those that have CASES."""
+"""Modules that define CASES."""
 
 
 def cases(only: Sequence[str] = ()) -> dict[str, Case]:
-    """Cases by name; those whose name begins with one of `only`."""
+    """Cases by name; if given, only those whose name begins with one of `only`."""
     found = [case for name in MODULES for case in import_module(f"campaign.{name}").CASES]
     return {case.name: case for case in found if case.name.startswith(tuple(only) or "")}

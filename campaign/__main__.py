@@ -23,7 +23,7 @@ OUT = Path("runs/campaign.json")
 
 
 def arguments() -> argparse.Namespace:
-    """What was typed."""
+    """The command-line arguments."""
     parser = argparse.ArgumentParser("python -m campaign", description=__doc__)
     parser.add_argument("--full", action="store_true", help="make as many trials as `make campaign-full`")
     parser.add_argument(
@@ -44,19 +44,19 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def row_of(case: Case, path: Path, seed: int) -> Row:
-    """What the document has of a case, or a row without trials."""
+    """The row of a case in the document, or a row without trials."""
     known = read(path).get(case.name, {"seed": seed})
     return as_row(known | {"case": case.name, "reduced": case.reduced, "full": case.full})
 
 
 def as_row(found: dict[str, Any]) -> Row:
-    """A row of a document."""
+    """A `Row` from a row of a document."""
     kept = {one.name: found[one.name] for one in fields(Row) if one.name in found}
     return Row(**{"begun": kept.get("tried", 0)} | kept)
 
 
 def merge(path: Path, other: Path) -> None:
-    """Add the trials of another document: with other seeds than here, or of cases that are not here."""
+    """Add the trials of another document, which must have other seeds or other cases."""
     here, rows = read(path), []
     for name, found in read(other).items():
         row = as_row(here.get(name, found))
@@ -71,7 +71,7 @@ def merge(path: Path, other: Path) -> None:
 
 
 def add(path: Path, row: Row, here: Environment) -> None:
-    """Write a row into the document, in place of the case's former one; the other rows may be another run's."""
+    """Write a row into the document, replacing that of its case; other rows may be from other runs."""
     row.commits = list(dict.fromkeys([*row.commits, str(here.commit)]))
     rows = read(path) | {row.case: document("", [row], here)["rows"][0]}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def add(path: Path, row: Row, here: Environment) -> None:
 
 
 def runnable(only: Sequence[str]) -> dict[str, Case]:
-    """The cases that this machine can run; what it cannot is said."""
+    """The cases that this machine can run; others are reported on stderr."""
     found = {}
     for name, case in cases(only).items():
         try:
@@ -92,7 +92,7 @@ def runnable(only: Sequence[str]) -> dict[str, Case]:
 
 
 class Work:
-    """The batches still to be made, handed out to threads that each watch one worker."""
+    """The queue of batches, for threads that each watch one worker."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.out, self.commit = asked.out, asked.commit
@@ -108,11 +108,11 @@ class Work:
         return time.monotonic() > self.until
 
     def stop(self, *_: object) -> None:
-        """Let every worker end after the trial that it is at."""
+        """Let every worker end after its current trial."""
         self.until = -math.inf
 
     def take(self) -> Batch | None:
-        """The next batch of the case that is furthest behind; None if all is handed out or time is up."""
+        """The next batch of the case that is furthest behind; None if none is left or time is up."""
         with self._lock:
             name = max(self.cases, key=lambda name: self.left[name] / self.targets[name])
             if self.left[name] <= 0 or self.over():
@@ -124,7 +124,7 @@ class Work:
             return Batch(case, row.seed, row.begun - n, row.begun)
 
     def make(self) -> None:
-        """Make batch after batch, and write each into the document."""
+        """Run batch after batch, and write each into the document."""
         while (batch := self.take()) is not None:
             batch.run(self.over)
             with self._lock:
@@ -137,7 +137,7 @@ class Work:
 
 
 def main() -> int:
-    """Make batches until all are done or time is out; 1 if a trial was lost."""
+    """Run batches until all are done or time is up; exit code 1 if a trial was lost."""
     asked = arguments()
     if asked.merge:
         merge(asked.out, asked.merge)

@@ -1,9 +1,9 @@
-"""A case of the campaign, the process that tries it, and the count of what came of it.
+"""A case of the campaign, the worker processes that run its trials, and the counts of outcomes.
 
 The law of every trial: the right value or the documented exception, in bounded memory and time. A trial is a function
-of a random generator; it returns the outcome in a word or two, and raises whatever breaks the law. Trials run in a
-worker process, a batch at a time: a trial that kills or holds up its worker is lost, and the next worker goes on behind
-it. Trial i of a case draws from Random(f"{seed} {case} {i}"), so that no trial is made twice and each can be repeated.
+of a random generator; it returns the outcome in a word or two, and raises an exception if it breaks the law. Trials run
+in a worker process, a batch at a time: a trial that kills or hangs its worker is lost, and the next worker continues
+after it. Trial i of a case draws from Random(f"{seed} {case} {i}"), so that all trials differ and each is reproducible.
 """
 
 import json
@@ -22,28 +22,28 @@ from typing import Any
 
 Trial = Callable[[random.Random], str]
 PLACE = struct.Struct("<q")
-"""The number of the trial that is being made, in a file that worker and parent map."""
+"""The number of the current trial, in a file that worker and parent map."""
 KEPT = 20
-"""So many lost trials are described in the document."""
+"""Lost trials described in the document, at most."""
 
 
 class Broken(Exception):
-    """The law of a case does not hold: a wrong value, the wrong exception."""
+    """A trial broke the law of its case: a wrong value or the wrong exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One kind of trial.
 
-    name      of the case; the row of the table comes first: "payloads, CPU"
+    name      begins with the row of the table in docs/security.md: "payloads, CPU"
     reduced   trials of `make campaign`; `full` those of `make campaign-full`
     prepare   called once in a worker; returns the trial
-    batch     trials of one worker
-    seconds   the longest that a trial may take, on a machine that is not overloaded; see `_watch`
-    device    "cpu", or "cuda" of a worker that computes there
-    memory    bytes that a worker may take beyond what it has after `prepare`; None for no limit
-    needs     raises `Broken` with the reason where this machine cannot run it
-    env       variables of the worker
+    batch     trials per worker
+    seconds   time limit of a trial on a machine that is not overloaded; see `_watch`
+    device    of the worker: "cpu" or "cuda"
+    memory    bytes that a worker may allocate after `prepare`; None for no limit
+    needs     raises `Broken` with the reason if this machine cannot run it
+    env       environment variables of the worker
     """
 
     name: str
@@ -60,16 +60,16 @@ class Case:
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """What came of a case.
+    """The results of a case.
 
     tried, survived, lost  trials
-    begun     the number of the next trial; workers at once, and one that was ended, leave numbers untried behind it
-    outcomes  how often each outcome came, without what a worker that died had not yet told
-    reduced, full          trials that were asked for
-    seconds   of workers, their start included
-    commits   that trials were made at
+    begun     number of the next trial; parallel or stopped workers leave some lower numbers untried
+    outcomes  count of each outcome, without those that a worker had not reported when it died
+    reduced, full          requested trials
+    seconds   of workers, including their start
+    commits   at which trials were made
     losses    number, seed and error of the first lost trials
-    merged    seeds of the trials that came from other documents
+    merged    seeds of the trials from other documents
     """
 
     case: str
@@ -91,15 +91,15 @@ class Row:
 
     @property
     def share(self) -> float:
-        """Of the full campaign."""
+        """Trials made, as a share of the full campaign."""
         return self.tried / self.full
 
     def add(self, batch: "Batch") -> None:
-        """Count what became of a batch."""
+        """Add the counts of a batch."""
         self._sum(batch, len(batch.losses), [{"seed": self.seed} | loss for loss in batch.losses])
 
     def merge(self, other: "Row") -> None:
-        """Count the trials of another document's row, which were made with other seeds."""
+        """Add the counts of another document's row, which must have other seeds."""
         if twice := {self.seed, *self.merged} & {other.seed, *other.merged}:
             what = f"trials of {self.case!r} with seed {min(twice)} are here already"
             raise Broken(f"{what}; make some with another --seed")
@@ -119,10 +119,10 @@ class Row:
 
 @dataclass(slots=True)
 class Batch:
-    """Trials first to last - 1 of a case, for one worker, and what became of them.
+    """Trials first to last - 1 of a case, for one worker, and their results.
 
-    tried     how many were made
-    outcomes, losses  as the worker told them
+    tried     number of trials made
+    outcomes, losses  as reported by the worker
     """
 
     case: Case
@@ -135,7 +135,7 @@ class Batch:
     losses: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, over: Callable[[], bool] = lambda: False) -> None:
-        """Make the trials in a worker of their own, which ends after the trial that it is at once `over` says so."""
+        """Run the trials in a new worker, which stops after its current trial once `over()` is true."""
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "place"
@@ -160,7 +160,7 @@ class Batch:
         self.seconds = time.monotonic() - begin
 
     def _count(self, told: list[dict[str, Any]], at: int, end: str) -> None:
-        """Take what a worker told; where it did not come to its end, the trial it was at is lost."""
+        """Take over a worker's last report; if the worker did not finish, its current trial is lost."""
         final: dict[str, Any] = told[-1] if told else {"outcomes": {}, "losses": [], "done": False}
         self.outcomes, self.losses, self.tried = final["outcomes"], final["losses"], at + 1 - self.first
         if not final["done"]:
@@ -175,9 +175,9 @@ def _at(place: Path) -> int:
 
 
 def _watch(worker: "subprocess.Popen[bytes]", place: Path, seconds: float, over: Callable[[], bool]) -> bool:
-    """Wait for a worker's end; True where a trial took longer than it may. To begin, it has half an hour.
+    """Wait for a worker to end; True if a trial exceeded its time limit. The start may take half an hour.
 
-    Where k processes share a core, a second counts for 1/k: a machine that has too much to do loses no trial.
+    While k processes share a core, a second counts as 1/k, so that no trial is lost to an overloaded machine.
     """
     at, spent, limit, before = _at(place), 0.0, 1800.0, time.monotonic()
     while True:

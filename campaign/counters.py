@@ -1,4 +1,4 @@
-"""Counters near their ends: streams, steps of training, iterations of a fit; and over 2³¹ values in one payload."""
+"""Counters near overflow: streams, steps of training, iterations of a fit; and over 2³¹ values in one payload."""
 
 import json
 import random
@@ -24,7 +24,7 @@ MANY = 2**31 + 5
 
 
 def streams() -> Trial:
-    """Symbols of the reference and of the kernels agree, whatever the step; and steps have numbers of their own."""
+    """Reference and kernels give the same symbols at any step, and different steps have different random numbers."""
 
     def trial(rng: random.Random) -> str:
         end, codec = rng.choice(ENDS_OF_COUNTERS), Codec(rng.choice(ENDS))
@@ -43,7 +43,7 @@ def streams() -> Trial:
 
 
 def steps() -> Trial:
-    """Training goes on across 2³¹, 2³² and 2⁵³ steps; at 2⁶³ it is refused by name, or goes on."""
+    """Training continues across 2³¹, 2³² and 2⁵³ steps; at 2⁶³ it is refused with a named error, or continues."""
 
     def trial(rng: random.Random) -> str:
         end = rng.choice(ENDS_OF_COUNTERS)
@@ -71,7 +71,7 @@ def _loss(net: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def iterations() -> Trial:
-    """A fit goes on across large numbers of iterations and epochs, from a checkpoint that says so."""
+    """A fit continues across large numbers of iterations and epochs, from a checkpoint with such numbers."""
     folder = Path(tempfile.mkdtemp())
     job = small_job(write_problem(folder / "rows.safetensors"), folder / "model.safetensors")
     job = changed(job, checkpoint=str(folder / "kept"), checkpoint_every=0.0, eta0=0.1)
@@ -93,9 +93,9 @@ def iterations() -> Trial:
 
 
 def values(codec: Codec) -> Trial:
-    """More values than an int32 counts: nearly all zero, and those that are not come back where they were.
+    """More values than an int32 counts, nearly all zero: the others must be decoded at their places.
 
-    Beside them, only `Dithered` may have others than zero, smaller ones, in their cells of 512 values.
+    Elsewhere only `Dithered` may decode non-zero values, smaller ones, in the cells of 512 values around these places.
     """
     cell = CELL if isinstance(codec.quantizer, laconic.Dithered) else 1
 
@@ -130,7 +130,7 @@ def values(codec: Codec) -> Trial:
 
 
 def needs_memory() -> None:
-    """Raise `Broken` where 14 GiB are not free."""
+    """Raise `Broken` unless 14 GiB of memory are free."""
     free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
     if int(free.split()[1]) < 14 * 2**20:
         raise Broken("needs 14 GiB of memory")

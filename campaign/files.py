@@ -1,8 +1,7 @@
 """Mutated files: tables of every format, models, checkpoints, and documents of runs.
 
-A mutant is read as a table whose parts fit together, a model that predicts, a run that can be shown; or it is the
-error that its reader documents. Formats that carry a checksum (gzip, bzip2, xz) give the table that was written, or an
-error.
+A mutant must be read as a consistent table, a model that predicts or a run that can be shown, or raise an error that
+its reader documents. Formats with a checksum (gzip, bzip2, xz) must give the table that was written, or an error.
 """
 
 import bz2
@@ -94,9 +93,9 @@ CHECKED = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
 class Kind:
     """A kind of file.
 
-    write   writes a good one into a folder, and returns its path
-    read    reads it; raises `Broken` if what it gives does not fit together
-    errors  that it may raise
+    write   writes a valid one into a folder, and returns its path
+    read    reads it; raises `Broken` if the result is not consistent
+    errors  that `read` may raise
     change  mutates its bytes
     """
 
@@ -107,12 +106,12 @@ class Kind:
 
 
 def text(data: bytes, rng: random.Random, words: tuple[bytes, ...] = TEXT) -> bytes:
-    """Bytes of a text, with the words that its format consists of."""
+    """Mutate a text, also by inserting words of its format."""
     return mutate(data, rng, words)
 
 
 def packed(data: bytes, rng: random.Random, by: Any) -> bytes:
-    """The compressed bytes, or the text inside them."""
+    """Mutate compressed bytes, or the text inside them."""
     try:
         inside = by.decompress(data)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):  # a mutant of a mutant
@@ -121,7 +120,7 @@ def packed(data: bytes, rng: random.Random, by: Any) -> bytes:
 
 
 def tensors(data: bytes, rng: random.Random) -> bytes:
-    """A safetensors file: its bytes, or its header with the length that is then right, or what follows it."""
+    """Mutate a safetensors file: any bytes, the header (with its length corrected) or the data after it."""
     size = int.from_bytes(data[:8], "little")
     head, body, part = data[8 : 8 + size], data[8 + size :], rng.random()
     if part < 0.3 or size > len(data):
@@ -132,7 +131,7 @@ def tensors(data: bytes, rng: random.Random) -> bytes:
 
 
 def zipped(data: bytes, rng: random.Random) -> bytes:
-    """An archive's bytes, or those of one of its members, packed again."""
+    """Mutate an archive's bytes, or one of its members, repacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
@@ -149,7 +148,7 @@ def zipped(data: bytes, rng: random.Random) -> bytes:
 
 
 def read_table(path: Path, options: dict[str, Any], expected: Table | None) -> None:
-    """Read a table; its parts are as long as its rows, and its numbers are finite where its reader looks at them."""
+    """Read a table; check that its parts have one entry per row, and that numbers are finite if its reader checks."""
     found = read(path, **options)
     m, n = found.X.shape
     others = [part for part in (found.y, found.sample_weight, found.offset) if part is not None]
@@ -162,7 +161,7 @@ def read_table(path: Path, options: dict[str, Any], expected: Table | None) -> N
 
 
 def table(name: str) -> Kind:
-    """A format of tables."""
+    """The `Kind` of a table format."""
     form, written = FORMATS[name], small_table()
     suffix = Path(form.file).suffix
     change: Callable[[bytes, random.Random], bytes] = text
@@ -179,7 +178,7 @@ def table(name: str) -> Kind:
 
 
 def predict(path: Path) -> None:
-    """Load a model and predict by it; coefficients of 1e308 may well give an infinite margin."""
+    """Load a model and predict with it; coefficients of 1e308 may give infinite margins."""
     model = Model.load(path)
     with np.errstate(all="ignore"):
         if len(model.predict(torch.zeros(3, model.n_features, dtype=model.coef.dtype))) != 3:
@@ -187,7 +186,7 @@ def predict(path: Path) -> None:
 
 
 def write_model(folder: Path) -> Path:
-    """A small logistic model."""
+    """Write a small logistic model."""
     path = folder / "model.safetensors"
     names = tuple(f"x{i}" for i in range(5))
     Model(torch.ones(1, 5), torch.zeros(1), "logistic", ("no", "yes"), names).save(path)
@@ -195,7 +194,7 @@ def write_model(folder: Path) -> Path:
 
 
 def write_checkpoint(folder: Path, which: str) -> Path:
-    """A checkpoint of a fit that was stopped; the manifest, or the tensors of rank 0."""
+    """Write a checkpoint of a stopped fit; the path of its manifest, or of the tensors of rank 0."""
     job = small_job(write_problem(folder / "rows.safetensors"), folder / "model.safetensors")
     fit_file(changed(job, checkpoint=str(folder / "kept"), checkpoint_every=0.0), callbacks=[Stop(9)])
     (found,) = (folder / "kept").glob(which)
@@ -203,7 +202,7 @@ def write_checkpoint(folder: Path, which: str) -> Path:
 
 
 def resume(path: Path) -> None:
-    """Go on from a checkpoint."""
+    """Resume a fit from a checkpoint."""
     folder = path.parent.parent
     job = small_job(folder / "rows.safetensors", folder / "model.safetensors")
     copy = folder / "copy"
@@ -213,7 +212,7 @@ def resume(path: Path) -> None:
 
 
 def write_run(folder: Path, rng: random.Random | None = None) -> Path:
-    """A document of a suite."""
+    """Write a document of a suite."""
     path = folder / "run.json"
     path.write_text(json.dumps(DOCUMENTS["glm"]))
     return path
@@ -249,7 +248,7 @@ OTHERS: dict[str, tuple[Kind, ...]] = {
 
 
 def prepare(name: str) -> Trial:
-    """Write a good file of each kind; a trial overwrites one with a mutant and reads it."""
+    """Write a valid file of each kind; a trial overwrites one with a mutant and reads it."""
     torch.set_num_threads(1)
     kinds = OTHERS.get(name) or tuple(table(form) for form in KINDS[name])
     base = Path(tempfile.mkdtemp())

@@ -1,7 +1,7 @@
-"""kill -9 at a random moment, a restart from the last checkpoint, and the bits of a run that was never killed.
+"""kill -9 at a random moment and a restart from the last checkpoint must give the bits of a run never killed.
 
-A rank kills itself at a moment of a step, those around a checkpoint included, or is killed after a random time. The
-others are ended, as torchrun does, and all are started again; up to three times.
+A rank kills itself at some moment of a step, also around a checkpoint, or is killed after a random time. The others are
+terminated, as torchrun does, and all are restarted, up to three times.
 """
 
 import random
@@ -20,7 +20,7 @@ STEPS, EVERY, SEGMENTS = 8, 2, 26
 
 
 def run(size: int, job: dict[str, Any], attempt: int, seconds: float | None = None) -> list[bytes] | None:
-    """What each rank has at the end; None where one was killed: after so many seconds, or by itself."""
+    """The final result of each rank; None if one was killed, after `seconds` or by itself."""
     with ranks(size, job, attempt) as (started, pipes):
         if seconds is not None:
             time.sleep(seconds)
@@ -32,7 +32,7 @@ def run(size: int, job: dict[str, Any], attempt: int, seconds: float | None = No
 
 
 def prepare(kind: str) -> Trial:
-    """Nothing is shared by trials but the results of runs without a kill."""
+    """Trials share only the results of runs without a kill."""
     base = Path(tempfile.mkdtemp())
     write_problem(base / "rows.safetensors")
     whole: dict[tuple[str, int], tuple[list[bytes], float]] = {}

@@ -1,7 +1,7 @@
-"""Mutations of bytes, and a pool of inputs that grows by what came of them.
+"""Mutations of bytes, and a pool of inputs guided by outcomes.
 
-Kernels are compiled, so that no tool sees which of their lines ran. What a mutant led to is known: an input with an
-outcome that was not seen before is kept, and mutated further.
+Kernels are compiled, so line coverage cannot guide the mutations. Instead, an input with an outcome not seen before is
+kept and mutated further.
 """
 
 import random
@@ -16,7 +16,7 @@ FLOATS = (0x7F800000, 0xFF800000, 0x7FC00000, 0x80000000, 0x00000001, 0x7F7FFFFF
 
 
 def mutate(data: bytes, rng: random.Random, words: tuple[bytes, ...] = (), longest: int = 2**16) -> bytes:
-    """One to four changes, each at a random place; words are what a format's own text consists of."""
+    """Apply one to four changes, each at a random place; `words` are tokens of the format to insert."""
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         rng.choice(CHANGES if not words else (*CHANGES, *[_word(words)] * 6))(made, rng)
@@ -92,11 +92,11 @@ class Pool:
     found: list[bytes] = field(default_factory=list)
 
     def draw(self, rng: random.Random) -> bytes:
-        """An input; every third is one that was found."""
+        """An input; a third of the time one with a new outcome."""
         return rng.choice(self.found if self.found and rng.random() < 0.33 else self.given)
 
     def learn(self, data: bytes, outcome: str) -> None:
-        """Keep an input if nothing like its outcome was seen; numbers in it do not count."""
+        """Keep an input if its outcome, ignoring numbers, is new."""
         kind = re.sub(r"[\d.]+|'.*?'", "#", outcome)[:200]
         if kind not in self.outcomes and len(self.found) < self.most:
             self.outcomes.add(kind)

@@ -1,9 +1,8 @@
 """Mutated payloads: every quantizer with every coder, decoded by every backend.
 
-A mutant decodes to a row of float32 as long as its header says, or is `CorruptPayload`: by whichever function decodes
-it, by the reference as by the kernels, with the same bits. Where the body has a checksum, and the mutant's is not made
-anew, it is always refused. Kernels of the CPU are also compiled with bounds checks: then a read out of bounds is an
-IndexError.
+A mutant must decode to a row of float32 of the length in its header, or raise `CorruptPayload`, with every decoding
+function, and with the same bits from reference and kernels. If the body has a checksum that is not recomputed, the
+mutant must be refused. CPU kernels are also compiled with bounds checks, so that a read out of bounds is an IndexError.
 """
 
 import random
@@ -35,15 +34,15 @@ from tests.laws.members import CODERS, ENDS, SUBTRACTING, inputs, with_bucket
 FLAGS_AT = 8
 SIZES = (0, 1, 7, 64, 65, 300, 1100)
 OTHERS_EVERY = 4
-"""`decode_add` and `decode_sum` get every so many-th mutant."""
+"""`decode_add` and `decode_sum` get one in this many mutants."""
 REFERENCE_EVERY, REFERENCE_VALUES = 20, 4096
-"""The reference decodes every so many-th mutant, if it is not longer than this: it is slow. Those of a GPU are all
-decoded by the kernels of the CPU as well."""
+"""The reference, which is slow, decodes one in REFERENCE_EVERY mutants, of at most REFERENCE_VALUES values. Mutants for
+a GPU are all decoded by CPU kernels, too."""
 
 
 def members(backend: str) -> list[Codec]:
-    """Every quantizer at its ends with every coder that takes it; half of them with a checksum. On a GPU, for which
-    kernels are compiled for each number of bits, one of each kind."""
+    """Every quantizer at its extreme settings with every coder that suits it, half of them with a checksum. On a GPU,
+    where kernels are compiled for each number of bits, only one of each kind."""
     kinds = [*ENDS, *SUBTRACTING] if backend == "cpu" else [*{type(one): one for one in ENDS}.values()]
     quantizers = [with_bucket(one, 64) for one in kinds]
     made: list[Codec] = []
@@ -58,7 +57,7 @@ def members(backend: str) -> list[Codec]:
 
 
 def seal(data: bytes) -> bytes:
-    """The same bytes with checksums that are right."""
+    """The same bytes with recomputed checksums."""
     if len(data) < HEADER_BYTES:
         return data
     made = bytearray(data)
@@ -70,7 +69,7 @@ def seal(data: bytes) -> bytes:
 
 
 def outcome(member: Codec, data: bytes, device: str, how: str) -> tuple[str, torch.Tensor | None]:
-    """What decoding says, and the values on the CPU."""
+    """The outcome of decoding in words, and the values on the CPU."""
     payload = Payload(Payload.from_bytes(data).data.to(device))
     try:
         if how == "decode":
@@ -78,7 +77,7 @@ def outcome(member: Codec, data: bytes, device: str, how: str) -> tuple[str, tor
         else:
             n = Header.from_bytes(data).n
             if n > 2**22:
-                return "refused", None  # whoever knows n has room for that many
+                return "refused", None  # skipped: it would allocate too much
             room = torch.zeros(n, device=device)
             found = member.decode_add(payload, room) if how == "add" else member.decode_sum([payload], room)
     except CorruptPayload as error:
@@ -89,14 +88,14 @@ def outcome(member: Codec, data: bytes, device: str, how: str) -> tuple[str, tor
 
 
 def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
-    """Both refused, or the same bits; NaN is NaN."""
+    """Whether both were refused, or have the same bits; all NaN are equal."""
     if a is None or b is None:
         return a is b
     return a.shape == b.shape and bool(((a.view(torch.int32) == b.view(torch.int32)) | (a.isnan() & b.isnan())).all())
 
 
 def mutant(data: bytes, rng: random.Random, *, fixed_size: bool) -> bytes:
-    """A payload of which header, or body, or both are changed; most have the size that their header says."""
+    """Mutate a payload's header, body or both; in most mutants the header has the right size."""
     head, body = data[:HEADER_BYTES], data[HEADER_BYTES:]
     part = rng.random()
     if part < 0.05:
@@ -114,13 +113,13 @@ def mutant(data: bytes, rng: random.Random, *, fixed_size: bool) -> bytes:
 
 
 def prepare(backend: str) -> Trial:
-    """Encode some values by every member; a trial mutates one of their payloads and decodes it."""
+    """Encode some values with every member; a trial mutates one of the payloads and decodes it."""
     torch.set_num_threads(1)
     device = "cuda" if backend == "gpu" and torch.cuda.is_available() else "cpu"
     RANS.gpu_from = 0  # so that the GPU's kernels meet short payloads, too
     table = [replace(member, backend=backend) for member in members(backend)]
     values = [v for n in SIZES for name, v in inputs(n).items() if n > 64 or name in ("normal", "zeros")]
-    pools, good = [], []  # good: whole payloads, which a mutant of a mutant may come back to
+    pools, good = [], []  # good: valid payloads, which a mutant of a mutant may restore
     for member in table:
         own = {replace(member, backend="cpu").encode(v).to_bytes(): None for v in values}
         pools.append(Pool(list(own)))
@@ -155,12 +154,12 @@ def prepare(backend: str) -> Trial:
 
 
 def _equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
-    """The same as numbers, for -0 added to 0 is 0."""
+    """Whether both are numerically equal: -0 added to 0 is 0."""
     return same(None if a is None else a + 0.0, None if b is None else b + 0.0)
 
 
 def _compare(member: Codec, data: bytes, said: str, found: torch.Tensor | None) -> None:
-    """The same codec with another backend agrees."""
+    """Check that the same codec on another backend agrees."""
     try:
         if Header.from_bytes(data).n > REFERENCE_VALUES:
             return

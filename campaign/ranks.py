@@ -1,6 +1,6 @@
-"""Ranks as processes, and what they do: train a small model, or fit a GLM, with checkpoints that a kill may interrupt.
+"""Ranks as processes that train a small model or fit a GLM, with checkpoints that a kill may interrupt.
 
-A checkpoint is one file per rank, written whole or not at all, and after all of them the file `latest` that names it.
+A checkpoint is one file per rank, each written atomically, and after all of them the file `latest` that names it.
 """
 
 import gc
@@ -34,12 +34,12 @@ CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch._dynamo", "laconic.bench.fsdp", "tests.warm", "campaign.ranks"])
 SMALL = Policy(min_values=100, group_values=1000, alone=True)
 LIMIT = timedelta(minutes=30)
-"""For which ranks wait for each other: longer than a trial may take, which is what ends ranks that hang."""
+"""Timeout of collectives; longer than that of a trial, which ends ranks that hang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Where a rank kills itself: its number, the step, and the moment in it, one of MOMENTS."""
+    """When a rank kills itself: its number, the step, and the moment in the step, one of MOMENTS."""
 
     rank: int
     step: int
@@ -50,7 +50,7 @@ MOMENTS = ("before", "backward", "writing", "written", "agreed", "named")
 
 
 class Training:
-    """A model that is trained by steps, whose state can be saved and loaded."""
+    """A model in training, whose state can be saved and loaded."""
 
     def __init__(self, kind: str, scheme: str, rank: int) -> None:
         make, codec, options = SCHEMES[kind][scheme]
@@ -69,7 +69,7 @@ class Training:
         laconic.compress(self.net, codec, policy=SMALL, seed=5, optimizer=self.optimizer, **options)
 
     def step(self, number: int, inside: Callable[[], object] = lambda: None) -> None:
-        """One step; `inside` is called in the backward pass."""
+        """Train one step; `inside` is called in the backward pass."""
         x, y = batch(self.rank, number)
         self.optimizer.zero_grad()
         out = self.net(x)
@@ -78,7 +78,7 @@ class Training:
         (self.node or self.optimizer).step()
 
     def state(self) -> dict[str, Any]:
-        """All that a restart needs, on this rank."""
+        """This rank's state for a restart."""
         own = self.node.state_dict() if self.node else laconic.state_dict(self.net)
         return {"net": _local(self.net.state_dict()), "optimizer": _local(self.optimizer.state_dict()), "own": own}
 
@@ -99,14 +99,14 @@ class Training:
 
 
 def _local(value: Any) -> Any:
-    """With this rank's part for every sharded tensor."""
+    """The value with every sharded tensor replaced by this rank's shard."""
     if isinstance(value, dict):
         return {name: _local(one) for name, one in value.items()}
     return getattr(value, "_local_tensor", value)
 
 
 def _like(state: dict[str, Any], parameters: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """An optimizer's state, with parts of parameters that are sharded made such parts again."""
+    """The inverse of `_local` for an optimizer's state: shards of parameters become sharded tensors again."""
     from torch.distributed.tensor import DTensor
 
     def part(value: Any, p: torch.Tensor) -> Any:
@@ -152,11 +152,11 @@ SCHEMES: dict[str, dict[str, tuple[Any, Any, dict[str, Any]]]] = {
         "teams": (None, None, {"teams": 2, "average_every": 1, "average_codec": "ef-sign"}),
     },
 }
-"""What is trained by which scheme: optimizer, codec, options."""
+"""By kind and scheme of training: optimizer, codec, options."""
 
 
 def train(rank: int, job: dict[str, Any], begun: Callable[[], None]) -> torch.Tensor:
-    """Train from the latest checkpoint on, and write one every few steps; the parameters at the end."""
+    """Train from the latest checkpoint, writing one every few steps; returns the final parameters."""
     folder, steps, every, death = Path(job["folder"]), job["steps"], job["every"], job.get("death")
 
     def may_die(step: int, moment: str) -> None:
@@ -187,7 +187,7 @@ def train(rank: int, job: dict[str, Any], begun: Callable[[], None]) -> torch.Te
 
 
 def fit(rank: int, job: dict[str, Any]) -> torch.Tensor:
-    """Fit a GLM, on from its checkpoint if there is one; a rank may die after a segment."""
+    """Fit a GLM, resuming from its checkpoint if there is one; a rank may kill itself after a segment."""
     folder, death = Path(job["folder"]), job.get("death")
     left = -1 if death is None or death.rank != rank else 1 + death.step
 
@@ -208,11 +208,11 @@ def fit(rank: int, job: dict[str, Any]) -> torch.Tensor:
 
 
 def soak(rank: int, job: dict[str, Any], begun: Callable[[], None]) -> torch.Tensor:
-    """Train for long. Every 100 steps, ranks compare their parameters, and from step `warm` on see what the process
-    holds: the growth of memory in KiB, of descriptors and of threads, and how often parameters differed.
+    """Train for long; returns the growth of memory in KiB, of descriptors and of threads, and how often parameters
+    differed between ranks. Both are checked every 100 steps, resources from step `warm` on.
 
-    The most of the second half is compared with the most of the first: Python takes memory by the MiB, and gives one
-    back and takes it again.
+    Growth is the peak of the second half over that of the first: Python allocates by the MiB, and releases and
+    reallocates one repeatedly.
     """
     training = Training(job["kind"], job["scheme"], rank)
     held, differed, middle = torch.zeros(2, 3), 0, (job["warm"] + job["steps"]) // 2
@@ -242,7 +242,7 @@ WORK = {"train": train, "soak": soak}
 
 
 def be_a_rank(rank: int, size: int, job: dict[str, Any], attempt: int, pipe: Any) -> None:
-    """A rank's process: join the others, work, and tell what came of it."""
+    """The process of a rank: join the others, work, and send the result."""
     torch.set_num_threads(1)
     folder = Path(job["folder"])
     try:
@@ -252,14 +252,14 @@ def be_a_rank(rank: int, size: int, job: dict[str, Any], attempt: int, pipe: Any
         begun = partial(pipe.send, "begun")
         found = fit(rank, job) if job["kind"] == "GLM" else WORK[job.get("work", "train")](rank, job, begun)
         pipe.send(found.numpy().tobytes())
-    except Exception as error:  # noqa: BLE001 (told to whoever asked)
+    except Exception as error:  # noqa: BLE001 (sent to the parent)
         pipe.send((type(error).__name__, str(error)))
-    os._exit(0)  # connections of ranks that were killed need not be taken down in order
+    os._exit(0)  # skip the orderly shutdown of connections to killed ranks
 
 
 @contextmanager
 def ranks(size: int, job: dict[str, Any], attempt: int = 0) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Processes of a job, and our ends of their pipes; what is left of them at the end is killed."""
+    """Start the processes of a job; yields them and our ends of their pipes, and kills those left at the end."""
     Path(job["folder"]).mkdir(parents=True, exist_ok=True)
     pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
     started = [
@@ -280,8 +280,8 @@ def ranks(size: int, job: dict[str, Any], attempt: int = 0) -> Iterator[tuple[li
 
 
 def results(pipes: list[Any]) -> list[Any]:
-    """What each rank told last: bytes, or an error; None of a rank that died. After a death the others are not waited
-    for, as torchrun does not."""
+    """The result of each rank: bytes, or an error; None for a rank that died. After a death the others are not waited
+    for, as in torchrun."""
     told, waiting = dict.fromkeys(range(len(pipes))), dict(enumerate(pipes))
     while waiting:
         ready = wait(list(waiting.values()))

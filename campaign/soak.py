@@ -1,7 +1,7 @@
-"""Long runs: replicas stay the same, and memory, descriptors and threads do not grow.
+"""Long runs: replicas stay equal, and memory, descriptors and threads do not grow.
 
-A trial is 2,000 steps of one scheme on two ranks. The most that a process holds from step 1,500 on is compared with the
-most from step 1,000 to there: before, codes of variable size still make the allocator's heap grow.
+A trial is 2,000 steps of one scheme on two ranks. The peak of a process from step 1,500 on is compared with the peak
+from step 1,000 to 1,500; before that, codes of variable size still make the allocator's heap grow.
 """
 
 import random
@@ -17,7 +17,7 @@ STEPS, WARM, MOST_KIB = 2000, 1000, 1024.0
 
 
 def prepare(kind: str) -> Trial:
-    """Nothing is shared by trials."""
+    """Trials share nothing."""
 
     def trial(rng: random.Random) -> str:
         scheme = rng.choice(list(SCHEMES[kind]))

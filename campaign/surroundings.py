@@ -1,7 +1,7 @@
-"""Bad surroundings: ranks that stand still or come late, a port that is taken, a disk that is full or read-only.
+"""Bad surroundings: ranks that stall or start late, a port that is in use, a disk that is full or read-only.
 
-Whoever is only slow ends with the bits of an undisturbed run. What cannot be done is an error that says so, in time,
-with whatever was there before still there, and nothing half-written beside it.
+Ranks that are only slow must end with the bits of an undisturbed run. What cannot be done must raise a clear error in
+time, with existing files unchanged and nothing half-written beside them.
 """
 
 import os
@@ -36,7 +36,7 @@ COMMAND = [sys.executable, "-c", "import sys; from laconic_command import main; 
 
 
 def on_ranks(disturb: Callable[[list[Any], random.Random], dict[str, Any] | None]) -> Trial:
-    """Train on two or three ranks, disturbed, and compare with the bits of an undisturbed run."""
+    """Train on two or three ranks with a disturbance, and compare with the bits of an undisturbed run."""
     whole: dict[tuple[str, str, int], list[Any]] = {}
 
     def trial(rng: random.Random) -> str:
@@ -59,12 +59,12 @@ def on_ranks(disturb: Callable[[list[Any], random.Random], dict[str, Any] | None
 
 
 def late(started: list[Any], rng: random.Random) -> dict[str, Any]:
-    """A rank that comes seconds after the others."""
+    """A rank starts seconds after the others."""
     return {"seconds": 3.0 * rng.random()}
 
 
 def stopped(started: list[Any], rng: random.Random) -> None:
-    """A rank that stands still for a while."""
+    """A rank is stopped for a while."""
     if started:
         chosen = rng.choice(started)
         time.sleep(2.0 * rng.random())
@@ -74,7 +74,7 @@ def stopped(started: list[Any], rng: random.Random) -> None:
 
 
 def stopped_for_good() -> Trial:
-    """A rank that stops for longer than the others wait: they end with an error that says so."""
+    """A rank stops for longer than the others' timeout: they must end with a clear error."""
 
     def trial(rng: random.Random) -> str:
         scheme = rng.choice(list(SCHEMES["DDP"]))
@@ -95,7 +95,7 @@ def stopped_for_good() -> Trial:
 
 
 def port_in_use() -> Trial:
-    """torchrun's port belongs to somebody else: the command ends in time, by one line."""
+    """torchrun's port is in use: the command must end in time, with a one-line error."""
     folder = Path(tempfile.mkdtemp())
     write_problem(folder / "rows.safetensors")
 
@@ -115,7 +115,7 @@ def port_in_use() -> Trial:
 
 
 def _refused(words: list[str], env: dict[str, str], said: str, prefix: list[str] | None = None) -> str:
-    """Run a command that has to fail: exit status 1 or 2, without a traceback, with a word in what it says."""
+    """Run a command that must fail: exit status 1 or 2, no traceback, and `said` in its output."""
     command = [*(prefix or []), *COMMAND, *words]
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
     if done.returncode not in (1, 2) or "Traceback" in done.stderr or said not in done.stderr:
@@ -124,7 +124,7 @@ def _refused(words: list[str], env: dict[str, str], said: str, prefix: list[str]
 
 
 def full_disk() -> Trial:
-    """Files may grow to some size and no further: written whole, or `NotWritten` with the old one untouched."""
+    """Limit the size of files: they must be written whole, or `NotWritten` raised with the old one untouched."""
     folder = Path(tempfile.mkdtemp())
     rows = write_problem(folder / "rows.safetensors")
     table = dump_csv(folder / "rows.csv", small_table())
@@ -167,7 +167,7 @@ def full_disk() -> Trial:
 
 
 def read_only() -> Trial:
-    """A folder on a file system that may only be read, in a mount namespace of its own."""
+    """Write to a read-only file system, in a mount namespace of its own."""
     folder = Path(tempfile.mkdtemp())
     rows = dump_csv(folder / "rows.csv", small_table())
     fixed = folder / "fixed"
@@ -196,7 +196,7 @@ def read_only() -> Trial:
 
 
 def no_cache() -> Trial:
-    """Numba has no folder to keep kernels in: the command says what to set."""
+    """Numba has no writable cache folder: the error must say what to set."""
     folder = Path(tempfile.mkdtemp())
     rows = dump_csv(folder / "rows.csv", small_table())
     source = Path(laconic.__file__).parents[1]
@@ -213,7 +213,7 @@ def no_cache() -> Trial:
 
 
 def needs_unshare() -> None:
-    """Raise `Broken` where this user may not mount."""
+    """Raise `Broken` if this user may not mount file systems."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         raise Broken("needs `unshare`, and the right to mount in a namespace of its own")
 

@@ -1,4 +1,4 @@
-"""`python -m campaign.worker CASE SEED FIRST LAST PLACE`: the process that makes the trials of a batch."""
+"""`python -m campaign.worker CASE SEED FIRST LAST PLACE`: the process that runs the trials of a batch."""
 
 import json
 import mmap
@@ -18,7 +18,7 @@ from campaign.case import PLACE, Broken, Case
 
 
 def work(case: Case, seed: int, first: int, last: int, place: Path) -> None:
-    """Make trials first to last - 1, and tell the counts as lines of JSON, every second or so; SIGTERM ends it."""
+    """Run trials first to last - 1, printing counts as lines of JSON about every second; SIGTERM stops it."""
     stopped: list[object] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     trial = case.prepare()
@@ -35,10 +35,10 @@ def work(case: Case, seed: int, first: int, last: int, place: Path) -> None:
             PLACE.pack_into(shared, 0, number)
             try:
                 outcomes[trial(random.Random(f"{seed} {case.name} {number}"))] += 1
-            except Exception as error:  # noqa: BLE001 (whatever it is breaks the law)
+            except Exception as error:  # noqa: BLE001 (any exception breaks the law)
                 losses.append({"number": number, "error": traceback.format_exc()})
                 if case.device != "cpu" and not isinstance(error, Broken):
-                    stopped.append(error)  # after a fault a GPU computes nothing more for this process
+                    stopped.append(error)  # after a fault the process cannot use the GPU any more
             if time.monotonic() - told > 1:
                 told = time.monotonic()
                 _tell(outcomes, losses, False)

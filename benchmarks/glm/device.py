@@ -32,10 +32,10 @@ GRAPHED, GRAPHED_BF16, JAX = "graphed fp32 SGD", "graphed bf16 SGD", "jax fp32 S
 CHECKED = 512
 """Iterations after which every contender is compared with SGD in float64."""
 LARGEST_DIFFERENCE = {"fp32": 1e-5, "bf16": 2e-2}
-"""Of the weights from those of SGD in float64, by what the data are stored in."""
+"""Allowed relative difference of the weights from those of SGD in float64, by the format of the data."""
 WIDE = "wide"
 DEVICE_SHAPES = {**SHAPES, WIDE: ProblemShape(100_000, 32_768, "logistic", 2.0, 0.0)}
-"""Those of `data.SHAPES`, and one with rows of 64 KB."""
+"""`data.SHAPES`, and a problem with rows of 64 KB."""
 CHUNK_VALUES = 2**26
 
 
@@ -90,12 +90,12 @@ class DeviceOptions:
 class DeviceRow:
     """One contender on one problem.
 
-    seconds       of one iteration, host included: rows, targets and step sizes brought to their places
-    over_eager    seconds of eager SGD in float32 over its own, medians; likewise over the others
+    seconds       of one iteration, including the host's work: gathering rows, targets and step sizes
+    over_eager    seconds of eager SGD in float32 over its own, medians; likewise for the other rivals
     difference    ‖x − x'‖ / ‖x'‖ from SGD in float64 after `CHECKED` iterations
     loss          half the mean deviance, penalty included, after one epoch; None where it was not run
-    loss_gap      that over the loss of graphed SGD in float32 on the same batches, minus 1
-    ran           which kernels
+    loss_gap      loss over that of graphed SGD in float32 on the same batches, minus 1
+    ran           name of the kernels
     """
 
     problem: str
@@ -121,7 +121,7 @@ class DeviceRow:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is one of this package's solvers."""
+        """Whether the contender is one of this package's solvers."""
         return self.solver in ("sgd", "ca_sgd")
 
 
@@ -135,7 +135,7 @@ class Ours:
         self.orders: dict[tuple[int, int], np.ndarray] = {}
 
     def run(self, rows: torch.Tensor) -> None:
-        """As `Rival.run`; a fit's order of rows is on the host, where these are brought once."""
+        """As `Rival.run`; rows are copied to the host once, since a fit keeps its order of rows there."""
         of, own = self.solver, (rows.data_ptr(), len(rows))
         if own not in self.orders:
             self.orders[own] = rows.int().cpu().numpy()
@@ -155,7 +155,7 @@ def ours(contender: Contender, copies: Copies, batch_size: int, eta: float) -> O
 
 
 def loss_of(rival: Rival, problem: Problem) -> float:
-    """The objective over all rows at the point where the rival stands."""
+    """The objective over all rows at the rival's current point."""
     settings = Contender("sgd", "fp32").options(1.0, 1, SEED)
     state = begin(problem, settings)
     x, intercept = rival.point()
@@ -172,7 +172,7 @@ def device_rows(options: DeviceOptions, progress: Progress = no_progress) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """One contender by itself, before it is compared; fields as in `DeviceRow`."""
+    """Measurements of one contender by itself; fields as in `DeviceRow`."""
 
     contender: Contender
     label: str
@@ -184,7 +184,7 @@ class _Measured:
 
 
 class _Bench:
-    """One problem."""
+    """All contenders on one problem."""
 
     def __init__(self, name: str, options: DeviceOptions, progress: Progress) -> None:
         self.name, self.options, self.progress = name, options, progress
@@ -201,7 +201,7 @@ class _Bench:
         self.exact = self._exact()
 
     def rows(self) -> list[DeviceRow]:
-        """Every contender, checked and timed; the baselines first."""
+        """Rows of every contender, checked and timed; the baselines first."""
         found = [self._measure(*made) for made in self._everyone()]
         times = {one.label: one.seconds.median for one in found}
         base = next((one.loss for one in found if one.label == GRAPHED), None)
@@ -227,7 +227,7 @@ class _Bench:
         return kind(self._X(dtype), *self._given)
 
     def _is_known(self, contender: Contender) -> bool:
-        """Whether there are fused kernels for it: not for SGD on more columns than one multiprocessor can hold."""
+        """Whether fused kernels support a contender: not SGD on more columns than one multiprocessor can hold."""
         from laconic.glm.solvers.device.iterations import Iterations
 
         settings = contender.options(self.eta, self.options.batch_size, SEED)
@@ -346,7 +346,7 @@ def _targets(shape: ProblemShape, z: torch.Tensor, generator: torch.Generator) -
 
 
 def _device_losses(document: Row) -> list[str]:
-    """A sentence on every contender of ours that is slower than SGD in a CUDA graph."""
+    """Sentences on contenders of ours that are slower than SGD in a CUDA graph."""
     found = []
     for row in rows_in(document):
         fp32, bf16 = number_in(row, "over_graphed") or 1.0, number_in(row, "over_graphed_bf16") or 1.0

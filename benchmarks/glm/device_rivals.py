@@ -1,4 +1,4 @@
-"""SGD as one would write it in PyTorch and in JAX, on one GPU: what ours is measured against."""
+"""Rivals of the suite `glm-device`: SGD as one would write it in PyTorch and in JAX, on one GPU."""
 
 import importlib.util
 import os
@@ -17,22 +17,22 @@ MEANS: dict[str, Link] = {"gaussian": lambda z: z, "bernoulli": torch.sigmoid, "
 
 
 class Rival(Protocol):
-    """A solver that takes steps of SGD.
+    """Interface of a solver that takes steps of SGD.
 
-    label  its name in tables
+    label  name in tables
     """
 
     label: str
 
     def run(self, rows: torch.Tensor) -> None:
-        """A step for each batch of rows (k,) int64, one after another."""
+        """Take one step for each batch of rows (k,) int64."""
 
     def point(self) -> tuple[torch.Tensor, float]:
         """Coefficients (n,) and intercept."""
 
 
 class EagerSGD:
-    """One torch operation after another, X stored as it is given; arithmetic in float32."""
+    """SGD in eager PyTorch, X in its given dtype; arithmetic in float32."""
 
     def __init__(
         self, X: torch.Tensor, y: torch.Tensor, family: str, batch_size: int, eta: float, start: float
@@ -89,14 +89,14 @@ def has_jax() -> bool:
 
 
 class JaxSGD:
-    """The same in JAX: a scan over batches, compiled as a whole."""
+    """SGD in JAX: a scan over batches, compiled as a whole."""
 
     label = "jax fp32 SGD"
 
     def __init__(
         self, X: torch.Tensor, y: torch.Tensor, family: str, batch_size: int, eta: float, start: float
     ) -> None:
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or it takes three quarters of the GPU
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it reserves 3/4 of the GPU
         import jax
         import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""Reading LIBSVM: speed beside scikit-learn's reader, and the memory that converting a file takes."""
+"""Reading LIBSVM: speed beside scikit-learn's reader, and peak memory of converting a file."""
 
 import tempfile
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """Reading and converting a LIBSVM file of random numbers, 30 values per row in 1000 columns.
+    """Measurements of reading and converting a LIBSVM file of random numbers, 30 values per row in 1000 columns.
 
     read_seconds       of `laconic.data.read_libsvm`
     sklearn_seconds    of `sklearn.datasets.load_svmlight_file`, run just before in every round
-    ratio_to_sklearn   speed over that, round by round
+    ratio_to_sklearn   speedup over scikit-learn, round by round
     peak_bytes         peak memory of `laconic.data.convert` beyond that of importing laconic; None where it
                        cannot be measured
     """
@@ -43,7 +43,7 @@ class FileRow:
 
 
 def file_row(n_bytes: int, repeats: int, progress: Progress = no_progress) -> FileRow:
-    """Write a file, read it both ways in turn, then convert it in a process of its own."""
+    """Write a file, read it by both readers in turn, then convert it in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="laconic-") as folder:
         path = Path(folder, "rows.svm")
         progress("writing a LIBSVM file")
@@ -57,7 +57,7 @@ def file_row(n_bytes: int, repeats: int, progress: Progress = no_progress) -> Fi
 
 
 def write_libsvm(path: Path, n_bytes: int, seed: int = 0) -> int:
-    """Blocks of random rows until the file is as large as asked; how many rows that were."""
+    """Write blocks of random rows until the file has `n_bytes`; returns the number of rows."""
     generator = np.random.default_rng(seed)
     n_rows = 0
     with path.open("w", encoding="ascii") as file:
@@ -72,7 +72,7 @@ def write_libsvm(path: Path, n_bytes: int, seed: int = 0) -> int:
 
 
 def check_same(path: Path) -> None:
-    """Both readers must find the same numbers."""
+    """Raise an error unless both readers return the same numbers."""
     X, y = rivals.read_libsvm(path)
     ours = read_libsvm(path)
     same = np.array_equal(ours.X.indices, X.indices) and np.array_equal(ours.X.indptr, X.indptr)
@@ -82,14 +82,14 @@ def check_same(path: Path) -> None:
 
 
 def convert_on_rank(progress: Progress, *, folder: str, name: str) -> int | None:
-    """Bytes that converting a file takes at most; everything is imported and compiled before."""
+    """Peak bytes of memory for converting a file, after everything is imported and compiled."""
     small, large = Path(folder, "small.svm"), Path(folder, name)
     small.write_text("1 1:0.5 3:2\n0 2:1\n", encoding="ascii")
     convert(small, small.with_suffix(".safetensors"))
     before = resident("VmRSS")
     if before is None:
         return None
-    CLEAR.write_text("5")  # the peak begins anew
+    CLEAR.write_text("5")  # reset the peak
     convert(large, large.with_suffix(".safetensors"))
     return max(0, (resident("VmHWM") or before) - before)
 

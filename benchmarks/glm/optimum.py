@@ -1,10 +1,10 @@
-"""The suite `glm-optimum`: default estimators on data as people have them, beside scikit-learn's and glum's.
+"""The suite `glm-optimum`: our default estimators on typical data, beside those of scikit-learn and glum.
 
-Each contender fits the same objective (mean loss + alpha/2 ‖x‖², intercept free) to the columns as they are and to
-standardised ones, with its own defaults. The optimum is the least objective that any of them, or ours asked for more
-digits, has reached.
+Each contender fits the same objective (mean loss + alpha/2 ‖x‖², intercept not penalised) to the raw columns and to
+standardised ones, with its own defaults. The optimum is the least objective that any of them, or ours with a smaller
+tolerance, has reached.
 
-Streamed rows are drawn to a Parquet file: ours is fitted from it and from a store of it, rivals in memory, each in
+Streamed rows are written to a Parquet file: ours is fitted from it and from a store of it, rivals in memory, each in
 a process of its own.
 """
 
@@ -55,7 +55,7 @@ class Rows:
     loss: str
 
     def scaled(self) -> "Rows | None":
-        """With columns of mean 0 and variance 1; None for sparse rows."""
+        """The data set with columns of mean 0 and variance 1; None for sparse rows."""
         if not isinstance(self.X, np.ndarray):
             return None
         deviation = self.X.std(0)
@@ -63,7 +63,7 @@ class Rows:
         return Rows(self.name, X, self.y, self.loss)
 
     def objective(self, coef: np.ndarray, intercept: np.ndarray) -> float:
-        """What all of them minimise; infinite where it is no number."""
+        """The objective that all contenders minimise; infinite where it is not finite."""
         coef = np.atleast_2d(coef)
         with np.errstate(over="ignore", invalid="ignore"):
             z = np.asarray(self.X @ coef.T + np.ravel(intercept))
@@ -96,10 +96,10 @@ class OptimumRow:
     gap        (objective − optimum) / (objective of the best constant − optimum)
     score      accuracy, R², or D² of counts
     seconds    median of `repeats` fits, of one where it takes longer than `LONG`; on one thread or on all of them,
-               whichever is faster, and
-    threads    of that
-    converged  what the contender says: no ConvergenceWarning
-    peak_bytes  memory that its process took at most, where it has one of its own
+               whichever is faster
+    threads    of the faster
+    converged  whether the contender gave no ConvergenceWarning
+    peak_bytes  peak memory of its process, where it has one of its own
     """
 
     data: str
@@ -132,13 +132,13 @@ class OptimumOptions:
             raise InvalidOption(f"{self.data} is no folder")
 
     def published(self) -> dict[str, Any]:
-        """The options, without the folder's place."""
+        """The options as JSON values, without the folder's path."""
         own = {"repeats": self.repeats, "threads": self.threads, "large": self.large, "files": self.data is not None}
         return own if self.streamed is None else own | {"streamed": self.streamed}
 
     @property
     def n_parts(self) -> int:
-        """How often `race` reports progress."""
+        """Steps of a progress bar."""
         return sum(1 for _ in _sets(self)) + (0 if self.streamed is None else len(STREAMED) + 1)
 
 
@@ -173,18 +173,18 @@ def glum(rows: Rows) -> Fitted:
 
 
 def contenders(rows: Rows) -> dict[str, Callable[[Rows], Fitted]]:
-    """Those that are installed and have such a model."""
+    """Contenders that are installed and have a model for these rows."""
     found: dict[str, Callable[[Rows], Fitted]] = {"laconic": ours, "scikit-learn": scikit_learn}
     several = rows.loss == "log_loss" and rows.y.max() > 1
     return found if several or find_spec("glum") is None else found | {"glum": glum}
 
 
 def race(options: OptimumOptions, progress: Progress = no_progress) -> list[OptimumRow]:
-    """Every contender on every data set, columns as they are and scaled."""
+    """Run every contender on every data set, with raw and with scaled columns."""
     found: list[OptimumRow] = []
     if find_spec("glum") is None:
         sys.stderr.write("glum is not installed, and takes no part: pip install 'laconic[benchmarks]'\n")
-    for fit in contenders(_cancer()).values():  # what is loaded at the first fit is not counted
+    for fit in contenders(_cancer()).values():  # the first fit loads libraries and is not timed
         fit(_cancer())
     for make in _sets(options):
         rows = make()
@@ -210,7 +210,7 @@ def _compare(rows: Rows, columns: str, options: OptimumOptions) -> list[OptimumR
 
 
 def _streamed(options: OptimumOptions, progress: Progress) -> list[OptimumRow]:
-    """Every contender in a process of its own; objectives are those of the store's rows, in float64."""
+    """Run every contender in a process of its own; objectives are of the store's rows, in float64."""
     n_rows = options.streamed or 0
     with tempfile.TemporaryDirectory(prefix="laconic-") as folder:
         progress("writing rows")
@@ -249,7 +249,7 @@ def _write_rows(path: Path, n_rows: int) -> None:
 
 
 def _judged(table: Any, point: Fitted) -> tuple[float, float]:
-    """Objective and accuracy, a block of rows at a time."""
+    """Objective and accuracy, computed a block of rows at a time."""
     m, total, right = len(table.y), 0.0, 0.0
     for first in range(0, m, STREAMED_BLOCK):
         part = slice(first, first + STREAMED_BLOCK)
@@ -263,7 +263,7 @@ STREAMED = ("laconic", "laconic from Parquet", "scikit-learn", "glum")
 
 
 def fit_streamed(progress: Progress, *, contender: str, folder: str, threads: int) -> dict[str, Any]:
-    """One contender's fit, as JSON values; what is loaded at the first fit is not counted."""
+    """One contender's fit, as JSON values; loading libraries at the first fit is not timed."""
     store, parquet = (str(Path(folder, f"rows.{kind}")) for kind in ("safetensors", "parquet"))
 
     def from_parquet(rows: Rows) -> Fitted:  # each time to a store of its own
@@ -283,14 +283,14 @@ def fit_streamed(progress: Progress, *, contender: str, folder: str, threads: in
 
 
 def _first() -> Rows:
-    """As few rows in float32 as a large X has."""
+    """A few rows in float32, as a large X has them."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2**16, 64), dtype=np.float32)
     return Rows("", X, (X[:, 0] + rng.logistic(size=len(X)) > 0).astype(int), "log_loss")
 
 
 def _timed(fit: Callable[[Rows], Fitted], rows: Rows, repeats: int, threads: int) -> tuple[Fitted, dict[str, Any]]:
-    """The model, and columns of its row: seconds on one thread or on all, and whether it says that it converged."""
+    """The model, and fields of its row: seconds, threads and whether it reported convergence."""
     medians: dict[int, float] = {}
     for n in {1, threads}:
         torch.set_num_threads(n)
@@ -321,7 +321,7 @@ def _score(rows: Rows, point: Fitted) -> float:
 
 
 def _sets(options: OptimumOptions) -> Iterator[Callable[[], Rows]]:
-    """What makes each data set."""
+    """Functions that make the data sets."""
     yield from (_cancer, _wine, _digits, _diabetes, _outlier, _long_tails, _claims, _wide)
     if options.large:
         yield _million
@@ -393,7 +393,7 @@ FILES: dict[str, tuple[str, str | None, tuple[str, ...], str]] = {
     "bike_sharing_hour.parquet": ("poisson", "cnt", ("casual", "registered"), ""),
     "freMTPL2freq.parquet": ("poisson", "ClaimNb", ("IDpol",), ""),
 }
-"""Known files: loss, target, columns to leave out, and the class that is told from the rest. Text columns stay out."""
+"""Known files: loss, target, columns to leave out, and the positive class. Text columns are left out."""
 
 
 def _file(path: Path) -> Rows:
@@ -442,7 +442,7 @@ NEAR, SMALL = 1e-3, 50_000 * 100
 
 
 def outcomes(document: Row) -> Iterator[Outcome]:
-    """What our fits claim, how near they end, and how long they take beside the faster rival that comes as near."""
+    """Convergence and gap of our fits, and their time over that of the fastest rival that comes as near."""
     rows = rows_in(document)
     ours = [row for row in rows if row["contender"] == "laconic"]
     claimed = [row["gap"] for row in ours if row["converged"]]

@@ -1,4 +1,4 @@
-"""scikit-learn's solvers of generalised linear models, and the objective that all contenders are judged by."""
+"""scikit-learn's solvers of generalised linear models, and the objective by which all contenders are judged."""
 
 import warnings
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from laconic.data import BadTable
 from laconic.glm import Bernoulli, DenseColumns, Family, Problem, SparseColumns
 
 FAMILIES = ("bernoulli", "poisson")
-"""Those that scikit-learn has a solver for, with this penalty."""
+"""Families for which scikit-learn has a solver with this penalty."""
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "optimal": {"learning_rate": "optimal"},
     "invscaling eta0=0.01": {"learning_rate": "invscaling", "eta0": 0.01},
     "constant eta0=0.001": {"learning_rate": "constant", "eta0": 1e-3},
 }
-"""Step sizes of SGDClassifier that are worth a try."""
+"""Step-size schedules of SGDClassifier to try."""
 TIGHT, MANY = 1e-9, 10_000
 COVTYPE_ROWS, COVTYPE_NUMBERS, COVTYPE_GROUPS = 581_012, 10, (4, 40)
 """Rows, numeric columns, and categories of the two groups of one-hot columns of the forest cover data."""
@@ -35,7 +35,7 @@ Point = tuple[np.ndarray, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingRows:
-    """Rows as scikit-learn takes them.
+    """Training rows in the form that scikit-learn takes.
 
     X  (m, n) float32, NumPy or SciPy CSR
     y  (m,) float64
@@ -50,7 +50,7 @@ class TrainingRows:
 
     @classmethod
     def of(cls, problem: Problem, alpha: float) -> "TrainingRows":
-        """The rows of a problem on one rank. An exposure e becomes a weight e on the rate y / e, which is the same."""
+        """The rows of a problem on one rank. An exposure e becomes a weight e on the rate y / e: the same objective."""
         if problem.family.name not in FAMILIES:
             raise BadTable(f"the race to an objective is for logistic and poisson targets, not {problem.family.name}")
         y, w = problem.y.double(), problem.weights_as(torch.float64)
@@ -98,7 +98,7 @@ def _matrix(problem: Problem) -> Any:
 def covtype_like(n_rows: int = COVTYPE_ROWS, seed: int = 0) -> Problem:
     """A logistic problem with the shape of the forest cover data, columns of mean 0 and variance 1.
 
-    Ten correlated numeric columns, then 4 and 40 one-hot columns whose categories are more and more rare, as there.
+    Ten correlated numeric columns, then 4 and 40 one-hot columns with increasingly rare categories.
     """
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.randn(COVTYPE_NUMBERS, COVTYPE_NUMBERS, generator=generator) * 0.7 ** torch.arange(COVTYPE_NUMBERS)
@@ -116,7 +116,7 @@ def covtype_like(n_rows: int = COVTYPE_ROWS, seed: int = 0) -> Problem:
 
 
 def sgd_classifier(rows: TrainingRows, schedule: str, epochs: int) -> Point:
-    """So many epochs of `SGDClassifier`."""
+    """`SGDClassifier` after `epochs` epochs."""
     model = SGDClassifier(
         "log_loss", alpha=rows.alpha, max_iter=epochs, tol=None, random_state=0, **SCHEDULES[schedule]
     )
@@ -126,7 +126,7 @@ def sgd_classifier(rows: TrainingRows, schedule: str, epochs: int) -> Point:
 
 
 def lbfgs(rows: TrainingRows, max_iter: int, tol: float = 1e-4) -> Point:
-    """So many iterations of L-BFGS, of `LogisticRegression` or `PoissonRegressor`."""
+    """`LogisticRegression` or `PoissonRegressor` after at most `max_iter` iterations of L-BFGS."""
     model: Any
     if rows.family.name == "poisson":
         model = PoissonRegressor(alpha=rows.alpha, max_iter=max_iter, tol=tol)
@@ -138,12 +138,12 @@ def lbfgs(rows: TrainingRows, max_iter: int, tol: float = 1e-4) -> Point:
 
 
 def lbfgs_name(rows: TrainingRows) -> str:
-    """Of the estimator that `lbfgs` runs."""
+    """Name of the estimator that `lbfgs` runs."""
     return "PoissonRegressor(lbfgs)" if rows.family.name == "poisson" else "LogisticRegression(lbfgs)"
 
 
 def optimum(rows: TrainingRows) -> float:
-    """The least objective, by L-BFGS in float64 until it no longer moves."""
+    """The least objective, by L-BFGS in float64 until it no longer changes."""
     wide = TrainingRows(rows.X.astype(np.float64), rows.y, rows.w, rows.family, rows.alpha)
     return rows.objective(lbfgs(wide, MANY, TIGHT))
 
@@ -156,7 +156,7 @@ def read_libsvm(path: Path) -> tuple[Any, np.ndarray]:
 
 @contextmanager
 def unconverged_is_fine() -> Iterator[None]:
-    """No warnings about fits that were cut short on purpose."""
+    """Suppress warnings about fits that are cut short on purpose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield

@@ -1,4 +1,4 @@
-"""The suite `glm-stages`: the kernels of a block of CA-SGD on one GPU, one by one, beside what bounds each of them."""
+"""The suite `glm-stages`: each kernel of a block of CA-SGD on one GPU, beside its hardware limits."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +23,11 @@ from laconic.report import BarChart, Column, Presentation, RowTable, text
 from laconic.report.values import Row, number_in, text_in
 
 BLOCKS = 64
-"""Of a graph, each of rows of its own: together far larger than the second-level cache."""
+"""Blocks in a CUDA graph, each with rows of its own: together far larger than the second-level cache."""
 BLOCK_STEPS = {"epsilon": 16, "synth": 16, WIDE: 8}
-"""Iterations of a block, where they are fastest."""
+"""Iterations per block, the fastest for each problem."""
 TENSOR_RATE = 990e12
-"""Operations per second of an H200's tensor cores on bfloat16, as its maker states."""
+"""Operations per second of an H200's tensor cores on bfloat16, as stated by its vendor."""
 COPIED = 2**27
 
 
@@ -56,11 +56,11 @@ class StageOptions:
 class StageRow:
     """One stage of a block of s iterations, by itself, or all of them.
 
-    seconds       per block; of `whole`, everything included, the host as well
+    seconds       per block; for `whole`, everything including the host
     n_bytes       that must be read and written once
     operations    multiplications and additions on the tensor cores
-    n_steps       one after another, each of which takes
-    step_seconds  at least: a step of the recurrence of batches of two rows, which one warp holds, or an empty launch
+    n_steps       sequential steps
+    step_seconds  least time of a step: one of the recurrence of batches of two rows (one warp), or an empty launch
     bandwidth     bytes per second of the fastest copy
     """
 
@@ -93,7 +93,7 @@ class StageRow:
 
     @property
     def over_limit(self) -> float:
-        """Seconds over the largest of the three."""
+        """Seconds over the largest of the three limits."""
         return self.seconds.median / max(self.bytes_seconds, self.operations_seconds, self.steps_seconds)
 
 
@@ -116,7 +116,7 @@ class _Block:
         self.losses, self.gathered = torch.zeros(1, BLOCKS + 1, device=device), torch.empty_like(X[: self.k])
 
     def gather(self) -> None:
-        """Copy the rows of every block, which no kernel of a block does: the Gram matrix takes them where they lie."""
+        """Copy the rows of every block, for comparison: the kernels of a block read rows in place."""
         from laconic.kernels.gpu.glm import gather_rows
 
         for i in range(BLOCKS):
@@ -132,7 +132,7 @@ class _Block:
             gram(self.X, self.rows, self.base, i * self.s, self.work.product, self.b, "bf16", G)
 
     def recurrence(self) -> None:
-        """The steps of all blocks."""
+        """The recurrences of all blocks."""
         from laconic.kernels.gpu.glm import recurrence
 
         given = (self.work.grams[0][0], self.work.margins.sums, self.y, None, None, self.steps.each, self.base)
@@ -156,7 +156,7 @@ class _Block:
             update(*given, i * self.s, *rest, batch_size=self.b, s=self.s, shrinks=False, narrow=True, last=False)
 
     def whole(self, repeats: int) -> Spread:
-        """Seconds per block of a fit, by the clock of the host."""
+        """Seconds per block of a fit, by the host's clock."""
         run = SolverRun.of(Contender("ca_sgd", "C", self.s), Copies(self.problem), self.b, Communicator())
         n = 8192 // self.s
         rows = np.random.default_rng(0).integers(0, self.X.shape[0], n * self.k, dtype=np.int32)

@@ -1,7 +1,7 @@
-"""The suite `glm-sweep`: many penalties at once ÷ one, and many classes of sparse rows beside scikit-learn.
+"""The suite `glm-sweep`: time of many penalties at once over that of one, and many classes of sparse rows.
 
-probe  dense features of a network, as a linear probe has them: bfloat16, 10 classes, from one penalty to 16
-text   sparse rows as of words, 105 classes: laconic's multinomial and one-vs-rest models, scikit-learn's of both kinds
+probe  dense features as in a linear probe of a network: bfloat16, 10 classes, from one penalty to 16
+text   sparse rows as in bags of words, 105 classes: multinomial and one-vs-rest models of laconic and scikit-learn
 """
 
 import time
@@ -28,10 +28,10 @@ from laconic.report.values import number_in, text_in
 PROBLEMS = ("probe", "text")
 ALPHA = 1e-4
 SPREAD_OF_ALPHAS = (-7.0, -2.0)
-"""Powers of ten."""
+"""Range of penalties, as powers of ten."""
 CHUNK = 50_000
 TEXT_ROWS, TEXT_COLUMNS, TEXT_CLASSES, WORDS, OWN_WORDS, OWN_SHARE = 6_412, 55_197, 105, 110, 60, 0.12
-"""Rows, columns, classes, words per row; words that a class has of its own, and their share."""
+"""Rows, columns, classes, words per row; number of words specific to a class, and their share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SweepOptions:
 
     @property
     def n_parts(self) -> int:
-        """How often progress is reported."""
+        """Steps of a progress bar."""
         return len(self.problem) * (1 + self.repeats) + ("probe" in self.problem)
 
     def published(self) -> dict[str, Any]:
@@ -64,11 +64,11 @@ class SweepOptions:
 class SweepRow:
     """One contender.
 
-    seconds    of all of the fit
-    over       those over the seconds of `base`, round by round
+    seconds    of the whole fit
+    over       seconds over those of `base`, round by round
     objective  reached at the penalty 1e-4; None for the probe
-    score      accuracy on the rows fitted to, likewise
-    ran        what did the work
+    score      accuracy on the training rows; None for the probe
+    ran        name of the solver
     """
 
     problem: str
@@ -85,11 +85,11 @@ class SweepRow:
 
 
 Judged = tuple[str, float | None, float | None]
-"""What did the work, the objective, and the accuracy."""
+"""(solver, objective, accuracy)."""
 
 
 def sweep_rows(options: SweepOptions, progress: Progress = no_progress) -> list[SweepRow]:
-    """Run the contenders of each problem in turn, `repeats` times around; fits until they converge once."""
+    """Run the contenders of each problem in turn, `repeats` times; fits to convergence once."""
     made = {"probe": _probe, "text": _text}
     return [row for name in options.problem for row in made[name](options, progress)]
 
@@ -116,7 +116,7 @@ def _timed(
 
 
 def probe(m: int, n: int, n_classes: int, device: str, seed: int = 0) -> Problem:
-    """X_ij ~ N(0, 1 / n) in bfloat16, and the class of the largest of some noisy margins."""
+    """X_ij ~ N(0, 1 / n) in bfloat16; the class is that of the largest of some noisy margins."""
     generator = torch.Generator(device).manual_seed(seed)
     X = torch.empty(m, n, dtype=torch.bfloat16, device=device)
     y, coef = torch.empty(m, device=device), 2 * torch.randn(n, n_classes, generator=generator, device=device)
@@ -154,7 +154,7 @@ def _probe(options: SweepOptions, progress: Progress) -> list[SweepRow]:
 
 
 def text_like(m: int, n: int, n_classes: int, seed: int = 0) -> tuple[Any, np.ndarray]:
-    """Rows of unit length as tf-idf makes them of words: drawn by Zipf's law, a class's own words more often."""
+    """Rows of unit norm like tf-idf vectors: words drawn by Zipf's law, those specific to the class more often."""
     from scipy.sparse import csr_matrix, diags
 
     rng = np.random.default_rng(seed)

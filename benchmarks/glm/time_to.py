@@ -1,6 +1,6 @@
-"""The suite `glm-time-to`: seconds to a good model in one process, all of `fit`, ours and scikit-learn's.
+"""The suite `glm-time-to`: seconds of `fit` to a good model in one process, ours and scikit-learn's.
 
-It also reads and converts a LIBSVM file, see `libsvm_speed`.
+It also reads and converts a LIBSVM file; see `libsvm_speed`.
 """
 
 import math
@@ -33,11 +33,11 @@ from laconic.report.values import Row, number_in, rows_in, text_in
 from laconic.units import shown
 
 WITHIN = 0.01
-"""Of the optimum, relatively."""
+"""Relative distance from the optimum that counts as reached."""
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8)
 ITERATIONS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
 SCHEDULES = (("adaptive", 8), ("cosine", 1), ("cosine", 2), ("cosine", 3), ("cosine", 5))
-"""Schedules of ours, each with its number of epochs."""
+"""Our schedules, each with its number of epochs."""
 RECIPES = ("fp32", "C")
 WARMUP_ROWS = 2000
 
@@ -48,8 +48,8 @@ Fit = Callable[[], Point]
 class Choice:
     """A contender's fastest configuration that reaches the objective.
 
-    config  in words
-    fit     runs it, and ends within 1 % of the optimum
+    config  for tables
+    fit     runs it to within 1 % of the optimum
     """
 
     config: str
@@ -61,11 +61,11 @@ class TimeRow:
     """One contender: how long it takes to an objective within 1 % of the optimum.
 
     contender   "laconic fp32", "laconic C", "SGDClassifier", "LogisticRegression(lbfgs)", "PoissonRegressor(lbfgs)"
-    config      the best of those tried; None where none got there
-    seconds     of all of `fit` with it: for ours, stopped by a callback as soon as it was there
-    over_ours   those over the seconds of the faster of ours, round by round
-    objective   reached, and
-    optimum     the least there is
+    config      the best of those tried; None where none reached the objective
+    seconds     of the whole `fit` with it; ours is stopped by a callback as soon as it reaches the objective
+    over_ours   seconds over those of the faster of ours, round by round
+    objective   reached
+    optimum     the least objective
     """
 
     problem: str
@@ -118,7 +118,7 @@ class TimeToOptions:
         return GLMOptions(**asked).problems[0] if any(asked.values()) else None
 
     def published(self) -> dict[str, Any]:
-        """The options as JSON values; the file by its name without the folder."""
+        """The options as JSON values; files are named without their folders."""
         return {**asdict(self), "data": self.data and self.data.name}
 
     @property
@@ -128,7 +128,7 @@ class TimeToOptions:
 
 
 def race(options: TimeToOptions, progress: Progress = no_progress) -> dict[str, Any]:
-    """Read or make the rows, let every contender run, then read and convert a LIBSVM file: `file` is its row."""
+    """Load or make the rows, run every contender, then read and convert a LIBSVM file: `file` is its row."""
     progress("the rows")
     file = options.file
     problem = load(file, Communicator()) if file else covtype_like(options.n_rows or COVTYPE_ROWS)
@@ -141,7 +141,7 @@ def race(options: TimeToOptions, progress: Progress = no_progress) -> dict[str, 
 def time_to_rows(
     problem: str, rows: TrainingRows, *, batch_size: int = 32, repeats: int = 5, progress: Progress = no_progress
 ) -> list[TimeRow]:
-    """Find each contender's fastest configuration, then time all of them in turn, `repeats` times around."""
+    """Find each contender's fastest configuration, then time all of them in turn, `repeats` times."""
     progress("the optimum")
     best = rivals.optimum(rows)
     limit = best + WITHIN * abs(best)
@@ -160,7 +160,7 @@ def time_to_rows(
 
 
 def searches(rows: TrainingRows, batch_size: int) -> dict[str, Callable[[float], Choice | None]]:
-    """By contender: what finds its fastest configuration."""
+    """By contender, a function that finds its fastest configuration."""
 
     def ours(recipe: str) -> Callable[[float], Choice | None]:
         return lambda limit: find_ours(rows, recipe, batch_size, limit)
@@ -173,7 +173,7 @@ def searches(rows: TrainingRows, batch_size: int) -> dict[str, Callable[[float],
 
 
 def find_ours(rows: TrainingRows, recipe: str, batch_size: int, limit: float) -> Choice | None:
-    """The schedule that is first there; kernels are compiled on a few rows before."""
+    """The schedule that reaches the limit first; kernels are compiled on a few rows before."""
     fit_ours(rows.head(WARMUP_ROWS), recipe, "adaptive", 1, batch_size)
     best, choice = math.inf, None
     for schedule, epochs in SCHEDULES:
@@ -196,7 +196,7 @@ def _first(
     def keep(progress: FitProgress) -> None:
         points.append((time.perf_counter() - began, progress.iteration, _point(progress)))
 
-    with suppress(Diverged):  # what came before may have been good enough
+    with suppress(Diverged):  # an earlier iterate may be within the limit
         fit_ours(rows, recipe, schedule, epochs, batch_size, keep)
     return next(((taken, n) for taken, n, point in points if rows.objective(point) <= limit), None)
 
@@ -213,7 +213,7 @@ def fit_ours(
     batch_size: int,
     callback: Callable[[FitProgress], bool | None] = lambda progress: None,
 ) -> Point:
-    """Our estimator, with the step size that it finds itself."""
+    """Our estimator, with its automatic step size."""
     options: dict[str, Any] = {
         "alpha": rows.alpha,
         "max_iter": epochs,
@@ -231,7 +231,7 @@ def fit_ours(
 
 
 def find_sgd(rows: TrainingRows, limit: float) -> Choice | None:
-    """The schedule that is first there, after 1, 2, 3, … epochs."""
+    """The schedule that reaches the limit first, after 1, 2, 3, … epochs."""
     best, choice = math.inf, None
     for schedule in rivals.SCHEDULES:
         for epochs in EPOCHS:
@@ -251,7 +251,7 @@ def _sgd(rows: TrainingRows, schedule: str, epochs: int) -> Fit:
 
 
 def find_lbfgs(rows: TrainingRows, limit: float) -> Choice | None:
-    """The fewest iterations of those tried."""
+    """The least of the tried `max_iter` that reaches the limit."""
     for n in ITERATIONS:
         if rows.objective(rivals.lbfgs(rows, n)) <= limit:
             return Choice(f"max_iter={n}", lambda n=n: rivals.lbfgs(rows, n))  # type: ignore[misc]
@@ -299,13 +299,13 @@ def _row(
 
 
 def _fastest(seconds: dict[str, list[float]]) -> list[float]:
-    """Round by round, the seconds of that one of ours whose median is least; empty where none of ours got there."""
+    """Seconds per round of our contender with the least median; empty if none of ours reached the objective."""
     ours = [taken for label, taken in seconds.items() if label.startswith("laconic")]
     return min(ours, key=median) if ours else []
 
 
 def losses(document: Row) -> list[str]:
-    """A sentence on every contender that is faster than ours, and on those that do not get there."""
+    """Sentences on contenders that are faster than ours, and on those that do not reach the objective."""
     rows = rows_in(document)
     faster = [text_in(row, "contender") for row in rows if (number_in(row, "over_ours") or 1.0) < 1]
     unable = [text_in(row, "contender") for row in rows if number_in(row, "seconds") is None]
@@ -315,7 +315,7 @@ def losses(document: Row) -> list[str]:
 
 
 def _file(document: Row) -> list[str]:
-    """The LIBSVM file in a sentence."""
+    """A sentence on the LIBSVM file."""
     file = document.get("file") or {}
     size, speed, ratio = (number_in(file, key) for key in ("n_bytes", "mb_per_second", "ratio_to_sklearn"))
     if size is None:

@@ -1,6 +1,6 @@
-"""Pages of the documentation, written from benchmarks/results: what stands between markers, and figures.
+"""Generate sections of the documentation, between markers, and figures from benchmarks/results.
 
-A module of this package writes the sections of one page; its WRITERS map the name of a marker to what writes there.
+Each module writes the sections of one page; its WRITERS map the name of a marker to the function that writes there.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ DRAWN = ("figures", "papers", "performance", "readme", "training", "quantizers")
 
 
 def written() -> dict[Path, str]:
-    """Every page and figure with the text that it should have."""
+    """Every page and figure with its up-to-date text."""
     found = {}
     for page, name in PAGES.items():
         path = ROOT / page

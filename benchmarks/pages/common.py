@@ -1,4 +1,4 @@
-"""What the writers of pages share: result files, tables in Markdown, and filling a page between its markers."""
+"""Shared by the writers of pages: result files, Markdown tables, and filling a page between its markers."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def load(name: str) -> Document:
 
 
 def filled(page: str, writers: Mapping[str, Callable[[], str]]) -> str:
-    """The page with what stands between `<!-- a section's name -->` and `<!-- end -->` written anew."""
+    """The page with the text between `<!-- a section's name -->` and `<!-- end -->` regenerated."""
 
     def fill(match: re.Match[str]) -> str:
         made = writers[match[1]]()
@@ -37,7 +37,7 @@ def filled(page: str, writers: Mapping[str, Callable[[], str]]) -> str:
 
 
 def presented(document: Document, level: int = 0, without: Sequence[str] = ()) -> str:
-    """The tables of a document, as its suite's presentation declares them; not its goals. A note stands once.
+    """The tables of a document, as its suite's presentation declares them, without goals. Repeated notes appear once.
 
     level    of headings with the tables' titles; 0 for none
     without  titles of tables to leave out
@@ -49,14 +49,14 @@ def presented(document: Document, level: int = 0, without: Sequence[str] = ()) -
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text in Markdown; columns of numbers are set to the right."""
+    """A Markdown table, columns of numbers aligned right."""
     numeric = [all(NUMERIC.fullmatch(row[i]) for row in rows) for i in range(len(headings))]
     lines = [headings, ["---:" if right else "---" for right in numeric], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def number(x: float | None) -> str:
-    """Three digits; four next to 1, where the third would be 0."""
+    """A number with three digits; four near 1, where the third would be 0."""
     if x is None:
         return "–"
     return f"{x:.4g}" if abs(x - 1) < 0.01 else f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
@@ -71,7 +71,7 @@ def spread(x: Mapping[str, float] | float | None) -> str:
 
 
 def link(rate: str | None) -> str:
-    """`10mbit` as people write it."""
+    """A link rate such as `10mbit` as people write it."""
     if rate is None:
         return "loopback"
     ((count, unit),) = re.findall(r"^([\d.]+)([kmg]bit)$", rate)
@@ -79,7 +79,7 @@ def link(rate: str | None) -> str:
 
 
 def origin(*names: str) -> str:
-    """The files, and the machine, versions and commit that each of them names."""
+    """A sentence with the files, and the machine, versions and commit of each."""
     return "\n".join(_origin(name) for name in names)
 
 
@@ -100,7 +100,7 @@ def _commit(said: str) -> str:
 
 
 def goals(*names: str) -> str:
-    """Targets beside results: "needed" is what a suite must reach (the file's floor), "aim" what it should."""
+    """A table of targets and results: "needed" is the floor, which a suite must reach, "aim" what it should reach."""
     verdicts = {"aim": "aim", "floor": "needed", "missed": "missed"}
     rows = [
         [goal["name"], spread(goal["value"]), number(goal["floor"]), number(goal["aim"]), verdicts[goal["verdict"]]]

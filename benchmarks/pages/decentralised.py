@@ -16,11 +16,11 @@ MEMBERS = {
     "ecd-running": "`ECDPSGD`, clock never stopped",
     "ecd-restart": "`ECDPSGD`, clock restarted after 20",
 }
-"""What the benchmark calls the members of the family and its variants, in the page's words."""
+"""The benchmark's names of members and variants, and their names on the page."""
 
 
 def in_words(row: Document) -> str:
-    """`ecd nuqsgd-4 ring` in the page's words."""
+    """A contender such as `ecd nuqsgd-4 ring` as named on the page."""
     if row["topology"] is None:
         codec, *_ = row["contender"].removeprefix("DDP ").split()
         return f"all-reduce, `{codec}`"
@@ -38,7 +38,7 @@ def graphs(n_nodes: int = 16) -> str:
 
 
 def command(name: str) -> str:
-    """What made the file."""
+    """The command that made the file."""
     options = load(name)["options"]
     shown = {
         "simulate" if options["simulated"] else "ranks": options["ranks"],
@@ -60,7 +60,7 @@ def command(name: str) -> str:
 
 
 def steps(name: str) -> str:
-    """Times and bytes of a step on emulated links."""
+    """The table of times and bytes of a step on emulated links."""
     document = load(name)
     options, rows = document["options"], document["rows"]
     slow = f", but {link(options['slow_rate'])} to and from the last" if options["slow_rate"] else ""
@@ -72,7 +72,7 @@ def steps(name: str) -> str:
 
 
 def losses(name: str) -> str:
-    """Loss of the average model over all-reduce's, of simulated nodes."""
+    """The table of the average model's loss over that of all-reduce, on simulated nodes."""
     document = load(name)
     first = document["rows"][0]
     (graph,) = document["options"]["topologies"]
@@ -81,7 +81,7 @@ def losses(name: str) -> str:
 
 
 def _shown(name: str, shape: str, without: str) -> str:
-    """A sentence on the run, one table of its suite's presentation, the command and where the file is from."""
+    """A sentence on the run, one table of its suite's presentation, the command and the origin of the file."""
     document = load(name)
     named = {**document, "rows": [{**row, "contender": in_words(row)} for row in document["rows"]]}
     return "\n\n".join([shape, presented(named, without=[without]), command(name), origin(name)])

@@ -1,4 +1,4 @@
-"""Figures of the documentation that show how the methods work, drawn from the library's own numbers."""
+"""Figures of the documentation that explain the methods, drawn from the library's own numbers."""
 
 from itertools import pairwise
 from math import erf, log2, sqrt
@@ -10,7 +10,7 @@ NORMS = {"L2": "L2", "LINF": "L∞"}
 
 
 def levels() -> str:
-    """Where 4 bits put their levels between 0 and the norm."""
+    """Quantization levels between 0 and the norm at 4 bits."""
     parts = []
     for i, (scheme, colour) in enumerate(((NUQSGD(bits=4), BLUE), (QSGD(bits=4), ORANGE), (QSGDInf(bits=4), GREEN))):
         y = 40 + 60 * i
@@ -112,6 +112,6 @@ def entropy(law: list[float]) -> float:
 
 
 def figures() -> dict[str, str]:
-    """Every figure's file, and the drawing."""
+    """Figures by file name, as SVG."""
     drawings = (levels, scatter_reduce, blocks, dither_variance, dither_bits)
     return {f"{draw.__name__.replace('_', '-')}.svg": draw() for draw in drawings}

@@ -1,7 +1,7 @@
 """The tables and figures of docs/papers.md, from the files benchmarks/results/papers-*.json.
 
-The claims table comes first: one line for each claim, its problems together. Documents that were written before
-verdicts had two sides are judged anew.
+The claims table comes first: one line per claim, for all its problems. Documents from before verdicts had two sides are
+judged again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ METHODS = dict(
 RECIPES = {"fp32": ORANGE, "C": BLUE, "D": GREEN}
 PUBLISHED_SPEED = (5.1, 6.8, "published: 5.1 to 6.8")
 Drawn = dict[str, tuple[str, str]]
-"""By the name of the file: a title, and the drawing."""
+"""Figures by file name: (title, SVG)."""
 WORST_FIRST = (NO, HOLDS, BEYOND)
 
 
@@ -35,9 +35,9 @@ def names(suite: str) -> list[str]:
 
 
 def claims_table(only: Sequence[str] = ()) -> str:
-    """Claim, published, ours, verdict, run: each claim once, or only those with these words, from the run to trust.
+    """The table of claims, by default all: published, ours, verdict and run of each, from its most reliable run.
 
-    Other runs are named where their verdict is another; below the table, every "no" is explained.
+    Other runs are named where their verdict differs; below the table, every "no" is explained.
     """
     lines: dict[str, list[Line]] = {}
     for suite in SUITES:
@@ -58,11 +58,11 @@ def claims_table(only: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A claim of one document, its problems together.
+    """A claim of one document, for all its problems.
 
     name    of its file
-    where   the run in two words
-    weight  the more of it, the sooner it stands in the table: epochs for a loss, seeds, and the lower speed-up
+    where   short name of the run
+    weight  sort key of the run, the largest is shown: epochs for a loss, seeds, and the lower speedup
     """
 
     what: str
@@ -116,7 +116,7 @@ def _range(same: Sequence[Claim]) -> str:
 
 
 def _where(row: Document) -> str:
-    """What a run was made on: a network and its rate, or ranks."""
+    """Short name of a run: a network and its learning rate, or the number and kind of ranks."""
     if "workers" in row:
         return f"{row['problem'].split()[-1]} at rate {row.get('learning_rate', 0.1):g}"
     kind = "NCCL ranks" if row.get("device") == "cuda" else "ranks"
@@ -124,7 +124,7 @@ def _where(row: Document) -> str:
 
 
 def _length(row: Document) -> str:
-    """The same, and how long it was."""
+    """`_where`, and the length of the run."""
     if "workers" in row:
         many = f"{n} seeds" if (n := len(row["seeds"])) > 1 else "one seed"
         return f"{_where(row)}, {row['n_epochs']} epochs, {row['precision']}, {many}"
@@ -133,7 +133,7 @@ def _length(row: Document) -> str:
 
 
 def published(suite: str, document: Document) -> str:
-    """Every claim of one document: the paper's figure beside ours, problem by problem."""
+    """A table of all claims of one document: the paper's figure beside ours, problem by problem."""
     rows = [
         [claim.what, _with_unit(claim.published, claim.unit), _with_unit(claim.measured, claim.unit),
          claim.verdict or "–", claim.holds_for]
@@ -143,7 +143,7 @@ def published(suite: str, document: Document) -> str:
 
 
 def section(suite: str) -> str:
-    """Every result of a suite, one after another."""
+    """The section of a suite: all its results."""
     parts: list[str] = []
     for name in names(suite):
         document = common.load(name)
@@ -158,7 +158,7 @@ def section(suite: str) -> str:
 
 
 def figures() -> dict[str, str]:
-    """Every figure's file, and the drawing."""
+    """Figures by file name, as SVG."""
     return {
         file: drawing
         for suite in SUITES
@@ -168,12 +168,12 @@ def figures() -> dict[str, str]:
 
 
 def drawn(name: str, document: Document) -> Drawn:
-    """All figures of a document."""
+    """The figures of a document."""
     return (_ca_sgd_figures if name.startswith(SUITES[0]) else _nuqsgd_figures)(name, document)
 
 
 def _ca_sgd_figures(name: str, made: Document) -> Drawn:
-    """Speed beside the published one, then each problem's loss against seconds."""
+    """A figure of speed beside the published one, then one of each problem's loss against seconds."""
     problems = list(dict.fromkeys(row["problem"] for row in made["rows"]))
     baseline = made["rows"][0]["contender"]
     recipes = [recipe for recipe in RECIPES if any(_is_ours(row, recipe) for row in made["rows"])]
@@ -197,7 +197,7 @@ def _ca_sgd_figures(name: str, made: Document) -> Drawn:
 
 
 def _nuqsgd_figures(name: str, made: Document) -> Drawn:
-    """Variance, loss and accuracy over the iterations, means over seeds; sizes under each coder."""
+    """Figures of variance, loss and accuracy by iteration, means over seeds; and of sizes under each coder."""
     rows = made["rows"]
     network = rows[0]["problem"].split()[-1].replace("resnet", "ResNet")
     lossy = [row for row in rows if not row["baseline"]]

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from the results of codec, exchange, ddp, glm and the GPU's suites."""
+"""The tables of docs/performance.md, from the results of codec, exchange, ddp, glm and the GPU suites."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from benchmarks.training.suite import about
 from laconic.bench.ddp import LOSSES
 
 LINKS = {"1 Gbit/s": 0.125, "10 Gbit/s": 1.25, "25 Gbit/s": 3.125, "100 Gbit/s": 12.5, "NVLink, 450 GB/s": 450.0}
-"""In GB/s: how fast a rank can send."""
+"""Bandwidth per rank in GB/s."""
 TENSOR_RATE = 990e12
 """Operations per second of an H200's tensor cores in bfloat16, by the vendor's data sheet."""
 GLM_INTRODUCTION = """\
@@ -36,19 +36,19 @@ SCALED = dict(zip(NAMES, (GREY, ORANGE, BLUE, GREEN, PURPLE), strict=True))
 
 
 def result(name: str, level: int = 0) -> str:
-    """The tables of a result file, and where it is from. Losses after the few steps that are timed are left out."""
+    """The tables of a result file, and its origin. Losses after the few timed steps are left out."""
     return f"{presented(load(name), level, without=[LOSSES])}\n\n{origin(name)}"
 
 
 def ddp_loss() -> str:
-    """What was trained and the losses, once there is a result."""
+    """The section on the loss under DDP, once there is a result."""
     if not existing("ddp-loss"):
         return common.NOTHING
     return f"{about(load('ddp-loss'))}\n\n{result('ddp-loss', 4)}"
 
 
 def entropy() -> str:
-    """From which speed on entropy coding saves time: that at which a value's coding takes as long as its saved bits."""
+    """The speed at which entropy coding breaks even: coding a value takes as long as sending the bits it saves."""
     rows = {(row["contender"], row["operation"]): row for row in load("codec")["rows"] if row["via"] == "coder"}
     parts = []
     for scheme in ("nuqsgd-4", "qsgdinf-8"):
@@ -62,14 +62,14 @@ def entropy() -> str:
 
 
 def glm() -> str:
-    """All of the section, from every result file of the suite that there is; nothing where there is none."""
+    """The section on the suite `glm`, from all its result files; empty without any."""
     names = [path.stem for path in sorted(common.RESULTS.glob("glm*.json"))]
     names = [name for name in names if load(name)["suite"] not in ("glm-device", "glm-stages")]
     return "\n\n".join([GLM_INTRODUCTION, goals(*names), *(result(name, 3) for name in names)]) if names else ""
 
 
 def scaling() -> str:
-    """The section, from every result file of the suite; nothing where there is none."""
+    """The section on the suite `scaling`, from all its result files; empty without any."""
     names = [path.stem for path in sorted(common.RESULTS.glob("scaling*.json"))]
     images = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in scaling_figures().items())
     drawn = f'<div class="figures" markdown>\n\n{images}\n\n</div>'
@@ -78,7 +78,7 @@ def scaling() -> str:
 
 
 def plan_ratios() -> str:
-    """How far predictions are off, by column, over all ranks, links and both kinds."""
+    """Errors of predictions by column, over all ranks, links and both kinds of scaling."""
     found: dict[str, list[float]] = {}
     for row in load("scaling-16-cores")["rows"]:
         if row["predicted"] is not None:
@@ -88,7 +88,7 @@ def plan_ratios() -> str:
 
 
 def scaling_figures() -> dict[str, tuple[str, str]]:
-    """By the name of the file: a title, and time per batch against ranks, measured and as planned (dashed)."""
+    """Figures by file name, (title, SVG): time per batch against ranks, measured and predicted (dashed)."""
     found = {}
     for path in sorted(common.RESULTS.glob("scaling*.json")):
         rows = load(path.stem)["rows"]
@@ -104,7 +104,7 @@ def scaling_figures() -> dict[str, tuple[str, str]]:
 
 
 def _scaled(rows: Sequence[common.Document], name: str, colour: str) -> list[Curve]:
-    """A contender's time in µs by ranks, and what was predicted, if it was."""
+    """A contender's time in µs by ranks, and its prediction, if any."""
     own = [row for row in rows if row["column"] == name]
     measured = [(row["ranks"], 1e6 * row["seconds"]["median"]) for row in own]
     planned = [(row["ranks"], 1e6 * row["predicted"]) for row in own if row["predicted"] is not None]
@@ -113,12 +113,12 @@ def _scaled(rows: Sequence[common.Document], name: str, colour: str) -> list[Cur
 
 
 def figures() -> dict[str, str]:
-    """Every figure's file, and the drawing."""
+    """Figures by file name, as SVG."""
     return {file: drawing for file, (_, drawing) in scaling_figures().items()}
 
 
 def gpu_floors() -> str:
-    """Of each problem: what an iteration of Recipe C must at least read and compute, and what it takes."""
+    """For each problem, the least time to read and compute an iteration of Recipe C, and the measured time."""
     copy = next(row for row in load("kernels-h200")["rows"] if row["operation"] == "copy")["gb_per_second"] * 1e9
     found, rows = load("glm-h200")["rows"], []
     for problem in dict.fromkeys(row["problem"] for row in found):
@@ -140,12 +140,12 @@ def gpu_floors() -> str:
 
 
 def existing(*names: str) -> list[str]:
-    """Those of which there is a result file."""
+    """The names that have a result file."""
     return [name for name in names if (common.RESULTS / f"{name}.json").exists()]
 
 
 def found_goals(*names: str) -> str:
-    """Goals of the result files that there are."""
+    """Goals of the existing result files."""
     return goals(*existing(*names))
 
 
@@ -176,4 +176,4 @@ WRITERS: dict[str, Callable[[], str]] = {
     "gpu stages": partial(result, "glm-stages-h200", 4),
     "gpu glm": partial(result, "glm-h200", 4),
 }
-"""By the name of its marker, what writes a section of a page."""
+"""Functions that write sections of a page, by the name of the marker."""

@@ -21,7 +21,7 @@ def summary() -> str:
 
 
 def errors() -> str:
-    """How far predictions are from measurements, by what was predicted and where."""
+    """Errors of predictions, by kind of option and by network."""
     found: dict[tuple[str, int, str], list[float]] = {}
     for row in load("plan")["rows"]:
         key = (KINDS[row["kind"]], row["ranks"], link(row["rate"]))

@@ -37,7 +37,7 @@ def section(name: str) -> str:
 
 
 def overall() -> str:
-    """How near the bounds are, over all problems."""
+    """How tight the bounds are, over all problems."""
     found = [load(f"analyze-{name}") for name in PROBLEMS]
     ratios = [row["ratio"] for made in found for row in made["rows"] if row["ratio"] is not None]
     middle, most = f"{median(ratios):.3g}", f"{max(ratios):.3g}"
@@ -65,7 +65,7 @@ def terms(made: Document) -> str:
 
 
 def operands(made: Document) -> str:
-    """Terms of the formats that only operands have."""
+    """Terms of formats used only for operands."""
     rows = [
         [f"`{row['knob']}`", row["format"], error(row["bound"]), error(row["measured"]), ratio(row["ratio"])]
         for row in made["rows"]

@@ -20,7 +20,7 @@ def exists() -> bool:
 
 
 def error() -> str:
-    """A figure for each gradient, the comparison at equal bytes, the goals, and where the file is from."""
+    """A figure for each gradient, the comparison at equal bytes, the goals, and the origin of the file."""
     if not exists():
         return ""
     drawn = "\n".join(f"![Error against bits: {one.title}](figures/{_file(one)})" for one in _charts())
@@ -31,7 +31,7 @@ def error() -> str:
 
 
 def figures() -> dict[str, str]:
-    """Every figure's file, and the drawing; all have the same axes."""
+    """Figures by file name, as SVG; all have the same axes."""
     charts = _charts() if exists() else []
     drawn = {one.title: [_curve(curve) for curve in one.curves] for one in charts}
     beside = [curve for some in drawn.values() for curve in some]
@@ -58,4 +58,4 @@ def _curve(curve: charts.Curve) -> Curve:
 
 
 WRITERS: dict[str, Callable[[], str]] = {"error": error}
-"""By the name of its marker, what writes a section of a page."""
+"""Functions that write sections of a page, by the name of the marker."""

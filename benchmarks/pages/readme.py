@@ -8,7 +8,7 @@ from benchmarks.pages.summary import digits, times
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, bars
 
 CLAIMS = ("speed of recipe C", "loss of recipe C", "full precision − NUQSGD")
-"""Claims that are quoted."""
+"""Claims quoted in the README."""
 RATES = ("20mbit", "100mbit", "1gbit", "unlimited")
 ADVICE = [
     ("SGD", "`Dithered(error=0.3)`", "cnn-sgd", "dithered-0.3", "dithered-0.3 scatter_reduce"),
@@ -19,25 +19,25 @@ ADVICE = [
      "nuqsgd-4 scatter_reduce"),
     ("anything, as a baseline", "`\"bf16\"`", "lm-adamw", "bf16", "bf16 all_reduce"),
 ]  # fmt: skip
-"""Whom a codec is for, how to write it, the task and member of suite `training`, the contender of suite `exchange`."""
+"""Use case of a codec, its spelling, its task and member of suite `training`, its contender of suite `exchange`."""
 
 
 def which_codec() -> str:
-    """For each advice: bits and loss as they were trained with, and the speed of an average by link."""
+    """The table of recommended codecs: bits and loss in training, and the speed of an average by link."""
     trained = {(row["task"], row["contender"]): row for row in load("training")["rows"] if row["workers"] == 4}
     links = {rate: {row["contender"]: row for row in load(f"exchange-{rate}")["rows"]} for rate in RATES[:3]}
     rows = []
     for user, codec, task, member, contender in ADVICE:
         run = trained[task, member]
         speeds = " / ".join(f"{digits(rows[contender]['speedup_over_fp32']['median'])}×" for rows in links.values())
-        bits = run["bits_uncoded"] or run["bits"]  # symbols of a fixed width go uncoded
+        bits = run["bits_uncoded"] or run["bits"]  # symbols of fixed width are sent uncoded
         rows.append([user, codec, f"{bits:.2g}", f"{run['loss_over_fp32']:.3f}", speeds])
     speed = " / ".join(link(rate) for rate in RATES[:3])
     return table(["you train with", "codec", "bits per value", "loss ÷ float32's", f"average at {speed}"], rows)
 
 
 def three_figures() -> str:
-    """The time of a step, and three lines of the claims table."""
+    """The headline figures: the time of a step, and three lines of the claims table."""
     ours = next(row for row in load("ddp-16-cores")["rows"] if row["contender"] == "nuqsgd-4")
     faster = " / ".join(f"{digits(ours[f'speedup_over_{name}']['median'])}×" for name in ("fp32", "bf16"))
     shared = times("ddp-1gbit", "1 Gbit/s: step of nuqsgd-4 over fp32", "1 Gbit/s: step of nuqsgd-4 over the bf16 hook")
@@ -52,7 +52,7 @@ def three_figures() -> str:
 
 
 def _language_model() -> str:
-    """How much sooner a language model has float32's loss, with codecs of ours and with the best of PyTorch's."""
+    """Speedup of a language model's time to the float32 loss, with our codecs and with PyTorch's best hook."""
     made = load("lm")
     rows = {row["contender"]: row for row in made["rows"] if (row["rate"], row["way"]) == ("1gbit", "DDP")}
 
@@ -68,7 +68,7 @@ def _language_model() -> str:
 
 
 def _exchange_speed() -> str:
-    """Speed of averaging a gradient on links from 20 Mbit/s to loopback, relative to a float32 all-reduce."""
+    """Figure: speed of averaging a gradient on links from 20 Mbit/s to loopback, relative to a float32 all-reduce."""
     groups = []
     for rate in RATES:
         made = load(f"exchange-{rate}")
@@ -80,7 +80,7 @@ def _exchange_speed() -> str:
 
 
 def figures() -> dict[str, str]:
-    """The picture's file, and the drawing."""
+    """The README's figure by file name, as SVG."""
     return {"exchange-speed.svg": _exchange_speed()}
 
 

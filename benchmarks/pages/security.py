@@ -1,5 +1,5 @@
-"""The table of docs/security.md, from benchmarks/results/campaign.json, which `python -m campaign` writes; and what
-the comparison of replicas costs, for docs/ddp.md, from ddp-verify.json."""
+"""The table of docs/security.md, from benchmarks/results/campaign.json, which `python -m campaign` writes; and the cost
+of comparing replicas, for docs/ddp.md, from ddp-verify.json."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from laconic.report.values import number_in
 
 
 def outcomes(row: Mapping[str, Any]) -> str:
-    """What came of the trials, the most frequent first."""
+    """The outcomes of the trials, the most frequent first."""
     found = row.get("outcomes")
     counts = {name: number_in(found, name) or 0 for name in found} if isinstance(found, Mapping) else {}
     told = sorted(counts.items(), key=lambda one: -one[1])

@@ -1,6 +1,6 @@
-"""The measurements in short: a line each, for README.md and the beginning of docs/performance.md.
+"""Summary of the measurements, one line each, for README.md and the beginning of docs/performance.md.
 
-Which s was fastest is part of a goal's name, so goals are found by how their names begin.
+Goals are looked up by prefix, since their names end in the fastest s.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from benchmarks.pages.common import RESULTS, load, table
 PROBLEMS = ("epsilon", "susy", "higgs", "synth", "poisson-synth")
 SHOWN = {"fp32": "float32", "nuqsgd-4/8192": "NUQSGD", "qsgdinf-4/8192": "QSGDInf", "qsgd-4/8192": "QSGD",
          "dithered-0.5": "Dithered(0.5)"}  # fmt: skip
-"""Methods whose accuracy and variance are told."""
+"""Methods whose accuracy and variance are shown."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What was measured, how to say it, and the files that it is from."""
+    """A line of the summary: what was measured, the function that formats it, and the files it is from."""
 
     what: str
     measured: Callable[[], str]
@@ -37,7 +37,7 @@ def goal(file: str, begin: str) -> float:
 
 
 def times(file: str, *begins: str) -> str:
-    """Ratios of speed, a goal each."""
+    """Speed ratios, one per goal."""
     return " / ".join(f"{digits(goal(file, begin))}×" for begin in begins)
 
 
@@ -75,14 +75,14 @@ def paper_speeds() -> str:
 
 
 def by_method(file: str, key: str, write: Callable[[float], str]) -> str:
-    """Of the methods that were run: their names and what there is of this key."""
+    """Names of the methods that were run, each with its value under this key."""
     rows = {row["contender"]: row for row in load(file)["rows"]}
     known = [(label, rows[name][key]) for name, label in SHOWN.items() if rows.get(name, {}).get(key) is not None]
     return ", ".join(f"{label} {write(value)}" for label, value in known)
 
 
 def resnet() -> list[Line]:
-    """Accuracy and variance of ResNet-20, once there is a result: of the one with the most runs."""
+    """Accuracy and variance of ResNet-20, once there is a result, from the one with the most runs."""
     found = {path.stem: load(path.stem)["rows"] for path in sorted(RESULTS.glob("papers-nuqsgd-resnet20*.json"))}
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""Small SVG figures: curves and bars, and the shapes they are made of, of a grey that shows on dark and light pages."""
+"""Small SVG figures of curves and bars, with a grey that is visible on dark and light pages."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ STYLE = "font-family: system-ui, sans-serif; font-size: 14px"
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 460, 320, 56, 14, 46
 LEGEND_LINE, LEGEND_TOP = 18, 42
 LONG_NAME = 20
-"""Characters of a name above which two stand beside each other, not three."""
+"""Length of a name above which a line of the legend has two names, not three."""
 FEWEST_TICKS, MOST_DOTS = 3, 24
 BAND = "#74808c66"
 
@@ -38,7 +38,7 @@ def box(x: float, y: float, w: float, h: float, colour: str, opacity: float = 0.
 
 @dataclass(frozen=True)
 class Curve:
-    """A name, a colour, points (x, y), and the dashes of the line, as SVG has them."""
+    """A name, a colour, points (x, y), and the line's SVG dash pattern."""
 
     name: str
     colour: str
@@ -48,7 +48,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Axis:
-    """From `low` at pixel `begin` to `high` at pixel `end`, linear or logarithmic."""
+    """An axis from `low` at pixel `begin` to `high` at pixel `end`, linear or logarithmic."""
 
     low: float
     high: float
@@ -93,12 +93,12 @@ def curves(
     height: int = HEIGHT,
     x_ticks: Sequence[float] = (),
 ) -> str:
-    """One curve over another, the legend above them; what a logarithmic axis has no place for is left out.
+    """A figure of curves with a legend above; points that are not positive are left out of logarithmic axes.
 
-    shown    those without a name are not in the legend
-    dots     whether points are marked, of curves with few of them
-    beside   curves of other figures that have the same axes
-    x_ticks  numbers below the plot, if not round ones
+    shown    curves; those without a name are not in the legend
+    dots     whether to mark points, for curves with few of them
+    beside   curves of other figures that share the axes
+    x_ticks  ticks of the x axis; by default round numbers
     """
     if y_log:
         shown = [replace(curve, points=[(x, y) for x, y in curve.points if y > 0]) for curve in shown]
@@ -157,7 +157,7 @@ def _frame(title: str, y_name: str) -> list[str]:
 
 
 def _legend(names: Sequence[tuple[str, str]], dashes: Sequence[str] = ()) -> tuple[list[str], float]:
-    """The names in lines of three, or of two if they are long, and where the plot may begin."""
+    """The names in lines of three, or of two if they are long, and the y at which the plot can begin."""
     n = 3 if max(len(name) for name, _ in names) <= LONG_NAME else 2
     parts, width = [], WIDTH / n
     for i, (name, colour) in enumerate(names):

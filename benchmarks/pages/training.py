@@ -29,9 +29,9 @@ COLOURS = {
     "Rotated": "#5c940d",
     "Sign with error feedback": "#8d6e4b",
 }
-"""Of the families that are drawn; float32 and bfloat16 would be far to the right."""
+"""Colours of the families drawn; float32 and bfloat16 would be far to the right."""
 HIGHEST = 1.08
-"""Largest loss over fp32's that is drawn; what is above it stands in the tables."""
+"""Largest loss over that of fp32 that is drawn; larger ones are only in the tables."""
 
 
 def exists(name: str = NAME) -> bool:
@@ -40,7 +40,7 @@ def exists(name: str = NAME) -> bool:
 
 
 def tables() -> str:
-    """What was trained, a figure and a table for each task and number of workers, goals, and where the file is from."""
+    """The setting, a figure and a table for each task and number of workers, goals, and the origin of the file."""
     if not exists():
         return ""
     made = load(NAME)
@@ -51,7 +51,7 @@ def tables() -> str:
 
 
 def language_model() -> str:
-    """Time to a loss on slow links: a figure and a table for each link, goals, and where each file is from."""
+    """Time to a loss on slow links: a figure and a table for each link, goals, and the origin of each file."""
     parts: list[str] = []
     for name in filter(exists, (LM, LM_SHARDED)):
         made = load(name)
@@ -62,7 +62,7 @@ def language_model() -> str:
 
 
 def figures() -> dict[str, str]:
-    """Every figure's file, and the drawing."""
+    """Figures by file name, as SVG."""
     drawn = (_drawings(load(NAME)) if exists() else {}) | (_over_seconds(load(LM)) if exists(LM) else {})
     return {file: drawing for file, (_, drawing) in drawn.items()}
 

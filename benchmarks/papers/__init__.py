@@ -1,1 +1,1 @@
-"""The two papers' own experiments, run again: their networks, their problems, their figures beside ours."""
+"""Reproductions of the two papers' experiments: their networks, their problems, their figures beside ours."""

@@ -1,7 +1,7 @@
 """The suite `papers-ca-sgd`: loss curves and speed of SGD and of CA-SGD in each precision, on the paper's problems.
 
-Rows are the LIBSVM originals where they are given, and synthetic ones of the same shape otherwise. Other files of rows
-(`FILES`), among them samples of the originals, are problems by names of their own.
+Rows are the LIBSVM originals where given, otherwise synthetic ones of the same shape. Other data files (`FILES`), among
+them samples of the originals, are problems with names of their own.
 """
 
 import json
@@ -34,11 +34,11 @@ from laconic.report.values import Row, number_in, text_in
 RANK_FUNCTION = "benchmarks.papers.ca_sgd:ca_sgd_on_rank"
 PROBLEMS = tuple(SHAPES)
 ORIGINALS = {"epsilon": ("epsilon_normalized", "epsilon"), "susy": ("susy",), "higgs": ("higgs",)}
-"""Names of the files, in small letters, without suffixes. synth and Poisson-synth were made up in the paper, too."""
+"""File names in lower case, without suffixes. synth and Poisson-synth are synthetic in the paper, too."""
 SCALED = ("susy", "higgs")
-"""Whose columns are brought to mean 0 and variance 1: the originals are not, and epsilon's are."""
+"""Problems whose columns are standardised: the original files are not, unlike epsilon's."""
 SETTINGS = ("s", "epochs", "iterations", "points", "ranks", "rate", "device")
-"""Options that say how far a rank goes from point to point, and where."""
+"""Options that determine the iterations between points and the network; sent to each rank."""
 SAMPLE = "-sample"
 FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     f"epsilon{SAMPLE}": ("epsilon_sample", {"n_features": 2000, "dense": True}, {"family": "logistic"}),
@@ -52,12 +52,12 @@ FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                                   "one_hot": ("Area", "VehBrand", "VehGas", "Region")},
                  {"family": "poisson", "standardize": True}),
 }  # fmt: skip
-"""By problem: the file in small letters without suffixes, what it is read with, and what is fitted to it."""
+"""By problem: the file name in lower case without suffixes, options to read it, and options of the fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class CASGDOptions:
-    """What to run.
+    """Options of the suite `papers-ca-sgd`.
 
     problems    see `given_problems`
     recipes     precision of CA-SGD
@@ -69,7 +69,7 @@ class CASGDOptions:
     ranks       processes of one thread, or with a GPU each; 1 for one process on a GPU
     rate        of every rank's link, such as "1gbit"; None for loopback
     device      "cpu" or "cuda"
-    out         folder of problems that are done, of several ranks: a later run takes them from there
+    out         folder of finished problems, for several ranks: a later run takes them from there
     """
 
     problems: Sequence[Given]
@@ -98,7 +98,7 @@ class CASGDOptions:
 
     @property
     def alone(self) -> bool:
-        """Whether there is one process, on a GPU."""
+        """Whether it runs in one process, on a GPU."""
         return self.device != "cpu" and self.ranks == 1
 
     @property
@@ -123,7 +123,7 @@ class CASGDOptions:
         return self.iterations or block * math.ceil(needed / block)
 
     def published(self) -> dict[str, Any]:
-        """The options as JSON values, files by their names without the folder."""
+        """The options as JSON values; files are named without their folders."""
         values = asdict(replace(self, out=None))
         for given in values["problems"]:
             if given["source"] is not None:
@@ -136,16 +136,16 @@ class CASGDRow:
     """One contender on one problem.
 
     source             the file, or "synthetic"
-    ranks_per_core     processes over the cores of this machine: above 1 they take turns, and speed is of fewer messages
+    ranks_per_core     processes per core of this machine: above 1 they take turns, and only fewer messages give speed
     n_epochs           passes over the rows
-    seconds            of an iteration: the slowest rank's
-    speedup_over_fp32  of the baseline's seconds over its own, point by point
-    speedup_over_eager on a GPU, over SGD with one torch operation after another; None elsewhere
-    messages           sums over ranks, per iteration
+    seconds            of an iteration, on the slowest rank
+    speedup_over_fp32  the baseline's seconds over its own, point by point
+    speedup_over_eager on a GPU, over SGD in eager PyTorch; None elsewhere
+    messages           reductions over ranks, per iteration
     bytes_sent         by a rank, per iteration
     loss               half the mean deviance over all rows, penalty included, at the end
-    loss_gap           that over the baseline's, minus 1
-    largest_gap        the same at the point of the curve where it is largest
+    loss_gap           loss over that of the baseline, minus 1
+    largest_gap        the gap at the point of the curve where it is largest
     difference         ‖x − x'‖ / ‖x'‖ from the baseline's weights, at the first point; None on a GPU
     curve              the loss point by point
     """
@@ -201,7 +201,7 @@ def _settings(options: CASGDOptions) -> dict[str, Any]:
 
 
 def _done(given: Given, options: CASGDOptions) -> list[dict[str, Any]] | None:
-    """What each rank has found before, with these options, of a problem."""
+    """Results of each rank for a problem from an earlier run with these options, if any."""
     path = None if options.out is None else options.out / f"{given.name}.json"
     kept = json.loads(path.read_text()) if path is not None and path.exists() else {}
     asked = rank_arguments(replace(options, problems=[given]), settings=_settings(options))
@@ -251,7 +251,7 @@ def _rows(given: Given, options: CASGDOptions, results: Sequence[Mapping[str, An
 def curve(
     iterations: int, losses: Sequence[float], seconds: Sequence[float], n_bytes: float
 ) -> list[dict[str, float | int | None]]:
-    """Points as they are published: losses (p,) at the start and after each round; seconds (p − 1,) per iteration.
+    """Points to publish, from losses (p,) at the start and after each round, and seconds (p − 1,) per iteration.
 
     >>> curve(10, [1.0, 0.5], [0.1], 8.0)[1]
     {'iteration': 10, 'seconds': 1.0, 'bytes': 80.0, 'loss': 0.5}
@@ -282,9 +282,9 @@ def gaps(losses: Sequence[float], base: Sequence[float]) -> dict[str, float | No
 def ca_sgd_on_rank(
     progress: Progress, *, settings: Mapping[str, Any], batch_size: int, out: str | None = None, **asked: Any
 ) -> list[dict[str, Any]]:
-    """All contenders on each problem, the same batches, round by round in turn; their losses at every point.
+    """Run all contenders on each problem with the same batches, round by round in turn; losses at every point.
 
-    out  folder that rank 0 keeps each problem in as soon as it is done, with what was asked
+    out  folder in which rank 0 saves each problem's results as soon as it is finished, with the settings
     """
     options = CASGDOptions([], batch_size=batch_size, **settings)
     everything = races(progress, batch_size=batch_size, device=options.device, **asked)
@@ -316,9 +316,9 @@ def ca_sgd_on_rank(
 
 
 def given_problems(names: Sequence[str], scale: float, folder: Path | None, most: int | None = None) -> list[Given]:
-    """Problems by name; "all" are the paper's, from files where the folder has them, "real" those of `FILES` there.
+    """Problems by name; "all" is the paper's, from files if the folder has them, "real" those of `FILES` in the folder.
 
-    scale, most  part of the rows of a synthetic problem, and how many there are at most
+    scale, most  fraction of the rows of a synthetic problem, and their largest number
 
     >>> [given.name for given in given_problems(["all"], 0.1, None)]
     ['epsilon', 'susy', 'higgs', 'synth', 'poisson-synth']
@@ -338,7 +338,7 @@ def given_problems(names: Sequence[str], scale: float, folder: Path | None, most
 
 
 def file_of(name: str, folder: Path) -> Path | None:
-    """The file of a problem: a store before LIBSVM, if there are both."""
+    """The file of a problem; a store is preferred to LIBSVM."""
     stems = (FILES[name][0],) if name in FILES else ORIGINALS.get(name, ())
     formats = ("store", "libsvm", "parquet") if name in FILES else ("store", "libsvm")
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name.lower().split(".")[0] in stems]
@@ -347,7 +347,7 @@ def file_of(name: str, folder: Path) -> Path | None:
 
 
 def source_of(given: Given) -> str:
-    """Which rows these are, for tables and documents: a file's name, or "synthetic"."""
+    """Origin of the rows, for tables and documents: a file's name, or "synthetic"."""
     return SYNTHETIC if given.source is None else Path(given.source.path).name
 
 

@@ -1,4 +1,4 @@
-"""The CA-SGD paper's figures beside those of a document of the suite `papers-ca-sgd`."""
+"""Claims of the CA-SGD paper, beside the results in a document of the suite `papers-ca-sgd`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,13 +21,13 @@ SYNTHETIC = "synthetic"
 PUBLISHED_SPEED, PUBLISHED_GAP, PUBLISHED_D = "5.1 to 6.8 (takeaway: 5.2 to 6.2)", "within 0.5", "up to 6.8"
 LEAST_SPEED, MOST_SPEED = 5.1, 6.8
 WIDTH = 0.1
-"""Part of a published speed by which ours may be off."""
+"""Relative deviation from a published speed that still counts as reproduced."""
 SPEED = "speedup_over_fp32"
 READING = "what D lowers beyond C is our reading: the Gram matrix's wire and the update's operands"
 
 
 def outcomes(document: Row) -> Iterator[Outcome]:
-    """Of each problem: recipe C's speed at its best s, and its loss at its worst, on ranks with GPUs D's as well."""
+    """For each problem, recipe C's speed at its best s and its loss at its worst; on ranks with GPUs also D's."""
     for problem, base, ours in _problems(document):
         nccl = base.get("device") == "cuda" and (number_in(base, "ranks") or 1) > 1
         best, speed = fastest(ours), NCCL_SPEED if nccl else (SPEED_FLOORS.get(problem, LEAST_SPEED), SPEED_AIM)
@@ -41,7 +41,7 @@ def outcomes(document: Row) -> Iterator[Outcome]:
 
 
 def claims(document: Row) -> list[Claim]:
-    """The summary's figures, problem by problem, what of the speed is s's and what precision's, and recipe D's."""
+    """The summary's figures by problem, the speedup due to s and due to precision, and recipe D's figures."""
     found = []
     for problem, base, ours in _problems(document):
         note, best, worst = _note(base), fastest(ours), _worst_gap(ours)
@@ -73,7 +73,7 @@ def _ca_sgd(document: Row, problem: str) -> list[Row]:
 
 
 def losses(document: Row) -> list[str]:
-    """A sentence on every contender that is slower than SGD, slower than the paper's, or off its loss."""
+    """Sentences on contenders that are slower than SGD, slower than in the paper, or too far from its loss."""
     return where_we_lose(
         [line for problem in names_in(rows_in(document), "problem") for line in _lost(document, problem)]
     )
@@ -141,7 +141,7 @@ def _speed(rows: Sequence[Row]) -> float:
 
 
 def _worst_gap(rows: Sequence[Row]) -> float | None:
-    """In per cent, whichever sign; None where a run has diverged."""
+    """The largest gap of either sign, in percent; None where a run has diverged."""
     gaps = [number_in(row, "loss_gap") for row in rows]
     return None if not gaps or any(gap is None for gap in gaps) else 100 * max(abs(gap or 0.0) for gap in gaps)
 

@@ -19,9 +19,9 @@ from laconic.glm import DenseColumns, Problem, auto_eta0, begin
 from laconic.measure.solvers import Contender, Copies
 
 EAGER_MOST = 256
-"""Iterations of a round that eager SGD runs, for its time alone."""
+"""Most iterations of a round of eager SGD, which is only timed."""
 LARGEST_GAP = 1e-3
-"""Of the loss of CA-SGD in float32 from that of SGD in float32."""
+"""Allowed relative gap of the loss of CA-SGD in float32 to that of SGD in float32."""
 Made = tuple[Contender, Callable[[], Rival]]
 
 
@@ -31,7 +31,7 @@ def device_rows(options: CASGDOptions, progress: Progress) -> list[CASGDRow]:
 
 
 class _Runs:
-    """One problem."""
+    """All contenders on one problem."""
 
     def __init__(self, given: Given, options: CASGDOptions, progress: Progress) -> None:
         self.given, self.options, self.progress = given, options, progress
@@ -47,7 +47,7 @@ class _Runs:
         self.rounds = torch.from_numpy(rounds).long().to(device)
 
     def rows(self) -> list[CASGDRow]:
-        """The baseline first."""
+        """Rows of all contenders, the baseline first."""
         eager = self._eager_seconds()
         base_losses: list[float] = []
         base_seconds: list[float] = []
@@ -81,7 +81,7 @@ class _Runs:
     def _run(self, contender: Contender, make: Callable[[], Rival]) -> tuple[list[float], list[float], str]:
         """Losses at every point, seconds of an iteration of every round, and the label."""
         self.progress(f"{self.given.name}: {contender.label}")
-        make().run(self.rounds[0])  # compiles what is to be compiled
+        make().run(self.rounds[0])  # compiles the kernels
         rival = make()
         losses, seconds = [loss_of(rival, self.problem)], []
         for rows in self.rounds:
@@ -135,7 +135,7 @@ class _Runs:
 
 
 def on_device(given: Given, device: torch.device) -> Problem:
-    """The rows in float32 on the device: made there, or read and brought there."""
+    """The rows in float32 on the device: generated there, or read and copied there."""
     if given.source is None:
         return device_problem(given.name, given.scale, device, SEED)
     problem = load(given, Communicator())

@@ -1,4 +1,4 @@
-"""Checks of the papers' options, made before any work."""
+"""Checks of the papers' options before any work."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from laconic.errors import InvalidOption, Option
 
 
 def check_at_least(least: int, options: Any, *names: str) -> None:
-    """Raise `InvalidOption` if one of these options is given and smaller."""
+    """Raise `InvalidOption` if one of these options is given and smaller than `least`."""
     for name in names:
         value = getattr(options, name)
         if value is not None and value < least:
@@ -16,7 +16,7 @@ def check_at_least(least: int, options: Any, *names: str) -> None:
 
 
 def check_device(device: str, instead: str) -> None:
-    """Raise `InvalidOption` if this is neither "cpu" nor a GPU that is there.
+    """Raise `InvalidOption` if the device is neither "cpu" nor an available GPU.
 
     instead  what happens if no device is given
     """

@@ -1,4 +1,4 @@
-"""A paper's figure beside ours, a verdict that can go either way, and the table that shows them."""
+"""Claims of papers beside our results, with a two-sided verdict, and the table that shows them."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ HOLDS, BEYOND, NO = "holds", "beyond", "no"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One figure.
+    """A claim of a paper, and our result.
 
-    what       it is of
-    published  the paper's: a number, or words
+    what       the quantity
+    published  the paper's figure: a number, or words
     measured   ours; None where training has diverged
-    source     where in the paper
+    source     place in the paper
     unit       of both numbers
-    low, high  from where to where ours bears it out; None for no limit. The width beyond the published figure is ours
-    better     "more" or "less": on that side ours is beyond the paper's; "" where it is not better for being off
-    problem    that it is about, if it is about one
-    note       what differs
-    why        ours is off, if it is
+    low, high  range of our result in which the claim holds; None for no limit. We chose the tolerance around the figure
+    better     "more" or "less": beyond the range on that side ours is better; "" if neither side is
+    problem    that the claim is about, if it is about one
+    note       differences between the runs
+    why        explanation, if the claim does not hold
     """
 
     what: str
@@ -60,7 +60,7 @@ class Claim:
 
     @property
     def holds_for(self) -> str:
-        """The width, in words: "−0.5 to 0.5"."""
+        """The range as text: "−0.5 to 0.5"."""
         if self.low is None and self.high is None:
             return ""
         if self.low is None or self.high is None:
@@ -77,7 +77,7 @@ VERDICTS = {
 
 
 def _figure(key: str, heading: str) -> Column:
-    """A figure with the row's own unit."""
+    """A column of figures, each with the unit of its row."""
 
     def cell(row: Row) -> Cell:
         value, number = row.get(key), finite(row.get(key))

@@ -1,4 +1,4 @@
-"""The NUQSGD paper's findings beside those of a document of the suite `papers-nuqsgd`."""
+"""Claims of the NUQSGD paper, beside the results in a document of the suite `papers-nuqsgd`."""
 
 from collections.abc import Iterator
 
@@ -13,12 +13,12 @@ FP32, OURS, INF, QSGD = "fp32", "nuqsgd-4/8192", "qsgdinf-4/8192", "qsgd-4/8192"
 DITHERED = "dithered-0.5"
 VARIANCE = "variance_at_fp32"
 SAME_POINTS = 0.5
-"""Points of accuracy within which two methods are as good as each other."""
+"""Points of accuracy within which two methods count as equally good."""
 SAME_VARIANCE = 1.5
-"""Ratio of variances, either way, within which they match."""
+"""Ratio of variances, either way, within which they count as equal."""
 SIGN_BUCKET = 64
 LEAST_ACCURACY = {"resnet-20": (0.91, 0.92), "resnet-110": (0.92, 0.935)}
-"""Of full precision: floor and aim. He et al. 2016 report 91.25 % and 93.57 %."""
+"""Floor and aim of the accuracy in full precision. He et al. 2016 report 91.25 % and 93.57 %."""
 LITERATURE = {"resnet-20": 91.25, "resnet-110": 93.57}
 WHY_INF = (
     "a bucket of 8192 has few values near its largest, and uniform levels up to that one are closer together than "
@@ -32,7 +32,7 @@ WHY_ONE = (
 
 
 def outcomes(document: Row) -> Iterator[Outcome]:
-    """Accuracy in full precision, what quantising costs of it, and NUQSGD's variance beside QSGD's."""
+    """Accuracy in full precision, its loss by quantising, and NUQSGD's variance beside QSGD's."""
     by = _by_method(document)
     model = text_in(by[FP32], "problem").split()[-1]
     if model in LEAST_ACCURACY:
@@ -48,7 +48,7 @@ def outcomes(document: Row) -> Iterator[Outcome]:
 
 
 def claims(document: Row) -> list[Claim]:
-    """The paper's findings in its order, and what it says of full precision."""
+    """The paper's claims in its order, and those on full precision."""
     by = _by_method(document)
     model = text_in(by[FP32], "problem").split()[-1]
     here = "gradients of the full-precision run, the same for both; 1-D parameters are not quantised here"
@@ -85,7 +85,7 @@ def claims(document: Row) -> list[Claim]:
 
 
 def _few_steps(row: Row) -> str:
-    """Where the rate is lower for its batches than the literature's 0.1 for 128 images."""
+    """An explanation if the learning rate, for its batch size, is lower than the literature's 0.1 for 128 images."""
     n, rate = row["workers"] * row["batch_size"], number_in(row, "learning_rate") or 0.1
     if rate / n >= 0.1 / 128:
         return ""
@@ -96,7 +96,7 @@ def _few_steps(row: Row) -> str:
 
 
 def sign_claim() -> Claim:
-    """EF-SignSGD's message at the paper's bucket of 64: a matter of arithmetic.
+    """EF-SignSGD's message size at the paper's bucket of 64, by arithmetic.
 
     >>> sign_claim().measured, sign_claim().verdict
     (1.5, 'beyond')
@@ -117,7 +117,7 @@ def sign_claim() -> Claim:
 
 
 def losses(document: Row) -> list[str]:
-    """A sentence on everything that speaks against quantising, or against NUQSGD."""
+    """Sentences on results that speak against quantising, or against NUQSGD."""
     by, found = _by_method(document), []
     for name in (QSGD, INF):
         ratio = _ratio(by, VARIANCE, OURS, name)
@@ -145,7 +145,7 @@ def _ratio(by: dict[str, Row], key: str, above: str, below: str) -> float | None
 
 
 def _points(by: dict[str, Row], above: str, below: str) -> float | None:
-    """Accuracy of one less that of the other, in hundredths: the mean over the seeds that both have."""
+    """Difference of two methods' accuracies in points, the mean over the seeds that both have."""
     a, b = (dict(zip(by[n]["seeds"], by[n]["accuracies"], strict=True)) if n in by else {} for n in (above, below))
     both = [100 * (a[seed] - b[seed]) for seed in a if seed in b]
     return sum(both) / len(both) if both else None

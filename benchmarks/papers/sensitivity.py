@@ -25,7 +25,7 @@ from laconic.report.values import Row, number_in, rows_in, text_in
 REFERENCE, PLAIN = Contender("sgd", "fp64"), Contender("sgd", "fp32")
 BASE = {"s": 16, "batch_size": 8, "condition": 100.0}
 VARIED = {"s": (1, 4, 16, 64, 256), "batch_size": (8, 32, 128, 512), "condition": (1.0, 1e2, 1e4, 1e6)}
-"""What is varied, one at a time, and the others as in BASE."""
+"""Values of each parameter, varied one at a time with the others as in BASE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class SensitivityOptions:
 class SensitivityRow:
     """One setting.
 
-    varied      which of s, batch_size and condition is varied; `value` is its value
+    varied      the parameter varied: s, batch_size or condition; `value` is its value
     condition   largest over smallest eigenvalue of the columns' second moments
     sgd_fp32, ca_sgd_fp32, ca_sgd_C  ‖x − x'‖ / ‖x'‖ from the weights of SGD in float64
     digits_lost  decimal digits that s-step in float32 loses to SGD in float32: log₁₀ of their ratio
-    gap_fp32, gap_C  loss above that of SGD in float64, relatively
+    gap_fp32, gap_C  relative loss above that of SGD in float64
     """
 
     varied: str
@@ -103,7 +103,7 @@ def compared(options: SensitivityOptions, s: int, batch_size: int, condition: fl
 
 
 def sensitivity_rows(options: SensitivityOptions, progress: Progress = no_progress) -> list[SensitivityRow]:
-    """One row for each value of what is varied."""
+    """One row for each value of each varied parameter."""
     rows = []
     for varied, values in VARIED.items():
         for value in values:
@@ -115,7 +115,7 @@ def sensitivity_rows(options: SensitivityOptions, progress: Progress = no_progre
 
 
 def _curves(rows: list[Row]) -> list[Row]:
-    """A curve for each contender over what is varied."""
+    """A curve for each contender over the varied parameter."""
     names = {"sgd_fp32": "SGD, float32", "ca_sgd_fp32": "CA-SGD, float32", "ca_sgd_C": "CA-SGD, Recipe C"}
     found: list[Row] = []
     for varied in VARIED:

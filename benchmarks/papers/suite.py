@@ -1,4 +1,4 @@
-"""The suite `papers`: the experiments of the CA-SGD and the NUQSGD paper, run again."""
+"""The suite `papers`: reproductions of the experiments of the CA-SGD and the NUQSGD paper."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -24,7 +24,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class PapersOptions:
-    """What to run: options of both papers, and those that only one has. What is not given depends on the device."""
+    """Options of both papers, and of only one. Defaults depend on the device."""
 
     suite: str | None = option(None, "ca-sgd or nuqsgd: which paper.", metavar="NAME")
     data: Path | None = option(  # noqa: RUF009
@@ -113,7 +113,7 @@ def _ca_sgd_options(given: dict[str, Any]) -> ca_sgd.CASGDOptions:
 
 
 def _nuqsgd_options(given: dict[str, Any]) -> nuqsgd.NUQSGDOptions:
-    """What is not given is small on a CPU, and the paper's on a GPU."""
+    """Options for NUQSGD: defaults are small on a CPU, and the paper's on a GPU."""
     given |= {name: str(given[name]) for name in ("data", "out", "earlier") if name in given}
     if given.get("epochs", 1) != int(given.get("epochs", 1)):
         raise InvalidOption(Option("epochs"), f" must be a whole number for nuqsgd; got {given['epochs']:g}")
@@ -123,7 +123,7 @@ def _nuqsgd_options(given: dict[str, Any]) -> nuqsgd.NUQSGDOptions:
 
 
 def papers_rows(options: PapersOptions, progress: Progress) -> dict[str, Any] | None:
-    """Run the paper's experiment: title, a sentence about the run, the paper's figures beside ours, and rows.
+    """Run the paper's experiment; a title, a sentence about the run, the paper's figures beside ours, and rows.
 
     None on the ranks of torchrun other than the first.
     """

@@ -1,1 +1,1 @@
-"""Bits against validation loss: networks trained by simulated workers under every member."""
+"""Bits against validation loss: networks trained by simulated workers with every member."""

@@ -1,7 +1,7 @@
-"""What is trained on: text as bytes, by default Python's own standard library; images, by default digits.
+"""Training data: text as bytes, by default Python's own standard library; images, by default digits.
 
-Data lie on the device. The examples of a round of training are drawn on the host, from its seed and number alone: a run
-that goes on sees what it would have seen. One int64 says which example, and how it is cropped.
+Data are on the device. The examples of a round of training are drawn on the host, from its seed and number alone, so a
+resumed run sees the same examples. One int64 encodes an example and its crop.
 """
 
 import hashlib
@@ -23,52 +23,52 @@ from laconic.kernels import Stream
 
 MOST_BYTES = 8_000_000
 PIECE, EVERY = 4096, 20
-"""Every 20th piece of so many bytes is kept for validation."""
+"""Every 20th piece of PIECE bytes is held out for validation."""
 NOT_READ = {"test", "tests", "idlelib", "lib2to3", "encodings", "site-packages", "dist-packages", "__pycache__"}
 VALIDATED = 1024
-"""Windows of text that a validation loss is the mean of."""
+"""Windows of text over which a validation loss is averaged."""
 HELD_OUT = 5
-"""Every fifth of the digits is kept for validation."""
+"""Every fifth digit is held out for validation."""
 ROUND = 50
-"""Steps of a round, where a pass over the data is not one."""
+"""Steps of a round, for data whose round is not a pass."""
 PADDING = 4
-"""Pixels of the mean colour around an image before a part of its size is cut out."""
+"""Pixels of the mean colour added around an image before a crop of its size."""
 TRAIN_IMAGES, N_FOR_SCALE = 5000, 10_000
-"""Images of the training set that a loss is computed over, and that the colours' mean and deviation are."""
+"""Training images over which a loss, and the colours' mean and deviation, are computed."""
 IMAGENET_SCALE = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's colours, as is usual."""
 Batch = tuple[torch.Tensor, torch.Tensor]
 Evaluation = Mapping[str, Iterator[Batch]]
-"""Batches of what is held out, and of the training set, each with one element in the first dimension."""
+"""Batches of the held-out and of the training set, by name, with a first dimension of 1."""
 
 
 class Data(Protocol):
     """Examples to train on and to evaluate with.
 
-    resident  whether all lie on the device, so that a CUDA graph may fetch them
+    resident  whether all are on the device, so that a CUDA graph can read them
     """
 
     resident: ClassVar[bool] = True
 
     @property
     def source(self) -> str:
-        """What they are, with their number and the beginning of their SHA-256."""
+        """Their name, number and the beginning of their SHA-256."""
 
     def round_steps(self, size: int) -> int:
-        """Steps of a round, with so many examples in each step."""
+        """Steps of a round with `size` examples per step."""
 
     def draw(self, steps: int, size: int, stream: Stream) -> torch.Tensor:
-        """Examples (steps, size) int64 of a round, the stream's step."""
+        """Examples (steps, size) int64 of a round, whose number is the stream's step."""
 
     def batch(self, i: torch.Tensor) -> Batch:
         """Inputs and outputs of the examples i (…)."""
 
     def evaluation(self, size: int) -> Evaluation:
-        """The same for everyone, `size` examples at a time."""
+        """Batches of `size` examples for evaluation, the same for every run."""
 
 
 class WithReplacement:
-    """Every example is drawn from all of them."""
+    """Base of data whose examples are drawn with replacement."""
 
     resident: ClassVar[bool] = True
     n_examples: int
@@ -84,7 +84,7 @@ class WithReplacement:
 class Text(WithReplacement):
     """Bytes to train on and to validate with, on a device; an example is a window of context + 1 bytes.
 
-    source  what the text is, with its size and the beginning of its SHA-256
+    source  name of the text, its size and the beginning of its SHA-256
     """
 
     train: torch.Tensor
@@ -112,7 +112,7 @@ class Text(WithReplacement):
 
 
 def open_text(path: Path | None, context: int, device: torch.device) -> Text:
-    """A file, or the first 8 MB of the standard library's sources."""
+    """Text from a file, or the first 8 MB of the standard library's sources."""
     if path is None:
         name, raw = f"standard library of Python {sysconfig.get_python_version()}", standard_library()
     else:
@@ -127,7 +127,7 @@ def open_text(path: Path | None, context: int, device: torch.device) -> Text:
 
 
 def standard_library() -> bytes:
-    """Sources of this Python, without tests, folder by folder in the order of their names."""
+    """Sources of Python's standard library without tests, folders in sorted order."""
     found: list[bytes] = []
     for folder, inner, files in os.walk(sysconfig.get_paths()["stdlib"]):
         inner[:] = sorted(set(inner) - NOT_READ)
@@ -160,7 +160,7 @@ class Pictures(WithReplacement):
 
     @property
     def n_classes(self) -> int:
-        """How many labels there are."""
+        """Number of classes."""
         return int(self.y.max()) + 1
 
     def batch(self, i: torch.Tensor) -> Batch:
@@ -173,7 +173,7 @@ class Pictures(WithReplacement):
 
 
 def open_pictures(folder: Path | None, device: torch.device) -> Pictures:
-    """CIFAR-10 or Fashion-MNIST out of a folder, whichever is there; or the digits that are bundled."""
+    """CIFAR-10 or Fashion-MNIST from a folder, whichever it has; without a folder, the bundled digits."""
     if folder is None:
         x, y = load_digits()
         x = (x.view(-1, 1, 8, 8) / x.max() * 255).to(torch.uint8)
@@ -187,7 +187,7 @@ def open_pictures(folder: Path | None, device: torch.device) -> Pictures:
 
 
 def images_in(folder: Path | None) -> ImageSet:
-    """CIFAR-10 or Fashion-MNIST, whichever is there; without a folder, synthetic images."""
+    """CIFAR-10 or Fashion-MNIST, whichever the folder has; without a folder, synthetic images."""
     if folder is None:
         return read_images("synthetic", None)
     is_fashion = (folder / "fashion_mnist.npz").exists() or any(folder.glob("*-ubyte*"))
@@ -200,7 +200,7 @@ def _said(name: str, x: torch.Tensor, n_held_out: int) -> str:
 
 
 class Crops:
-    """Images padded, cut out at random and mirrored half of the time; a round is a pass over all, in a new order.
+    """Images padded, randomly cropped and mirrored half of the time; a round is a pass over all in a new order.
 
     An example is 2 · (its first pixel among those of all padded images) + (1 if it is mirrored).
     """
@@ -224,7 +224,7 @@ class Crops:
         self.down, self.along = rows[:, None] * self.width, columns
 
     def round_steps(self, size: int) -> int:
-        """Of a pass; what is left over is skipped."""
+        """Steps of a pass; an incomplete last batch is skipped."""
         return len(self.y) // size
 
     def draw(self, steps: int, size: int, stream: Stream) -> torch.Tensor:
@@ -235,14 +235,14 @@ class Crops:
         return 2 * ((rows * self.height + top) * self.width + left) + mirrored
 
     def batch(self, i: torch.Tensor) -> Batch:
-        """Images (…, channels, height, width) of mean 0 and variance 1, colours last in memory; and labels."""
+        """Images (…, channels, height, width) of mean 0 and variance 1, channels last in memory; and labels."""
         first, mirrored = (i // 2)[..., None, None], (i % 2)[..., None, None]
         along = torch.where(mirrored > 0, self.along.flip(0), self.along)
         x = self._scaled(self.pixels[first + self.down + along])
         return x, self.y[i // (2 * self.height * self.width)]
 
     def evaluation(self, size: int) -> Evaluation:
-        """The test set, and the first training images, as they are."""
+        """The test set and the first training images, not cropped."""
         return {"held out": self._plain(self.test, size), "train": self._plain(self.some_train, size)}
 
     def _plain(self, images: Images, size: int) -> Iterator[Batch]:
@@ -259,10 +259,10 @@ def _with_colours_last(images: Images, device: torch.device) -> Images:
 
 
 class Folders:
-    """ImageNet as it is kept: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, decoded for every batch; a round is a pass.
+    """ImageNet on disk: DIR/train/CLASS/FILE and DIR/val/CLASS/FILE, decoded for every batch; a round is a pass.
 
-    An example is 2 · row + (1 if it is mirrored); a square of 224 pixels is cut out of one of 256, anywhere by the
-    example's number.
+    An example is 2 · row + (1 if it is mirrored); a square of 224 pixels is cropped from one of 256, at a place that
+    depends on the example's number.
     """
 
     resident: ClassVar[bool] = False

@@ -1,7 +1,7 @@
-"""The suite `ddp-loss`: what the codecs of the suite `ddp` do to a loss, over hundreds of steps and several seeds.
+"""The suite `ddp-loss`: effect of the codecs of the suite `ddp` on the loss, over hundreds of steps and several seeds.
 
-A loss does not depend on the link, so it needs no ranks: workers are simulated, as in the suite `training`, whose runs,
-rows and tables these are. The network is small enough for one core: digits of 8 by 8 pixels, which scikit-learn has.
+A loss does not depend on the link, so no ranks are needed: workers are simulated, with the runs, rows and tables of the
+suite `training`. The network is small enough for one core: scikit-learn's digits of 8 by 8 pixels.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ MEMBERS = (
     *("fp32", "nuqsgd-4/8192", "nuqsgd-4/512", "bf16", "qsgdinf-8/8192", "ef-sign", "dithered-1"),
     *("nuqsgd-2/8192", "qsgd-4/8192", "nuqsgd-8/8192", "dithered-0.1", "rotated-2", "rotated-4"),
 )
-"""Codecs of `ddp`, the most telling first; an entropy coder behind one changes no loss."""
+"""Codecs of `ddp`, the most informative first; entropy coders are left out, since they do not change the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class DDPLossOptions(TrainingOptions):
-    """What to run: `training`, with other defaults."""
+    """Options of the suite `training`, with other defaults."""
 
     tasks: Sequence[str] = option(("cnn-sgd",), "Of `training`; cnn-sgd.", flag="--task", metavar="NAME,...")
     members: Sequence[str] | None = option(

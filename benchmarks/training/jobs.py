@@ -1,8 +1,8 @@
-"""Which runs there are, the most telling first, and processes that run them side by side until time is up.
+"""Plan the runs, the most informative first, and run them in parallel processes until time is up.
 
-A finished run is a file of its own, NAME.json, and is never run again. One that was stopped, or killed, has left
-NAME.safetensors (tensors, and in its metadata the job and the log), and goes on from there. Both are written beside
-their names and renamed.
+A finished run is a file of its own, NAME.json, and is never run again. One that was stopped or killed has left
+NAME.safetensors (tensors, and in its metadata the job and the log), from which it is resumed. Both are written
+atomically.
 """
 
 import json
@@ -33,7 +33,7 @@ DECIDING = {
     "lm-adamw": ["fp32", "dithered-0.1@metric", "dithered-0.277@metric", "dithered-0.5@metric", "nuqsgd-4/512"],
     "lm-sgd": [],
 }
-"""Members by which defaults are chosen: with every number of workers."""
+"""Members that decide defaults, run with every number of workers."""
 OTHERS = {
     "cnn-sgd": ["dithered-0.5", "dithered-0.3", "rotated-2", "nuqsgd-2/512", "qsgdinf-4/512", "ef-sign",
                 "nuqsgd-4/512", "bf16"],
@@ -43,13 +43,13 @@ OTHERS = {
                  "nuqsgd-2/512"],
     "lm-sgd": ["fp32", "dithered-1", "nuqsgd-4/8192", "dithered-10", "dithered-3", "ef-sign", "rotated-2"],
 }  # fmt: skip
-"""With the first number of workers only."""
+"""Other members, run only with the first number of workers."""
 SAVE_EVERY = 60.0
 """Seconds between two checkpoints of a run."""
 
 
 def planned(tasks: Sequence[str], workers: Sequence[int], members: Sequence[str] | None) -> list[tuple[str, str, int]]:
-    """(task, member, workers) in the order of their worth; those of `members` only, if given, with all workers.
+    """(task, member, workers) of the runs, the most informative first; if given, only of `members`, with all workers.
 
     >>> planned(["cnn-sgd"], [4, 16], None)[:2]
     [('cnn-sgd', 'fp32', 4), ('cnn-sgd', 'dithered-1', 4)]
@@ -61,12 +61,12 @@ def planned(tasks: Sequence[str], workers: Sequence[int], members: Sequence[str]
 
 
 def file_of(job: Job, folder: Path) -> Path:
-    """Where its result is, or will be."""
+    """The file of a job's result."""
     return folder / (re.sub(r"[^\w.]+", "-", job.label) + ".json")
 
 
 def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
-    """What a job has found, or None if it has not been run. Raises `InvalidOption` if it was run otherwise."""
+    """A job's result, or None if it has not finished. Raises `InvalidOption` if it was run with other settings."""
     path = file_of(job, folder)
     if not path.is_file():
         return None
@@ -76,7 +76,7 @@ def result_of(job: Job, folder: Path) -> dict[str, Any] | None:
 
 
 def keep(runs: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Put finished runs of a document into a folder, as if they had been run there."""
+    """Write the finished runs of a document to a folder, as if they had been run there."""
     folder.mkdir(parents=True, exist_ok=True)
     for run in runs:
         path = file_of(Job(**{one.name: run["job"][one.name] for one in fields(Job) if one.name in run["job"]}), folder)
@@ -90,7 +90,7 @@ def _write_result(path: Path, run: Mapping[str, Any]) -> None:
 
 
 def check_same(path: Path, was: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise `InvalidOption` if a file is of another job, or of another measurement, of the same name."""
+    """Raise `InvalidOption` if a file of this name is from a job or a measurement with other settings."""
     for name, value in settings.items():
         if was.get(name) != value:
             why = f" has {path.name} with {name} = {was.get(name)}, not {value}; give another folder"
@@ -98,7 +98,7 @@ def check_same(path: Path, was: Mapping[str, Any], settings: Mapping[str, Any]) 
 
 
 def run_job(job: Job, folder: Path, until: float) -> None:
-    """Run a job until it is finished or time is up, from where it was stopped; write its result, or where it is."""
+    """Run or resume a job until it is finished or time is up; write its result, or a checkpoint."""
     if time.time() >= until:
         return
     run, path = Training(job), file_of(job, folder)
@@ -136,7 +136,7 @@ def _read(path: Path, job: Job) -> tuple[dict[str, torch.Tensor], dict[str, Any]
 def run_jobs(
     jobs: Sequence[Job], folder: Path, processes: int, seconds: float, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Run what has not been run, stop after `seconds`; returns all results there are, in the jobs' order."""
+    """Run unfinished jobs, stopping after `seconds`; returns all results so far, in the jobs' order."""
     folder.mkdir(parents=True, exist_ok=True)
     until = time.time() + seconds
     missing = [job for job in jobs if result_of(job, folder) is None]
@@ -150,7 +150,7 @@ def run_jobs(
 
 
 def _side_by_side(jobs: Sequence[Job], folder: Path, processes: int, until: float, progress: Progress) -> None:
-    """A run that fails is told, and stops no other."""
+    """Run jobs in parallel processes; one that fails is reported and does not stop the others."""
     threads = max(1, n_cores() // processes)
     with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
         started = {pool.submit(run_job, job, folder, until): job for job in jobs}
@@ -161,7 +161,7 @@ def _side_by_side(jobs: Sequence[Job], folder: Path, processes: int, until: floa
 
 
 def left_out(document: Row) -> list[str]:
-    """What a document says was not done for want of time, in a sentence."""
+    """A sentence on what was left out for lack of time, according to a document."""
     left = document.get("left_out")
     return [f"Not measured, as time was up: {', '.join(map(str, left))}."] if isinstance(left, list) and left else []
 

@@ -1,8 +1,8 @@
-"""The members that are compared, and what becomes of the gradients of many replicas under one of them.
+"""The members that are compared, and how each sends the gradients of many replicas at once.
 
 Quantizers with levels take all replicas in one call: a bucket's symbols depend on it alone, and its random numbers on
 its index. `Dithered` and `Rotated`, which have no kernels for GPUs, are computed here from their formulas, with dither
-and signs from torch's generator. Payloads, of which the bits are counted, are the codec's own.
+and signs from torch's generator. Bits are counted on the codec's own payloads.
 """
 
 import math
@@ -21,26 +21,26 @@ from laconic.quantizers import NUQSGD, QSGD, Dithered, ErrorFeedback, Identity, 
 
 TENSOR, OPTIMIZER = "tensor", "optimizer"
 FLOOR = 0.1
-"""Of the metric, as a share of the root mean square of √v over the tensor."""
+"""Least value of the metric, as a share of the root mean square of √v over the tensor."""
 SMALLEST = 1e-30
-"""What stands for a scale or a step of zero."""
+"""Replaces a scale or a step of zero."""
 MOST_RANS_BITS = 8
 PLAIN_STEPS = 2
-"""Of PowerSGD, in which gradients are sent in full, as PyTorch's hook does at least."""
+"""First steps of PowerSGD, which send gradients in full; the minimum in PyTorch's hook."""
 Shapes = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A quantizer, and what gradients are divided by before it and multiplied by after it.
+    """A quantizer, and the metric by which gradients are divided before it and multiplied after it.
 
-    rank    instead of the quantizer: PowerSGD, with so many columns
-    family  members of one family differ in one number, and make one curve
-    metric  "" nothing; "tensor" the root mean square of the tensor's last averaged gradient; "optimizer" the square
+    rank    of PowerSGD, used instead of the quantizer
+    family  members of one family differ in one number, and form one curve
+    metric  "" for none; "tensor" the root mean square of the tensor's last averaged gradient; "optimizer" the square
             root of Adam's second moment, or FLOOR times its own root mean square over the tensor where that is more.
-            All ranks know these; at the first step, when nobody does, gradients go in float32
-    weights  of the differences between weights and what was sent of them before: sharded training, in which losses are
-            of what was sent (`laconic.training.Differences`)
+            All ranks know these; at the first step, when there are none, gradients are sent in float32
+    weights  quantizer of differences to the weights sent before: sharded training, with losses at the weights sent
+            (`laconic.training.Differences`)
     """
 
     quantizer: Quantizer
@@ -50,13 +50,13 @@ class Member:
     weights: Quantizer | None = None
 
     def bits(self, row: torch.Tensor, stream: Stream, shapes: Shapes) -> list[float]:
-        """Per value of what one worker sends: tensors of these shapes, one after another in a row; by `codecs`."""
+        """Bits per value that one worker sends, for each of `codecs`; `row` has tensors of `shapes`, concatenated."""
         if self.rank:
             return [32 * sum(_n_sent(shape, self.rank) for shape in shapes) / len(row)]
         return [8 * codec.encode(row, stream).n_bytes / len(row) for codec in self.codecs()]
 
     def codecs(self) -> list[Codec]:
-        """As it is sent by default; and entropy-coded, where symbols have a width and depend on the values alone."""
+        """The default codec, and an entropy-coded one where symbols have a fixed width and there is no wrapper."""
         core = self.quantizer.core
         coded = core is self.quantizer and 0 < core.symbol_bits <= MOST_RANS_BITS
         return [Codec(core), *([Codec(core, RANS())] if coded else [])]
@@ -86,16 +86,16 @@ def _table() -> dict[str, Member]:
 
 
 MEMBERS = _table()
-"""By name: bits or error, after "/" what shares a norm or a step, and @metric for the optimizer's metric."""
+"""Names: bits or error, after "/" the values that share a norm or a step, and @metric for the optimizer's metric."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What M replicas send of C values each.
+    """The messages of M replicas, of C values each.
 
     v        (M, C) the values that are quantised: gradients over the metric
-    decoded  (M, C) what they are after the wire, as gradients again
-    scale    (M, C) what decoded values were multiplied by; None for 1
+    decoded  (M, C) gradients as decoded
+    scale    (M, C) the metric, by which decoded values were multiplied; None for 1
     """
 
     v: torch.Tensor
@@ -115,9 +115,9 @@ def _error(decoded: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 class Sender:
-    """Sends the gradients of all replicas under one member; keeps their error memory.
+    """Sends the gradients of all replicas with one member, and keeps their error memory.
 
-    cuts     where each tensor begins among the C values, and where the last ends
+    cuts     offsets of the tensors among the C values, and C
     seed     of the roundings
     shapes   of the tensors, for PowerSGD
     workers  replicas of a seed, one after another
@@ -133,9 +133,9 @@ class Sender:
         self.factors: torch.Tensor | None = None
 
     def send(self, g: torch.Tensor, known: torch.Tensor | None, step: int) -> Message:
-        """g (M, C), and what the metric is made of, (S, C) for S seeds, whose replicas follow one another.
+        """Send gradients g (M, C) of S seeds, whose replicas are consecutive.
 
-        known  Adam's second moment, or the last averaged gradient; None at the first step
+        known  (S, C), to compute the metric from: Adam's second moment or the last averaged gradient; at first None
         """
         if not self.member.metric:
             return Message(g, self._quantised(g, step))
@@ -153,7 +153,7 @@ class Sender:
         return torch.maximum(root, (FLOOR * self._rms(root)).clamp(min=SMALLEST))
 
     def _rms(self, x: torch.Tensor) -> torch.Tensor:
-        """The root mean square over its tensor, for each value of each row."""
+        """For each value of each row, the root mean square over its tensor."""
         parts = [torch.linalg.vector_norm(x[:, a:b], dim=1) / (b - a) ** 0.5 for a, b in pairwise(self.cuts)]
         return torch.stack(parts, 1).repeat_interleave(self.sizes, 1, output_size=self.cuts[-1])
 
@@ -174,8 +174,8 @@ class Sender:
     def _low_rank(self, v: torch.Tensor) -> torch.Tensor:
         """P Qᵀ of each matrix, the same for all workers of a seed: P = mean(M Q) made orthonormal, then Q = mean(Mᵀ P).
 
-        M is a worker's gradient and what it has not sent so far; Q goes on from the last step. Matrices of a shape are
-        taken at once. Vogels, Karimireddy and Jaggi 2019, "PowerSGD", algorithms 1 and 2.
+        M is a worker's gradient plus its error memory; Q starts from the last step's. Matrices of one shape are
+        processed together. Vogels, Karimireddy and Jaggi 2019, "PowerSGD", algorithms 1 and 2.
         """
         S, rank, matrices = len(v) // self.workers, self.member.rank, [_matrix(shape) for shape in self.shapes]
         if self.memory is None or self.factors is None:
@@ -199,18 +199,18 @@ class Sender:
 
 
 def _matrix(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of a tensor with all but its first dimension as one."""
+    """Rows and columns of a tensor with all but its first dimension flattened."""
     return shape[0], math.prod(shape[1:])
 
 
 def _n_sent(shape: Sequence[int], rank: int) -> int:
-    """Values of both factors; of the tensor itself where these are more than half as many, as in PyTorch's hook."""
+    """Number of values of both factors; of the tensor itself if they are more than half of it, as in PyTorch's hook."""
     n, m = _matrix(shape)
     return rank * (n + m) if 2 * rank * (n + m) < n * m else n * m
 
 
 def orthonormal(P: torch.Tensor) -> torch.Tensor:
-    """Columns of each of P (S, n, r), by Gram and Schmidt: for a few columns far fewer launches than a QR.
+    """Orthonormal columns of each of P (S, n, r), by Gram–Schmidt: for few columns, far fewer launches than a QR.
 
     >>> Q = orthonormal(torch.randn(3, 10, 2))
     >>> torch.allclose(Q.mT @ Q, torch.eye(2).expand(3, 2, 2), atol=1e-5)
@@ -225,13 +225,13 @@ def orthonormal(P: torch.Tensor) -> torch.Tensor:
 
 
 def padded(v: torch.Tensor, size: int) -> torch.Tensor:
-    """Rows (M, n) with zeros up to a multiple of `size`, contiguous."""
+    """Rows (M, n) padded with zeros to a multiple of `size`, contiguous."""
     missing = -v.shape[1] % size
     return torch.nn.functional.pad(v, (0, missing)) if missing else v.contiguous()
 
 
 def quantised(v: torch.Tensor, quantizer: Quantizer, at: Stream, memory: torch.Tensor | None = None) -> torch.Tensor:
-    """Rows (M, n) as they are after the wire, each in buckets of its own; the memory is updated in place."""
+    """Rows (M, n) quantised and dequantised, each in buckets of its own; the error memory is updated in place."""
     rows = padded(v, quantizer.bucket_size)
     flat = rows.view(-1)
     if isinstance(quantizer, ErrorFeedback):

@@ -1,7 +1,7 @@
 """A byte-level transformer and a convolutional network, many replicas of each side by side.
 
-A replica is one worker of one seed. Every parameter has a leading dimension M of replicas, every product is a batched
-one, and so a single backward pass gives the gradients of all workers of all seeds, each by itself.
+A replica is one worker of one seed. Every parameter has a leading dimension M of replicas and every product is batched,
+so a single backward pass gives the separate gradients of all workers of all seeds.
 """
 
 import math
@@ -20,7 +20,7 @@ Parameters = Mapping[str, torch.Tensor]
 
 
 class Network(ABC):
-    """Shapes of the parameters of one replica, and the loss of M of them.
+    """Base of networks: shapes of the parameters of one replica, and the loss of M replicas.
 
     A parameter whose name ends in `weight` and has two dimensions is (outputs, inputs), as in torch.
     """
@@ -28,22 +28,22 @@ class Network(ABC):
     @property
     @abstractmethod
     def shapes(self) -> Shapes:
-        """By name."""
+        """Shapes of the parameters by name."""
 
     @abstractmethod
     def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
-        """(M, n, classes) of each replica; p and buffers (M, …), x (M, batch, …)."""
+        """Scores (M, n, classes) of each replica; p and buffers (M, …), x (M, batch, …)."""
 
     def loss(self, p: Parameters, x: torch.Tensor, y: torch.Tensor, buffers: Parameters = {}) -> torch.Tensor:  # noqa: B006
         """Mean cross-entropy (M,) of each replica; y (M, batch, …)."""
         return cross_entropy(self.scores(p, x, buffers), y)
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """What one replica keeps beside its parameters, such as running means."""
+        """Buffers of one replica, such as running means."""
         return {}
 
     def initial(self, seed: int) -> dict[str, torch.Tensor]:
-        """The parameters of one replica: uniform on ±1/√inputs, normalisations 1 and 0, embeddings normal."""
+        """Initial parameters of one replica: uniform on ±1/√inputs, normalisations 1 and 0, embeddings normal."""
         generator = torch.Generator().manual_seed(seed)
         found: dict[str, torch.Tensor] = {}
         for name, shape in self.shapes.items():
@@ -59,12 +59,12 @@ class Network(ABC):
 
 
 def linear(p: Parameters, name: str, x: torch.Tensor) -> torch.Tensor:
-    """(M, n, inputs) to (M, n, outputs)."""
+    """A linear layer: (M, n, inputs) to (M, n, outputs)."""
     return torch.baddbmm(p[f"{name}.bias"][:, None], x, p[f"{name}.weight"].transpose(1, 2))
 
 
 def normed(p: Parameters, name: str, x: torch.Tensor, n: int = 1) -> torch.Tensor:
-    """Layer normalisation of (M, N, d) over each n rows of d values, with a scale and a shift for each of these d."""
+    """Layer normalisation of (M, N, d) over each n rows of d values, with a scale and a shift for each of the d."""
     z = functional.layer_norm(x.view(len(x), -1, n * x.shape[-1]), (n * x.shape[-1],)).view_as(x)
     return torch.addcmul(p[f"{name}.shift"][:, None], z, p[f"{name}.scale"][:, None])
 
@@ -78,14 +78,14 @@ def norm(name: str, d: int) -> Shapes:
 
 
 def cross_entropy(scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """(M, n, classes) and (M, …) to the mean of each replica (M,)."""
+    """Mean cross-entropy of each replica (M,), of scores (M, n, classes) and classes (M, …)."""
     losses = functional.cross_entropy(scores.flatten(0, 1).float(), y.flatten(), reduction="none")
     return losses.view(len(scores), -1).mean(1)
 
 
 @dataclass(frozen=True, slots=True)
 class ByteTransformer(Network):
-    """Pre-normalised blocks of causal attention and a perceptron four times as wide, over bytes.
+    """A byte-level transformer: pre-norm blocks of causal attention and a perceptron four times as wide.
 
     >>> sum(math.prod(shape) for shape in ByteTransformer().shapes.values())
     3323648
@@ -118,7 +118,7 @@ class ByteTransformer(Network):
         return h.flatten(1, 2)
 
     def block(self, p: Parameters, h: torch.Tensor, T: int) -> torch.Tensor:
-        """(M, B T, d) to the same, by a block's own parameters."""
+        """One block with its own parameters: (M, B T, d) to the same shape."""
         h = h + linear(p, "out", self._attention(linear(p, "qkv", normed(p, "norm1", h)), T))
         return h + linear(p, "down", functional.gelu(linear(p, "up", normed(p, "norm2", h))))
 
@@ -135,12 +135,12 @@ class ByteTransformer(Network):
 
 
 def within(p: Parameters, prefix: str) -> Parameters:
-    """The parameters whose names begin so, by the rest of their names."""
+    """The parameters whose names begin with `prefix`, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in p.items() if name.startswith(prefix)}
 
 
 class Part(nn.Module):
-    """Parameters of one replica of a network, by any names."""
+    """Base of torch modules that hold parameters of one replica, under any names."""
 
     def __init__(self, net: ByteTransformer, given: Parameters) -> None:
         super().__init__()
@@ -150,20 +150,20 @@ class Part(nn.Module):
 
     @property
     def held(self) -> Parameters:
-        """By name, as those of M = 1 replicas."""
+        """The parameters by name, with a replica dimension M = 1."""
         return {name: getattr(self, name.replace(".", "_"))[None] for name in self.names}
 
 
 class Block(Part):
-    """One of its blocks."""
+    """A block of a `ByteTransformer` as a torch module."""
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
-        """(1, B T, d) to the same."""
+        """(1, B T, d) to the same shape."""
         return self.net.block(self.held, h, self.net.context)
 
 
 class ByteModule(Part):
-    """A `ByteTransformer` as torch has networks, for DDP and FSDP2; on a GPU products are in bfloat16 (autocast)."""
+    """A `ByteTransformer` as a torch module, for DDP and FSDP2; on a GPU products are in bfloat16 (autocast)."""
 
     def __init__(self, net: ByteTransformer) -> None:
         every = net.initial(0)
@@ -182,9 +182,9 @@ class ByteModule(Part):
 
 @dataclass(frozen=True, slots=True)
 class ConvNet(Network):
-    """Four 3 × 3 convolutions, all but the first of stride 2, each normalised over its image; linear.
+    """Four 3 × 3 convolutions, all but the first of stride 2, each normalised over its image; then a linear layer.
 
-    A convolution is a product with the nine shifted images side by side, so that replicas are a batch.
+    A convolution is a product with the nine shifted images concatenated, so that replicas are a batch.
 
     >>> sum(math.prod(shape) for shape in ConvNet((1, 28, 28), 10).shapes.values())
     1002122
@@ -229,7 +229,7 @@ class OfModule(Network):
     """A torch module whose layers take parameters (S, k, …); see `benchmarks.papers.nuqsgd.networks`.
 
     make     makes the module, with weights drawn from torch's generator
-    workers  k: replicas one after another that have the same weights while gradients are recorded
+    workers  k: consecutive replicas that have the same weights while gradients are recorded
     """
 
     def __init__(self, make: Callable[[], nn.Module], workers: int) -> None:
@@ -248,7 +248,7 @@ class OfModule(Network):
         return {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
     def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
-        """Where gradients are recorded, the module is in training, and buffers are changed."""
+        """If gradients are recorded, the module is in training mode and buffers are updated."""
         training, kind = torch.is_grad_enabled(), x.device.type
         self.module.train(training)
         k = self.workers if training else 1

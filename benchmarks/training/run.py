@@ -1,4 +1,4 @@
-"""One run: a task under one member, all its seeds and workers at once, in rounds between which it may stop."""
+"""One run: a task with one member, all seeds and workers at once, in rounds between which it can be interrupted."""
 
 import math
 import time
@@ -24,7 +24,7 @@ from laconic.quantizers import Quantizer
 from laconic.training.groups import Policy
 
 COSINE, DROPS, CONSTANT = (0.05, None), (0.01, (0.5, 0.75)), (0.05, ())
-"""Schedules: the part of the steps over which the rate rises; then a cosine to 0, or a tenth from each of these on."""
+"""Schedules: fraction of the steps for warm-up; then None for a cosine to 0, or where the rate drops to a tenth."""
 EVALUATION_SIZE = {"lm": 128, "cnn": 128, "resnet": 1000, "imagenet": 250}
 """Examples of each seed in one forward pass of an evaluation."""
 POINTS = 20
@@ -35,9 +35,9 @@ WIDTH = 256
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A network with its data and optimizer; batch_size is of one worker.
+    """A network with its data and optimizer; batch_size is per worker.
 
-    at_fp32  members of which fp32's run says what they make of its gradients
+    at_fp32  members that are also measured on the gradients of the fp32 run
     depth    blocks of a transformer
     """
 
@@ -80,14 +80,14 @@ TASKS = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is run: a task under one member with so many workers, for some seeds.
+    """A run to make: a task with one member and a number of workers, for some seeds.
 
-    seeds      seed, seed + 1, … train together
-    steps      in all; or `epochs`, passes over the data
+    seeds      number of seeds, seed, seed + 1, …, which train together
+    steps      in total; or `epochs`, passes over the data
     width      of the transformer; the convolutional network's is a quarter of it
     precision  of matrix products: fp32, tf32, or bf16 (autocast)
-    data       a file of text or a folder of images; None for what is at hand
-    images     only so many to train on, and to test
+    data       a file of text or a folder of images; None for the default data
+    images     most images to train on, and to test
     learning_rate, warmup  the highest, and the epochs over which it rises; None for the task's
     """
 
@@ -109,7 +109,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """For people, and as the name of a file."""
+        """Its name for people, and for files."""
         rate = "" if self.learning_rate is None else f" lr {self.learning_rate:g}"
         seed = f" {self.precision} seed {self.seed}" if self.epochs else f" seed {self.seed}" if self.seed else ""
         return f"{self.task} {self.member} x{self.workers}{rate}{seed}"
@@ -122,7 +122,7 @@ class Job:
         return (self.learning_rate or task.learning_rate) * rate(step, steps, rises, drops)
 
     def settings(self) -> dict[str, Any]:
-        """What must be equal for two results to be of the same job. Data name themselves in the result."""
+        """The settings that identify a job, without its data, which are named in the result."""
         device = cpu_model() if self.device == "cpu" else torch.cuda.get_device_name()
         given = {name: value for name, value in asdict(self).items() if name != "data"}
         return {**given, "device": device, "torch": torch.__version__}
@@ -130,7 +130,7 @@ class Job:
 
 @lru_cache(maxsize=2)
 def open_data(kind: str, path: str | None, device: str, images: int | None = None) -> Text | Pictures | Crops | Folders:
-    """On the device, read once."""
+    """The data on the device, read once."""
     where = Path(path) if path else None
     if kind == "lm":
         return open_text(where, CONTEXT, torch.device(device))
@@ -156,9 +156,9 @@ def network_for(job: Job, data: Text | Pictures | Crops | Folders) -> Network:
 
 
 class Weights:
-    """The parameters of all seeds as one (S, P) tensor: those that are compressed first.
+    """The parameters of all seeds as one (S, P) tensor, with compressed ones first.
 
-    sent  what losses are computed with: the same memory, unless differences to it are quantised
+    sent  weights with which losses are computed: the same memory, unless weights are sent as quantised differences
     """
 
     def __init__(self, network: Network, seeds: Sequence[int], device: torch.device) -> None:
@@ -174,11 +174,11 @@ class Weights:
 
     @property
     def compressed_shapes(self) -> list[torch.Size]:
-        """Of the tensors that are compressed."""
+        """Shapes of the tensors that are compressed."""
         return list(self.shapes.values())[: self.n_tensors]
 
     def replicas(self, workers: int) -> dict[str, torch.Tensor]:
-        """Each parameter (S · workers, …), a copy for every worker, to be differentiated by."""
+        """Each parameter (S · workers, …), a copy for every worker, which requires a gradient."""
         found = {}
         for (name, shape), a, b in zip(self.shapes.items(), self.cuts, self.cuts[1:], strict=False):
             one = self.sent[:, a:b].reshape(-1, 1, *shape)
@@ -186,7 +186,7 @@ class Weights:
         return found
 
     def send(self, quantizer: Quantizer | None, stream: Stream) -> None:
-        """Add to `sent` what has changed since, quantised where parameters are compressed."""
+        """Add to `sent` the change of the weights, quantised for compressed parameters."""
         if quantizer is not None:
             C, flat = self.n_compressed, self.flat.detach()
             self.sent[:, :C] += quantised(flat[:, :C] - self.sent[:, :C], quantizer, stream)
@@ -194,7 +194,7 @@ class Weights:
 
 
 class Gradients:
-    """(M, P): of each replica's loss on its own examples; on a GPU replayed from one CUDA graph for all replicas."""
+    """Computes (M, P) gradients of each replica's loss on its own examples; on a GPU by one CUDA graph for all."""
 
     def __init__(self, net: Network, weights: Weights, data: Data, job: Job) -> None:
         self.net, self.weights, self.data, self.job = net, weights, data, job
@@ -204,7 +204,7 @@ class Gradients:
         self.graph = self._recorded() if device.type == "cuda" and data.resident else None
 
     def of(self, examples: torch.Tensor) -> torch.Tensor:
-        """The next call overwrites the result."""
+        """Gradients on these examples; the next call overwrites them."""
         if self.graph is None:
             return self._computed(examples)
         self.examples.copy_(examples)
@@ -218,7 +218,7 @@ class Gradients:
         return torch.cat([g.flatten(1) for g in torch.autograd.grad(loss, list(p.values()))], 1)
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
-        """After some passes in which kernels are chosen and compiled; buffers are as before."""
+        """Capture a CUDA graph after some warm-up passes; buffers are restored."""
         before = {name: buffer.clone() for name, buffer in self.buffers.items()}
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -234,13 +234,13 @@ class Gradients:
         return graph
 
     def autocast(self) -> torch.autocast:
-        """To bfloat16, where the job asks for it."""
+        """Autocast to bfloat16 if the job's precision is bf16."""
         kind = self.weights.flat.device.type
         return torch.autocast(kind, torch.bfloat16, enabled=self.job.precision == "bf16", cache_enabled=False)
 
 
 class Training:
-    """The state of one run: the weights of all seeds, their optimizer, and what is measured on the way.
+    """The state of one run: the weights of all seeds, their optimizer, and measurements.
 
     done    rounds so far, of `rounds`
     curve   at some rounds: step, seconds, and by seed losses, accuracies and train_losses
@@ -271,7 +271,7 @@ class Training:
         self.curve: list[dict[str, Any]] = [self.point()]
 
     def advance(self) -> None:
-        """One round; losses, errors and bits after it, if it is one of those."""
+        """Train one round; at some rounds, measure losses, errors and bits after it."""
         began, job, first = time.perf_counter(), self.job, self.done * self.round_steps
         n, size = min(self.round_steps, self.steps - first), job.workers * job.batch_size
         torch.manual_seed(Stream(job.seed, step=self.done, tensor="noise").key % 2**63)
@@ -290,7 +290,7 @@ class Training:
         self.seconds += time.perf_counter() - began
 
     def step(self, t: int, examples: torch.Tensor, measured: bool) -> None:
-        """One step: every worker's gradient, sent, averaged over the workers of its seed."""
+        """Train one step: every worker's gradient is sent, and averaged over the workers of its seed."""
         job, flat, C = self.job, self.weights.flat, self.weights.n_compressed
         for group in self.optimizer.param_groups:
             group["lr"] = job.rate(t, self.steps)
@@ -306,7 +306,7 @@ class Training:
         self.weights.send(self.sender.member.weights, Stream(job.seed, step=t, tensor="weights"))
 
     def point(self) -> dict[str, Any]:
-        """Where the run is now."""
+        """The current point of the curve."""
         found = evaluate(self.gradients)
         named = {"losses": found["held out"][0], "accuracies": found["held out"][1]}
         if "train" in found:
@@ -314,7 +314,7 @@ class Training:
         return {"step": min(self.steps, self.done * self.round_steps), "seconds": self.seconds, **named}
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """What a run goes on from: tensors, and what JSON can say."""
+        """The state to resume from: tensors, and JSON values."""
         flat = self.weights.flat
         tensors = {"weights": flat.detach(), **{f"buffer {name}": b for name, b in self.gradients.buffers.items()}}
         tensors |= {f"optimizer {name}": v for name, v in self.optimizer.state[flat].items() if v is not None}
@@ -347,7 +347,7 @@ class Training:
         self.samples.restore(log)
 
     def result(self) -> dict[str, Any]:
-        """Losses on what is held out, bits, errors, and seconds of a step."""
+        """Validation losses, bits, errors, and seconds of a step."""
         return {
             "n": self.weights.n,
             "n_compressed": self.weights.n_compressed,
@@ -383,7 +383,7 @@ def rate(step: int, steps: int, rises: float, drops: Sequence[float] | None) -> 
 
 
 def _optimizer(task: Task, flat: torch.nn.Parameter) -> torch.optim.Optimizer:
-    """On the parameters of all seeds: what it does to a value depends on that value alone."""
+    """The optimizer of the parameters of all seeds at once; it updates each value independently."""
     if task.optimizer == "adamw":
         return torch.optim.AdamW(
             [flat], lr=task.learning_rate, weight_decay=task.weight_decay, fused=flat.is_cuda or None
@@ -392,9 +392,9 @@ def _optimizer(task: Task, flat: torch.nn.Parameter) -> torch.optim.Optimizer:
 
 
 def evaluate(of: Gradients) -> dict[str, tuple[list[float | None], list[float]]]:
-    """Of what is held out, and of the training set where the data say so: each seed's mean loss and accuracy.
+    """Each seed's mean loss and accuracy on the held-out set, and on the training set if the data include it.
 
-    The buffers of a seed are its first worker's.
+    A seed uses the buffers of its first worker.
     """
     job, p = of.job, of.weights.replicas(1)
     buffers = {name: b[:: job.workers] for name, b in of.buffers.items()}
@@ -418,11 +418,11 @@ def evaluate(of: Gradients) -> dict[str, tuple[list[float | None], list[float]]]
 
 
 class Samples:
-    """At some steps of a run: errors of all replicas, bits of what one worker sends, and what others make of fp32's.
+    """Measurements at some `steps` of a run: errors of all replicas, and bits sent by one worker.
 
-    errors   of the message in the metric, and of the gradients; `steps` at which
+    errors   of the message in the metric, and of the gradients
     bits     per value, by codec
-    at_fp32  in fp32's first run: by member, its variance, bound, entropy and bits by coder on the same gradient
+    at_fp32  in the first fp32 run: by member, its variance, bound, entropy and bits by coder on the same gradient
     """
 
     def __init__(self, job: Job, weights: Weights) -> None:
@@ -433,7 +433,7 @@ class Samples:
         self.at_fp32: dict[str, list[dict[str, Any]]] = {}
 
     def add(self, v: torch.Tensor, errors: Sequence[torch.Tensor], step: int) -> None:
-        """Encode what the first worker of one seed sends, on the host; the next time it is the next seed's."""
+        """Encode, on the host, the message of the first worker of one seed, each time the next seed's."""
         seed = len(self.bits) % self.job.seeds
         row = v[seed * self.job.workers].cpu()
         self.steps.append(step)
@@ -445,16 +445,16 @@ class Samples:
                 self.at_fp32.setdefault(name, []).append(gradients.statistics([row], MEMBERS[name].quantizer))
 
     def state(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The measurements as JSON values."""
         return {"steps": self.steps, "errors": self.errors, "bits": self.bits, "at_fp32": self.at_fp32}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         for name, value in state.items():
             setattr(self, name, value)
 
     def means(self) -> dict[str, float | None]:
-        """bits and bits_coded per compressed value, by default and entropy-coded; bits_in_all over all parameters."""
+        """Mean errors; bits per compressed value with the smallest and the default codec; bits_in_all per parameter."""
         default, *coded = (fmean(column) for column in zip(*self.bits, strict=True))
         n, C = self.weights.n, self.weights.n_compressed
         least = min([default, *coded])

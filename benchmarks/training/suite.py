@@ -67,7 +67,7 @@ class TrainingOptions:
             raise InvalidOption(Option("device", "cuda"), " needs a GPU that torch can use")
 
     def jobs(self) -> list[Job]:
-        """In the order of their worth."""
+        """Jobs, the most informative first."""
         precision = self.precision or ("tf32" if self.device == "cuda" else FP32)
         settings: dict[str, Any] = {name: getattr(self, name) for name in ("seeds", "steps", "width", "device")}
         settings |= {"precision": precision}
@@ -81,27 +81,27 @@ class TrainingOptions:
         return len(self.jobs())
 
     def published(self) -> dict[str, Any]:
-        """What was asked for, without paths."""
+        """The options as JSON values, without paths."""
         names = ("seeds", "steps", "batch_size", "width", "device")
         return {"tasks": list(self.tasks), "workers": list(self.workers), **{n: getattr(self, n) for n in names}}
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """A task under one member with so many workers.
+    """A task with one member and a number of workers.
 
     family          members of one family differ in one number
-    metric          what gradients are divided by before they are quantised: "", "tensor" or "optimizer"
-    losses          on what is held out, of each seed; None where a run diverged
+    metric          by which gradients are divided before they are quantised: "", "tensor" or "optimizer"
+    losses          validation loss of each seed; None where a run diverged
     loss, deviation  their mean and standard deviation
-    loss_over_fp32  mean over seeds of the loss over that of fp32 with the same weights and batches at the beginning
+    loss_over_fp32  mean over seeds of the loss over that of fp32 with the same initial weights and batches
     ratio_error     standard error of that mean
-    bits            per compressed value, really encoded; the fewer of fixed width and RANS, where symbols have a width
+    bits            per compressed value, actually encoded; the fewer of fixed width and RANS, for symbols of a width
     bits_uncoded    at fixed width
-    bits_in_all     per parameter: the others, biases and normalisations, go in float32
+    bits_in_all     per parameter: the others, biases and normalisations, are sent in float32
     error           ‖Q(v) − v‖² / ‖v‖² of a worker's gradient in the metric; squared_error of the gradient itself
     seconds         of a step of all seeds and workers, on one device, beside other runs
-    source          what was trained on
+    source          the training data
     """
 
     task: str
@@ -131,7 +131,7 @@ class TrainingRow:
 
 
 def training_rows(options: TrainingOptions, progress: Progress = no_progress) -> dict[str, Any]:
-    """Run what is missing, and make rows of all that there is; how many runs are still missing."""
+    """Run what is missing; returns rows of all finished runs, and how many are still missing."""
     found = run_jobs(options.jobs(), options.out, options.processes, options.seconds, progress)
     if not found:
         raise InvalidOption(f"{options.out} has no finished runs; give ", Option("seconds"), " time for one")
@@ -172,7 +172,7 @@ def _ratio(loss: float | None, fp32: float | None) -> float | None:
 
 
 def _mean(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation; None if any is missing, for then a run has diverged."""
+    """Mean and standard deviation; None if a value is missing, since a run has diverged."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return None, None
@@ -196,7 +196,7 @@ def _named(row: Row) -> str:
 
 
 def _tables(rows: list[Row]) -> list[Row]:
-    """Rows by task and workers, each with the fewest bits first."""
+    """Rows sorted by task and workers, then by bits."""
     named = [{**row, "problem": _named(row)} for row in rows]
     order = names_in(named, "problem")
     return sorted(named, key=lambda row: (order.index(text_in(row, "problem")), number_in(row, "bits") or 0.0))
@@ -209,7 +209,7 @@ def _title(rows: list[Row]) -> str:
 
 
 def about(document: Row) -> str:
-    """Steps, seeds, sizes and data of the first row of each task."""
+    """Sentences with steps, seeds, sizes and data of the first row of each task."""
     firsts = {text_in(row, "task"): row for row in reversed(rows_in(document))}
     said = [
         f"{task}: {number_in(row, 'n') or 0:,.0f} parameters, {text_in(row, 'n_steps')} steps, "
@@ -226,7 +226,7 @@ def _missing(document: Row) -> list[str]:
 
 
 def _families(rows: list[Row]) -> list[Row]:
-    """A row for each family of each task and number of workers, with its members as points; not of fp32 and bf16."""
+    """A row for each family, task and number of workers, with its members as points; without fp32 and bf16."""
     lossy = [{**row, "label": row.get("contender")} for row in _tables(rows) if row.get("contender") not in PLAIN]
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lossy:

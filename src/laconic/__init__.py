@@ -20,7 +20,7 @@ from laconic.exchange.topology import Complete, Custom, Exponential, Ring, Star,
 from laconic.kernels import Stream
 from laconic.quantizers import Quantized, Quantizer
 from laconic.quantizers import registry as _quantizers
-from laconic.quantizers.registry import *  # noqa: F403 (each is listed there, and only there)
+from laconic.quantizers.registry import *  # noqa: F403 (that module lists them)
 from laconic.training import *  # noqa: F403 (likewise)
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ __all__ += _training.__all__
 
 
 def load(path: "str | Path") -> "Model":
-    """The model that `laconic fit` or `save` of an estimator wrote: it has `predict`, `predict_proba`, `coef`."""
+    """A model written by `laconic fit` or an estimator's `save`, with `predict`, `predict_proba` and `coef`."""
     from laconic.glm.model import Model
 
     return Model.load(path)
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators, when first used: they need scikit-learn, which is optional."""
+    """Import the estimators at first use: they need scikit-learn, which is optional."""
     if name.startswith("CASGD") and name in __all__:
         from laconic.extras import require
 

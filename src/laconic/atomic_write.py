@@ -1,4 +1,4 @@
-"""Write a file in full or not at all."""
+"""Write a file atomically: in full or not at all."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ class NotWritten(LaconicError, OSError):
 def atomic_write(
     path: Path, mode: str = "w", *, encoding: str | None = "utf-8", n_bytes: int | None = None
 ) -> Iterator[IO[Any]]:
-    """Open a temporary file that replaces `path` on success; after an error nothing has changed.
+    """Open a temporary file that replaces `path` on success; an error leaves `path` unchanged.
 
     mode     "w" for text, "wb" for bytes
     n_bytes  size of the file, if known, for the message about a full disk
@@ -49,7 +49,7 @@ def atomic_write(
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        if hasattr(os, "O_DIRECTORY"):  # the rename is to survive a power cut, too
+        if hasattr(os, "O_DIRECTORY"):  # so that the rename survives a power cut
             folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -65,9 +65,9 @@ def atomic_write(
 
 
 def check_writable(path: Path, *read: str | Path | None) -> None:
-    """Raise `NotWritten` if `path` cannot be replaced, as far as that can be told before writing.
+    """Raise `NotWritten` if `path` cannot be replaced, as far as can be told before writing.
 
-    read  files that are read for it, which it must not replace
+    read  input files, which `path` must not replace
 
     >>> check_writable(Path("/"))
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ def check_writable(path: Path, *read: str | Path | None) -> None:
 
 
 def not_written(path: Path, error: OSError, n_bytes: int | None = None) -> NotWritten:
-    """The error for a file of `n_bytes` that the system would not write."""
+    """The error for a file of `n_bytes` that could not be written."""
     if error.errno in FULL:
         size = "" if n_bytes is None else f" for the {n_bytes:,} bytes"
         return NotWritten(f"no room{size} of {path} ({error.strerror}); free some or write elsewhere")

@@ -1,4 +1,4 @@
-"""Errors, in the words the person at the keyboard will read."""
+"""Exceptions, with messages for the person at the keyboard."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An argument that an error message speaks of. Each front end spells it in its own way.
+    """An argument named in an error message, which each front end spells in its own way.
 
-    name   as the Python function calls it
-    value  what it was given or should be given; `...` for "some value"; left out where only the name is meant
+    name   of the argument in Python
+    value  that it has or should have; `...` for "some value"; left out where only the name is meant
 
     >>> str(Option("batch_size")), str(Option("exclude", ("id",))), str(Option("target", ...))
     ('batch_size', "exclude=('id',)", 'target=...')
@@ -51,7 +51,7 @@ class LaconicError(Exception):
 
 
 def from_json(values: Iterable[Any]) -> list[str | Option]:
-    """The parts of an error from what its `to_json` has made.
+    """The inverse of `LaconicError.to_json`: the parts of an error.
 
     >>> print(LaconicError(*from_json(LaconicError("give ", Option("target", ...)).to_json())))
     give target=...
@@ -74,7 +74,7 @@ class InvalidOption(LaconicError, ValueError):
 
 
 class CorruptPayload(LaconicError, ValueError):
-    """Bytes from the wire or from disk that no encoder of ours can have written."""
+    """Bytes from the wire or from disk that are not valid output of our encoders."""
 
 
 class BackendUnavailable(LaconicError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are needed, with one clear sentence where they are missing."""
+"""Optional dependencies: imported on use, with a clear error where they are missing."""
 
 from importlib import import_module
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from laconic.errors import LaconicError
 
 PACKAGES = {"sklearn": "scikit-learn"}
-"""Modules whose package has another name."""
+"""Package names of modules, where they differ."""
 
 
 class MissingExtra(LaconicError, ImportError):
@@ -14,9 +14,9 @@ class MissingExtra(LaconicError, ImportError):
 
 
 def require(*modules: str, for_: str, extra: str) -> Any:
-    """Import modules that belong to an extra of ours, and return the last of them.
+    """Import modules of one of our optional extras, and return the last of them.
 
-    for_   the feature that needs them, as the subject of the message
+    for_   the feature that needs them, the subject of the message
     extra  the name in `pip install 'laconic[extra]'`
 
     Raises `MissingExtra`, which is an ImportError, if one is not installed.

@@ -1,4 +1,4 @@
-"""Options: declared once, as fields of a dataclass that commands are derived from, and checked alike everywhere."""
+"""Options declared once, as fields of dataclasses from which commands are derived, and checks shared by all."""
 
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
@@ -15,11 +15,11 @@ MAX_SECONDS = 10**9
 
 
 def check_int(name: str, value: Any, least: int, most: int | None = None, *, owner: str = "", hint: str = "") -> int:
-    """Return the value as an `int`; raise `InvalidOption` if it is no whole number from `least` to `most`.
+    """Return the value as an `int`; raise `InvalidOption` unless it is a whole number from `least` to `most`.
 
-    Any integer type will do, NumPy's too; `True` and 4.0 will not.
+    Any integer type is accepted, NumPy's too, but not `True` or 4.0.
 
-    owner  whose option it is, put in front of the message
+    owner  the object that has the option, the prefix of the message
 
     >>> check_int("bits", 4, 2, 8)
     4
@@ -37,9 +37,9 @@ def check_int(name: str, value: Any, least: int, most: int | None = None, *, own
 
 
 def check_timeout(value: Any) -> timedelta | None:
-    """Return a time limit, a timedelta or seconds, as a timedelta; raise `InvalidOption` if it is none.
+    """Return a time limit, a timedelta or seconds, as a timedelta; raise `InvalidOption` if it is invalid.
 
-    torch counts nanoseconds in 64 bits: it would take a limit of centuries for one that is over.
+    torch counts nanoseconds in 64 bits, so a limit of centuries would overflow and count as expired.
 
     >>> check_timeout(30).total_seconds()
     30.0
@@ -52,7 +52,7 @@ def check_timeout(value: Any) -> timedelta | None:
 
 
 ARGUMENT = "DATA"
-"""As a flag: no option, but an argument in its place on the command line."""
+"""As `flag`: a positional argument instead of an option."""
 
 
 def option(
@@ -65,36 +65,36 @@ def option(
     most: int | None = None,
     parse: Callable[[str], Any] | None = None,
 ) -> Any:
-    """A field of a dataclass of options, with what the command line says of it.
+    """A dataclass field that is also an option of the command line.
 
-    default      None where whoever runs it chooses; a tuple for a list; MISSING if it must be given
-    flag         such as "--codec", where the command's option is not called as the field is; "--output -o" for two;
-                 `ARGUMENT`; None for what the command line does not have
-    metavar      what stands for its value in the help text
-    least, most  of a whole number
-    parse        the text to the value, where that is none of the usual ones
+    default      None if chosen at run time; a tuple for a list; MISSING if required
+    flag         such as "--codec", where the option's name differs from the field's; "--output -o" for two; `ARGUMENT`;
+                 None for a field that is not on the command line
+    metavar      placeholder for its value in the help text
+    least, most  bounds of a whole number
+    parse        parser of the text, where the field's type does not imply one
     """
     said = {"help": help, "flag": flag, "metavar": metavar, "least": least, "most": most, "parse": parse}
     return field(default=default, metadata=said)
 
 
 def like(declared: Any, name: str) -> Any:
-    """A field as it is declared in another dataclass: the same default and the same option."""
+    """A field with the default and the option of the same field in another dataclass."""
     one = next(one for one in fields(declared) if one.name == name)
     return field(default=one.default, metadata=one.metadata)
 
 
 def flags(options: Any) -> dict[str, str]:
-    """The names, without dashes, of options that the command line calls otherwise than the fields.
+    """Field to option name, without dashes, where they differ.
 
-    options  the dataclass or one of it
+    options  the dataclass or an instance of it
     """
     said = {one.name: one.metadata.get("flag") for one in fields(options)}
     return {name: flag.split(" ")[0].split("/")[0].lstrip("-") for name, flag in said.items() if flag}
 
 
 def check_counts(options: Any) -> None:
-    """Raise `InvalidOption` if a whole number among the options is below the least that its field allows."""
+    """Raise `InvalidOption` if a whole number among the options is below the minimum of its field."""
     for one in fields(options):
         value = getattr(options, one.name)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -102,7 +102,7 @@ def check_counts(options: Any) -> None:
 
 
 def check_names(asked: Collection[str], known: Collection[str], what: str) -> None:
-    """Raise `InvalidOption` if nothing is asked for, or something that is not among the known names."""
+    """Raise `InvalidOption` if `asked` is empty or has a name that is not in `known`."""
     for name in asked:
         if name not in known:
             raise InvalidOption(f"unknown {what} {name!r}; choose from {', '.join(known)}")

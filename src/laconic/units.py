@@ -1,12 +1,12 @@
-"""Numbers with their units, as people read them."""
+"""Format numbers with their units for people."""
 
 import math
 from typing import Literal
 
 Unit = Literal["", "n", "s", "ms", "µs", "B", "kB", "MB", "M", "×", "%", "bits", "GB/s", "bit/s"]
-"""What a number is of: nothing, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes or bits a second.
-Of seconds, bytes and bit/s a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for headings that name
-them."""
+"""The unit of a number: none, a count, seconds, bytes, a ratio, a share (0.01 is 1 %), bits, bytes or bits per second.
+For seconds, bytes and bit/s a prefix is chosen; "ms", "µs", "kB", "MB" and "M" (millions) are for columns whose heading
+names them."""
 
 PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
@@ -17,7 +17,7 @@ FIXED = {"ms": 1e3, "µs": 1e6, "kB": 1e-3, "MB": 1e-6, "M": 1e-6}
 
 
 def shown(x: float | None, unit: Unit = "", digits: int = 3) -> str:
-    """`digits` significant digits and the unit; a dash for nothing.
+    """A number with `digits` significant digits and its unit; a dash for None.
 
     >>> shown(40.0, "n"), shown(0.5, "n"), shown(0.2724, "ms")
     ('40', '0.500', '272')
@@ -39,7 +39,7 @@ def shown(x: float | None, unit: Unit = "", digits: int = 3) -> str:
 
 
 def ranged(low: float, high: float, unit: Unit = "", digits: int = 3) -> str:
-    """A range, with the unit once where both ends have the same.
+    """A range of numbers, with the unit once where both ends have the same.
 
     >>> ranged(0.265, 0.281, "s"), ranged(0.9e-3, 1.1e-3, "s"), ranged(2.1, 2.5, "×")
     ('265–281 ms', '900 µs–1.10 ms', '2.10–2.50')

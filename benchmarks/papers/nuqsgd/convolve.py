@@ -1,7 +1,7 @@
 """3 × 3 convolutions of few channels on a GPU, and the gradients of their weights by worker.
 
-Images are (n, h, w, channels) in memory. Around each pixel the three neighbours of a row lie side by side, 3 C values:
-a convolution is three products of such windows with (3 C, D) weights, one for each row of the kernel, and the gradient
+Images are (n, h, w, channels) in memory, so a pixel and its neighbours in the same row are 3 C contiguous values. A
+convolution is three products of such windows with (3 C, D) weights, one for each row of the kernel, and the gradient
 of the weights is windowsᵀ times dy. Sums are in float32, and always in the same order.
 """
 
@@ -13,11 +13,11 @@ import triton
 import triton.language as tl
 
 PIXELS = 128
-"""Of a program that convolves."""
+"""Pixels per program of the convolution."""
 WINDOW_BYTES = 2**14
-"""Of the windows of a program that adds up a gradient, at a time: so many fit into shared memory three times."""
+"""Bytes of windows that a program of the gradient loads at a time: three times as many fit into shared memory."""
 CHUNKS = 32
-"""Programs per worker and row of the kernel that add up a gradient, about."""
+"""Approximate number of programs per worker and kernel row that sum a gradient."""
 
 
 @triton.jit
@@ -35,7 +35,7 @@ def _convolve_kernel(
     x, w, y, n_own, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
     TURNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """n_own: pixels that have the same weights; w (parts, 3, 3, C, D); TURNED: weights by half a turn."""
+    """n_own: pixels that share weights; w (parts, 3, 3, C, D); TURNED: weights rotated by 180°."""
     p = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     q, o = tl.arange(0, K), tl.arange(0, D)
     tap = 2 - q // C if TURNED else q // C
@@ -54,7 +54,7 @@ def _gradient_kernel(
     x, dy, parts, n_own, n_blocks, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, D: tl.constexpr,
     K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """parts (workers, chunks, 3, K, D): of n_blocks blocks of pixels each; n_own pixels per worker."""
+    """parts (workers, chunks, 3, K, D): partial sums over n_blocks blocks of pixels each; n_own pixels per worker."""
     chunk, worker, ky = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     q, o = tl.arange(0, K), tl.arange(0, D)
     total = tl.zeros((K, D), tl.float32)
@@ -76,7 +76,7 @@ def suits(x: torch.Tensor, w: torch.Tensor, stride: Sequence[int]) -> bool:
 
 
 def convolved(x: torch.Tensor, w: torch.Tensor, *, back: bool = False) -> torch.Tensor:
-    """x (n, C, h, w) by weights (S, D, C, 3, 3), an S-th of the images by each; `back` from D channels to C."""
+    """x (n, C, h, w) convolved with weights (S, D, C, 3, 3), each on an S-th of the images; `back` is the transpose."""
     S, D, C = w.shape[:3]
     C, D = (D, C) if back else (C, D)
     x = x.contiguous(memory_format=torch.channels_last)
@@ -90,7 +90,7 @@ def convolved(x: torch.Tensor, w: torch.Tensor, *, back: bool = False) -> torch.
 
 
 def gradient(x: torch.Tensor, dy: torch.Tensor, workers: int) -> torch.Tensor:
-    """(workers, D, C, 3, 3): of the weights, for each worker's own part of the images x (n, C, h, w)."""
+    """Gradient of the weights (workers, D, C, 3, 3), for each worker's own part of the images x (n, C, h, w)."""
     C, D = x.shape[1], dy.shape[1]
     x, dy = (one.contiguous(memory_format=torch.channels_last) for one in (x, dy))
     n_own, K = x[:, 0].numel() // workers, triton.next_power_of_2(3 * C)

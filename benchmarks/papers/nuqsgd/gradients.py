@@ -1,4 +1,4 @@
-"""What quantising does to one worker's gradient: its normalised variance, and its size under each coder."""
+"""Effect of quantising one worker's gradient: normalised variance, and size under each coder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,15 +15,15 @@ from laconic.training.groups import Group
 
 CODERS = ("fixed", "elias", "huffman", "rans")
 DRAWS = 4
-"""Independent roundings of a gradient that its variance is the mean of."""
+"""Independent roundings of a gradient over which its variance is averaged."""
 MOST_CODED = 2**18
-"""Values that go through every coder; on a GPU those of variable length are slow."""
+"""Most values to encode with every coder; on a GPU those of variable length are slow."""
 SEED = 2**40
-"""Seed of the roundings that are measured: other random numbers than those of the training."""
+"""Seed of the measured roundings, different from those of the training."""
 
 
 def gradient(net: nn.Module, groups: Sequence[Group], x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-    """The compressed groups (n_values,) of the gradient on one batch; the network is left as it was."""
+    """The compressed groups (n_values,) of the gradient on one batch; the network is unchanged."""
     buffers = [buffer.clone() for buffer in net.buffers()]
     parameters = dict(net.named_parameters())
     loss = nn.functional.cross_entropy(net(x), y)
@@ -36,7 +36,7 @@ def gradient(net: nn.Module, groups: Sequence[Group], x: torch.Tensor, y: torch.
 
 
 def normalised_variance(parts: Sequence[torch.Tensor], quantizer: Quantizer, draws: int = DRAWS) -> float:
-    """E‖Q(g) − g‖² / ‖g‖² over the parts of one gradient, the mean of some roundings; without any error memory.
+    """E‖Q(g) − g‖² / ‖g‖² over the parts of one gradient, averaged over roundings, without error memory.
 
     >>> from laconic.quantizers import Sign
     >>> normalised_variance([torch.tensor([3.0, -1.0])], Sign())
@@ -53,7 +53,7 @@ def normalised_variance(parts: Sequence[torch.Tensor], quantizer: Quantizer, dra
 
 
 def sampled(parts: Sequence[torch.Tensor], bucket_size: int, most: int = MOST_CODED) -> list[torch.Tensor]:
-    """At most about so many values, in whole buckets evenly spaced: what becomes of a bucket depends on it alone.
+    """About `most` values at most, in evenly spaced whole buckets, since buckets are quantised independently.
 
     >>> [part.tolist() for part in sampled([torch.arange(8.0), torch.arange(2.0)], 2, most=5)]
     [[0.0, 1.0, 4.0, 5.0], [0.0, 1.0]]
@@ -67,9 +67,9 @@ def sampled(parts: Sequence[torch.Tensor], bucket_size: int, most: int = MOST_CO
 
 
 def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, float]:
-    """Bits per coordinate of the payloads under each coder, norms and headers included; of some buckets, if many.
+    """Bits per coordinate of the payloads under each coder, norms and headers included; sampled if there are many.
 
-    A quantizer whose symbols have no width has a coder of its own, "tables".
+    A quantizer whose symbols have no fixed width has a coder of its own, "tables".
     """
     q = quantizer.core
     codecs = {name: Codec(q, coders.by_name(name)) for name in CODERS} if q.symbol_bits else {"tables": Codec(q)}
@@ -82,7 +82,7 @@ def bits_by_coder(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[s
 
 
 def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float | None:
-    """Bits per coordinate that no code of single symbols goes below, norms not counted; None without a width."""
+    """Entropy of the symbols in bits per coordinate, without norms; None if symbols have no fixed width."""
     q = quantizer.core
     if not q.symbol_bits:
         return None
@@ -91,12 +91,12 @@ def entropy(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float | None
 
 
 def bound(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> float:
-    """The proved bound on the normalised variance: that of the part where it is largest."""
+    """The proved bound on the normalised variance: the largest over the parts."""
     return max(quantizer.core.variance_bound(v.numel()) for v in parts)
 
 
 def statistics(parts: Sequence[torch.Tensor], quantizer: Quantizer) -> dict[str, Any]:
-    """What a quantizer does to this gradient."""
+    """Variance, bound, entropy and bits by coder of a quantizer on this gradient."""
     return {
         "variance": normalised_variance(parts, quantizer),
         "bound": bound(parts, quantizer),

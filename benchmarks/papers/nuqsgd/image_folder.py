@@ -1,4 +1,4 @@
-"""Folders of image files, one per class, as in ImageNet; images are decoded when they are needed."""
+"""Folders of image files, one per class, as in ImageNet; images are decoded on demand."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +17,10 @@ N_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class ImageFolder:
-    """root/CLASS/FILE: classes are the folders' names in order, and their numbers the labels.
+    """Images root/CLASS/FILE: classes are the sorted folder names, labels their indices.
 
     paths    the files, class by class
-    labels   as many
+    labels   one per file
     classes  names of the folders
     """
 
@@ -30,7 +30,7 @@ class ImageFolder:
 
     @classmethod
     def open(cls, root: "Path | str", classes: Sequence[str] | None = None) -> "ImageFolder":
-        """List a folder. `classes`, if given, are those of another folder, whose numbers are to be used."""
+        """List a folder. `classes`, if given, are those of another folder, whose labels are used."""
         root = Path(root)
         if not root.is_dir():
             raise BadTable(f"there is no folder {root}; expected one with a folder of images for each class")
@@ -53,14 +53,14 @@ class ImageFolder:
         return len(self.paths)
 
     def thinned(self, most: int) -> "ImageFolder":
-        """At most so many of them, evenly spaced: files lie class by class, and the first would be of one class."""
+        """At most `most` images, evenly spaced: files are ordered by class, so the first would be of one class."""
         step = -(-len(self) // most)
         return ImageFolder(self.paths[::step], self.labels[::step], self.classes)
 
     def load(
         self, rows: Sequence[int], size: int = SIZE, short_side: int = SHORT_SIDE
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images (n, 3, size, size) uint8 and labels (n,): the shorter side scaled to `short_side`, then the middle."""
+        """Images (n, 3, size, size) uint8 and labels (n,): shorter side scaled to `short_side`, then centre crop."""
         Image = require_pillow()
         with ThreadPoolExecutor(N_THREADS) as threads:
             images = list(threads.map(lambda row: _decode(Image, self.paths[row], size, short_side), rows))

@@ -1,8 +1,8 @@
-"""The suite `imagenet`: how long an epoch of ImageNet would take, extrapolated from some steps on made-up images.
+"""The suite `imagenet`: time of an epoch of ImageNet, extrapolated from some steps on random images.
 
 simulated  k workers on one device, one after another: k gradients and an update are timed, then each codec on these
            gradients, which are encoded, decoded and averaged, with nothing sent
-ranks      DDP with a hook, on processes; the exchange is what a step takes beyond one that exchanges nothing
+ranks      DDP with a hook, on processes; the exchange is a step's time beyond that of a step without exchange
 """
 
 import json
@@ -36,22 +36,22 @@ from laconic.report.values import Row, number_in, text_in
 from laconic.training.groups import PLAIN, Group, Policy, make_groups
 
 N_IMAGES, N_CLASSES = 1_281_167, 1000
-"""Of ImageNet's training set."""
+"""Size of ImageNet's training set."""
 MADE_UP = 64
 RATE = 1e-3
-"""Of learning: low, for the labels mean nothing."""
+"""Learning rate; low, since the labels are random."""
 HOOKS = {"fp32": BASELINES[0], "bf16": BASELINES[1]}
-"""On ranks these are DDP as it is, and PyTorch's hook."""
+"""Codecs that on ranks are plain DDP and PyTorch's hook."""
 NOTHING = "nothing"
-"""Computes, and exchanges nothing."""
+"""A step that computes without exchanging."""
 VARIABLE = ("nuqsgd-4-elias", "nuqsgd-4-huffman", "nuqsgd-4-rans")
-"""Of entropy coders, of which Elias and Huffman go through the host: measured over fewer steps."""
+"""Codecs with entropy coders, timed over fewer steps; Elias and Huffman run on the host."""
 CODECS = (*HOOKS, "nuqsgd-4", *VARIABLE, "qsgdinf-4", "dithered-0.5", "rotated-4")
 WAYS = ("simulated", "ranks")
 
 
 def pictures(model: str, side: int) -> NetworkProblem:
-    """Normal values as images (64, 3, side, side), any labels, and a network of the paper's."""
+    """Normal values as images (64, 3, side, side), random labels, and one of the paper's networks."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(MADE_UP, 3, side, side, generator=generator)
     y = torch.randint(N_CLASSES, (MADE_UP,), generator=generator)
@@ -102,11 +102,11 @@ class ImageNetOptions:
         return min(self.steps, self.coded_steps) if codec in VARIABLE else self.steps
 
     def trial(self, model: str, codec: str) -> Trial:
-        """What a codec is timed on."""
+        """The trial on which a codec is timed."""
         return Trial(model, self.image_size, self.batch_size, self.n_steps(codec), device=self.device or "cpu")
 
     def file_of(self, model: str, way: str, codec: str) -> Path | None:
-        """Where a measurement is kept."""
+        """The file of a measurement, if a folder was given."""
         n, where = (self.workers, None) if way == "simulated" else (self.ranks, self.rate)
         sizes = f"{n}x{self.batch_size}x{self.image_size}-{self.n_steps(codec)}"
         name = f"{model}-{way}-{codec}-{self.device or 'cpu'}-{where or 'unlimited'}-{sizes}.json"
@@ -119,15 +119,15 @@ class ImageNetOptions:
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """One codec under one network, in one way.
+    """One codec with one network, simulated or on ranks.
 
     workers            k: simulated on one device one after another, or ranks
     n                  parameters
-    n_steps            that were timed
+    n_steps            timed steps
     seconds            of a step: of the slowest rank, or of all simulated workers together
-    computing_seconds  of that, without encoding, exchange and decoding
-    bytes_sent         in a step: a simulated worker's payloads; on ranks, by the one that sends most, of fp32 and bf16
-                       as a ring's all-reduce
+    computing_seconds  part of it without encoding, exchange and decoding
+    bytes_sent         in a step: a simulated worker's payloads; on ranks, by the one that sends most, fp32 and bf16 as
+                       in a ring all-reduce
     """
 
     problem: str
@@ -147,17 +147,17 @@ class EpochRow:
 
     @property
     def exchange_seconds(self) -> float:
-        """Encoding, exchange and decoding, as far as computing does not hide them."""
+        """Encoding, exchange and decoding, unless overlapped with computing."""
         return self.seconds.median - self.computing_seconds.median
 
     @property
     def epoch_hours(self) -> float:
-        """Of 1,281,167 images."""
+        """Hours of an epoch of 1,281,167 images."""
         return N_IMAGES / (self.workers * self.batch_size) * self.seconds.median / 3600
 
     @property
     def label(self) -> str:
-        """What the hours are."""
+        """Label of the row in the chart of hours."""
         return f"extrapolated from {self.n_steps} steps"
 
 
@@ -166,7 +166,7 @@ Cell = dict[str, Any]
 
 
 def imagenet_rows(options: ImageNetOptions, progress: Progress = no_progress) -> Mapping[str, Any]:
-    """Measure what is not kept, until time is up, and make rows of all that there is."""
+    """Measure what is missing, until time is up, and make rows of all measurements."""
     until = time.monotonic() + options.seconds
     rows: list[EpochRow] = []
     left: list[str] = []
@@ -188,7 +188,7 @@ def imagenet_rows(options: ImageNetOptions, progress: Progress = no_progress) ->
 def simulated(
     options: ImageNetOptions, model: str, names: Sequence[str], until: float, progress: Progress
 ) -> dict[str, Cell]:
-    """Seconds of computing, and of each codec on the gradients that were computed."""
+    """Seconds of computing gradients, and of each codec on them."""
     torch.backends.cudnn.benchmark = True
     device, k = torch.device(options.device or "cpu"), options.workers
     problem = options.trial(model, NOTHING).network_problem()
@@ -247,7 +247,7 @@ def _timed(run: Callable[[int], float], n_steps: int, device: torch.device) -> C
 def ranked(
     options: ImageNetOptions, model: str, names: Sequence[str], until: float, progress: Progress
 ) -> dict[str, Cell]:
-    """Seconds of DDP's steps on ranks that are started once for all codecs; none if it is too late."""
+    """Seconds of DDP's steps on ranks, which are started once for all codecs; empty if it is too late."""
     left = min(until - time.monotonic(), 1e6)
     if left <= 0:
         return {}
@@ -270,7 +270,7 @@ MEASURED = {"simulated": simulated, "ranks": ranked}
 
 
 def train_on_rank(progress: Progress, *, trials: Mapping[str, Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """What `laconic bench ddp` says of each contender, one after another, until it is too late on any rank."""
+    """Results of `laconic bench ddp` for one contender after another, until it is too late on any rank."""
     torch.backends.cudnn.benchmark = True
     began, comm = time.monotonic(), Communicator.over()
     found: dict[str, Any] = {}
@@ -285,7 +285,7 @@ def train_on_rank(progress: Progress, *, trials: Mapping[str, Mapping[str, Any]]
 
 
 def _rows(options: ImageNetOptions, model: str, way: str, cells: Mapping[str, Cell]) -> Iterator[EpochRow]:
-    """In the order of the codecs; none without the seconds of computing."""
+    """Rows in the order of the codecs; none if the seconds of computing are missing."""
     if NOTHING not in cells:
         return
     computing, alone = Spread.of(cells[NOTHING]["seconds"]), way == "simulated"

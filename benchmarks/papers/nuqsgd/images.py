@@ -1,7 +1,7 @@
-"""Images with labels: CIFAR-10, Fashion-MNIST, or made up. Nothing is downloaded or unpickled.
+"""Images with labels: CIFAR-10, Fashion-MNIST, or synthetic. Nothing is downloaded or unpickled.
 
-CIFAR-10 comes in three versions; the one for Python is made of pickles, which run whatever code they contain, so the
-binary one (`cifar-10-batches-bin/*.bin`) is what is read. Either set may also be an .npz of four plain arrays.
+Of the versions of CIFAR-10, the binary one (`cifar-10-batches-bin/*.bin`) is read: the one for Python consists of
+pickles, which can run any code. Either set may also be an .npz of four plain arrays.
 """
 
 import zipfile
@@ -41,9 +41,9 @@ class Images:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageSet:
-    """What to train on and what to judge by.
+    """Training and test images.
 
-    source  which files, without their folder, or "synthetic"
+    source  names of the files, without their folder, or "synthetic"
     """
 
     name: str
@@ -64,7 +64,7 @@ class ImageSet:
 
 
 def read_images(name: str, folder: "Path | str | None") -> ImageSet:
-    """CIFAR-10 or Fashion-MNIST out of a folder with their usual files, or a synthetic set.
+    """CIFAR-10 or Fashion-MNIST from a folder with the usual files, or a synthetic set.
 
     cifar10        cifar10.npz, cifar-10-batches-bin/*.bin, or those files themselves; part1.npz, part2.npz … are
                    cifar10.npz in pieces
@@ -93,7 +93,7 @@ def synthetic_images(
     n_classes: int = 10,
     seed: int = 0,
 ) -> ImageSet:
-    """One smooth pattern per class, under noise: a network learns them in a few dozen steps.
+    """Noisy images of one smooth pattern per class, which a network learns in a few dozen steps.
 
     >>> images = synthetic_images(64, 16)
     >>> images.shape, len(images.train), images.train.x.dtype

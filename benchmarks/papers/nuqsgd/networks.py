@@ -4,8 +4,8 @@ He, Zhang, Ren and Sun 2016, "Deep residual learning for image recognition".
 
 Layers also take parameters with two leading dimensions, (S, k, …) for k workers of each of S seeds. Images are then
 those of S k mini-batches one after another. Workers of a seed have the same weights, so a convolution is computed for
-all of them at once; normalisation, and gradients of the parameters, are each worker's own. With parameters of their own
-shapes, they are torch's layers.
+all of them at once; normalisation and parameter gradients are per worker. With ordinary parameters they are torch's
+layers.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 WIDENING = 4
 """A bottleneck's outputs over its inner channels."""
 LARGE = tuple(f"resnet-{depth}" for depth in BLOCKS)
-"""For images of 224 by 224."""
+"""Networks for images of 224 by 224."""
 MOMENTUM = 0.1
-"""Of running statistics: the part of them that is a step's, as is torch's default."""
+"""Momentum of running statistics: the weight of the current step, torch's default."""
 SHAPES = 64
-"""Most kinds of input that a normalisation is compiled for."""
+"""Most input shapes for which a normalisation is compiled."""
 NETWORKS = (*(f"resnet-{depth}" for depth in DEPTHS), *LARGE)
 
 
 class _Convolve(torch.autograd.Function):
-    """x (S k b, …) with w (S, k, …), the same for all k; gradients of w are of each worker's own images."""
+    """Convolve x (S k b, …) with w (S, k, …), equal for all k; gradients of w are per worker."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, stride: Any, padding: Any) -> torch.Tensor:
@@ -67,7 +67,7 @@ class _Convolve(torch.autograd.Function):
 
 
 def _kernels(x: torch.Tensor, w: torch.Tensor, stride: Sequence[int]) -> Any:
-    """The module with kernels for such a convolution, or None; Triton is loaded where there is a GPU."""
+    """The module of Triton kernels if it supports this convolution, else None; imported only where there is a GPU."""
     if not x.is_cuda:
         return None
     from benchmarks.papers.nuqsgd import convolve
@@ -80,7 +80,7 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 class Convolution(nn.Conv2d):
-    """Without bias."""
+    """A convolution without bias, also with parameters (S, k, …)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(b, I, …) to (b, O, …)."""
@@ -101,7 +101,7 @@ class Normalisation(nn.BatchNorm2d):
         self.active = active
 
     def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> torch.Tensor:
-        """(b, n, h, w) to the same."""
+        """(b, n, h, w) to the same shape."""
         if self.weight.dim() == 1:
             z = super().forward(x) if shortcut is None else super().forward(x) + shortcut
             return functional.relu(z) if self.active else z
@@ -119,7 +119,7 @@ def _trained(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor,
     shortcut: torch.Tensor | None, active: bool, eps: float,
 ) -> torch.Tensor:  # fmt: skip
-    """With the mean and variance over each of len(w) parts of x, with which the running ones are updated."""
+    """Normalise with mean and variance of each of len(w) parts of x, and update the running ones."""
     var, mean = torch.var_mean(x.view(len(w), -1, *x.shape[1:]).to(w.dtype), (1, 3, 4), correction=0)
     n = x.numel() // mean.numel()
     with torch.no_grad():
@@ -236,7 +236,7 @@ def basic(n_in: int, width: int, stride: int) -> Residual:
 
 
 def bottleneck(n_in: int, width: int, stride: int) -> Residual:
-    """1 × 1 down, 3 × 3, 1 × 1 up; the stride is that of the 3 × 3, which keeps more than the paper's 1 × 1."""
+    """1 × 1 down, 3 × 3, 1 × 1 up; the 3 × 3 has the stride, which loses less than the paper's 1 × 1."""
     branch = nn.Sequential(
         convolution(n_in, width, 1),
         convolution(width, width, 3, stride),

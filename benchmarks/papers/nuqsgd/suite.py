@@ -1,6 +1,6 @@
 """The suite `papers-nuqsgd`: residual networks trained by k workers, whose gradients are quantised by each method.
 
-Runs are those of `benchmarks.training`: one for each method and seed, kept in a folder, stopped and gone on with.
+Runs are those of `benchmarks.training`: one for each method and seed, in a folder, and can be interrupted and resumed.
 """
 
 import json
@@ -28,28 +28,28 @@ from laconic.report.values import Row, number_in, text_in
 from laconic.units import shown
 
 FULL = "fp32"
-"""SuperSGD: every worker's gradient in full."""
+"""SuperSGD: every worker's gradient in full precision."""
 SEVERAL_SEEDS = (FULL, *PAPER[:3])
-"""Methods that are run with every seed; the others with the first."""
+"""Methods that are run with every seed; others only with the first."""
 MODELS = tuple(task for task in TASKS if task.startswith("resnet"))
 
 
 @dataclass(frozen=True, slots=True)
 class NUQSGDOptions:
-    """What to run; by default with the paper's numbers, on whatever images are given.
+    """Options of the suite; by default the paper's numbers.
 
     data        folder with CIFAR-10 or Fashion-MNIST; None for synthetic images
-    images      at most so many to train on, and to test; None for all
-    model       "resnet-110" and its like
+    images      most images to train on, and to test; None for all
+    model       such as "resnet-110"
     methods     members of the suite `training`, with every seed; None for the paper's and ours
     workers     k, simulated on one device
     batch_size  images of one worker's mini-batch
     epochs      passes over the training set
     lr, warmup  the highest learning rate, and epochs over which it rises; None for 0.1 and a hundredth of all
-    precision   of products: tf32 is PyTorch's default for convolutions on a GPU
+    precision   of matrix products: tf32 is PyTorch's default for convolutions on a GPU
     out         folder of the runs
-    processes   runs side by side
-    seconds     after which runs stop, to be gone on with; 0 only gathers what is there
+    processes   parallel runs
+    seconds     after which runs stop, to be resumed later; 0 only gathers finished runs
     earlier     a document of this suite: its runs are put into the folder, and not run again
     """
 
@@ -84,7 +84,7 @@ class NUQSGDOptions:
             raise InvalidOption(Option("earlier"), f": there is no file {self.earlier}")
 
     def jobs(self) -> list[Job]:
-        """The paper's comparison of all methods first, then its other seeds; full precision is always there."""
+        """The paper's comparison of all methods first, then its other seeds; always with full precision."""
         names = dict.fromkeys([FULL, *(SEVERAL_SEEDS if self.methods is None else self.methods)])
         pairs = [(name, seed) for seed in range(self.seeds) for name in names]
         if self.methods is None:
@@ -112,22 +112,22 @@ class NUQSGDOptions:
 class NUQSGDRow:
     """One method, over its seeds.
 
-    n                 parameters of the network; n_compressed of them are quantised, the others go in float32
-    n_epochs          passes over the training set, of n_iterations together
+    n                 parameters of the network; n_compressed of them are quantised, the others sent in float32
+    n_epochs          passes over the training set, n_iterations in total
     learning_rate     the highest
     seconds_per_epoch of all workers on one device, beside other runs
-    bits              per compressed value as it is sent by default, norms and headers included, in its own run
+    bits              per compressed value with the default coder, norms and headers included, in its own run
     bits_by_coder     the same under each coder, on the gradients of the full-precision run
-    entropy           of the symbols there
-    variance          E‖Q(g) − g‖² / ‖g‖² along its own run; of error feedback, of what is sent with the memory
-    variance_at_fp32  on the gradients of the full-precision run: the same for all, so these compare
+    entropy           of the symbols, on the same gradients
+    variance          E‖Q(g) − g‖² / ‖g‖² along its own run; for error feedback, of what is sent with the memory
+    variance_at_fp32  on the gradients of the full-precision run, the same for all methods and so comparable
     bound             the proved bound
     losses, loss      on training images at the end, by seed and their mean
     accuracies        on the test images at the end, by seed; accuracy their mean, deviation their standard deviation
     below_fp32        points of accuracy below full precision's, seed by seed: the mean; below_error its standard error,
                       None of one seed
     curve             loss, accuracy and both variances over the run, means over seeds
-    runs              what each seed's run has found, with its job
+    runs              each seed's result, with its job
     """
 
     problem: str
@@ -166,7 +166,7 @@ Found = Mapping[int, Mapping[str, Any]]
 
 
 def nuqsgd_rows(options: NUQSGDOptions, progress: Progress = no_progress) -> list[NUQSGDRow]:
-    """Run what is missing, and make rows of all that there is, of methods that share a seed with full precision."""
+    """Run what is missing, and make rows of all methods that share a seed with full precision."""
     if options.earlier is not None:
         rows = json.loads(Path(options.earlier).read_text())["rows"]
         keep([run for row in rows for run in row.get("runs", [])], Path(options.out))
@@ -226,13 +226,13 @@ def _accuracy(run: Mapping[str, Any]) -> float:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None if there are none, or one of them is."""
+    """The mean; None if there are no values, or one of them is None."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
 
 
 def _curve(runs: Found, points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Means over seeds; errors were measured at the last step before each point but the first."""
+    """Points of a curve, means over seeds; errors were measured at the last step before each point but the first."""
     found = []
     for i, same in enumerate(zip(*(run["curve"] for run in runs.values()), strict=True)):
         point = {"iteration": same[0]["step"], "seconds": fmean(one["seconds"] for one in same)}
@@ -257,12 +257,12 @@ def about(rows: Sequence[NUQSGDRow]) -> str:
 
 
 def _by_coder(rows: list[Row]) -> list[Row]:
-    """Rows that have bits by coder, with these at the top."""
+    """Rows that have bits by coder, with these as top-level fields."""
     return [{**row, **coded} for row in rows if isinstance(coded := row.get("bits_by_coder"), Mapping) and coded]
 
 
 def _several(rows: list[Row]) -> list[Row]:
-    """With seeds counted, and the deviation in points."""
+    """Rows with the number of seeds, and the deviation in points."""
     return [{**row, "n_seeds": len(s) if isinstance(s := row.get("seeds"), list) else None} for row in rows]
 
 

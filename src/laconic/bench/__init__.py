@@ -1,4 +1,4 @@
-"""What measures the user's machine: suites of problem × contender × config, under one protocol."""
+"""Benchmark suites for the user's own machine: problem × contender × config, under one protocol."""
 
 from laconic.bench.protocol import Spread, measure
 from laconic.bench.suite import Suite
@@ -12,7 +12,7 @@ SUITES = {
     "fsdp": "laconic.bench.fsdp",
     "glm": "laconic.bench.glm.suite",
 }
-"""Suites of `laconic bench`, and the modules that have their SUITE and PRESENTATION."""
+"""Suites of `laconic bench`, and the modules that define their SUITE and PRESENTATION."""
 for _name, _module in {**SUITES, "demo": "laconic.bench.demo"}.items():
     register(_name, lazily=f"{_module}:PRESENTATION")
 

@@ -1,4 +1,4 @@
-"""The suite `codec`: how fast gradients become bytes, and how few bytes, beside a torch copy of the same values."""
+"""The suite `codec`: speed, size and error of codecs and coders, beside a torch copy of the same values."""
 
 import os
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ CODERS = ("fixed", "elias", "huffman", "rans")
 MAX_SYMBOLS = 2**24
 """Symbols that coders are timed on: enough to leave the caches."""
 BYTES_PER_VALUE = 16
-"""Of memory: the values, their copy, a payload as large as they are, an error memory."""
+"""Memory needed: the values, their copy, a payload as large as they are, an error memory."""
 STREAM = Stream(seed=1)
 BUSY = 1.5
-"""A copy that varies by more than this from one contender to the next had to share its cores."""
+"""Slowest over fastest copy beside the contenders, above which the machine was busy."""
 
 
 def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> dict[str, Quantizer]:
-    """By label, all contenders whose name is in `only`, narrow before wide.
+    """Quantizers by label, narrow before wide, of the schemes in `only`.
 
     >>> list(schemes(64, only=["nuqsgd"]))
     ['nuqsgd-2', 'nuqsgd-4', 'nuqsgd-8', 'nuqsgd-4 p=0.7']
@@ -55,7 +55,7 @@ def schemes(bucket_size: int, only: Sequence[str] = NAMES) -> dict[str, Quantize
 
 @dataclass(frozen=True, slots=True)
 class CodecOptions:
-    """What to run."""
+    """Options of the suite `codec`."""
 
     size: int = option(2**26, "Number of float32 values, as 1000000 or 2**20.")
     bucket_size: int = option(8192, "Values that share one norm.")
@@ -82,7 +82,7 @@ class CodecOptions:
 
     @property
     def of(self) -> str:
-        """What the values are: the problem, or the name of the file."""
+        """Name of the values: the problem, or the file."""
         return Path(self.gradient).name if self.gradient else self.problem
 
     @property
@@ -94,20 +94,20 @@ class CodecOptions:
 class Row:
     """One operation of one contender on one problem.
 
-    problem, n           what the values are, and how many
-    contender, config    who, by label and in full
-    via                  "torch" (a baseline), "codec" (what a user calls; allocates its result), "kernel" (the bare
-                         kernel into memory that is already there), "coder" (the lossless half alone)
-    n_threads            cores it could use
+    problem, n           the values, and how many
+    contender, config    short label and full configuration
+    via                  "torch" (a baseline), "codec" (the public API; allocates its result), "kernel" (the bare kernel
+                         into preallocated memory), "coder" (the lossless half alone)
+    n_threads            threads it could use
     seconds              of one call
     values_per_second    n / median seconds; None for the contender that does nothing
     gb_per_second        the same in GB of the values read or written (float32), or of the symbols (a byte each)
     copy_seconds         of a torch `copy_` of the same array, run just before in every round
     ratio_to_copy        speed over that of the copy, round by round
     bits_per_coordinate  on the wire: of the whole payload for a codec, of the coded symbols for a coder
-    entropy              of the symbols, in bits, where only these are coded
+    entropy              of the symbols, in bits, for a coder
     error                ‖decoded − v‖² / ‖v‖² of this run
-    bound                what its mean is proved to stay under
+    bound                proved upper bound of its mean
     """
 
     problem: str
@@ -129,7 +129,7 @@ class Row:
 
     @classmethod
     def timed(cls, options: CodecOptions, call: Run, v: torch.Tensor, out: torch.Tensor, **fields: Any) -> "Row":
-        """A row of a call, timed beside a copy of v (n,) to `out`; the other fields as given."""
+        """A row for `call`, timed beside a copy of v (n,) to `out`; `fields` are the row's other fields."""
         found = compare(call, lambda: out.copy_(v), repeats=options.repeats)
         per_second = v.numel() / found.seconds.median
         return cls(
@@ -146,14 +146,14 @@ class Row:
 
     @property
     def bits_over_entropy(self) -> float | None:
-        """How far the coder is from the best there is: 1 is the entropy itself."""
+        """Coded size over the entropy of the symbols; 1 is optimal."""
         if self.bits_per_coordinate is None or not self.entropy:
             return None
         return self.bits_per_coordinate / self.entropy
 
 
 def codec_rows(options: CodecOptions, progress: Progress = no_progress) -> list[Row]:
-    """Speeds, bits and errors on the values that the options say."""
+    """Run the suite on the values that the options name."""
     return rows_of(values(options), options, progress)
 
 
@@ -172,7 +172,7 @@ def rows_of(v: torch.Tensor, options: CodecOptions, progress: Progress) -> list[
 
 
 def values(options: CodecOptions) -> torch.Tensor:
-    """The values (n,) of a problem, the same each time, or of a file."""
+    """The values (n,) of the problem, the same in every run, or of the file."""
     n = options.size
     if options.gradient:
         return read_gradient(options.gradient)[:n]
@@ -183,7 +183,7 @@ def values(options: CodecOptions) -> torch.Tensor:
 
 
 def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
-    """Nothing at all, a copy (against itself: the noise of the machine), and the 16-bit float everybody has."""
+    """Rows of a do-nothing call, a copy (against itself: the noise of the machine) and a cast to bfloat16."""
     half = torch.empty_like(v, dtype=torch.bfloat16)
     calls: dict[tuple[str, str], Run] = {
         ("copy_ fp32", "copy"): lambda: scratch.copy_(v),
@@ -201,7 +201,7 @@ def baselines(options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> 
 
 
 def scheme_rows(label: str, q: Quantizer, options: CodecOptions, v: torch.Tensor, scratch: torch.Tensor) -> list[Row]:
-    """Values v (n,) to bytes and back, through `Codec` and by the bare kernels; overwrites `scratch`."""
+    """Time a scheme's encode and decode of v (n,), through `Codec` and by bare kernels; overwrites `scratch`."""
     check_codec(label, q, v, STREAM)
     codec = Codec(q)
     memory = codec.new_memory(v)
@@ -221,7 +221,7 @@ def scheme_rows(label: str, q: Quantizer, options: CodecOptions, v: torch.Tensor
 
 
 def bare(q: Quantizer, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, str], Run]:
-    """The two fused kernels, into memory that is already there; none for a scheme that has no kernels or wraps one."""
+    """The two fused kernels, into preallocated memory; none for a scheme without kernels or a wrapper of a scheme."""
     if not isinstance(q, Bucketed | Rotated):
         return {}
     key, norms = STREAM.key, torch.zeros(q.n_norms(v.numel()))
@@ -241,7 +241,7 @@ def bare(q: Quantizer, v: torch.Tensor, out: torch.Tensor) -> dict[tuple[str, st
 
 
 def coder_cases(bucket_size: int, only: Sequence[str]) -> list[tuple[Bucketed, str]]:
-    """All coders on 4-bit NUQSGD; on 8-bit QSGDInf those that adapt to its wide alphabet.
+    """All coders on 4-bit NUQSGD; on 8-bit QSGDInf those that adapt to a large alphabet.
 
     >>> [coder for _, coder in coder_cases(64, only=["elias", "rans"])]
     ['elias', 'rans', 'rans']
@@ -252,7 +252,7 @@ def coder_cases(bucket_size: int, only: Sequence[str]) -> list[tuple[Bucketed, s
 
 
 def coder_rows(quantizer: Bucketed, coder: SymbolCoder, options: CodecOptions, v: torch.Tensor) -> list[Row]:
-    """Symbols of v (n,) to bytes and back by a lossless coder, on one core."""
+    """Time a lossless coder's encode and decode of the symbols of v (n,), on one core."""
     label = f"{coder.name} on {quantizer.name}-{quantizer.bits}"
     symbols = quantizer.quantize(v, STREAM).symbols
     shape, kernels = Shape(v.numel(), quantizer.bits, quantizer.bucket_size), select("auto", v.device)
@@ -270,7 +270,7 @@ def coder_rows(quantizer: Bucketed, coder: SymbolCoder, options: CodecOptions, v
 
 
 def empirical_entropy(symbols: torch.Tensor, bits: int) -> float:
-    """Σ −f log₂ f over the shares f of the symbols that occur, in bits per symbol.
+    """Σ −f log₂ f over the relative frequencies f of the symbols, in bits per symbol.
 
     >>> empirical_entropy(torch.tensor([0, 1, 2, 3], dtype=torch.uint8), bits=2)
     2.0
@@ -281,7 +281,7 @@ def empirical_entropy(symbols: torch.Tensor, bits: int) -> float:
 
 
 def speeds(rows: list[JsonRow], *, coders: bool = False) -> list[JsonRow]:
-    """One row per codec, or per coder: that of its first operation, with speeds by operation, as "encode ÷ copy"."""
+    """One row per codec, or per coder: its first row, plus the speeds of each operation under "encode ÷ copy" etc."""
     found: dict[str, dict[str, object]] = {}
     for row in rows:
         if row.get("values_per_second") and is_coder(row) == coders:
@@ -294,12 +294,12 @@ def speeds(rows: list[JsonRow], *, coders: bool = False) -> list[JsonRow]:
 
 
 def is_coder(row: JsonRow) -> bool:
-    """Whether it is of a lossless coder alone."""
+    """Whether a row is of a lossless coder alone."""
     return text_in(row, "via") == "coder"
 
 
 def _noise(document: JsonRow) -> list[str]:
-    """How steady the yardstick was: the copy is run beside every contender, and should take as long each time."""
+    """A sentence on how much the speed of the copy varied; it runs beside every contender and should be constant."""
     times = [(number_in(row, "n"), number_in(row, "copy_seconds")) for row in rows_in(document) if not is_coder(row)]
     copies = [4e-9 * n / seconds for n, seconds in times if n and seconds]
     if not copies:
@@ -314,7 +314,7 @@ def _working(rows: list[JsonRow]) -> list[JsonRow]:
 
 
 def _firsts(rows: list[JsonRow]) -> list[JsonRow]:
-    """The first row of each contender, which says how large and how wrong its payloads are."""
+    """The first row of each contender, which has its bits and error."""
     return list({text_in(row, "contender"): row for row in reversed(_working(rows))}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""The suite `ddp`: steps of data-parallel training, beside DDP as it is and PyTorch's own hooks."""
+"""The suite `ddp`: steps of data-parallel training, beside plain DDP and PyTorch's own hooks."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,22 +24,22 @@ from laconic.training import Policy, compress
 
 BASELINES = ("DDP fp32", "DDP bf16 hook")
 ONE_BUCKET_MB = 2**14
-"""For PyTorch's PowerSGD hook, which over Gloo crashes or hangs where DDP has several buckets (torch 2.13); it seems to
-start their all-reduces from callbacks, whose order differs from rank to rank."""
+"""DDP bucket size for PyTorch's PowerSGD hook, so large that there is one bucket: over Gloo, with several buckets, it
+crashes or hangs (torch 2.13); it seems to start all-reduces from callbacks, whose order differs from rank to rank."""
 
 
 LOW_RANK = {"DDP PowerSGD hook": "powersgd", "DDP PowerSGD hook, rank 32": "powersgd-32"}
-"""Of rank 2, unless a name ends in another."""
+"""PowerSGD hooks: label to name. The rank is 2 unless the name ends in another."""
 HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", **LOW_RANK}
-"""PyTorch's own: label to the name it is asked for by; "fp32" is DDP as it is."""
+"""PyTorch's hooks: label to the name for --codec; "fp32" is plain DDP."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
 WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4", "dithered-1", "dithered-0.1")
 VERIFIED, IN_METRIC = "+verify", "@metric"
-"""After a codec's name: with the replicas compared at every step (`Policy(verify_every=1)`), or in the metric of the
-optimizer."""
+"""Suffixes of a codec's name: compare the replicas at every step (`Policy(verify_every=1)`); quantize in the metric of
+the optimizer."""
 MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd-4" + VERIFIED)
-"""laconic's, by `codec.make_codec`'s names; "nothing" exchanges nothing. MORE are trained if asked for by name,
-or by "every"."""
+"""laconic's contenders, by names of `codec.make_codec`; "nothing" exchanges nothing. MORE are trained only if asked for
+by name, or by "every"."""
 ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.items()}
 ASKED_BY["DDP PowerSGD hook, rank 32"] = (EVERY, "powersgd-32")
 ASKED_BY |= {name: (scheme_of(name), name, EVERY) for name in CODECS} | {name: (EVERY, name) for name in MORE}
@@ -47,7 +47,7 @@ ASKED_BY |= {name: (scheme_of(name), name, EVERY) for name in CODECS} | {name: (
 
 @dataclass(frozen=True, slots=True)
 class DDPOptions(CodecOptions):
-    """What to run; ranks are processes.
+    """Options of the suite `ddp`; ranks are processes.
 
     problem  "clusters" (synthetic, a perceptron), "digits" (handwritten digits, a small convolutional network), or
              "text" (synthetic, a transformer)
@@ -77,7 +77,7 @@ class DDPOptions(CodecOptions):
 
     @property
     def trial(self) -> Trial:
-        """What every contender is trained on, and for how long."""
+        """The training that every contender runs."""
         return Trial(self.problem, self.size, self.batch_size, self.repeats, device=self.device or "cpu")
 
     @property
@@ -87,12 +87,12 @@ class DDPOptions(CodecOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DDPRow(RankRow):
-    """One contender; seconds, bytes and losses are those of a step, forward to update.
+    """One contender; seconds and bytes are those of a step, forward to update.
 
-    n_seeds         how many trials these are the seconds of; the rest are means
-    loss            on the training set after all steps; None if it is not finite: a codec's noise can be too much for
-                    the step size, which is that of float32
-    loss_over_fp32  that over the loss of DDP as it is: 1.02 is 2 % worse
+    n_seeds         number of trials: seconds are of all of them, the rest are means
+    loss            on the training set after all steps; None if not finite: a codec's noise can be too much for the
+                    step size, which is that of float32
+    loss_over_fp32  loss over that of plain DDP: 1.02 is 2 % worse
     encode_seconds, wire_seconds, decode_seconds  summed over groups, of the slowest rank; groups overlap
     weight_bytes_sent  of a sharded network's weights, by the rank that sends most
     """
@@ -115,7 +115,7 @@ def ddp_rows(options: DDPOptions, progress: Progress = no_progress) -> list[DDPR
 
 
 def rows_of(options: DDPOptions, results: Sequence[Any]) -> list[DDPRow]:
-    """A row for each contender, of what the ranks returned."""
+    """One row per contender from the results of the ranks."""
     found = compared(options, results)
     losses = {label: fmean(rank["loss"] for rank in ranks) for label, (ranks, _) in found.items()}
     plain = losses[options.baselines[0]]
@@ -143,9 +143,8 @@ def train_on_rank(
 ) -> dict[str, dict[str, Any]]:
     """For each contender: seconds of each timed step, training loss at the end, bytes per step, digest of the weights.
 
-    new_run  makes a contender by its label, on a problem, with a seed
-    seeds    how often all is done, each time with other weights, batches and random numbers: seconds of all, means of
-             the rest
+    new_run  makes a contender from its label, a problem and a seed
+    seeds    repetitions, each with other weights, batches and random numbers; seconds are of all, the rest are means
     """
     asked = Trial(**trial)
     problem, results = asked.network_problem(), []
@@ -159,7 +158,7 @@ def train_on_rank(
 
 
 def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
-    """DDP as it is, or with a hook of PyTorch or laconic."""
+    """Plain DDP, or DDP with a hook of PyTorch or laconic."""
     network, hook, compressor = problem.new_network(seed), HOOKS.get(label), None
     model = DistributedDataParallel(network, bucket_cap_mb=ONE_BUCKET_MB if label in LOW_RANK else None)
     optimizer = problem.new_optimizer(model.parameters())
@@ -183,13 +182,13 @@ ddp_on_rank = partial(train_on_rank, _new_run)
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-    """PyTorch's hook; under its own name DDP refuses it without NCCL, though Gloo sums bfloat16 as well."""
+    """PyTorch's bf16 hook, wrapped since DDP refuses it by name without NCCL, though Gloo sums bfloat16 as well."""
     future: torch.futures.Future[torch.Tensor] = default_hooks.bf16_compress_hook(group, bucket)
     return future
 
 
 def _result(run: TrainingRun, problem: NetworkProblem) -> dict[str, Any]:
-    """What to compare across ranks and contenders; this rank's share of the training loss."""
+    """This rank's results: seconds, bytes, its share of the training loss, and a digest of the weights."""
     comm, weights = Communicator.over(), getattr(run.sender, "weights", None)
     return {
         **run.per_step("bytes_sent", *PHASES),
@@ -215,7 +214,7 @@ LOSSES = "The loss after all steps"
 
 
 def parts(plain: str, bf16: str, *more: Column) -> tuple[Part, ...]:
-    """What is shown of the rows of a suite with these two baselines, with `more` columns of bytes."""
+    """Parts of the presentation of a suite with these two baselines; `more` are columns of bytes."""
     return (
         RowTable(
             "A step of training",

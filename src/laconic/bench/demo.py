@@ -29,16 +29,16 @@ from laconic.report.values import Row, finite, number_in, rows_in
 from laconic.training import SimulatedWorkers
 
 LABELS = ("fp32", "qsgd-4", "nuqsgd-4", "qsgdinf-4", "ef-sign", "dithered-1")
-"""Of the schemes that a network is trained with."""
+"""Schemes that a network is trained with."""
 PROBLEM = "digits"
 N_WORKERS, BATCH_SIZE = 4, 32
 EVERY = 2
-"""Steps between two points of a curve."""
+"""Training steps between two points of a curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What to run."""
+    """Options of `laconic demo`."""
 
     bucket_size: int = option(8192, "Values that share one norm.")
     repeats: int = option(5, "Timed rounds of each operation.")
@@ -78,9 +78,9 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
-    """What the document says, of all parts; None on a rank of torchrun other than the first.
+    """The fields of the document, from all parts; None on the ranks of torchrun other than the first.
 
-    The ranks come first: they share the compilation of all kernels.
+    Ranks run first, since they share the compilation of all kernels.
     """
     found: dict[str, list[Any]] = {"ddp": [], "glm": []}
     if options.on_ranks:
@@ -98,16 +98,16 @@ def run_demo(options: DemoOptions, progress: Progress) -> dict[str, Any] | None:
 
 
 def demo_on_rank(progress: Progress, *, network: dict[str, Any], model: dict[str, Any]) -> tuple[Any, Any]:
-    """Compile this rank's share of the kernels, train the network, fit the model; what the last two return."""
+    """Compile this rank's share of the kernels, train the network and fit the model; returns the last two's results."""
     progress("compiling kernels")
     run_share(compilations())
     return ddp.ddp_on_rank(progress, **network), glm_on_rank(progress, **model)
 
 
 def compilations() -> list[Callable[[], object]]:
-    """What compiles all kernels of the demo in parts of some seconds, by calls on few values.
+    """Calls on few values that compile all kernels of the demo, each for some seconds.
 
-    Numba keeps them on disk, where other ranks and later runs find them.
+    Numba caches the kernels on disk for other ranks and later runs.
     """
     n, v = 64, torch.ones(64)
 
@@ -130,10 +130,10 @@ def compilations() -> list[Callable[[], object]]:
 
 @one_thread()
 def curve_rows(options: DemoOptions, progress: Progress) -> list[dict[str, Any]]:
-    """The same network on the same batches with each of the schemes in `LABELS`.
+    """One row per scheme in `LABELS`, of training the same network on the same batches.
 
     curve  points with iteration, seconds (of all workers, one after another), bytes (that one worker sent), loss (over
-           all images) and, of unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
+           all images) and, for unbiased schemes, variance ‖Q(v) − v‖² / ‖v‖² (of the workers' gradients in that step)
     """
     rows = []
     for label, scheme in options.trained.items():
@@ -168,7 +168,7 @@ def _curve(scheme: Quantizer, steps: int, seed: int) -> Iterator[dict[str, Any]]
 
 
 def _gradient(document: Row) -> str:
-    """What the gradient is of."""
+    """A sentence on which gradient was used."""
     n = max((number_in(row, "n") or 0.0 for row in rows_in(document)), default=0.0)
     return f"v is the gradient of a network of {n:,.0f} parameters after {GRADIENT_STEPS} steps on handwritten digits."
 

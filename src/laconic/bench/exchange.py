@@ -1,4 +1,4 @@
-"""The suite `exchange`: one tensor averaged over ranks, everything included, beside the all-reduce everybody has."""
+"""The suite `exchange`: one tensor averaged over ranks, coding included, beside the process group's all-reduce."""
 
 import math
 import time
@@ -31,13 +31,13 @@ EXCHANGES = [
     "ef-sign all_gather",
 ]
 CONTENDERS = {label: NetworkOption(*label.split()) for label in EXCHANGES} | {NOTHING: NetworkOption("fp32", NOTHING)}
-"""Exchanges, each with the codec it carries, by the label of their rows."""
+"""Codecs with their exchanges, by label."""
 ASKED_BY = {label: (scheme_of(one.codec), one.codec) for label, one in CONTENDERS.items()} | {NOTHING: (NOTHING,)}
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOptions(CodecOptions):
-    """What to run; ranks are processes.
+    """Options of the suite `exchange`; ranks are processes.
 
     >>> ExchangeOptions(codecs=["nuqsgd-4-rans"]).labels
     ['fp32 all_reduce', 'bf16 all_reduce', 'nuqsgd-4-rans scatter_reduce']
@@ -66,10 +66,10 @@ class ExchangeOptions(CodecOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeRow(RankRow):
-    """One contender.
+    """One contender of the suite `exchange`.
 
     nmse   ‖result − mean‖² over the mean of the ranks' ‖v‖²
-    bound  of that, where there is one
+    bound  of nmse, where there is one
     encode_seconds, wire_seconds, decode_seconds  summed over pieces, medians, of the slowest rank; pieces overlap
     """
 
@@ -97,7 +97,7 @@ def exchange_rows(options: ExchangeOptions, progress: Progress = no_progress) ->
 
 
 def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
-    """What the error of the average must stay under; for codecs that are not unbiased, by the triangle inequality."""
+    """Upper bound of the error of the average; for biased codecs, by the triangle inequality."""
     if exchange.name == NOTHING:
         return math.inf
     if codec.quantizer.unbiased:
@@ -106,7 +106,7 @@ def error_bound(exchange: Exchange, codec: Codec, n: int, size: int) -> float:
     if isinstance(exchange, ScatterReduce):
         second = math.sqrt(exchange.second_codec(codec).quantizer.variance_bound(n))
         return (first + second * (1 + first)) ** 2
-    steps = size if exchange.name == "all_reduce" else 1  # there every partial sum is rounded
+    steps = size if exchange.name == "all_reduce" else 1  # an all-reduce rounds every partial sum
     return (steps * first) ** 2
 
 
@@ -140,9 +140,9 @@ def exchange_on_rank(
     repeats: int,
     device: str | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """All contenders, one after another, `repeats` times around; seconds of each round, bytes, error and a digest.
+    """Run all contenders in turn, `repeats` rounds; seconds of each round, bytes, error and a digest per contender.
 
-    Round 0 is not timed; its results are the ones that are checked.
+    Round 0 is not timed; its results are checked.
     """
     here = torch.device(device or "cpu")
     comm = Communicator.open(device=here)
@@ -174,7 +174,7 @@ def exchange_on_rank(
 
 
 def values(rank: int, n: int) -> torch.Tensor:
-    """The values (n,) of a rank, normal and independent, the same each time."""
+    """The values (n,) of a rank: normal, independent of other ranks', the same in every run."""
     return torch.randn(n, generator=torch.Generator().manual_seed(rank))
 
 
@@ -189,7 +189,7 @@ def exact_mean(size: int, n: int) -> tuple[torch.Tensor, float]:
 
 
 def _result(exchanged: Exchanged, exact: tuple[torch.Tensor, float] | None) -> dict[str, Any]:
-    """What to compare across ranks, and with the exact mean."""
+    """Bytes, error against the exact mean, and a digest to compare across ranks."""
     value, accounting = exchanged.value.cpu(), exchanged.accounting
     result = {"digest": digest([value]), "bytes_sent": accounting.bytes_sent}
     if exact is None:

@@ -1,6 +1,6 @@
-"""The suite `fsdp`: steps of sharded training, beside FSDP2 as it is, in float32 and with gradients in bfloat16.
+"""The suite `fsdp`: steps of sharded training, beside plain FSDP2 in float32 and with gradients in bfloat16.
 
-A contender's name is that of its gradients' codec and, after a plus, of its weights'.
+A contender's name is the codec of its gradients and, after a plus, of its weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ NATIVE = {
     "FSDP2 bf16": "reduce_dtype bfloat16",
     "bf16+bf16": "reduce_dtype and param_dtype bfloat16",
 }
-"""FSDP2 as it is: label to what gradients are reduced in; the last, for suites that ask, gathers weights in it, too."""
+"""Plain FSDP2: label to the dtype that reduces gradients; the last, for suites that ask, also gathers weights in it."""
 CODECS = ("bf16", "nuqsgd-4/512", "qsgdinf-4/512", "qsgdinf-8", "nuqsgd-4-rans", "ef-sign")
 WEIGHTS: dict[str, WeightCodec | None] = {
     "": None,
@@ -37,13 +37,13 @@ WEIGHTS: dict[str, WeightCodec | None] = {
     "differences-8": Differences(),
     "differences-4": Differences(QSGDInf(bits=4, bucket_size=512)),
 }
-"""By name, how weights are gathered: as FSDP2 does, in float32, or by a codec."""
+"""How weights are gathered, by name: in float32 by FSDP2 itself, or by a codec."""
 WEIGHTED = [f"{codec}+{name}" for codec in ("nuqsgd-4/512", "qsgdinf-4/512") for name in WEIGHTS if name]
 
 
 @dataclass(frozen=True, slots=True)
 class FSDPOptions(DDPOptions):
-    """The same as for `ddp`, with a larger network."""
+    """Options of the suite `fsdp`: those of `ddp`, with a larger network."""
 
     problem: str = option("text", "clusters (a perceptron), digits (a small network) or text (a transformer).")
     size: int = option(20_000_000, "Parameters of perceptron or transformer, at least.")
@@ -87,7 +87,7 @@ fsdp_on_rank = partial(train_on_rank, new_run)
 
 
 def sharded(network: torch.nn.Module, device: torch.device, **options: Any) -> torch.nn.Module:
-    """The network, a unit for each block, or for each layer where it has none, and one for the rest."""
+    """The network, sharded with one FSDP2 unit per block (per layer if it has no blocks) and one for the rest."""
     mesh = init_device_mesh(device.type, (Communicator.over().size,))
     for layer in getattr(network, "blocks", network.children()):
         if list(layer.parameters()):

@@ -1,7 +1,6 @@
-"""How a time is taken, and when it counts.
+"""The timing protocol: warm-up dropped, median with 20th and 80th percentiles, baseline and contender in turn.
 
-Warm-up dropped, median with 20th and 80th percentiles, baseline and contender in turn. A wrong answer stops the run:
-its speed is of no interest.
+A wrong result stops the run: its speed is of no interest.
 """
 
 import time
@@ -23,12 +22,12 @@ Run = Callable[[], object]
 
 
 class WrongResult(RuntimeError):
-    """A benchmark's contender gave an answer that its own definition excludes."""
+    """A contender's result violates its own specification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median of some samples, between their 20th and 80th percentiles."""
+    """Median, 20th and 80th percentile of some samples."""
 
     median: float
     p20: float
@@ -47,7 +46,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Seconds of a contender and of a baseline, and baseline ÷ contender: above 1 the contender is faster."""
+    """Seconds of a contender and a baseline, and their ratio baseline ÷ contender: above 1 the contender is faster."""
 
     seconds: Spread
     baseline: Spread
@@ -55,7 +54,7 @@ class Comparison:
 
     @classmethod
     def of(cls, rounds: Sequence[tuple[float, float]]) -> "Comparison":
-        """From the seconds of baseline and contender in each round."""
+        """The comparison of some rounds, each (baseline seconds, contender seconds)."""
         theirs, ours = zip(*rounds, strict=True)
         return cls(Spread.of(ours), Spread.of(theirs), speedup(theirs, ours))
 
@@ -70,8 +69,8 @@ def measure(run: Run, *, repeats: int, warmup: int = 1) -> Spread:
 def compare(run: Run, baseline: Run, *, repeats: int, warmup: int = 1) -> Comparison:
     """Seconds of one call, and its ratio to a baseline that runs just before it in every round.
 
-    On a machine with neighbours the clock drifts from minute to minute. A ratio of two medians taken far apart drifts
-    too; the median of the rounds' own ratios does not.
+    On a shared machine speed drifts from minute to minute, and so does a ratio of two medians taken far apart; the
+    median of each round's own ratio does not.
     """
     for _ in range(warmup):
         baseline()
@@ -86,7 +85,7 @@ def speedup(baseline: Sequence[float], ours: Sequence[float]) -> Spread:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One core for what is inside: our kernels follow torch's number of threads."""
+    """Run the body on one core: our kernels use torch's number of threads."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -109,7 +108,7 @@ def relative_error(decoded: torch.Tensor, v: torch.Tensor) -> float:
 
 
 def check_codec(label: str, quantizer: Quantizer, v: torch.Tensor, stream: Stream) -> None:
-    """What a codec makes of the first values must be what the plain-torch reference makes of them."""
+    """Raise `WrongResult` unless a codec agrees with the plain-torch reference on the first values."""
     v, made = v[:SAMPLE], []
     for backend in ("auto", "reference"):
         codec = Codec(quantizer, backend=backend)
@@ -121,7 +120,7 @@ def check_codec(label: str, quantizer: Quantizer, v: torch.Tensor, stream: Strea
 
 
 def check_symbols(label: str, decoded: torch.Tensor, symbols: torch.Tensor) -> None:
-    """A lossless coder gives back what it was given."""
+    """Raise `WrongResult` unless a lossless coder returned its input."""
     if not torch.equal(decoded, symbols):
         raise WrongResult(f"{label}: the decoded symbols are not those that were encoded")
 

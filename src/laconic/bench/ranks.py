@@ -1,4 +1,4 @@
-"""Ranks for a suite: those of torchrun where there are any, otherwise new ones, on an emulated network if asked for."""
+"""Ranks for a suite: those of torchrun, or new processes, on an emulated network if asked for."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -21,11 +21,11 @@ from laconic.report.values import Row, number_in, percentiles, rows_in
 
 TIMEOUT_SECONDS = 3600.0
 BUSY = 1.5
-"""80th over 20th percentile of a baseline above which other work must have disturbed it."""
+"""80th over 20th percentile of a baseline above which the machine was busy."""
 
 
 def n_ranks(asked: int | None, rate: str | None) -> int:
-    """How many ranks there will be. Raises `InvalidOption` if there can be no such network, or torchrun has its own."""
+    """The number of ranks; raises `InvalidOption` if the network cannot be emulated, as under torchrun."""
     if rate is not None and inside_torchrun():
         raise InvalidOption(
             Option("rate"), " emulates a network on this machine, which torchrun's ranks do not use; leave it out"
@@ -47,9 +47,9 @@ RATE = (
 
 @dataclass(frozen=True, slots=True)
 class RankOptions(ABC):
-    """Where a suite runs: on processes. Its own options follow; see `resolve_network`.
+    """Base of the options of suites that run on ranks; see `resolve_network`.
 
-    function  what each rank calls, with the values of `asked`
+    function  called on each rank, with the values of `asked`
     """
 
     ranks: int = option(None, RANKS)
@@ -64,7 +64,7 @@ class RankOptions(ABC):
     @property
     @abstractmethod
     def asked(self) -> dict[str, Any]:
-        """What each rank is told, as JSON values."""
+        """Arguments of `function`, as JSON values."""
 
     def results(self, progress: Progress) -> list[Any] | None:
         """What `function` returned on each rank; see `on_ranks`."""
@@ -72,7 +72,7 @@ class RankOptions(ABC):
 
 
 def resolve_network(options: Any) -> None:
-    """Put the number of ranks into a suite's options; raise `InvalidOption` if there can be no such network."""
+    """Set the number of ranks in a suite's options; raise `InvalidOption` if device or network are not possible."""
     device = getattr(options, "device", None)
     if device not in (None, "cpu", "cuda"):
         raise InvalidOption(Option("device"), f" of ranks must be cpu or cuda, got {device!r}")
@@ -89,11 +89,11 @@ def on_ranks(
     device: str | None = None,
     threads: int = 1,
 ) -> list[Any] | None:
-    """What `function` returned on each rank; None on the ranks of torchrun other than the first.
+    """Run `function` on ranks and return its results, one per rank; None on the ranks of torchrun other than the first.
 
-    rate  of all links, or those of each host's; None for loopback
+    rate  of all links, or one per host; None for loopback
 
-    A `LaconicError` of a rank is raised here.
+    A `LaconicError` of a rank is raised again here.
     """
     how: dict[str, Any] = {"device": device or "cpu", "timeout_seconds": TIMEOUT_SECONDS}
     if inside_torchrun():
@@ -103,14 +103,14 @@ def on_ranks(
 
 
 EVERY = "every"
-"""Asks for all contenders, those as well that are left out where nothing is asked for."""
+"""Name that selects all contenders, including those not run by default."""
 
 
 def choose(only: Sequence[str] | None, asked_by: Mapping[str, Sequence[str]], baselines: Sequence[str]) -> list[str]:
-    """The labels of the baselines, and of all that are asked for by one of their names.
+    """The labels of the baselines and of all contenders selected by one of their names.
 
-    only      None for all but those whose first name is "every"
-    asked_by  the names of each label
+    only      selected names; None for all contenders but those whose first name is "every"
+    asked_by  the names that select each label
 
     >>> choose(["sign"], {"fp32": ["fp32"], "sign/512": ["sign", "sign/512"], "sum": ["sum"]}, ["fp32"])
     ['fp32', 'sign/512']
@@ -122,7 +122,7 @@ def choose(only: Sequence[str] | None, asked_by: Mapping[str, Sequence[str]], ba
 
 
 def scheme_of(codec: str) -> str:
-    """The scheme of a codec's name, by which it may be asked for, too.
+    """The scheme in a codec's name, which also selects the codec.
 
     >>> scheme_of("nuqsgd-4-rans"), scheme_of("ef-sign")
     ('nuqsgd', 'ef-sign')
@@ -135,7 +135,7 @@ class CodecOptions(RankOptions):
     """Options of a suite that compares codecs on ranks; see `compared`.
 
     baselines  the contenders in float32 and in bfloat16
-    asked_by   the names that each contender is asked for by
+    asked_by   the names that select each contender
     """
 
     codecs: Sequence[str] | None = option(
@@ -152,36 +152,36 @@ class CodecOptions(RankOptions):
 
     @property
     def labels(self) -> list[str]:
-        """Of the baselines, and of all contenders that are asked for."""
+        """Labels of the baselines and of all selected contenders."""
         return choose(self.codecs, self.asked_by, self.baselines)
 
 
 def compared(options: CodecOptions, results: Sequence[Any]) -> dict[str, tuple[list[Any], dict[str, Any]]]:
-    """Check that ranks agree: by label, what each rank says, and the fields of its `RankRow`."""
+    """`rank_fields` of the results, after checking that the ranks agree."""
     check_replicas(results)
     return rank_fields(options, results)
 
 
 def run_share(jobs: Sequence[Callable[[], object]]) -> None:
-    """Run this rank's share of the jobs: its own and every P-th after it."""
+    """Run this rank's share of the jobs: every P-th, from its own rank on."""
     comm = Communicator.over()
     for job in jobs[comm.rank :: comm.size]:
         job()
 
 
 def finish(device: torch.device) -> None:
-    """Wait until what was queued on a GPU is done."""
+    """Synchronize a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def barrier(comm: Communicator) -> None:
-    """No rank goes on before all are here."""
+    """Wait until all ranks are here."""
     comm.all_reduce(torch.zeros(1))()
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:
-    """Of all their bits, for `check_replicas`."""
+    """A hash of all bits of the tensors, for `check_replicas`."""
     found = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         found.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -189,7 +189,7 @@ def digest(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def slowest(ranks: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Round by round, the seconds of the rank that took longest.
+    """Seconds of the slowest rank in each round.
 
     >>> slowest([{"seconds": [1.0, 4.0]}, {"seconds": [2.0, 3.0]}])
     [2.0, 4.0]
@@ -199,14 +199,14 @@ def slowest(ranks: Sequence[Mapping[str, Any]]) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow:
-    """What rows of every suite on ranks say of a contender.
+    """Fields that rows of every suite on ranks have for a contender.
 
-    seconds            of one exchange, step or iteration: the slowest rank's
+    seconds            of one exchange, step or iteration, on the slowest rank
     speedup_over_fp32  seconds of the float32 baseline over its own, round by round
     speedup_over_bf16  the same for the bfloat16 baseline
     bytes_sent         by the rank that sends most; None where laconic did not send
-    wire_seconds       waiting for other ranks: the rank that waits most
-    rate, device       of the links, and of ranks with GPUs; None for loopback and for the CPU
+    wire_seconds       waiting for other ranks, of the rank that waits most
+    rate, device       of the links (None for loopback) and of the ranks (None for the CPU)
     threads            of each rank
     """
 
@@ -223,20 +223,20 @@ class RankRow:
 
 
 def columns_of(time: Column, *more: Column) -> list[Column]:
-    """Of a table of contenders: the time, the speed over both baselines, and whatever else."""
+    """Columns of a table of contenders: label, time, speedup over both baselines, and `more`."""
     speeds = (Column("× fp32", "speedup_over_fp32"), Column("× bf16", "speedup_over_bf16"))
     return [text("contender", "contender"), time, *speeds, *more]
 
 
 MOST = ("bytes_sent", "weight_bytes_sent", "encode_seconds", "wire_seconds", "decode_seconds")
-"""What counts is the rank's that has most of it."""
+"""Quantities of which the largest over ranks counts."""
 
 
 def rank_fields(options: Any, results: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], dict[str, Any]]]:
-    """By contender, what each rank says of it, and the fields of its `RankRow`.
+    """By contender, its result on each rank, and the fields of its `RankRow`.
 
-    options  of the suite, with rate, device and threads, and the baselines
-    results  of each rank: by contender, the seconds of its rounds and whatever else
+    options  of the suite, with rate, device, threads and baselines
+    results  of each rank: by contender, the seconds of its rounds and other values
     """
     said = {label: [result[label] for result in results] for label in results[0]}
     rounds = {label: slowest(ranks) for label, ranks in said.items()}
@@ -252,7 +252,7 @@ def rank_fields(options: Any, results: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
-    """All ranks must hold the same bits after every exchange but `nothing`."""
+    """Raise `WrongResult` unless all ranks hold the same bits after every exchange but `nothing`."""
     for label in results[0]:
         digests = {result[label]["digest"] for result in results}
         if label != "nothing" and len(digests) > 1:
@@ -260,7 +260,7 @@ def check_replicas(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def noise(document: Row) -> list[str]:
-    """What ranks share, and how much the first baseline of a document varies from round to round, in sentences."""
+    """Sentences on cores or GPUs that ranks share, and on how much the fp32 baseline varies from round to round."""
     first = next(iter(rows_in(document)), {})
     ranks, threads, here = number_in(first, "ranks") or 1, number_in(first, "threads") or 1, first.get("environment")
     cores, gpus = number_in(here, "n_cores") or ranks * threads, number_in(here, "n_gpus") or ranks

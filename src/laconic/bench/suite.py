@@ -1,4 +1,4 @@
-"""A benchmark suite: its options, what runs it, and what is shown of it.
+"""A benchmark suite: its options, its run function and its document.
 
 The command line is derived from the options' dataclass: a field made by `option` becomes an option of the command.
 See "Adding a benchmark suite" in docs/extending.md.
@@ -12,25 +12,25 @@ from typing import Any
 from laconic.measure.environment import Environment
 
 Progress = Callable[[str], None]
-"""Is told the name of each part of a run before it begins."""
+"""A function called with the name of each part of a run before it begins."""
 
 
 def no_progress(label: str) -> None:
-    """Nobody is told."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite by its name.
+    """A benchmark suite.
 
     options  a frozen dataclass; its fields are made by `option`, `__post_init__` raises `InvalidOption`, and `n_parts`
              is how often `run` reports progress
-    run      gives the rows (dataclasses), or a mapping of "rows" and what else the document says, such as another name
-             as its "suite"; None on the ranks of torchrun other than the first. Rows that are yielded are kept if the
-             run is interrupted
-    help     of the command; the first line stands in the list of suites
-    more     what else the document says, from what it says so far, such as goals
-    page     where its page of charts goes unless told otherwise; by default there is none
+    run      returns the rows (dataclasses), or a mapping of "rows" and further fields of the document, such as another
+             name as its "suite"; None on the ranks of torchrun other than the first. If it yields rows, those so far
+             are kept when the run is interrupted
+    help     of the command; its first line appears in the list of suites
+    more     computes further fields of the document from it, such as goals
+    page     default path of its page of charts; empty for none
     """
 
     name: str
@@ -42,7 +42,7 @@ class Suite:
 
 
 def load(module: str) -> Suite:
-    """The suite of a module, which calls it SUITE."""
+    """The `SUITE` of a module."""
     found: Suite = import_module(module).SUITE
     return found
 
@@ -72,16 +72,16 @@ def published(options: Any) -> dict[str, Any]:
 
 
 def document(suite: str, rows: Sequence[Any], here: Environment, **more: Any) -> dict[str, Any]:
-    """A JSON object: the suite's name, its rows (dataclasses) with where they were measured, and whatever else.
+    """The document of a run, a JSON object: the suite's name, its rows with their environment, and `more` fields.
 
-    A row that says where it was measured, in an earlier run, keeps to that.
+    A row from an earlier run keeps its own environment.
     """
     fields, machine = map(row_fields, rows), asdict(here)
     return {"suite": suite, **more, "rows": [{**row, "environment": row.get("environment", machine)} for row in fields]}
 
 
 def row_fields(row: Any) -> dict[str, Any]:
-    """The fields of a dataclass and the properties it works out from them; a mapping as it is."""
+    """The fields and properties of a dataclass; a mapping unchanged."""
     if not is_dataclass(row):
         return dict(row)
     derived = [name for name, member in vars(type(row)).items() if isinstance(member, property)]

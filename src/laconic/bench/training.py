@@ -1,4 +1,4 @@
-"""Networks to train in the suites, and contenders that train one, step by step in turn."""
+"""Networks to train in the suites, and runs that train them step by step in turn."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -24,14 +24,14 @@ SEPARATION = 0.1
 N_SYMBOLS, N_TOKENS, N_BLOCKS = 256, 64, 6
 SGD = partial(torch.optim.SGD, momentum=0.9)
 WARMUP_STEPS = 3
-"""PowerSGD begins after two, DDP rebuilds its buckets after the first; decentralised nodes first send whole models."""
+"""PowerSGD begins after two steps, DDP rebuilds its buckets after the first, decentralised nodes first send models."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkProblem:
-    """Samples, a network for them, and a step size with which the loss falls by half or so in a few dozen steps.
+    """Samples, a network for them, and a step size with which the loss falls by about half in a few dozen steps.
 
-    A loss that hardly moves, or one that vanishes, is the same for every contender.
+    A loss that hardly moves, or that vanishes, would not tell contenders apart.
     """
 
     x: torch.Tensor
@@ -41,7 +41,7 @@ class NetworkProblem:
     optimizer: Callable[..., torch.optim.Optimizer] = SGD
 
     def new_network(self, seed: int = 0) -> torch.nn.Module:
-        """With the same initial weights for every contender, and on every rank; where the samples are."""
+        """The network on the device of the samples, with the same initial weights for every contender and rank."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.network().to(self.x.device)
@@ -50,15 +50,15 @@ class NetworkProblem:
         return self.optimizer(parameters, lr=self.learning_rate)
 
     def loss(self, net: torch.nn.Module, share: slice = slice(None)) -> float:
-        """Of a network as it is, on a share of the samples."""
+        """Loss of a network on a share of the samples."""
         with torch.no_grad():
             return float(torch.nn.functional.cross_entropy(net(self.x[share]), self.y[share]))
 
 
 def clusters(size: int) -> NetworkProblem:
-    """Synthetic inputs (4096, 1024), normal around one of 16 centres, and which it was; a perceptron.
+    """Synthetic inputs (4096, 1024), normal around one of 16 centres, which is the label; a perceptron.
 
-    Its hidden layers are as wide as they must be for (1024 + width + 16) · width >= size weights.
+    Its hidden layers are just wide enough for (1024 + width + 16) · width >= size weights.
     """
     width = next(w for w in count(16, 16) if (N_FEATURES + w + N_CLASSES) * w >= size)
     generator = torch.Generator().manual_seed(0)
@@ -79,7 +79,7 @@ def clusters(size: int) -> NetworkProblem:
 
 
 def markov_chains(size: int) -> NetworkProblem:
-    """Synthetic sequences (1024, 64) of 256 symbols, each of which makes some others likely, and the symbol after."""
+    """Sequences (1024, 64) from a Markov chain of 256 symbols, and the next symbol of each as label; a transformer."""
     width = next(w for w in count(64, 64) if 12 * N_BLOCKS * (w + 1) ** 2 > size)
     generator = torch.Generator().manual_seed(0)
     likely = (3.0 * torch.randn(N_SYMBOLS, N_SYMBOLS, generator=generator)).softmax(dim=1)
@@ -113,7 +113,7 @@ class Transformer(torch.nn.Module):
 
 
 def digits(size: int = 0) -> NetworkProblem:
-    """Handwritten digits (1797, 1, 8, 8), and which they are; a network of some 300,000 weights, whatever the size."""
+    """Handwritten digits (1797, 1, 8, 8) and their labels; a network of some 300,000 weights, whatever the size."""
     images, labels = load_digits()
 
     def network() -> torch.nn.Module:
@@ -133,11 +133,11 @@ def digits(size: int = 0) -> NetworkProblem:
 
 
 PROBLEMS: dict[str, Callable[[int], NetworkProblem]] = {"clusters": clusters, "digits": digits, "text": markov_chains}
-"""By name, the problem whose network has at least so many weights, where that can be chosen."""
+"""Problems by name; the argument is the least number of weights, where that can be chosen."""
 
 
 def batch_rows(n: int, batch_size: int, stream: Stream) -> torch.Tensor:
-    """The rows (batch_size,) of a batch, out of n; another draw for every seed, rank and step of `stream`.
+    """Row indices (batch_size,) of a batch, out of n; a new draw for every seed, rank and step of `stream`.
 
     >>> batch_rows(1000, 3, Stream(step=5)).equal(batch_rows(1000, 3, Stream(step=6)))
     False
@@ -146,18 +146,18 @@ def batch_rows(n: int, batch_size: int, stream: Stream) -> torch.Tensor:
 
 
 def generator_of(stream: Stream) -> torch.Generator:
-    """A generator of the CPU for this stream; torch looks at no more than 32 bits of a seed, so they must be mixed."""
+    """A CPU generator seeded by the low 32 bits of the stream's key, which is mixed; torch uses no more bits."""
     return torch.Generator().manual_seed(stream.key % 2**32)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to train on, and for how long.
+    """The problem to train on, and for how long.
 
-    problem, size  one of `PROBLEMS`, and the weights of its network, at least
+    problem, size  one of `PROBLEMS`, and the least number of weights of its network
     batch_size     samples per rank and step
-    steps          that count
-    warmup_steps   before them, in which kernels are compiled
+    steps          timed steps
+    warmup_steps   steps before them, in which kernels are compiled
     device         "cpu" or "cuda"
     """
 
@@ -173,17 +173,17 @@ class Trial:
         return self.warmup_steps + self.steps
 
     def network_problem(self) -> NetworkProblem:
-        """The problem itself; made anew by every call."""
+        """A new instance of the problem."""
         made = PROBLEMS[self.problem](self.size)
         return replace(made, x=made.x.to(self.device), y=made.y.to(self.device))
 
 
 @dataclass(slots=True)
 class TrainingRun:
-    """A contender that trains, on this rank, and the seconds of its steps.
+    """A contender in training on this rank, and the seconds of its steps.
 
-    sender   what of laconic sends messages and counts them; None where PyTorch does
-    seconds  of each step that counts, forward to update
+    sender   the object of laconic that sends messages and counts them; None where PyTorch sends
+    seconds  of each timed step, forward to update
     """
 
     model: torch.nn.Module
@@ -209,7 +209,7 @@ class TrainingRun:
         self.seconds.append(time.perf_counter() - start)
 
     def reset(self) -> None:
-        """Begin to count: the steps so far were a warm-up."""
+        """End the warm-up: drop seconds and counts of the steps so far."""
         self.seconds.clear()
         if self.sender is not None:
             self.sender.totals = Accounting()
@@ -217,13 +217,13 @@ class TrainingRun:
             self.sender.weights.totals = Accounting()
 
     def per_step(self, *names: str) -> dict[str, float]:
-        """These numbers of the accounting per step that counts; none where PyTorch sends the messages."""
+        """Fields of the accounting per timed step; none where PyTorch sends the messages."""
         if self.sender is None:
             return {}
         return {name: getattr(self.sender.totals, name) / len(self.seconds) for name in names}
 
     def close(self) -> None:
-        """Give back what talks to other ranks."""
+        """Release whatever communicates with other ranks."""
         if self.sender is not None:
             self.sender.close()
 
@@ -237,9 +237,9 @@ def interleave(
     seed: int = 0,
     after: Callable[[int], None] = lambda n_done: None,
 ) -> None:
-    """Train all: step t of all runs comes before step t + 1 of any, on the same batches.
+    """Train all runs on the same batches, interleaved: step t of all runs comes before step t + 1 of any.
 
-    after  is called between steps, with the number of those done
+    after  called after each step, with the number of steps done
     """
     comm = Communicator.over()
     for step in range(trial.n_steps):
@@ -254,7 +254,7 @@ def interleave(
 
 
 def backward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
-    """Add the gradient of the batch's loss, by `weight`, to those of the parameters; that loss."""
+    """Backpropagate `weight` times the loss of a batch, and return that product."""
     loss = weight * torch.nn.functional.cross_entropy(net(x), y)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
@@ -265,9 +265,9 @@ GRADIENT_STEPS, GRADIENT_BATCH = 40, 128
 
 @one_thread()
 def digits_gradient(*, n_steps: int = GRADIENT_STEPS, seed: int = 0) -> torch.Tensor:
-    """Train the network of "digits" for `n_steps` mini-batches; the gradient (n_parameters,) of the next one.
+    """The gradient (n_parameters,) of the network of "digits" on the mini-batch after `n_steps` of training.
 
-    On one thread, so that sums have the same order, and the gradient the same bits, however many cores there are.
+    Computed on one thread, so that its bits do not depend on the number of cores.
     """
     problem = digits()
     net = problem.new_network(seed)

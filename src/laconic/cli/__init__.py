@@ -4,6 +4,6 @@ from laconic.extras import require
 
 require("typer", "rich", for_="the command laconic", extra="cli")
 
-from laconic.cli.main import app, main  # noqa: E402 (only with what they import is there)
+from laconic.cli.main import app, main  # noqa: E402 (only if their dependencies are installed)
 
 __all__ = ["app", "main"]

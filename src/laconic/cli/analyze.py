@@ -18,7 +18,7 @@ from laconic.glm.precision import AUTO
 from laconic.options import option
 
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-"""For which recipes are chosen, unless the user asks for one."""
+"""Tolerances for which recipes are chosen, unless the user gives one."""
 PLOTS = (".svg", ".html", ".json")
 
 
@@ -28,7 +28,7 @@ OF_FIT = ("family", "tweedie_power", "standardize", "s", "batch_size", "alpha", 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzeOptions:
-    """What `laconic analyze` takes besides the file and some options of a fit."""
+    """Options of `laconic analyze` besides the file and some options of a fit."""
 
     tolerance: float | None = option(
         None, "Largest error of an outer iteration, as a share of its step.", metavar="NUMBER"
@@ -77,7 +77,7 @@ analyze = options_command(run, "analyze", Source, (FitOptions, OF_FIT), AnalyzeO
 def analysed(
     source: Source, options: dict[str, Any], asked: AnalyzeOptions, on_progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Read the file, analyse it, and choose recipes: all of it as JSON values, numbers that JSON lacks as None."""
+    """Read the file, analyse it and choose recipes; the report as JSON values, numbers that JSON lacks as None."""
     from laconic.bench.suite import document
     from laconic.exchange import Communicator
     from laconic.exchange.agreement import user_errors

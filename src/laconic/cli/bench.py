@@ -1,4 +1,4 @@
-"""`laconic bench SUITE` and `laconic demo`: a command for each suite, made when it is asked for, from its options."""
+"""`laconic bench SUITE` and `laconic demo`: a command per suite, created on demand from the suite's options."""
 
 import json
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions(Printing):
-    """What becomes of a suite's run."""
+    """Where the output of a suite goes."""
 
     commit: str | None = option(
         None, "Commit of this copy, to be written down; by default git's answer.", metavar="HASH"
@@ -31,13 +31,13 @@ class RunOptions(Printing):
 
 @dataclass(frozen=True, slots=True)
 class PageOptions(RunOptions):
-    """The same for a suite that writes a page anyway."""
+    """`RunOptions` for a suite that writes a page by default."""
 
     no_report: bool = option(False, "Write no page.")
 
 
 def command(suite: "Suite") -> Callable[..., None]:
-    """A function with a parameter for each field of the suite's options, as Typer takes it."""
+    """A Typer command with a parameter for each field of the suite's options."""
     common = PageOptions if suite.page else RunOptions
 
     def run(asked: dict[str, Any], given: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ def command(suite: "Suite") -> Callable[..., None]:
 
 
 def page_of(suite: "Suite", common: RunOptions) -> Path | None:
-    """Where the page goes, if anywhere: a suite's own page is left out beside JSON."""
+    """The path of the page, if any: a suite's default page is not written with --json."""
     if getattr(common, "no_report", False):
         if common.report:
             raise BadInput("--report says where the page goes, --no-report that there is none; give one of them")
@@ -57,7 +57,7 @@ def page_of(suite: "Suite", common: RunOptions) -> Path | None:
 
 
 def run_suite(suite: "Suite", asked: dict[str, Any], common: RunOptions) -> None:
-    """Make the options, run the suite, write its document and its page, and print that or what it shows."""
+    """Make the options, run the suite, write its document and page, and print the document or its presentation."""
     from laconic.bench.suite import run_document
     from laconic.report import Run, show, terminal
     from laconic.report import report as make_page
@@ -87,7 +87,7 @@ def run_suite(suite: "Suite", asked: dict[str, Any], common: RunOptions) -> None
 
 MOVED = {name: name for name in ("papers", "decentralised", "plan", "kernels")}
 MOVED |= {"glm --time-to": "glm-time-to", "codec --error": "codec-error"}
-"""Suites and options that the package no longer has, and what runs them in the repository."""
+"""Suites and options that moved from the package to the repository, and the suite that has them there."""
 
 
 class BenchSuites(Suites):
@@ -99,7 +99,7 @@ class BenchSuites(Suites):
         return SUITES
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command and its arguments. Raises `BadInput` that says where a suite or an option has gone."""
+        """The command and its arguments; raises `BadInput` if a suite is unknown, or a suite or option has moved."""
         given = {word.partition("=")[0] for word in args}
         for words, suite in MOVED.items():
             if words.split()[0] == args[0] and set(words.split()) <= given:

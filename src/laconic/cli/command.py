@@ -1,4 +1,4 @@
-"""What all commands share: options that a dataclass declares, numbers as people type them, errors, progress bars."""
+"""Shared by all commands: options declared by dataclasses, parsers of numbers, errors and progress bars."""
 
 import inspect
 import re
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from laconic.bench.suite import Suite
 
 LARGEST = 2**63 - 1
-"""The largest whole number that is taken."""
+"""The largest whole number accepted."""
 _RATES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIMES = {"ns": 1e-9, "us": 1e-6, "\N{MICRO SIGN}s": 1e-6, "\N{GREEK SMALL LETTER MU}s": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 NAMES = {"exclude": "drop", "sample_weight": "weight", "fit_intercept": "intercept", "random_state": "seed"}
-"""Arguments of the library whose option on the command line has another name."""
+"""Arguments of the library and the options that have another name on the command line."""
 
 
 class BadInput(LaconicError):
@@ -36,12 +36,12 @@ class BadInput(LaconicError):
 
 
 class Interrupted(LaconicError):
-    """The user has pressed Ctrl-C, and there is something to resume from. `laconic` exits with 130."""
+    """The user pressed Ctrl-C, and there is something to resume from. `laconic` exits with 130."""
 
 
 @contextmanager
 def bad_input() -> Iterator[None]:
-    """Turn errors into `BadInput`. Use it only around code that checks what the user gave."""
+    """Turn errors into `BadInput`. Use it only around code that checks user input."""
     try:
         yield
     except LaconicError:
@@ -54,9 +54,9 @@ def bad_input() -> Iterator[None]:
 
 
 def spell(option: Option, names: Mapping[str, str] = NAMES) -> str:
-    """An argument of the library as the command line's option, with its value as a person types it.
+    """An argument of the library spelled as an option of the command line, with its value as typed there.
 
-    names  options that have another name than the argument, both without dashes
+    names  argument to option where they differ, both without dashes
 
     >>> spell(Option("batch_size")), spell(Option("exclude", ("id", "day of birth"))), spell(Option("dense", True))
     ('--batch-size', "--drop 'id,day of birth'", '--dense')
@@ -72,7 +72,7 @@ def spell(option: Option, names: Mapping[str, str] = NAMES) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """What a command prints, and whether it shows how far it is."""
+    """Options of what a command prints: JSON, and progress or not."""
 
     as_json: bool = option(False, "Print JSON instead of text and tables.", flag="--json")
     quiet: bool = option(False, "No progress bar.", flag="--quiet -q")
@@ -84,13 +84,13 @@ def options_command(
     *options: "type[Any] | tuple[type[Any], Sequence[str]]",
     unset: Sequence[type[Any]] = (),
 ) -> Callable[..., None]:
-    """A command with an option for each field of some dataclasses (see `laconic.options`), as Typer takes it.
+    """A Typer command with an option for each field of some dataclasses (see `laconic.options`).
 
-    run      is called with a mapping for each dataclass, of what was given by field; its docstring is the help
-    options  dataclasses, or a dataclass and those of its fields that the command has
-    unset    of these dataclasses `run` gets only what was typed, and no defaults
+    run      called with one mapping per dataclass, from field to given value; its docstring is the help text
+    options  dataclasses, or pairs of a dataclass and the fields that the command has
+    unset    dataclasses for which `run` gets only the options typed, without defaults
 
-    Errors speak of options by the names that the command gives them.
+    Errors name options as the command spells them.
     """
     groups = [one if isinstance(one, tuple) else (one, [each.name for each in fields(one)]) for one in options]
     kinds = {key: str(kind) for one, _ in groups for key, kind in get_type_hints(one).items()}
@@ -136,7 +136,7 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
         return Annotated[Any, shown(parser=parse)], default
     if "Sequence" in kind:
         return Annotated[list[str] | None, shown()], None
-    if kind == "bool | str":  # what is not given is ours to choose
+    if kind == "bool | str":  # if not given, it is chosen automatically
         return Annotated[bool | None, shown()], None
     if kind.startswith("<class 'bool"):
         return Annotated[bool, shown()], default
@@ -150,7 +150,7 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
 
 
 def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
-    """What was typed for a list, as the field takes it; `--drop a --drop b` is `--drop a,b`."""
+    """The items typed for a list option; `--drop a --drop b` is `--drop a,b`."""
     words = [word for word in map(str.strip, ",".join(value).split(",")) if word]
     try:
         return tuple(map(whole_number() if "int" in kind else float if "float" in kind else str, words))
@@ -160,10 +160,10 @@ def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
 
 
 class Suites(TyperGroup):
-    """Commands, among them suites, of which only the one that is asked for is imported."""
+    """Commands that include suites; a suite is imported only when its command is invoked."""
 
     def suites(self) -> Mapping[str, str]:
-        """Their names, and the modules that have their SUITE."""
+        """Names of suites, and the modules that define their SUITE."""
         return {"demo": "laconic.bench.demo"}
 
     def load(self, name: str) -> "Suite":
@@ -188,9 +188,9 @@ class Suites(TyperGroup):
 def whole_number(
     least: int | None = 1, most: int | None = None, *, or_text: bool = False
 ) -> Callable[[str | int], Any]:
-    """A parser of whole numbers from `least` to `most`, which may be written as powers; of any number for None.
+    """A parser of whole numbers from `least` to `most`, also written as powers; with least=None, of any number.
 
-    or_text  take any number, and any text, such as auto, which is for whoever takes it to judge
+    or_text  accept any number or text, such as auto, for the callee to check
 
     >>> whole_number()("8192"), whole_number()("2**26")
     (8192, 67108864)
@@ -221,7 +221,7 @@ def whole_number(
 
 
 def link_rate(text: str) -> float:
-    """Bits per second; as plans print them, too.
+    """Parse a link rate to bits per second, also in the form that plans print.
 
     >>> link_rate("25gbit"), link_rate("100mbit"), link_rate("3.1 Gbit/s")
     (25000000000.0, 100000000.0, 3100000000.0)
@@ -234,7 +234,7 @@ def link_rate(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds.
+    """Parse a duration to seconds.
 
     >>> duration("20us"), duration("80ms")
     (2e-05, 0.08)
@@ -246,12 +246,12 @@ def duration(text: str) -> float:
 
 
 PARSERS = {"RATE": link_rate, "TIME": duration}
-"""How numbers are typed, by what stands for them in the help text."""
+"""Parsers by the option's metavar."""
 
 
 @contextmanager
 def progress(n_steps: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Give a function to call with a step's name before each of `n_steps` steps."""
+    """Yield a function to call with a step's name before each of `n_steps` steps."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     columns = (TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn())
@@ -268,7 +268,7 @@ def progress(n_steps: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def rows_progress(n_rows: int, *, quiet: bool, bytes_per_row: float = 0.0) -> Iterator[Callable[[int], None]]:
-    """Give a function to call with the number of rows that were done; `bytes_per_row` to count in bytes instead."""
+    """Yield a function to call with a number of rows just done; with `bytes_per_row`, the bar counts bytes."""
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn
 
     unit = bytes_per_row or 1.0
@@ -279,7 +279,7 @@ def rows_progress(n_rows: int, *, quiet: bool, bytes_per_row: float = 0.0) -> It
 
 @contextmanager
 def bar(total: int | None, *columns: Any, quiet: bool, label: str = "", **fields: Any) -> Iterator[tuple[Any, Any]]:
-    """A bar with these columns and the elapsed time, and its task; disabled if `quiet` or no terminal."""
+    """A progress bar with these columns and the elapsed time, and its task; disabled if `quiet` or no terminal."""
     from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn
 

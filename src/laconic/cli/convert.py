@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """What `laconic convert` takes besides the file."""
+    """Options of `laconic convert` besides the file."""
 
     output: Path = option(  # noqa: RUF009
         MISSING, "Where the store goes: FILE.safetensors.", flag=ARGUMENT, metavar="STORE"

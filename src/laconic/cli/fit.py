@@ -17,7 +17,7 @@ from laconic.glm.options import JOB, FileFit, FitOptions
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
 FASTER = 2.0
-"""Times as fast one process must be predicted to be, before ranks are warned of: typical rates are no better."""
+"""Predicted speedup of one process from which using ranks gives a warning; typical rates are not more precise."""
 METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "mean squared error", "d2": "D²"}
 
 
@@ -83,7 +83,7 @@ def _on_ranks(job: FileFit, *, quiet: bool) -> dict[str, Any] | None:
 
 
 def run_showing(progress: Callable[[str], None], *, job: Mapping[str, Any], quiet: bool) -> dict[str, Any]:
-    """What a rank of torchrun does: the fit, with a bar if it is the first."""
+    """Run the fit on a rank of torchrun, with a progress bar on the first."""
     from laconic.glm.fit import run_job
 
     with fit_progress(quiet=quiet or os.environ.get("RANK") != "0") as show:
@@ -92,7 +92,7 @@ def run_showing(progress: Callable[[str], None], *, job: Mapping[str, Any], quie
 
 @contextmanager
 def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
-    """A progress bar: call what this yields with a fit's progress (JSON). None if `quiet` or no terminal."""
+    """A progress bar; yields a function to call with a fit's progress (JSON), or None if `quiet` or no terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -150,7 +150,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _penalties(tried: Sequence[Mapping[str, float]], chosen: float) -> Iterator[str]:
-    """A table of the penalties that were tried."""
+    """Lines of a table of the penalties tried."""
     for j, row in enumerate(tried):
         names = [name for name in row if name != "alpha"]
         if j == 0:
@@ -160,7 +160,7 @@ def _penalties(tried: Sequence[Mapping[str, float]], chosen: float) -> Iterator[
 
 
 def metrics(found: Mapping[str, float]) -> str:
-    """Figures in a line.
+    """Metrics as one line of text.
 
     >>> metrics({"accuracy": 0.85, "log_loss": 0.324})
     'accuracy 0.8500, log-loss 0.3240'

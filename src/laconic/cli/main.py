@@ -13,7 +13,7 @@ from laconic.cli.command import Interrupted, Suites, spell
 from laconic.errors import LaconicError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
-"""The base of all errors about a command line; Typer gives it no public name."""
+"""The base class of command-line errors; Typer gives it no public name."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 plus the signal's number, as in shells."""
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None, command: typer.Typer = app, nam
 
     Errors that the user cannot correct are raised, with their traceback.
     """
-    for stream in (sys.stdout, sys.stderr):  # where its encoding lacks a sign, such as µ, a code stands for that
+    for stream in (sys.stdout, sys.stderr):  # characters that its encoding lacks, such as µ, are escaped
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, command: typer.Typer = app, nam
         return _complain(name, error.message(spell), INTERRUPTED if isinstance(error, Interrupted) else 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    if code == INTERRUPTED:  # which Typer, too, returns after Ctrl-C
+    if code == INTERRUPTED:  # Typer also returns this after Ctrl-C
         return _complain(name, "interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 

@@ -1,4 +1,4 @@
-"""`laconic plan`: what each option would cost here or elsewhere, and which one to take."""
+"""`laconic plan`: predict the cost of each option here or elsewhere, and recommend one."""
 
 import json
 import os
@@ -26,12 +26,12 @@ T = TypeVar("T")
 TYPICAL = "typical"
 CHARTS = (".html", ".svg")
 KINDS = {"glm": "model", "network": "network"}
-"""Kinds of job, as messages call them."""
+"""Kinds of job, and their names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions(Printing):
-    """What `laconic plan` takes besides a job: the cluster, and what becomes of the plan."""
+    """Options of `laconic plan` besides a job: the cluster, and where the plan goes."""
 
     s: int | None = option(None, "Only this many iterations per message; 1 is SGD.")
     ranks: int | None = option(
@@ -118,9 +118,9 @@ plan = options_command(run, "plan", GlmJob, NetworkJob, PlanOptions, unset=(GlmJ
 
 
 def job_for(given: Mapping[str, Mapping[str, Any]], s: int | None, old: "Plan | None") -> "tuple[Job, int | None]":
-    """The job and its s: as asked, and otherwise as in the old plan if that is of the same kind.
+    """The job and its s: the given options, completed by the old plan if it is of the same kind.
 
-    given  by kind of job, its fields that were given
+    given  by kind of job, the fields given
     """
     from laconic.glm.families import FAMILIES
 
@@ -140,7 +140,7 @@ def job_for(given: Mapping[str, Mapping[str, Any]], s: int | None, old: "Plan | 
 
 
 def _kind(about: Mapping[str, list[str]], old: "Plan | None") -> str:
-    """The kind of job that the options are about, or that of the old plan; `InvalidOption` if they fit neither."""
+    """The kind of job of the given options, or of the old plan; raises `InvalidOption` if they are not enough."""
     kinds = [kind for kind, names in about.items() if names]
     if len(kinds) > 1:
         model, network = (Option(about[kind][0]) for kind in kinds)
@@ -158,7 +158,7 @@ def _kind(about: Mapping[str, list[str]], old: "Plan | None") -> str:
 
 
 def _read(path: Path, make: Callable[[Any], T]) -> T:
-    """What `make` makes of the JSON in a file."""
+    """`make` applied to the JSON in a file."""
     try:
         return make(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -168,7 +168,7 @@ def _read(path: Path, make: Callable[[Any], T]) -> T:
 
 
 def _calibration(o: PlanOptions) -> "Calibration | None":
-    """Of a file, or measured here; None on the ranks of torchrun other than the first."""
+    """The calibration from a file, or measured here; None on the ranks of torchrun other than the first."""
     from laconic.exchange.launch import n_ranks
     from laconic.measure.calibrate import N_PARTS, Calibration, calibrate_here
 
@@ -194,7 +194,7 @@ def _write(document: dict[str, Any], written: str, calibrated: "Calibration | No
 
 
 def _draw(document: dict[str, Any], path: Path) -> str:
-    """The plan as a page with charts of time against s and against the links' rate, or the first chart as SVG."""
+    """The plan as a page with charts of time against s and against the link rate, or the first chart as SVG."""
     from laconic.report import Run, report, sections
     from laconic.report.charts import Curves
     from laconic.report.runs import PLAN

@@ -16,12 +16,12 @@ from laconic.data.files import Source
 from laconic.options import ARGUMENT, option
 
 FILE = ("path", "offset", "exposure", "dense", "header", "delimiter", "limit")
-"""What may be said of the file."""
+"""Options about the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictOptions:
-    """What `laconic predict` takes besides the file."""
+    """Options of `laconic predict` besides the file."""
 
     model: Path = option(MISSING, "What `laconic fit` has written.", flag=ARGUMENT, metavar="MODEL")  # noqa: RUF009
     output: Path | None = option(  # noqa: RUF009
@@ -68,7 +68,7 @@ predict = options_command(run, "predict", PredictOptions, (Source, FILE), Printi
 
 @contextmanager
 def _on_stdout(names: list[str]) -> Iterator[Callable[[Any], None]]:
-    """Rows as CSV. Who reads our stdout may stop before the end, as `head` does: then there is nothing left to do."""
+    """Write rows as CSV to stdout; exit quietly if its reader stops before the end, as `head` does."""
     from laconic.data.predictions import csv_rows
 
     try:

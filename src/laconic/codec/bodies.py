@@ -1,4 +1,4 @@
-"""Four ways to write and read a payload's body (norms and coded symbols); a codec takes one when it is made.
+"""Four implementations that write and read a payload's body (norms and coded symbols); a codec picks one when made.
 
 Fused      one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
 Raw        values in float32 or bfloat16, as they are
@@ -26,11 +26,11 @@ from laconic.kernels import select as _select
 from laconic.quantizers import Bucketed, Dithered, ErrorFeedback, Identity, Quantized, Quantizer, Rotated
 
 select = lru_cache(maxsize=64)(_select)
-"""The backend by name and device; asked for with every payload, and finding a module takes a while."""
+"""The backend by name and device. Cached, since it is looked up for every payload."""
 
 
 def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
-    """The fastest body that does what quantizer and coder ask for."""
+    """The fastest body for this quantizer and coder."""
     core = quantizer.core
     if isinstance(core, Bucketed) and core.draws_again and not isinstance(layout.coder, FixedWidth):
         raise ValueError(f"{core} is coded by FixedWidth(), and by no other coder; got {layout.coder}")
@@ -53,7 +53,7 @@ class Body(ABC):
     core         the quantizer that makes the symbols
     takes_scale  whether `write` and `read` hand a scale to their kernels
 
-    Where a method takes `*scale`, it is one, or none: what `fused` returned.
+    The `*scale` arguments are what `fused` returned: one scale, or none.
     """
 
     takes_scale: ClassVar[bool] = False
@@ -78,12 +78,12 @@ class Body(ABC):
             self.read(data, out, weight, i > 1, *(scale if i == len(rows) else ()))
 
     def fused(self, scale: Scale, device: torch.device) -> tuple[Scale, ...]:
-        """The scale, if there is one and kernels for tensors on `device` apply it on the way; otherwise none."""
+        """(scale,) if it has parts and the kernels for tensors on `device` apply it themselves; otherwise ()."""
         able = self.takes_scale and scale.parts and hasattr(self._kernels(device), "TAKES_SCALE")
         return (scale,) if able else ()
 
     def encode(self, v: Tensor, stream: Stream, memory: Tensor | None, out: Tensor | None, scale: Scale) -> Tensor:
-        """`write`; with error feedback, of v + memory, and the memory is updated in place."""
+        """`write` v or, with error feedback, v + memory; the memory is updated in place."""
         if isinstance(self.quantizer, ErrorFeedback):
             memory = self.quantizer.require_memory(v, memory)
             scale.divide(v)
@@ -116,7 +116,7 @@ class Body(ABC):
         return data
 
     def require_written(self, data: Tensor, n: int) -> None:
-        """Raise `CorruptPayload` for what decodes, and yet no encoder writes: it reads every symbol once more."""
+        """Raise `CorruptPayload` if the payload decodes, but no encoder writes it. Reads every symbol once more."""
         norms, coded = self.layout.split(data, n)
         coder, shape, kernels = self.layout.coder, self.layout.shape(n), self._kernels(data.device)
         if (norms.cpu().numpy() < 0).any():
@@ -132,7 +132,7 @@ class Body(ABC):
             raise CorruptPayload("bits of the payload beyond the last symbol of a bucket are not zero")
 
     def has_slots(self, device: torch.device) -> bool:
-        """Whether payloads are written into slots and read from them without the host on a device; see `Tabled`."""
+        """Whether payloads on `device` go through slots (see `Tabled`), so that the host need not wait."""
         return False
 
     def _kernels(self, device: torch.device) -> Backend:
@@ -141,7 +141,7 @@ class Body(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Fused(Body):
-    """One kernel does quantizer's and coder's work."""
+    """One kernel rounds and packs, one unpacks and adds."""
 
     takes_scale: ClassVar[bool] = True
     core: Bucketed | Rotated
@@ -155,7 +155,7 @@ class Fused(Body):
     def _write_feedback(
         self, feedback: ErrorFeedback, v: Tensor, stream: Stream, memory: Tensor, out: Tensor | None
     ) -> Tensor:
-        """In one pass over memory as well, with a backend that can."""
+        """On a `DeviceBackend`, in the one pass that also updates the memory."""
         if isinstance(self.core, Bucketed) and isinstance(self._kernels(v.device), DeviceBackend):
             return self.write(v, stream, out, memory=memory)
         return super(Fused, self)._write_feedback(feedback, v, stream, memory, out)
@@ -194,7 +194,10 @@ class Raw(Body):
 
 @dataclass(frozen=True, slots=True)
 class Tabled(Body):
-    """Kernels round and code, decode, subtract the dither and add."""
+    """One kernel rounds and entropy-codes; one decodes, subtracts the dither and adds.
+
+    A *slot* is a row of fixed size that a GPU writes a payload into, without the host learning the payload's length.
+    """
 
     takes_scale: ClassVar[bool] = True
     core: Dithered
@@ -223,14 +226,14 @@ class Tabled(Body):
             self._require_good(kernels.dither_decode(blocks, *rule, out, weight, accumulate, *scale), len(blocks[0]))
 
     def read_sum(self, rows: Sequence[Tensor], out: Tensor, weight: float, *scale: Scale) -> None:
-        """With a backend that can, in one pass over `out`."""
+        """On a `DeviceBackend`, in one pass over `out`."""
         if rows and isinstance(self._kernels(out.device), DeviceBackend):
             self._read_rows(rows, out, weight, False)
         else:
             super(Tabled, self).read_sum(rows, out, weight, *scale)
 
     def _read_rows(self, rows: Sequence[Tensor], out: Tensor, weight: float, accumulate: bool) -> None:
-        """`read_slots`, and its verdict."""
+        """`read_slots`; raises `CorruptPayload` if a block is corrupt."""
         if any(row.numel() % WORD_BYTES for row in rows):
             raise CorruptPayload(f"{self.coder.name}: a payload is a whole number of words")
         slots = aligned(rows[0])[None]
@@ -247,11 +250,11 @@ class Tabled(Body):
             raise CorruptPayload(f"{self.coder.name}: block {bad} of {n_blocks} is corrupt")
 
     def has_slots(self, device: torch.device) -> bool:
-        """With a backend that can, if Δ follows from an error; from bits, the host computes it."""
+        """Whether the backend is a `DeviceBackend` and Δ follows from `error`; from `bits`, the host computes it."""
         return self.core.bits is None and isinstance(self._kernels(device), DeviceBackend)
 
     def encode_slot(self, v: Tensor, stream: Stream, memory: Tensor | None, slot: Tensor, scale: Scale) -> None:
-        """`write_slot`; with error feedback, of v + memory, and the memory is updated in place."""
+        """`write_slot` v or, with error feedback, v + memory; the memory is updated in place."""
         scale.divide(v)
         if isinstance(self.quantizer, ErrorFeedback):
             kept = self.quantizer.require_memory(v, memory)
@@ -265,7 +268,7 @@ class Tabled(Body):
             self.write_slot(v, stream, slot)
 
     def write_slot(self, v: Tensor, stream: Stream, slot: Tensor) -> None:
-        """A payload into the words (int32) of a slot; its header says how long it is, even if it does not fit."""
+        """Write a payload into a slot (int32 words); its header gives its length, even if it does not fit."""
         n, kernels = v.numel(), self._kernels(v.device)
         there, size = cast(DeviceBackend, kernels), torch.zeros(1, dtype=torch.int64, device=v.device)
         if n:
@@ -276,7 +279,7 @@ class Tabled(Body):
         self.layout.stamp(slot, n, stream.key, size, there)
 
     def read_slots(self, slots: Tensor, out: Tensor, weight: float, accumulate: bool) -> Tensor:
-        """out = weight * sum of the values in slots (P, n_words) int32; returns which of their blocks were good."""
+        """out = weight * sum of the values in slots (P, n_words) int32; returns which blocks of each were valid."""
         n, kernels = out.numel(), cast(DeviceBackend, self._kernels(out.device))
         if not n:
             return slots[:, :0]

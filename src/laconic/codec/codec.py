@@ -23,15 +23,15 @@ from laconic.quantizers.registry import SCHEMES
 class Codec:
     """One quantizer and one coder.
 
-    quantizer  what is lost: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Rotated`, `Dithered`,
+    quantizer  the lossy part: `NUQSGD`, `QSGD`, `QSGDInf`, `ErrorFeedback(Sign())`, `Rotated`, `Dithered`,
                `Identity`
     coder      how the symbols become bytes: `FixedWidth` (default), `Elias`, `Huffman`, `RANS`;
                for `Dithered`, `TableRANS`
     backend    "auto", or a kernel backend by name, which then never falls back
-    checksum   whether payloads carry a CRC-32 of their body, and only such are decoded: for files, and for links that
-               do not check what they carry. The host computes it, so it waits for payloads on a GPU and copies them.
+    checksum   whether payloads carry a CRC-32 of their body, and those without one are refused: for files, and for
+               links that do not check data. The host computes it, so it waits for payloads on a GPU and copies them.
 
-    `layout` says where header, norms and symbols lie in its payloads.
+    `layout` holds the positions of header, norms and symbols in its payloads.
 
     >>> import torch, laconic
     >>> codec = Codec(laconic.NUQSGD(bits=4), laconic.RANS())
@@ -98,7 +98,7 @@ class Codec:
 
         memory  error memory, updated in place
         out     if given, a row of `max_bytes(n)` uint8 that becomes the payload; only where `fixed_size`
-        scale   what v, float32 then, and memory are divided by first, v in place
+        scale   v (then float32, changed in place) and memory are divided by it first; the memory is multiplied back
         """
         if out is not None and not self.fixed_size:
             raise ValueError(f"out needs a coder of fixed size; the size of {self.coder.name} payloads is not known")
@@ -112,14 +112,14 @@ class Codec:
     def decode(
         self, payload: Payload, n: int | None = None, *, out: Tensor | None = None, scale: Scale = ONES
     ) -> Tensor:
-        """The values (n,) in float32; raises `CorruptPayload` if they cannot be had.
+        """The values (n,) in float32; raises `CorruptPayload` if the payload is invalid.
 
         n      if given, must be the number of values sent
         out    if given, a contiguous row of float32 that the values are written to; returned
         scale  what the values are multiplied by
 
-        Without n and out, nothing is known of the payload, and it is also refused where it would decode, but no encoder
-        writes it so: a negative norm, a sign without a level, bits beyond the last symbol.
+        Without n and out, payloads that would decode but that no encoder writes are refused too: a negative norm, a
+        sign without a level, bits beyond the last symbol.
         """
         known = n is not None
         n = None if n is None else check_int("n", n, 0, MAX_VALUES)
@@ -147,9 +147,10 @@ class Codec:
     def decode_sum(
         self, payloads: Iterable[Payload], out: Tensor, weight: float = 1.0, *, scale: Scale = ONES
     ) -> Tensor:
-        """out = weight * sum of the payloads' values, in one pass over `out`; the bits of adding them one by one to −0.
+        """out = weight * sum of the payloads' values, in one pass over `out`; returned.
 
-        `out` is (n,) float32 and contiguous; what it held is lost. The sum is multiplied by `scale`. Returned.
+        Bit for bit the result of adding them one by one to −0. `out` is (n,) float32 and contiguous, and is
+        overwritten. The sum is multiplied by `scale`.
         """
         rows, fused = self._require_for(payloads, out), self._body.fused(scale, out.device)
         self._body.read_sum(rows, out, weight, *fused)
@@ -158,7 +159,7 @@ class Codec:
         return out
 
     def has_slots(self, device: torch.device) -> bool:
-        """Whether `encode_slot` and `decode_slots` work on a device: variable sizes without a waiting host."""
+        """Whether `encode_slot` and `decode_slots` work on `device`: variable sizes without the host waiting."""
         return not self.checksum and self._body.has_slots(device)
 
     def encode_slot(
@@ -166,14 +167,14 @@ class Codec:
     ) -> None:
         """`encode` into a slot, a row of uint8 on the same device, without waiting for the size.
 
-        The header tells the size, even where the payload is longer than the slot; what is past its end is not written.
+        The header gives the size, even if the payload is longer than the slot; nothing is written past the slot's end.
         """
         self._tabled().encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
 
     def decode_slots(self, slots: Tensor, out: Tensor, weight: float, verdict: Tensor, *, scale: Scale = ONES) -> None:
-        """out = weight * sum of the values in slots (P, n_bytes) uint8, whose rows may lie apart, without waiting.
+        """out = weight * sum of the values in slots (P, n_bytes) uint8, whose rows may be strided, without waiting.
 
-        verdict  (1,) int32: 1 is added for each row that is corrupt or did not fit, and `out` is undefined then
+        verdict  (1,) int32, incremented for each row that is corrupt or did not fit; `out` is then undefined
         """
         good = self._tabled().read_slots(slots.view(torch.int32), out, weight, False)
         verdict += (good == 0).any(1).sum()
@@ -215,7 +216,7 @@ def codec(
 
 
 def codec_for(what: Codec | Quantizer | str) -> Codec:
-    """A codec from whatever stands for one: itself, a quantizer (coded at fixed width), or a scheme's name.
+    """A codec from a codec, a quantizer (with its default coder), or a scheme's name.
 
     >>> codec_for("bf16").quantizer
     Identity(dtype='bf16')
@@ -228,11 +229,11 @@ def codec_for(what: Codec | Quantizer | str) -> Codec:
 
 
 BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
-"""Schemes whose buckets are as large as their user says; others have a size of their own."""
+"""Schemes that `make_codec` gives its bucket size; others keep their own default."""
 
 
 def make_codec(name: str, bucket_size: int = 8192) -> Codec:
-    """A codec by a name with its bits (of dithered, its error), its coder, and after a slash its own bucket size.
+    """A codec from its short name SCHEME[-BITS[-CODER]][/BUCKET_SIZE]; dithered has its error in the place of BITS.
 
     >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/512").quantizer.bucket_size
     (NUQSGD(bits=4, bucket_size=8192, p=0.5), 512)

@@ -1,4 +1,4 @@
-"""The header of a payload: 64 bytes that say what follows. docs/wire-format.md has the table of its fields."""
+"""The header of a payload: 64 bytes that describe what follows. docs/wire-format.md has the table of its fields."""
 
 import struct
 import zlib
@@ -12,11 +12,11 @@ VERSION = 2
 CHECKSUM = 1
 """The flag of payloads whose body has a checksum."""
 CHECKSUM_AT, CHECKED_FROM = 48, 52
-"""Where the body's checksum lies, and the first of the bytes that it covers."""
+"""Offsets of the body's checksum and of the first byte that it covers."""
 SIZE_AT, KEY_AT, CHECK_AT = 24, 32, 44
-"""Where the size of the coded symbols, the stream's key and the checksum of the fields lie."""
+"""Offsets of the size of the coded symbols, the stream's key and the checksum of the fields."""
 _FIELDS = struct.Struct("<4sBBBBIIQQQI")
-"""From the magic to the fingerprint: known before any value is, so that their checksum never waits for a GPU."""
+"""From the magic to the fingerprint. They do not depend on the values, so their checksum never waits for a GPU."""
 _REST = struct.Struct("<IIfQ")
 """CRC-32 of the fields, CRC-32 of the bytes after it, step size, zero. The step size depends on the values."""
 HEADER_BYTES = _FIELDS.size + _REST.size
@@ -80,9 +80,9 @@ class Header:
 
 @cache
 def size_checks() -> tuple[int, ...]:
-    """What each bit of `coded_bytes` turns in the CRC-32 of the fields, which is linear: 64 numbers of 32 bits.
+    """The bits of the fields' CRC-32, which is linear, that each bit of `coded_bytes` flips: 64 numbers of 32 bits.
 
-    Who learns the size late, on a GPU, corrects the checksum of a header of size 0 by these.
+    On a GPU, where the size is known last, they correct the checksum of a header made for size 0.
 
     >>> plain, sized = (Header(1, 4, 0, 8192, 100, size).to_bytes()[44:48] for size in (0, 4))
     >>> int.from_bytes(plain, "little") ^ int.from_bytes(sized, "little") == size_checks()[2]

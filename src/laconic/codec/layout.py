@@ -1,4 +1,4 @@
-"""Where things lie in a payload: the header, one norm per bucket, the coded symbols."""
+"""The layout of a payload: the header, one norm per bucket, the coded symbols."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ from laconic.quantizers import Quantizer
 
 NORM_BYTES = 4
 MAX_VALUES = 2**48
-"""Most values a payload may be said to hold; the fields of its header have room for more."""
+"""Most values a payload may claim to hold; the fields of its header could express more."""
 MAX_FRAMES = 1024
-"""Frames a layout keeps; a codec meets as many sizes as a model has groups and chunks."""
+"""Most frames a layout caches; a codec meets as many sizes as a model has groups and chunks."""
 
 Parts = tuple[Tensor, Tensor]
 """Norms and coded symbols."""
 
 
 class Frame(NamedTuple):
-    """What is the same in all payloads of one size. Kept, since exchanges make thousands of payloads of a few sizes."""
+    """Header and length of all payloads of one size. Cached: exchanges make thousands of payloads of a few sizes."""
 
     header: bytes
     n_bytes: int
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes and positions in a codec's payloads of any size, and the check of those that arrive.
+    """Sizes and offsets in a codec's payloads, and the validation of received ones.
 
         0 … 64             header
         64 … first_coded   norms, float32, one per bucket
@@ -44,7 +44,7 @@ class Layout:
 
     quantizer  the one that makes the symbols
     coder      the one that codes them
-    checksum   whether a checksum of the body is written, and demanded
+    checksum   whether a checksum of the body is written and required
 
     >>> import laconic
     >>> layout = laconic.codec("nuqsgd", bits=4, bucket_size=8192).layout
@@ -62,7 +62,7 @@ class Layout:
         object.__setattr__(self, "_fingerprint", self.quantizer.fingerprint)
 
     def shape(self, n: int) -> Shape:
-        """What the coder must know of n values' symbols."""
+        """What the coder must know about the symbols of n values."""
         return Shape(n, self.quantizer.symbol_bits, self.quantizer.bucket_size)
 
     def first_coded(self, n: int) -> int:
@@ -77,13 +77,13 @@ class Layout:
         return self.first_coded(n) + self.coder.max_bytes(self.shape(n))
 
     def header(self, n: int, coded_bytes: int, key: int = 0) -> Header:
-        """The header of n values in so many bytes of coded symbols."""
+        """The header of n values whose coded symbols take `coded_bytes`."""
         quantizer, flags = self.quantizer, CHECKSUM * self.checksum
         ids = quantizer.wire_id, quantizer.symbol_bits, self.coder.wire_id, quantizer.bucket_size
         return Header(*ids, n, coded_bytes, self._fingerprint, flags, key)
 
     def frame(self, n: int, coded_bytes: int | None = None) -> Frame:
-        """The frame of n values in so many bytes of coded symbols; coders of fixed size know how many."""
+        """The frame of n values whose coded symbols take `coded_bytes`, by default what a coder of fixed size takes."""
         found = self._frames.get(n) if coded_bytes is None else None
         if found is not None:
             return found
@@ -101,7 +101,7 @@ class Layout:
     ) -> Tensor:
         """A payload's bytes with the header filled in: new memory, or `out`, which must be a row of that many bytes.
 
-        key  of the random numbers, where the decoder draws them again
+        key  of the random numbers, if the decoder draws them again
         """
         header, n_bytes = self.frame(n, coded_bytes)
         if out is None:
@@ -116,12 +116,12 @@ class Layout:
         return out
 
     def stamp(self, slot: Tensor, n: int, key: int, coded_bytes: Tensor, backend: DeviceBackend) -> None:
-        """Write the header of n values into a slot (int32 words); only the device knows the coded bytes, (1,) int64."""
+        """Write the header of n values into a slot (int32 words); `coded_bytes`, (1,) int64, stays on the device."""
         header = self.header(n, 0, key).to_bytes()
         backend.stamp(slot, header, coded_bytes, size_checks(), SIZE_AT, CHECK_AT)
 
     def slot_lengths(self, slots: Tensor, n: int) -> Tensor:
-        """(P,) int64: bytes that the payloads of n values in slots (P, n_bytes) have, as their headers say."""
+        """(P,) int64: the lengths of the payloads of n values in slots (P, n_bytes), read from their headers."""
         return slots.view(torch.int64)[:, SIZE_AT // 8] + self.first_coded(n)
 
     def split(self, data: Tensor, n: int) -> Parts:
@@ -139,14 +139,14 @@ class Layout:
         return norms, matrix[:, first : rows[0].numel()]
 
     def keys(self, rows: Sequence[Tensor]) -> Tensor:
-        """(P, 2) int32: the halves of the keys in the headers of P payloads, where the payloads are."""
+        """(P, 2) int32: the halves of the keys in the headers of P payloads, on the payloads' device."""
         headers = side_by_side([data[:HEADER_BYTES] for data in rows], WORD_BYTES)
         return headers.view(torch.int32)[:, KEY_AT // 4 : KEY_AT // 4 + 2]
 
     def check(self, payload: Payload, n: int | None) -> int:
         """The number of values in a payload: n, if given. Raises `CorruptPayload` if it is not of this layout.
 
-        Where only one header is right, all its bytes are compared at once.
+        Where n determines the whole header, its bytes are compared at once.
         """
         if not isinstance(payload, Payload):
             raise TypeError(f"expected a Payload, got {type(payload).__name__}; pass Payload.from_bytes(data)")
@@ -162,21 +162,21 @@ class Layout:
         return header.n
 
     def _check_fields(self, header: Header, n: int | None) -> None:
-        """A payload may have a checksum that nobody asked for, and lack none that somebody did."""
+        """Raise `CorruptPayload` if a field differs from this codec's. A checksum that was not required is accepted."""
         if self.checksum and not header.flags & CHECKSUM:
             raise CorruptPayload("payload has no checksum, this codec expects one; encode with checksum=True")
         key = header.stream_key if self.quantizer.draws_again else 0
         expected = self.header(header.n if n is None else n, header.coded_bytes, key)
         for name in ("quantizer", "bits", "coder", "bucket_size", "n", "fingerprint", "stream_key", "step_size"):
             got, want = getattr(header, name), getattr(expected, name)
-            if repr(got) != repr(want):  # which tells -0.0 from 0.0
+            if repr(got) != repr(want):  # repr tells -0.0 from 0.0
                 of = " of other levels, norms or rounding" if name == "fingerprint" else ""
                 raise CorruptPayload(f"payload has {name} {got}{of}, this codec expects {want}")
         if header.flags & ~CHECKSUM or (header.checksum and not header.flags):
             raise CorruptPayload(f"payload has unknown flags {header.flags:#x} or a checksum without its flag")
 
     def _check_sizes(self, header: Header, n_bytes: int) -> None:
-        """Every length agrees with the bytes that are there, which thus bound n before memory is taken for n values."""
+        """Raise `CorruptPayload` if a length does not match `n_bytes`; this bounds n before n values are allocated."""
         if header.n > MAX_VALUES:
             raise CorruptPayload(f"payload says it has {header.n} values; the most is {MAX_VALUES}")
         coded_bytes = n_bytes - self.first_coded(header.n)
@@ -211,5 +211,5 @@ def _copy_to(out: Tensor, data: bytes) -> None:
 
 @lru_cache(maxsize=4096)
 def _row(header: bytes, device: torch.device) -> Tensor:
-    """The header as a tensor, to be copied from only: sent to a GPU once, since sending makes the host wait."""
+    """The header as a tensor, to be copied from only. Cached, since sending it to a GPU makes the host wait."""
     return torch.frombuffer(bytearray(header), dtype=torch.uint8).to(device)

@@ -15,13 +15,13 @@ _NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """Encoded values; two are equal where their bytes are, on one device.
+    """Encoded values as bytes; two payloads are equal if their bytes and devices are.
 
     data     (n_bytes,) uint8; holds everything: header, norms, coded symbols
-    trusted  whether whoever sent it is known to use the same codec for as many values, so that a decoder of codes of
-             fixed size need not read the header. That saves little on the CPU; on a GPU, reading it makes the host wait
-             for all work queued there. Lengths are compared nevertheless: a wrong header could make for wrong values,
-             never for a read out of bounds.
+    trusted  whether the sender is known to use the same codec and number of values, so that a decoder of fixed-size
+             codes need not read the header. That saves little on the CPU; on a GPU, reading it makes the host wait
+             for all work queued there. Lengths are compared nevertheless: a wrong header could give wrong values,
+             never a read out of bounds.
 
     >>> from laconic import Codec, NUQSGD
     >>> import torch
@@ -51,7 +51,7 @@ class Payload:
 
     @property
     def header_bytes(self) -> bytes:
-        """The header as it came, which may be anything."""
+        """The header's bytes as received, unchecked."""
         if self.data.is_meta:
             raise CorruptPayload("a payload on the device meta has no bytes; give one on cpu or cuda")
         data = self.data if self.data.is_cpu else self.data[:HEADER_BYTES].cpu()
@@ -60,7 +60,7 @@ class Payload:
 
     @property
     def header(self) -> Header:
-        """The parsed header, or `CorruptPayload`."""
+        """The parsed header; raises `CorruptPayload` if it is invalid."""
         return Header.from_bytes(self.header_bytes)
 
     def checksum(self) -> int:
@@ -94,9 +94,9 @@ class Payload:
 
 
 def side_by_side(rows: Sequence[Tensor], word_bytes: int) -> Tensor:
-    """Equally long rows of bytes as the rows of one matrix, filled up to whole words; as they lie where that can be.
+    """Rows of equally many bytes as one matrix, each row padded to whole words; a view where possible.
 
-    It can where they are rows of one matrix already, as an exchange receives them.
+    It is possible where they already lie at equal distances in one tensor, as an exchange receives them.
 
     >>> matrix = torch.arange(24, dtype=torch.uint8).view(3, 8)
     >>> side_by_side([row[:7] for row in matrix], 4).data_ptr() == matrix.data_ptr()

@@ -9,7 +9,7 @@ from laconic.coders.rans import RANS, TableRANS
 __all__ = ["CODERS", "RANS", "Coder", "Elias", "FixedWidth", "Huffman", "Shape", "SymbolCoder", "TableRANS", "by_name"]
 
 CODERS: dict[str, type[SymbolCoder]] = {coder.name: coder for coder in (FixedWidth, Elias, Huffman, RANS)}
-"""By the names that command lines and configurations use."""
+"""By the name used in command lines and configurations."""
 
 
 def by_name(name: str) -> SymbolCoder:

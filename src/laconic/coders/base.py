@@ -33,9 +33,9 @@ class Shape:
 
 
 class Coder(ABC):
-    """A lossless code, and the sizes it takes.
+    """A lossless code, and bounds of its size.
 
-    Every decoder treats its input as hostile: it raises `CorruptPayload`, and never reads out of bounds or loops.
+    Every decoder treats its input as hostile: it raises `CorruptPayload`, and never reads out of bounds or hangs.
     """
 
     name: ClassVar[str]
@@ -44,7 +44,7 @@ class Coder(ABC):
 
     @property
     def variants(self) -> "tuple[Coder, ...]":
-        """Coders that this one chooses from by the symbols at hand: together they call all kernels it may call."""
+        """Coders that this one chooses among, depending on the symbols: together they call all kernels it may call."""
         return (self,)
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Coder(ABC):
         """Most bytes `encode` can return; exact where `fixed_size`."""
 
     def min_bytes(self, shape: Shape) -> int:
-        """Fewest bytes `encode` can return, by which the size of a payload bounds the values it can claim to hold."""
+        """Fewest bytes `encode` can return, so that a payload's size bounds the number of values it can claim."""
         return self.max_bytes(shape) if self.fixed_size else 0
 
 
@@ -67,7 +67,7 @@ class SymbolCoder(Coder):
 
     @abstractmethod
     def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
-        """The inverse of `encode`, or `CorruptPayload`."""
+        """The inverse of `encode`; raises `CorruptPayload`."""
 
     def _require_alphabet(self, symbols: Tensor, bits: int) -> None:
         if symbols.numel() and int(symbols.max()) >= 2**bits:
@@ -81,13 +81,13 @@ class SymbolCoder(Coder):
 class BlockCoder(SymbolCoder):
     """A coder of variable size: one table for all symbols, and blocks of symbols that are coded on their own.
 
-        table           each coder's own, filled up with zeros to a multiple of 4 bytes
+        table           each coder's own, padded with zeros to a multiple of 4 bytes
         block_words     uint32 x n_blocks: words of each block, which has 65,536 symbols, or bytes of them
         words           uint32, the blocks one after another
 
-    Little-endian throughout. No symbols, no bytes: n = 0 is coded as the empty body, and only that decodes to it.
+    Little-endian throughout. n = 0 symbols are coded as the empty body, and no other body decodes to them.
 
-    gpu_from  symbols from which a GPU codes sooner than the host; fewer are copied to the host and back
+    gpu_from  number of symbols from which a GPU is faster than the host; fewer are copied to the host and back
     """
 
     fixed_size: ClassVar[bool] = False
@@ -98,12 +98,12 @@ class BlockCoder(SymbolCoder):
         """Size of the table."""
 
     def _n_coded(self, shape: Shape) -> int:
-        """How many symbols the blocks hold: those given, or fewer where several are coded as one."""
+        """Number of symbols in the blocks: n, or fewer if several are coded as one."""
         return shape.n
 
     @abstractmethod
     def _max_bits(self, shape: Shape) -> int:
-        """Most bits that the blocks of `shape.n` > 0 symbols hold, before each fills up its last word."""
+        """Most bits that the blocks of `shape.n` > 0 symbols hold, before the last word of each is padded."""
 
     @abstractmethod
     def _encode(self, symbols: Tensor, shape: Shape, backend: Backend) -> tuple[Tensor, Blocks]:
@@ -114,7 +114,7 @@ class BlockCoder(SymbolCoder):
         """The inverse of `_encode`: symbols and the first corrupt block, or -1."""
 
     def max_bytes(self, shape: Shape) -> int:
-        """Most bytes `encode` can return; the class says why."""
+        """Most bytes `encode` can return; derived in the class's docstring."""
         self._require_bits(shape)
         if shape.n == 0:
             return 0
@@ -142,7 +142,7 @@ class BlockCoder(SymbolCoder):
         return write(*self._encode(symbols, shape, backend))
 
     def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
-        """The inverse of `encode`, or `CorruptPayload`."""
+        """The inverse of `encode`; raises `CorruptPayload`."""
         self._require_bits(shape)
         if shape.n == 0:
             self._require_size(data, 0)
@@ -164,7 +164,7 @@ class BlockCoder(SymbolCoder):
 
 
 def aligned(data: Tensor) -> Tensor:
-    """The same bytes where they can be read as words: copied if they start between two words of memory."""
+    """The same bytes, aligned to words: copied if they start between two words of memory."""
     data = data.contiguous()
     return data.clone() if data.storage_offset() % WORD_BYTES or data.data_ptr() % WORD_BYTES else data
 

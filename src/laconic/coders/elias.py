@@ -14,7 +14,7 @@ from laconic.kernels.layout import BLOCK_SIZE, n_blocks
 from laconic.kernels.reference.elias import dense_codeword, omega_encode, sparse_codeword
 
 VARIANTS = ("sparse", "dense")
-"""In the order of their numbers on the wire."""
+"""The index of each is its number on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Elias(BlockCoder):
         dense     omega(level + 1), sign if level > 0                  for every symbol
         sparse    omega(zeros before + 1), sign, omega(level)          for every non-zero symbol; first their number
 
-    `auto` takes the shorter for the symbols at hand, dense if they tie. For independent symbols, zero with probability
-    z and otherwise of one level, the bits per symbol are
+    `auto` takes the shorter one for the given symbols, dense if they tie. For independent symbols, zero with
+    probability z and otherwise of one level, the bits per symbol are
 
         z                       0      0.25   0.5    0.75   0.9    0.99
         dense,  level 1 or 2    4.00   3.25   2.50   1.75   1.30   1.03
@@ -35,9 +35,9 @@ class Elias(BlockCoder):
     So sparse always wins where the level is 1, and from z = 0.831 where it is 2 (or any level l whose omega code is as
     long as that of l + 1). Gradients in 4 bits are a draw; with 8 bits, where zeros are rare, dense wins.
 
-    The table is one 32-bit word: 0 sparse, 1 dense. Size: a symbol takes no more than its longest codeword does, dense;
-    sparse, a zero takes 2 bits at most, as omega(r + 1) has at most 1 + 2 r bits, and a non-zero one bit more than its
-    longest sign and magnitude; and the number of non-zeros takes at most 28 bits per block.
+    The table is one 32-bit word: 0 sparse, 1 dense. Size: dense, a symbol takes at most the longest codeword. Sparse, a
+    zero takes at most 2 bits, as omega(r + 1) has at most 1 + 2 r bits, a non-zero symbol one bit more than the longest
+    sign and magnitude, and the number of non-zeros at most 28 bits per block.
 
     >>> from laconic.kernels import select
     >>> symbols, backend = torch.zeros(1000, dtype=torch.uint8), select("reference", torch.device("cpu"))

@@ -15,7 +15,7 @@ _WORDS = {16: torch.int16, 32: torch.int32}
 
 @dataclass(frozen=True, slots=True)
 class FixedWidth(SymbolCoder):
-    """Each symbol in `bits` bits, so the size is known in advance and one collective does.
+    """Each symbol in `bits` bits, so the size is known in advance and one collective suffices.
 
         size in bytes = packed_bytes(n, bits, bucket_size)      1 to 8 bits, packed bucket by bucket
                       = n * bits / 8                            16 and 32 bits: the little-endian words as they are
@@ -46,13 +46,13 @@ class FixedWidth(SymbolCoder):
             )
         if shape.bits in _WORDS:
             return symbols.contiguous().view(torch.uint8)
-        self.max_bytes(shape)  # or it says which widths there are
+        self.max_bytes(shape)  # raises for other widths
         if shape.bits < 8:
             self._require_alphabet(symbols, shape.bits)
         return backend.pack(symbols, shape.bits, shape.bucket_size)
 
     def decode(self, data: Tensor, shape: Shape, backend: Backend) -> Tensor:
-        """The inverse of `encode`, or `CorruptPayload`."""
+        """The inverse of `encode`; raises `CorruptPayload`."""
         self._require_size(data, self.max_bytes(shape))
         if shape.bits in _WORDS:
             return aligned(data).view(_WORDS[shape.bits])

@@ -1,4 +1,4 @@
-"""Range asymmetric numeral systems: `RANS` with the frequencies at hand, `TableRANS` with laws of the format."""
+"""Range asymmetric numeral systems: `RANS` with the symbols' own frequencies, `TableRANS` with laws of the format."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,7 @@ from laconic.kernels.layout import BLOCK_SIZE, n_blocks, n_buckets, packed_bytes
 from laconic.kernels.reference.rans import N_STATES, PRECISION, TOTAL, valid_frequencies
 
 BUCKET = 8192
-"""Symbols that are packed into bytes by themselves."""
+"""Symbols per bucket when they are packed into bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class RANS(BlockCoder):
     symbols' frequencies (`byte_frequencies`). The table holds the frequency f_s of each of the 2**bits symbols alone,
     uint16, summing to 2**14.
 
-    Size: equal frequencies would cost `bits` bits per symbol and the f_s are the best there are, so the symbols cost
-    n * bits bits at most. Rounding the products costs less than 0.65 bits per byte. A coding step multiplies a state
+    Size: equal frequencies would cost `bits` bits per symbol and the f_s are optimal, so the symbols cost at most
+    n * bits bits. Rounding the products costs less than 0.65 bits per byte. A coding step multiplies a state
     x >= 4 f by at most (2**14 / f)(1 + f / x), which adds at most log2(5 / 4) < 0.322 bits. So a byte costs less than
-    one bit more, what fills up a bucket's last byte at most 8 * 14, and each block starts with its 8 states of 32 bits.
+    one bit more, padding a bucket's last byte at most 8 * 14 bits, and each block starts with its 8 states of 32 bits.
 
     >>> from laconic.kernels import select
     >>> symbols, backend = torch.zeros(1000, dtype=torch.uint8), select("reference", torch.device("cpu"))
@@ -83,11 +83,11 @@ class RANS(BlockCoder):
 
 @dataclass(frozen=True, slots=True)
 class TableRANS(Coder):
-    """rANS whose laws depend on the dither and on one number per 512 values; no table travels with the payload.
+    """rANS whose laws depend on the dither and on one number per 512 values; no table is sent.
 
-    It belongs to `Dithered`, whose kernels take values, not symbols: which law a value's symbol has follows from the
-    random offset that both sides compute. `kernels/dither.py` gives the laws, `kernels/reference/dither.py` the blocks.
-    Before them comes the number of the laws' shape, one byte, filled up to four.
+    It belongs to `Dithered`, whose kernels take values, not symbols: the law of a value's symbol depends on the random
+    offset that both sides compute. `kernels/dither.py` gives the laws, `kernels/reference/dither.py` the blocks.
+    Before them comes the number of the laws' shape, one byte, padded to four.
     """
 
     name: ClassVar[str] = "tables"
@@ -105,11 +105,11 @@ class TableRANS(Coder):
         return WORD_BYTES * (1 + n_blocks(shape.n) * (1 + dither.N_STATES)) if shape.n else 0
 
     def join(self, shape: int | Tensor, blocks: Blocks) -> Tensor:
-        """Bytes (uint8) of blocks coded by the laws of a shape, where the blocks are."""
+        """Bytes (uint8) of blocks coded by the laws of a shape, on the blocks' device."""
         return write(torch.as_tensor(shape, device=blocks[1].device).view(1).to(torch.uint8), blocks)
 
     def split(self, data: Tensor, n: int) -> tuple[int, Blocks]:
-        """The inverse of `join` for n > 0 values; raises `CorruptPayload` if it cannot be."""
+        """The inverse of `join` for n > 0 values; raises `CorruptPayload` if the data is invalid."""
         table, blocks = parse(data, n, 1, self.name)
         shape, n_shapes = int(table[0]), len(dither.SHAPES)
         if shape >= n_shapes:
@@ -123,7 +123,7 @@ def _digit_bits(bits: int) -> int:
 
 
 def _digit_counts(counts: Tensor, width: int) -> Tensor:
-    """(2**width,): how often each symbol occurs in bytes that occur so often.
+    """(2**width,): counts of the symbols in bytes that have these counts.
 
     >>> _digit_counts(torch.tensor([2, 0, 0, 0] + 252 * [0]), 4)[:2].tolist()
     [4, 0]
@@ -135,10 +135,10 @@ def _digit_counts(counts: Tensor, width: int) -> Tensor:
 
 
 def byte_frequencies(frequencies: Tensor, width: int) -> Tensor:
-    """(256,) int32 that sum to TOTAL: of bytes of 8 / width independent symbols with these `frequencies`.
+    """(256,) int32 that sum to TOTAL: frequencies of bytes of 8 / width independent symbols with these `frequencies`.
 
-    Products are rounded to the nearest, or to 1 where they are smaller but not 0; then slots are taken from the largest
-    or given to it, one after another, until the sum is right. Products of float64 are the same on every machine.
+    Products are rounded to the nearest, but non-zero ones to at least 1; then slots are taken from the largest or given
+    to it, one after another, until the sum is right. Products of float64 are the same on every machine.
 
     >>> byte_frequencies(torch.tensor([12288, 4096]), 1)[[0, 255]].tolist()
     [1639, 1]

@@ -1,7 +1,7 @@
 """Readers and writers of tables for generalised linear models. Each rank reads its own columns.
 
-`read` takes any format; `convert` writes a store, which is mapped instead of read; `make` makes a synthetic problem.
-Nothing is downloaded or unpickled.
+`read` takes any format; `convert` writes a memory-mapped store; `make` generates a synthetic problem. Nothing is
+downloaded or unpickled.
 """
 
 from laconic.data.errors import BadTable, MalformedFile

@@ -1,4 +1,4 @@
-"""Columns with names: which are features, and Arrow's record batches or a data frame as row blocks of a table."""
+"""Files with named columns: choose the feature columns, and turn Arrow record batches or data frames into tables."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from laconic.extras import require
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One column of X: a numeric column of the file, or whether one is of the category with this code ("Area=B")."""
+    """One column of X: a numeric column of the file, or the one-hot indicator of the category `code` ("Area=B")."""
 
     name: str
     source: str
@@ -29,10 +29,10 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The part each column of a file plays: of X, and by its name as target and the like.
+    """The role of each column of a file: features of X, target, weight and offset.
 
-    categories  of each column that is one-hot
-    classes     those of a target of text
+    categories  of each one-hot column
+    classes     of a text target
     """
 
     features: tuple[Feature, ...]
@@ -55,9 +55,9 @@ Categories = Callable[[str], tuple[str, ...]]
 
 
 def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categories_of: Categories) -> Schema:
-    """Decide which columns of a file are features, and check what the caller said about the others.
+    """Decide which columns of a file are features, and check the roles that `source` gives the others.
 
-    names, kinds  of the file's columns, kinds as Arrow types
+    names, kinds  names and Arrow types of the file's columns
     """
     from pyarrow import types
 
@@ -93,12 +93,12 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
 
 
 def _repeated(names: Sequence[str], what: str) -> BadTable:
-    """The error for names of which one occurs again."""
+    """The error for names of which one occurs twice."""
     return BadTable(f"{what} {Counter(names).most_common(1)[0][0]!r}; rename one")
 
 
 def _named(path: str, names: list[str], column: str | int | None) -> str | None:
-    """The name of a column that is given by name or number; None for None and False."""
+    """The name of a column given by name or number; None for None and False."""
     if column is None or column is False:
         return None
     if isinstance(column, int):
@@ -111,7 +111,7 @@ def _named(path: str, names: list[str], column: str | int | None) -> str | None:
 
 
 def sorted_categories(values: Sequence[str]) -> tuple[str, ...]:
-    """Distinct values in order: of size where all are numbers, else of the alphabet.
+    """Distinct values, sorted numerically where all are numbers, else alphabetically.
 
     >>> sorted_categories(["10", "9", "9"]), sorted_categories(["b", "a"])
     (('9', '10'), ('a', 'b'))
@@ -124,7 +124,7 @@ def sorted_categories(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_numeric(kind: Any) -> bool:
-    """Whether a column of this Arrow type can be a feature as it stands: numbers, booleans, or nothing but gaps."""
+    """Whether a column of this Arrow type can be a feature as it stands: numeric, boolean or all null."""
     from pyarrow import types
 
     number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
@@ -132,7 +132,7 @@ def is_numeric(kind: Any) -> bool:
 
 
 def categories(path: str, name: str, batches: Iterable[Any]) -> tuple[str, ...]:
-    """The distinct values of a column, as text, in order."""
+    """The sorted distinct values of a column, as text."""
     found: set[str] = set()
     row = 0
     for batch in batches:
@@ -151,7 +151,7 @@ def rows(
     n_rows: int,
     notes: tuple[str, ...] = (),
 ) -> RowStream:
-    """The batches of a file, once it is opened, as a stream of row blocks with these columns of X."""
+    """A stream of row blocks with these columns of X, one block per batch of the file."""
     names, none = tuple(map(attrgetter("name"), schema.features)), torch.empty(0, dtype=torch.float64)
     if len(set(names)) < len(names):
         raise _repeated(names, f"{source.path}: a column and a category would both be named")
@@ -176,7 +176,7 @@ def rows(
 def _blocks(
     source: Source, batches: AbstractContextManager[Iterable[Any]], schema: Schema, like: Table
 ) -> Iterator[Table]:
-    """A table for each batch; y is float64."""
+    """One table per batch; y is float64."""
     margin = "offset" if source.exposure is None else "exposure"
     parts = [("y", schema.target, "target"), ("sample_weight", schema.sample_weight, "sample_weight")]
     row = 0
@@ -214,7 +214,7 @@ def _matrix(path: str, of: Mapping[str, Any], n_rows: int, schema: Schema, like:
 
 
 def _numbers(column: Any) -> np.ndarray:
-    """Numbers of any type, NaN where there is a gap."""
+    """A numeric column as a writable NumPy array, NaN where it is null."""
     import pyarrow as pa
 
     plain = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
@@ -229,16 +229,16 @@ def is_frame(X: Any) -> bool:
 
 
 def has_categories(X: Any) -> bool:
-    """Whether a data frame has a column of categories."""
+    """Whether a data frame has a categorical column."""
     kinds = X.dtypes if hasattr(X, "dtypes") else X.schema.types
     return any(str(kind).startswith(("category", "Categorical", "Enum", "dictionary")) for kind in kinds)
 
 
 def read_frame(X: Any, one_hot: Mapping[str, Sequence[str]], names: Sequence[str] | None, dtype: str) -> Table:
-    """A data frame (pandas, polars, Arrow) as a table without a target; its columns of categories are one-hot.
+    """A data frame (pandas, polars, Arrow) as a table without a target; categorical columns become one-hot.
 
-    one_hot  categories that are known, of a frame for an old model; and
-    names    of its features, whose order is kept; None for all columns that X has
+    one_hot  categories of each one-hot column of a model already fitted
+    names    that model's features, in order; None for all columns of X
     """
     pa = require("pyarrow", for_="categories of a data frame", extra="files")
     found = pa.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else pa.table(X)
@@ -278,7 +278,7 @@ def _as_text(path: str, name: str, column: Any, first_row: int) -> Any:
 
 
 def _codes(path: str, name: str, column: Any, known: Sequence[str], first_row: int) -> np.ndarray:
-    """The number of each value's category."""
+    """The index of each value's category in `known`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""CSV, and ARFF, which is CSV after a header of its own: read by Arrow in blocks."""
+"""CSV and ARFF (CSV after a header of its own), read by Arrow in blocks."""
 
 import atexit
 import csv
@@ -27,7 +27,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.extras import require
 
 BLOCK_BYTES, LINES, MOST_BYTES = 2 << 20, 64, 1 << 26
-"""Of a block: at least, and as lines of the length of the first as far as these are not more."""
+"""Bytes of a block: at least BLOCK_BYTES, and LINES lines as long as the first up to MOST_BYTES."""
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _NUMBER, _FLAG = "a number", "true or false"
@@ -39,12 +39,12 @@ _ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|[^\s{]+)\s*(.*)""", re
 class Dialect:
     """How the lines of a file are written.
 
-    names      of the columns, which the first line has if there is a `header`
-    delimiter  what separates fields, and `quote` what encloses them
-    n_skipped  lines before those with fields: the header of ARFF
-    n_bytes    of a block to read: many lines of a wide file
-    nominal    columns of categories, which ARFF declares
-    notes      what was found out, a sentence each
+    names      of the columns; the first line of the file if `header`
+    delimiter  separates fields; `quote` encloses them
+    n_skipped  lines before the data: the header of ARFF
+    n_bytes    of a block to read, so that it holds many lines of a wide file
+    nominal    columns that ARFF declares categorical
+    notes      for the user, a sentence each
     """
 
     names: list[str]
@@ -60,11 +60,11 @@ class Dialect:
 def stream_csv(
     source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
 ) -> RowStream:
-    """The rows of a CSV or ARFF file in blocks; see `Source` for what its columns can be.
+    """The rows of a CSV or ARFF file in blocks; see `Source` for the roles of its columns.
 
-    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out
+    columns  (first, last): keep features first to last - 1, counted after one-hot encoding
 
-    The file is read twice: once to count its rows, once to bring them.
+    The file is read twice: once to count its rows, once to read them.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "claims.csv")
@@ -85,10 +85,10 @@ def stream_csv(
 
 
 def dialect(source: Source) -> Dialect:
-    """How the file is written: as the source says, or else as its first lines tell.
+    """The dialect of a file, as `source` gives it or else inferred from its first two lines.
 
-    The first of two lines is a header unless it holds a number, and no number stands below what is none: then columns
-    are named c0, c1, … Names 0, 1, 2, … are a header, as data frames without names of columns write it.
+    The first line is a header if it holds no number, if a number stands below one of its texts, or if it reads
+    0, 1, 2, … (as data frames without column names write it). Without a header, columns are named c0, c1, …
     """
     path, limits, asked = Path(source.path), source.limits, source.delimiter
     asked = _DELIMITERS.get(asked or "", asked)
@@ -119,7 +119,7 @@ def dialect(source: Source) -> Dialect:
 
 
 def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
-    """Lines of text, none longer than the limit."""
+    """Decoded lines; raises `BadTable` at one longer than the limit."""
     n = 1
     while line := file.readline(limits.line_bytes + 1):
         limits.check("line_bytes", len(line), path, f"line {n} is longer")
@@ -131,7 +131,7 @@ def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
 
 
 def _arff(path: Path, file: IO[bytes], limits: Limits) -> Dialect:
-    """ARFF with a value for each column: names and categories of columns come before @data."""
+    """The dialect of a dense ARFF file, whose column names and types are declared before @data."""
     kinds: dict[str, str] = {}
     lines = enumerate(_lines(path, file, limits), 1)
     for n, line in lines:
@@ -151,10 +151,10 @@ def _arff(path: Path, file: IO[bytes], limits: Limits) -> Dialect:
 
 
 def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) -> tuple[arrow.Schema, dict[str, Any]]:
-    """Parts of the columns, and the Arrow type to read each in; what is no feature, or one by category, is text.
+    """The schema, and the Arrow type to read each column as: text, but for numeric features, target, weight, offset.
 
-    found  types of the columns as far as the first block tells. One that is text only from some line on is a malformed
-           line, not a column of text.
+    found  column types inferred from the first block. A column that turns to text only in a later line is malformed
+           there, not a text column.
     """
     import pyarrow as pa
 
@@ -185,9 +185,9 @@ def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) ->
 def _opened(
     source: Source, how: Dialect, kinds: Mapping[str, Any] | None = None, names: list[str] | None = None
 ) -> Iterator[Any]:
-    """A reader of batches of these columns, by default all. An empty field is a gap in numbers and in text.
+    """A reader of batches of these columns, by default all. An empty field is null, also in text columns.
 
-    Arrow's errors become `MalformedFile` with line and column, for which the file is read once more.
+    Arrow's errors become `MalformedFile` with line and column, found by reading the file once more.
     """
     arrow_csv = require("pyarrow.csv", for_="reading CSV", extra="files")
     import pyarrow as pa
@@ -230,10 +230,10 @@ def _opened(
 
 @dataclass(eq=False)
 class _ReadAhead:
-    """A file that a thread of Arrow's reads ahead from; once it is `over`, there is nothing more to read.
+    """A file read ahead by a thread of Arrow's; once `over` is set, every read returns end of file.
 
-    Were that thread still reading from Python's file when the interpreter ends, or about to let go of it, it would take
-    the process with it: `_let_go` waits for both.
+    The process would crash if that thread still read or released this Python object while the interpreter shuts down;
+    `_let_go` waits for it.
     """
 
     file: IO[bytes]
@@ -247,12 +247,12 @@ class _ReadAhead:
 
 
 _AHEAD: WeakSet[_ReadAhead] = WeakSet()
-"""Files that Arrow has not let go of."""
+"""Files that Arrow still holds a reference to."""
 
 
 @atexit.register
 def _let_go(seconds: float = 2.0) -> None:
-    """Wait, not for ever, until Arrow has let go of all files: its threads need the interpreter for that."""
+    """At exit, wait up to `seconds` until Arrow has released all files: its threads need the interpreter for that."""
     until = time.monotonic() + seconds
     while len(_AHEAD) and time.monotonic() < until:
         gc.collect()
@@ -260,7 +260,7 @@ def _let_go(seconds: float = 2.0) -> None:
 
 
 def _find_fault(source: Source, how: Dialect, expected: Mapping[str, str]) -> MalformedFile | None:
-    """The first line with too many or too few fields, or with something else than is `expected` of a column."""
+    """The error for the first line with a wrong number of fields or a field that is not as `expected` of its column."""
     path, skipped = Path(source.path), how.n_skipped
     with open_bytes(path, source.limits) as file:
         lines = islice(_lines(path, file, source.limits), skipped, None)

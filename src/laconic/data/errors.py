@@ -10,11 +10,11 @@ Path = str | PathLike[str]
 
 
 class BadTable(LaconicError, ValueError):
-    """Columns that are missing, do not fit together, or cannot be fitted to; a file that asks for too much."""
+    """Columns that are missing, inconsistent or unfit for a model; a file that exceeds a limit."""
 
 
 class MalformedFile(BadTable):
-    """A file that breaks the rules of its format: where, and what was expected there.
+    """A file that violates its format. The message says where, and what was expected there.
 
     >>> print(MalformedFile("ads.svm", "expected index:value, found 'x'", line=3, column=7))
     ads.svm, line 3, column 7: expected index:value, found 'x'
@@ -27,7 +27,7 @@ class MalformedFile(BadTable):
 
 
 class NotNumeric(BadTable):
-    """A column of text where numbers are needed."""
+    """A text column where numbers are needed."""
 
     def __init__(self, path: Path, column: str) -> None:
         self.column = column
@@ -40,12 +40,12 @@ class NotNumeric(BadTable):
 
 
 def wrong_width(path: Path, found: int, asked: int | None) -> BadTable:
-    """The error for a file that has other than the `n_features` it should have."""
+    """The error for a file whose number of features is not the one asked for."""
     return BadTable(f"{path} has {found} features, ", Option("n_features"), f" says {asked}")
 
 
 def missing(name: str, names: Iterable[str], what: str) -> str:
-    """The sentence that says a column is not there and which ones are like it.
+    """The message for a missing column, with similar names.
 
     >>> missing("lable", ["label", "weight"], "a.csv")
     "a.csv has no column 'lable'; near names: 'label'"

@@ -1,4 +1,4 @@
-"""Files of rows: their formats, the part that each column plays, what they may ask for, and their bytes."""
+"""Data files: their formats, the roles of their columns, limits on their size, and opening them."""
 
 import bz2
 import gzip
@@ -28,27 +28,27 @@ FORMATS = {
     ".npz": "npy",
     ".safetensors": "store",
 }
-"""By suffix; what has none of these is ARFF, CSV or LIBSVM, as its first lines tell."""
+"""Formats by suffix; a file with another suffix is ARFF, CSV or LIBSVM, told by its first lines."""
 NAMED = ("csv", "arff", "parquet")
-"""Formats whose columns have names."""
+"""Formats with named columns."""
 OneHot = Sequence[str] | Mapping[str, Sequence[str]]
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 _PAIR = re.compile(rb"\s*\S+\s+\w+:[^\s,;|]+(\s|$)")
-"""The beginning of a line of LIBSVM: a label and a pair."""
+"""The beginning of a LIBSVM line: a label and a pair."""
 SNIFFED_BYTES = 1 << 16
 SMALL_BYTES = 1 << 28
-"""What a compressed file may unpack to whatever its size."""
+"""Bytes that any compressed file may unpack to, however small it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a file may ask for: a small one must not be able to take all memory.
+    """Upper limits for a file, so that a small malicious or damaged one cannot take all memory.
 
-    line_bytes      of a line of text
-    unpacked_ratio  times its own size that a compressed file may unpack to, if that is more than 256 MiB
+    line_bytes      length of a line of text
+    unpacked_ratio  unpacked size of a compressed file over its own size, once it unpacks to more than 256 MiB
     columns         of CSV, ARFF and Parquet
-    features        of LIBSVM: its largest column index
+    features        largest column index of LIBSVM
     memory_bytes    of a dense X of CSV, ARFF or Parquet in memory; a larger one is fitted from a store in a cache
     """
 
@@ -59,7 +59,7 @@ class Limits:
     memory_bytes: int = 1 << 28
 
     def check(self, name: str, found: int, path: AnyPath, what: str) -> None:
-        """Raise `BadTable` if `found` is more than the limit of this name. `what` begins the message."""
+        """Raise `BadTable` if `found` exceeds the limit called `name`; `what` begins the message."""
         most = getattr(self, name)
         if found > most:
             allowed = f"{path}: {what} than {name}={most}; if the file is as it should be, give "
@@ -68,23 +68,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, and the part that each of its columns plays: what `read` and `stream` take. All are JSON values.
+    """A file and the roles of its columns, as `read` and `stream` take it. All fields are JSON values.
 
     Estimators take one as X, too: `fit(Source("rows.csv", one_hot=["area"]), y="claims")`.
 
     target         column of y in a file with named columns, by name or by number (from 0; negative from the end); for
                    .npy the file beside it, for .npz the name of the array; False where there is none, or none is needed
-    sample_weight  the same for the rows' weights, and
-    offset         for what is added to the margins; or
-    exposure       for that of which the logarithm is the offset
-    one_hot        columns to spread out into one per category (`Area=A`), besides those of a categorical type; a
-                   mapping from column to categories fixes these, which new data for an old model needs
+    sample_weight  the same for the weights of the rows
+    offset         the same for a term added to the margins
+    exposure       the same for a column whose logarithm is the offset
+    one_hot        columns to turn into one per category (`Area=A`), besides those of a categorical type; a mapping from
+                   column to categories fixes the categories, as new data for a fitted model needs
     exclude        columns to leave out
-    header         whether the first line of a CSV file has the names of columns; "auto" tells by its first two lines
-    delimiter      what separates fields of CSV: one character, or "tab"; None tells by the first line: , ; tab or |
+    header         whether the first line of a CSV file holds column names; "auto" infers it from the first two lines
+    delimiter      of CSV fields: one character, or "tab"; None infers , ; tab or | from the first line
     n_features     columns of the whole matrix, where a LIBSVM file does not use them all
-    dense          a LIBSVM file as a dense X
-    zero_based     whether a LIBSVM file counts columns from 0; None finds out: it does where any index is 0
+    dense          read a LIBSVM file as a dense X
+    zero_based     whether a LIBSVM file counts columns from 0; None: it does if any index is 0
     limit          NAME=NUMBER for each of `Limits` that is not the default
     cache          folder for stores of files that are larger than `Limits.memory_bytes`; None for
                    $XDG_CACHE_HOME/laconic, or ~/.cache/laconic
@@ -124,12 +124,12 @@ class Source:
 
     def __post_init__(self) -> None:
         for name in ("one_hot", "exclude", "limit"):
-            if isinstance(value := getattr(self, name), str):  # a name by itself, not its letters
+            if isinstance(value := getattr(self, name), str):  # one name, not a sequence of letters
                 object.__setattr__(self, name, (value,))
 
     @property
     def limits(self) -> Limits:
-        """What the file may ask for: the defaults, but for what `limit` says.
+        """The limits for this file: the defaults, overridden by `limit`.
 
         >>> Source("rows.csv", limit="columns=5").limits.columns
         5
@@ -144,14 +144,14 @@ class Source:
 
 
 def as_source(path: AnyPath | Source, parts: Mapping[str, Any]) -> Source:
-    """A source as it is; a path with the parts that its columns play."""
+    """A source unchanged; a path as a source with the options in `parts`."""
     return path if isinstance(path, Source) else Source(os.fspath(path), **parts)
 
 
 def format_of(path: AnyPath | Source) -> str:
-    """The format of a file, by its suffix or else by its first lines; a suffix of a compression does not count.
+    """The format of a file, by its suffix or else by its first lines; compression suffixes are ignored.
 
-    A file of no known suffix that a header or a delimiter is given for is CSV.
+    A file without a known suffix is CSV if a header or a delimiter is given.
 
     >>> format_of("a9a.xz"), format_of("train.csv.gz"), format_of("epsilon.safetensors"), format_of("X.NPY")
     ('libsvm', 'csv', 'store', 'npy')
@@ -177,7 +177,7 @@ def _format_of_text(path: Path) -> str:
 
 @contextmanager
 def open_bytes(path: Path, limits: Limits | None = None) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked on the way if its suffix or its first bytes are of .gz, .bz2 or .xz.
+    """The file opened for reading, decompressed if its suffix or first bytes are those of .gz, .bz2 or .xz.
 
     Raises `MalformedFile` if the compressed stream is damaged, `BadTable` if it holds more than the limits allow.
     """
@@ -200,7 +200,7 @@ def open_bytes(path: Path, limits: Limits | None = None) -> Iterator[IO[bytes]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """What comes out of a compressed file, counted."""
+    """A decompressed stream that counts its bytes against the limits."""
 
     def __init__(self, path: Path, packed: IO[bytes], unpacked: Any, limits: Limits) -> None:
         self.path, self.unpacked, self.limits, self.n_read = path, unpacked, limits, 0

@@ -26,12 +26,12 @@ _TO_THE_END = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a first pass over a LIBSVM file finds.
+    """Counts from a first pass over a LIBSVM file.
 
-    n_rows, n_nonzero  rows and written values
-    n_features         columns, as far as the file uses them
-    zero_based         whether the first column is written as 0
-    column_counts      (n_features,) int64, written values per column, for `column_cuts`; None if not asked for
+    n_rows, n_nonzero  rows and stored values
+    n_features         columns, up to the last one used
+    zero_based         whether the first column has index 0
+    column_counts      (n_features,) int64, stored values per column, for `column_cuts`; None if not asked for
     """
 
     n_rows: int
@@ -54,8 +54,8 @@ def read_libsvm(
     dtype    of a dense X
     parts    n_features, zero_based, dense and limit, as in `Source`
 
-    Values are what Python's float() reads, rounded to float32. Comments (`#`), blank lines and `qid:` are passed over;
-    lines with several labels, unsorted indices or anything else are `MalformedFile`.
+    Values are what Python's float() reads, rounded to float32. Comments (`#`), blank lines and `qid:` are skipped;
+    lines with several labels, unsorted indices or anything else raise `MalformedFile`.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "two.svm")
@@ -85,7 +85,7 @@ def read_libsvm(
 
 
 def scan_libsvm(path: AnyPath | Source, *, count_columns: bool = False, **parts: Any) -> Scan:
-    """Count rows, columns and values, and check every line, keeping nothing. `parts` are as for `read_libsvm`."""
+    """Count rows, columns and values and check every line, storing nothing. `parts` are as for `read_libsvm`."""
     source = as_source(path, parts)
     n_rows, n_nonzero, smallest, largest = 0, 0, _TO_THE_END, -1
     counts = np.zeros(0, np.int64)
@@ -102,7 +102,7 @@ def scan_libsvm(path: AnyPath | Source, *, count_columns: bool = False, **parts:
 
 
 def stream_libsvm(source: Source, dtype: "str | torch.dtype" = "fp32") -> RowStream:
-    """The same rows as a stream of blocks, all columns: a first pass counts, a second one brings the rows."""
+    """A LIBSVM file as a stream of row blocks with all columns: a first pass counts, a second one reads."""
     scan = scan_libsvm(source)
     X = _csr([], 0, _width(source, scan.n_features), 0)
     X = to_dense(X, to_dtype(dtype)) if source.dense else X
@@ -112,7 +112,7 @@ def stream_libsvm(source: Source, dtype: "str | torch.dtype" = "fp32") -> RowStr
 
 
 def _blocks(source: Source, like: Table) -> Iterator[Table]:
-    """A table for each piece of the file; dense ones of no more rows than `rows_at_once`."""
+    """One table per piece of the file; dense ones of at most `rows_at_once` rows."""
     for piece in _pieces(source, 0, _TO_THE_END):
         X, y = _csr([piece], 0, like.n_features, int(not like.zero_based)), torch.from_numpy(piece.labels)
         if not source.dense:
@@ -141,7 +141,7 @@ def _width(source: Source, used: int) -> int:
 
 
 def _csr(pieces: "list[Lines]", low: int, high: int, base: int) -> Any:
-    """Columns low to high - 1 of all pieces. The pieces hold indices low to high, since the base was not known."""
+    """Columns low to high - 1 of all pieces, whose indices run from low to high: the base was not known when parsed."""
     csr_array = require("scipy.sparse", for_="reading LIBSVM", extra="files").csr_array
 
     indices = np.concatenate([np.empty(0, np.int32), *(piece.indices for piece in pieces)])
@@ -160,7 +160,7 @@ def _csr(pieces: "list[Lines]", low: int, high: int, base: int) -> Any:
 
 
 def _pieces(source: Source, low: int, high: int) -> "Iterator[Lines]":
-    """Parsed stretches of whole lines, in order, every number in them read exactly."""
+    """Parsed pieces of whole lines, in order, every number in them read exactly."""
     from laconic.kernels.cpu.libsvm import GOOD, parse_lines
 
     n_lines, path, limits = 0, Path(source.path), source.limits
@@ -179,7 +179,7 @@ def _pieces(source: Source, low: int, high: int) -> "Iterator[Lines]":
 
 
 def _whole_lines(file: IO[bytes], longest: int) -> Iterator[tuple[bytearray, int]]:
-    """(buffer, size): buffer[:size] is whole lines. The next step overwrites them. A size of 0: a line is too long."""
+    """Pairs (buffer, size): buffer[:size] is whole lines, valid until the next pair. Size 0: a line is too long."""
     buffer, n_held = bytearray(CHUNK_BYTES), 0
     while True:
         n_read = file.readinto(memoryview(buffer)[n_held:])  # type: ignore[attr-defined]
@@ -201,16 +201,16 @@ def _whole_lines(file: IO[bytes], longest: int) -> Iterator[tuple[bytearray, int
 
 
 def _cuts(buffer: bytearray, size: int) -> list[int]:
-    """Where to cut into pieces of whole lines: one for each thread."""
+    """Boundaries of pieces of whole lines, one piece per thread."""
     n_pieces = max(1, min(torch.get_num_threads(), size >> 18))
     cuts = {0, size} | {buffer.find(b"\n", size * i // n_pieces, size) + 1 for i in range(1, n_pieces)}
     return sorted(cuts)
 
 
 def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> None:
-    """Fill in the numbers the kernel was not sure of; the first that is none is `MalformedFile`.
+    """Read the numbers that the kernel could not read exactly; the first that is no number raises `MalformedFile`.
 
-    Of a line that is malformed further on there is no row, and slices have no room for its numbers.
+    A line that is malformed further on has no row: its numbers are checked, and the slice assignments drop them.
     """
     from laconic.kernels.cpu.libsvm import DROPPED
 

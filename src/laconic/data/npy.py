@@ -1,4 +1,4 @@
-"""NumPy's own files: X.npy with y.npy beside it, or one .npz with both."""
+"""NumPy files: X.npy with y.npy beside it, or one .npz with both."""
 
 import zipfile
 from pathlib import Path
@@ -21,11 +21,11 @@ def read_npy(
 ) -> Table:
     """Read `X.npy` (mapped, not copied, where it is row-major and of the wanted dtype) or an `.npz`.
 
-    The target is by default the file of X's name with its last `X` as a `y` (`train_X.npy`: `train_y.npy`), in an .npz
-    the array `y`; without one y is NaN. A mapped X is private: writing into it changes neither the file nor what other
-    processes see.
+    The target is by default the file named like X with its last `X` replaced by `y` (`train_X.npy`: `train_y.npy`), in
+    an .npz the array `y`; without one y is NaN. A mapped X is copy-on-write: writing into it changes neither the file
+    nor what other processes see.
 
-    dtype  None keeps float32 and float64 as they are and makes float32 of anything else
+    dtype  None keeps float32 and float64 and converts anything else to float32
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "X.npy")
@@ -74,12 +74,12 @@ def _beside(path: Path) -> str:
 
 
 def _npy(path: Path) -> Array:
-    """Mapped copy-on-write: a header that promises more than the file holds is refused, not allocated."""
+    """Map an array copy-on-write; a header that promises more than the file holds is refused, not allocated."""
     try:
         return np.lib.format.open_memmap(path, mode="c")
     except FileNotFoundError:
         raise
-    except Exception as error:  # damaged headers end in errors of a dozen kinds
+    except Exception as error:  # damaged headers raise a dozen kinds of errors
         raise MalformedFile(path, f"not an .npy file of plain numbers: {error}") from error
 
 
@@ -125,9 +125,9 @@ def _numbers(path: Path, array: Array) -> Array:
 
 
 def read_gradient(path: AnyPath) -> torch.Tensor:
-    """A gradient that was saved by `np.save`: floats of any shape, as one row (n,) of float32.
+    """A gradient saved by `np.save`: floats of any shape, flattened to (n,) float32.
 
-    Raises `MalformedFile` if the file is missing or no such array, `BadTable` if its values cannot be sent.
+    Raises `MalformedFile` if the file is missing or not such an array, `BadTable` if its values cannot be sent.
     """
     try:
         found = _npy(Path(path))

@@ -1,4 +1,4 @@
-"""Parquet, of which only the columns a rank needs are read, some rows at a time."""
+"""Parquet: reads only the columns that a rank needs, some rows at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,16 +14,16 @@ from laconic.data.table import RowStream, column_block, rows_at_once
 from laconic.extras import require
 
 BUFFER_BYTES = 1 << 16
-"""Read of a column at a time, so that no column of a large row group is in memory whole."""
+"""Bytes read from a column at a time, so that no column of a large row group is in memory whole."""
 
 
 def stream_parquet(
     source: Source, *, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype" = "fp32"
 ) -> RowStream:
-    """The rows of a Parquet file, in blocks; see `Source` for what its columns can be.
+    """The rows of a Parquet file in blocks; see `Source` for the roles of its columns.
 
-    columns  (first, last): keep features first to last - 1, counted after one-hot columns are spread out. Nothing else
-             is read from the file but the target, the weights and the offset.
+    columns  (first, last): keep features first to last - 1, counted after one-hot encoding. Besides these, only the
+             target, weights and offset are read from the file.
 
     >>> import tempfile, pathlib, pyarrow, pyarrow.parquet
     >>> path = pathlib.Path(tempfile.mkdtemp(), "small.parquet")
@@ -53,7 +53,7 @@ def shape(path: Path) -> tuple[int, list[str]]:
 
 
 def _batches(path: Path, names: list[str], n_rows: int) -> Iterator[Any]:
-    """Batches of these columns. With none to read, batches of as many rows and no column."""
+    """Batches of these columns; where `names` is empty, batches with rows but no columns."""
     import pyarrow as pa
 
     with _opened(path) as file:
@@ -78,6 +78,6 @@ def _opened(path: Path) -> Iterator[Any]:
             yield file
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: a column's name
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise MalformedFile(path, f"not a Parquet file as expected: {what}") from error

@@ -1,4 +1,4 @@
-"""Columns shared out to ranks in contiguous blocks of about the same size."""
+"""Partition columns among ranks into contiguous blocks of about equal size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from laconic.data.table import column_block
 
 
 def column_cuts(columns: "int | Sequence[float] | np.ndarray", n_ranks: int) -> list[int]:
-    """Where to cut the columns: rank p owns columns cuts[p] to cuts[p + 1] - 1, and may own none.
+    """Boundaries `cuts` of the blocks: rank p owns columns cuts[p] to cuts[p + 1] - 1, possibly none.
 
-    columns  how many there are, all of the same size (a dense X); or the weight of each (`column_weights(X)` for a
-             sparse one). A block weighs at most one column more than its share.
+    columns  their number, all of the same weight (a dense X); or the weight of each (`column_weights(X)` for a sparse
+             one). A block weighs at most one column more than its share.
 
     >>> column_cuts(10, 3), column_cuts(2, 4)
     ([0, 3, 6, 10], [0, 0, 1, 1, 2])
@@ -39,14 +39,14 @@ def column_cuts(columns: "int | Sequence[float] | np.ndarray", n_ranks: int) -> 
 
 
 def column_weights(X: Any) -> np.ndarray:
-    """Stored values in each column: of a dense X the number of rows, of a sparse one its non-zeros."""
+    """Stored values per column: the number of rows for a dense X, non-zeros for a sparse one."""
     if isinstance(X, (torch.Tensor, np.ndarray)):
         return np.full(X.shape[1], X.shape[0], np.int64)
     return np.bincount(X.tocsr().indices, minlength=X.shape[1])
 
 
 def take_columns(X: Any, first: int, last: int) -> Any:
-    """Columns first to last - 1: a view of a dense X, a copy of those of a sparse one.
+    """Columns first to last - 1: a view for a dense X, a copy for a sparse one.
 
     >>> take_columns(torch.arange(6).view(2, 3), 1, 3)
     tensor([[1, 2],

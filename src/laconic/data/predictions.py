@@ -1,4 +1,4 @@
-"""Writers of predictions: CSV, Parquet or .npy, a block of rows at a time, in full or not at all."""
+"""Write predictions as CSV, Parquet or .npy, a block of rows at a time; the file appears only when complete."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from laconic.extras import require
 
 FORMATS = (".csv", ".parquet", ".npy")
 Write = Callable[[np.ndarray], None]
-"""Takes the next rows: (k,) for one column, (k, K) for several."""
+"""A function that writes the next rows: (k,) for one column, (k, K) for several."""
 
 
 def check_output(path: Path, *read: str | Path) -> None:
@@ -27,7 +27,7 @@ def check_output(path: Path, *read: str | Path) -> None:
 
 @contextmanager
 def predictions_file(path: Path, names: list[str], n_rows: int) -> Iterator[Write]:
-    """A function that writes rows of these columns; the file is there at the end or, after an error, as it was."""
+    """A function that writes rows of these columns. The file appears at the end; an error leaves it as it was."""
     kind = path.suffix.lower()
     with atomic_write(path, "wb") as file:
         if kind == ".npy":
@@ -42,7 +42,7 @@ def predictions_file(path: Path, names: list[str], n_rows: int) -> Iterator[Writ
 
 @contextmanager
 def csv_rows(file: IO[str], names: list[str]) -> Iterator[Write]:
-    """A header line before the first rows, then a line per row. Numbers read back as they were."""
+    """Write a header line before the first rows, then one line per row. Numbers read back unchanged."""
     lines, header = csv.writer(file, lineterminator="\n"), [names]
 
     def write(block: np.ndarray) -> None:
@@ -56,7 +56,7 @@ def csv_rows(file: IO[str], names: list[str]) -> Iterator[Write]:
 
 @contextmanager
 def parquet_rows(file: IO[bytes], names: list[str]) -> Iterator[Write]:
-    """One column per name, of the type of the first block."""
+    """Write one column per name, with the dtype of the first block."""
     pq = require("pyarrow.parquet", for_="writing Parquet", extra="files")
     import pyarrow as pa
 
@@ -77,7 +77,7 @@ def parquet_rows(file: IO[bytes], names: list[str]) -> Iterator[Write]:
 
 @contextmanager
 def npy_rows(file: IO[bytes], n_rows: int) -> Iterator[Write]:
-    """One array, whose number of rows is known before they come."""
+    """Write one array of n_rows rows."""
     begun = False
 
     def write(block: np.ndarray) -> None:

@@ -1,6 +1,6 @@
-"""Read, stream, convert and describe files of any format, which their suffix or their first lines tell.
+"""Read, stream, convert and describe files of any format, told by their suffix or their first lines.
 
-`stored` keeps stores of those that are larger than memory in a folder of the user's: written once, then mapped.
+`stored` caches files larger than memory as stores in a folder of the user: written once, then mapped.
 """
 
 import fcntl
@@ -22,20 +22,20 @@ from laconic.errors import CorruptPayload, Option
 
 STREAMS = {"csv": csv.stream_csv, "arff": csv.stream_csv, "parquet": parquet.stream_parquet}
 _OF_ONE = {"dense": "LIBSVM", "zero_based": "LIBSVM", "header": "CSV", "delimiter": "CSV"}
-"""Options of one format."""
+"""Options that only one format has."""
 _PLAIN = Source("")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What is known of a file without reading it.
+    """What a file's name, size and header tell about it.
 
     format      "libsvm", "csv", "arff", "parquet", "npy" or "store"
     n_bytes     size of the file
-    n_rows      None where only reading tells (LIBSVM, CSV, .npz)
-    columns     names of the columns in the file, the target among them; None where they have none
-    n_columns   how many those are; of a store and of .npy the columns of X alone
-    dtype       of X, where the file has one for it
+    n_rows      None where counting needs the whole file (LIBSVM, CSV, .npz)
+    columns     names of the columns in the file, including the target; None where they have none
+    n_columns   their number; for a store or .npy, the columns of X alone
+    dtype       of X, where the file has one dtype for it
     is_sparse   None where the format does not tell
     """
 
@@ -56,13 +56,13 @@ def read(
     dtype: "str | torch.dtype | None" = None,
     **parts: Any,
 ) -> Table:
-    """Read a file of any format, which its suffix tells, or else its first lines (`a9a`, `iris.data`, `rows.gz`).
+    """Read a file of any format, told by its suffix or else by its first lines (`a9a`, `iris.data`, `rows.gz`).
 
     columns  (first, last): keep columns first to last - 1 of X, counted from 0; by default all
     dtype    "fp32", "bf16" or "fp64" of a dense X; by default that of the file if it has one, else fp32. A sparse X is
              float32.
-    parts    the parts its columns play, and how it is written, as in `Source`: target, sample_weight, offset,
-             exposure, one_hot, exclude, header, delimiter, n_features, dense, zero_based, limit
+    parts    roles of its columns and details of its format, as in `Source`: target, sample_weight, offset, exposure,
+             one_hot, exclude, header, delimiter, n_features, dense, zero_based, limit
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "tiny")
@@ -82,7 +82,7 @@ def read(
 
 
 def stream(path: AnyPath | Source, *, dtype: "str | torch.dtype" = "fp32", **parts: Any) -> RowStream:
-    """All columns as a stream of row blocks, which `convert` writes. Arguments as for `read`."""
+    """All columns of a file as a stream of row blocks, as `convert` writes them. Arguments as for `read`."""
     source = as_source(path, parts)
     kind = check_source(source)
     if kind == "libsvm":
@@ -95,7 +95,7 @@ def stream(path: AnyPath | Source, *, dtype: "str | torch.dtype" = "fp32", **par
 def _whole(
     source: Source, kind: str, columns: tuple[int, int] | None = None, dtype: "str | torch.dtype | None" = None
 ) -> Table:
-    """The table of a file that is mapped, or read whole: .npy, .npz and stores."""
+    """The table of a file that is mapped or read at once: .npy, .npz and stores."""
     table = (
         npy.read_npy(source, columns=columns, dtype=dtype) if kind == "npy" else store.open_store(source.path, columns)
     )
@@ -109,7 +109,7 @@ def _whole(
 def convert(
     source: AnyPath, destination: AnyPath, *, dtype: "str | torch.dtype" = "bf16", **options: Any
 ) -> Description:
-    """Write any file as a store, a block of rows at a time, and describe the store; `options` are those of `stream`.
+    """Convert any file to a store, a block of rows at a time, and describe the store; `options` as for `stream`.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -147,9 +147,9 @@ def _describe_store(path: Path, n_bytes: int) -> Description:
 
 
 def check_source(source: Source, *, once: bool = False) -> str:
-    """The format of a file that can be read; refuses an option that the format has no use for.
+    """The format of a file; raises `BadTable` if it cannot be read or has an option that does not apply to the format.
 
-    once  whether LIBSVM is read only once, as a pipe can be
+    once  the file is read only once: a pipe is allowed for LIBSVM
     """
     file, kind = Path(source.path), format_of(source)
     if not file.exists():
@@ -172,11 +172,11 @@ def check_source(source: Source, *, once: bool = False) -> str:
 
 
 def stored(source: Source, dtype: str) -> Source | RowStream:
-    """The rows of a file with named columns; where X is larger than `Limits.memory_bytes`, a store of them.
+    """The rows of a file with named columns as a stream; if X exceeds `Limits.memory_bytes`, a cached store of them.
 
-    1. a store of the same file (its size and time of change), parts of columns and dtype is taken as it is;
-    2. otherwise the rows are streamed, if X would be too large, to a store, which is renamed to its name when it is
-       whole. A lock lets one process write, and others wait and take what it wrote.
+    1. an existing store for the same file (path, size and time of change), column roles and dtype is used;
+    2. otherwise, if X would be too large, the rows are streamed to a store, renamed into place when complete. A lock
+       lets one process write while others wait and then use its store.
 
     dtype  "fp32", "fp64" or "bf16" of X
     """
@@ -215,7 +215,7 @@ def _make(folder: Path) -> None:
 
 
 def _source_of(path: Path) -> str | None:
-    """What a store says that it was made of; None where there is no store, or a damaged one."""
+    """The `source` in a store's metadata; None if there is no store or it is damaged."""
     try:
         return store.read_header(path).metadata.get("source")
     except (OSError, CorruptPayload):

@@ -1,4 +1,4 @@
-"""A store: one safetensors file that is mapped into memory, not read.
+"""A store: one safetensors file that is memory-mapped, not read.
 
 A safetensors file is eight bytes, the length of the header (u64, little-endian); the header, JSON padded with blanks;
 then the tensors, one after the other without gaps. Ours starts at a multiple of 64 bytes and holds, in this order,
@@ -8,8 +8,8 @@ then the tensors, one after the other without gaps. Ours starts at a multiple of
               indices I32 (k)  values F32 or BF16 (k)
 
 y is missing where there was no target. `__metadata__` has `laconic_store` (the version of this layout), `n_features`,
-`source` and, as JSON, lists `feature_names`, `classes` and `notes` and a table `one_hot` of columns' categories where
-there are any; `zero_based` says whether a LIBSVM file has counted columns from 0 ("true" or "false").
+`source` and, as JSON where there are any, the lists `feature_names`, `classes` and `notes` and a table `one_hot` of the
+categories of columns; `zero_based` says whether a LIBSVM file counted columns from 0 ("true" or "false").
 """
 
 import json
@@ -44,7 +44,7 @@ _CHECKED_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of the file: its dtype and shape, and the byte of the file where it starts."""
+    """One tensor of the file: its dtype, its shape and the byte offset where it starts."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -52,13 +52,13 @@ class StoredTensor:
 
     @property
     def n_bytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class StoreHeader:
-    """Where each tensor lies, and the metadata."""
+    """The tensors of a store and where they start, and its metadata."""
 
     sections: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
@@ -78,7 +78,7 @@ class StoreHeader:
         return sections["X"].shape[0] if "X" in sections else max(0, sections["indptr"].shape[0] - 1)
 
     def told(self, key: str) -> Any:
-        """A list of texts in the metadata, as a tuple; a table of such lists; or None where there is nothing."""
+        """A JSON entry of the metadata: a list of strings as a tuple, a table of such lists, or None if missing."""
         try:
             found = json.loads(self.metadata.get(key, "null"))
         except (ValueError, RecursionError) as error:
@@ -92,7 +92,7 @@ class StoreHeader:
         raise CorruptPayload(f"its {key} are not lists of names")
 
     def check(self) -> None:
-        """Raise `CorruptPayload` unless these are the tensors of a store, of types and shapes that fit together."""
+        """Raise `CorruptPayload` unless these are the tensors of a store, with consistent dtypes and shapes."""
         if self.metadata.get("laconic_store") != VERSION:
             found = self.metadata.get("laconic_store")
             if found is None:
@@ -118,10 +118,10 @@ class StoreHeader:
 
 
 def read_header(path: Path) -> StoreHeader:
-    """The header of a store; raises `CorruptPayload` if anything in it cannot be right.
+    """The header of a store; raises `CorruptPayload` if it is invalid.
 
-    safetensors checks the file: that its header is JSON, and that the tensors have the sizes that their shapes say and
-    cover it without a gap or an overlap.
+    safetensors itself checks that the header is JSON, and that the tensors have the sizes of their shapes and cover the
+    file without gaps or overlaps.
     """
     safetensors = require("safetensors", for_="a store", extra="files")
     try:
@@ -147,13 +147,12 @@ def read_header(path: Path) -> StoreHeader:
 def open_store(path: AnyPath, columns: tuple[int, int] | None = None) -> Table:
     """Map a store; a dense X costs no memory and no time until it is read.
 
-    columns  (first, last): X holds columns first to last - 1 only. Of a dense X this is a view with the row stride of
-             the whole matrix: rows are not contiguous with each other, and nothing is copied. Of a sparse X the
-             columns are copied out.
+    columns  (first, last): X holds columns first to last - 1 only. For a dense X this is a view with the row stride of
+             the whole matrix: not contiguous, and nothing is copied. For a sparse X the columns are copied.
 
-    The file is not trusted: a header, a row pointer or a column index that cannot be right is `CorruptPayload`. Values
-    of a dense X are not looked at (`write_store` wrote none that is not finite). The map is private: writing into X
-    changes neither the file nor what other processes see.
+    The file is not trusted: an invalid header, row pointer or column index raises `CorruptPayload`. Values of a dense X
+    are not checked (`write_store` writes only finite ones). The map is copy-on-write: writing into X changes neither
+    the file nor what other processes see.
     """
     path = Path(path)
     header = read_header(path)

@@ -1,4 +1,4 @@
-"""Write a store a block of rows at a time, in full or not at all."""
+"""Write a store a block of rows at a time; the file appears only when complete."""
 
 import errno
 import json
@@ -22,16 +22,16 @@ ALIGNMENT = 64
 
 
 def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtype" = "bf16") -> Path:
-    """Write a table, or rows as they come, to a store; returns its path.
+    """Write a table, or a stream of rows, to a store; returns its path.
 
-    rows   all columns of the whole matrix: a block of columns is not a store of its own
+    rows   all columns of the whole matrix, not one rank's block of columns
     dtype  of X, or of a sparse X's values: "fp32", "bf16" (rounded to nearest) or, for a dense X, "fp64"
 
-    1. the header goes to a temporary file beside `path`, and the space for everything is reserved;
+    1. the header goes to a temporary file beside `path`, and the space for all tensors is reserved;
     2. each block of rows is checked and written to its place in every tensor;
     3. the file is flushed to the disk and renamed to `path`.
 
-    Whatever happens before the rename leaves `path` as it was, and no temporary file (but for a kill -9, which leaves
+    A failure before the rename leaves `path` as it was and no temporary file (except after kill -9, which leaves
     `.NAME.*.tmp`). Raises `NotWritten` if the disk is full.
 
     >>> import tempfile
@@ -60,7 +60,7 @@ def write_store(path: AnyPath, rows: Table | RowStream, dtype: "str | torch.dtyp
 def _lay_out(
     tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, StoredTensor]]:
-    """The header of a file with these tensors in this order, and their places."""
+    """The header of a file with these tensors in this order, and where each starts."""
     entries: dict[str, Any] = {"__metadata__": {"laconic_store": VERSION, **metadata}}
     ends, names = [0], {dtype: name for name, dtype in TYPES.items()}
     for name, (dtype, shape) in tensors.items():
@@ -96,7 +96,7 @@ def _metadata(stream: RowStream) -> dict[str, str]:
 
 
 class _Rows:
-    """Where the next row goes in each tensor."""
+    """Writer of rows that keeps the position of the next row in each tensor."""
 
     def __init__(self, handle: int, sections: Mapping[str, StoredTensor]) -> None:
         self.handle, self.sections = handle, sections
@@ -141,7 +141,7 @@ def _put(handle: int, data: "bytes | memoryview", position: int) -> None:
 
 
 def _reserve(handle: int, n_bytes: int) -> None:
-    """Take the space on the disk now, so that a full disk is noticed before hours of work."""
+    """Reserve the disk space now, so that a full disk is noticed before hours of work."""
     try:
         if hasattr(os, "posix_fallocate") and n_bytes:
             os.posix_fallocate(handle, 0, n_bytes)

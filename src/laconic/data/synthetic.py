@@ -1,9 +1,8 @@
 """Synthetic problems of the published shapes with known coefficients, and the digits that come with scikit-learn.
 
-Each rank can make its own part of a synthetic problem.
-
-Column j of rows 4096·b to 4096·b + 4095 is a stream of its own: Philox keyed by the problem and the seed, with j and b
-in its counter. So the same numbers come out whatever block of columns, number of ranks or number of rows is asked for.
+Each rank can generate its own part of a synthetic problem: column j of rows 4096·b to 4096·b + 4095 is a random stream
+of its own, Philox keyed by the problem and the seed, with j and b in its counter. So the numbers do not depend on the
+block of columns, the number of ranks or the number of rows asked for.
 """
 
 import zlib
@@ -17,7 +16,7 @@ from laconic.errors import InvalidOption, Option
 from laconic.extras import require
 
 ROWS = 4096
-"""Rows of a block."""
+"""Rows that share a random stream per column."""
 
 _VALUES, _LABELS, _COEFFICIENTS = 0, 1, 2
 
@@ -46,13 +45,13 @@ SHAPES = {
     "synth": ProblemShape(100_000, 1000, "linear", 1.0, 0.5, noise=0.1),
     "poisson-synth": ProblemShape(100_000, 1000, "poisson", 0.5, 0.5),
 }
-"""Rows and columns of epsilon, SUSY and HIGGS are those of the real sets. The paper's summary gives none for synth and
-Poisson-synth; 100,000 by 1000 is our choice."""
+"""Rows and columns of epsilon, SUSY and HIGGS are those of the real data sets. The paper's summary gives none for synth
+and Poisson-synth; 100,000 by 1000 is our choice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyntheticProblem:
-    """A table and what made it.
+    """A generated table and its true model.
 
     table      this rank's block of columns
     coef       (n_features,) float64, of the whole problem
@@ -75,17 +74,17 @@ def make(
     columns: tuple[int, int] | None = None,
     dtype: "str | torch.dtype" = "fp32",
 ) -> SyntheticProblem:
-    """A problem of `SHAPES`, or the first part of one.
+    """Generate a problem of `SHAPES`, or its first rows.
 
         X_ij ~ N(0, 1 / n),   coef_j ~ N(0, spread²),   margin_i = X_i · coef + intercept ~ N(intercept, spread²)
 
-    so that rows have length 1 in the mean, as epsilon's have, and step sizes carry over from shape to shape. y is drawn
-    from the family at these margins.
+    so that rows have norm about 1, as epsilon's have, and step sizes carry over from shape to shape. y is drawn from
+    the family at these margins.
 
-    scale       keeps this part of the rows: the first ones, so a smaller scale is a beginning of a larger
+    scale       fraction of the rows to generate, the first ones: a smaller scale is a prefix of a larger one
     n_features  another number of columns (and so another problem)
-    columns     (first, last): make only these columns of X; y is the same whatever they are. All columns are gone
-                through to draw y, 4096 rows at a time.
+    columns     (first, last): keep only these columns of X; y does not depend on them. All columns are generated to
+                draw y, 4096 rows at a time.
 
     >>> problem = make("epsilon", scale=1e-3, n_features=20, columns=(5, 15))
     >>> problem.table.X.shape, problem.coef.shape, problem.family
@@ -122,7 +121,7 @@ def _generator(key: list[int], block: int, column: int, purpose: int) -> np.rand
 def _block(
     shape: ProblemShape, key: list[int], coef: np.ndarray, block: int, columns: tuple[int, int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """These columns of a block's rows, and its targets."""
+    """These columns of a block of rows, and its targets."""
     (first, last), unit = columns, np.float32(len(coef) ** -0.5)
     margins, kept = np.full(ROWS, shape.intercept), np.empty((last - first, ROWS), np.float32)
     for j, weight in enumerate(coef):
@@ -135,7 +134,7 @@ def _block(
 
 
 def _labels(shape: ProblemShape, margins: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """y in float64, drawn at these margins: one draw a row, in order."""
+    """y in float64, drawn at these margins: one draw per row, in order."""
     if shape.family == "logistic":
         y = generator.random(len(margins)) < 1 / (1 + np.exp(-margins))
     elif shape.family == "linear":

@@ -1,6 +1,6 @@
 """`Table`, which every reader returns: a block of columns of X, with target, weights and offset of the rows.
 
-`RowStream` is a table in blocks of rows, so that one larger than memory can be written.
+`RowStream` is a table in blocks of rows, for one larger than memory.
 """
 
 import os
@@ -17,11 +17,11 @@ from laconic.data.errors import BadTable
 from laconic.errors import Option
 
 Matrix = Any
-"""A torch tensor, or a `scipy.sparse.csr_array`, which has no types of its own."""
+"""A torch tensor or a `scipy.sparse.csr_array` (which is not typed)."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 ROWS = ("X", "y", "sample_weight", "offset")
-"""The fields of a table that have an entry for each row."""
+"""The fields of a table with one entry per row."""
 _CHECKED_AT_ONCE = 1 << 20
 BLOCK_VALUES = 1 << 21
 """Values of a row block: 8 MiB of float32."""
@@ -37,13 +37,13 @@ class Table:
     sample_weight  (m,) float64, not negative, or None
     offset         (m,) float64, added to the margins, or None
     feature_names  of all n_features columns, not only of this rank's, or None
-    columns        (first, last): X holds columns first to last - 1 of the whole matrix; by default all there are
+    columns        (first, last): X holds columns first to last - 1 of the whole matrix; by default all
     n_features     columns of the whole matrix; by default `last`
     classes        labels for the codes 0, 1, ... in y, where the target was text
-    zero_based     whether the first column was written as 0 in a LIBSVM file; None for other formats
+    zero_based     whether a LIBSVM file counted columns from 0; None for other formats
     one_hot        categories of each column of the file that became one column per category
-    notes          what was found out about the file that its reader should know, a sentence each
-    mapped         the map of a file that X lies in, if it does
+    notes          what the user should know about the file, a sentence each
+    mapped         the memory map that X lies in, if any
 
     >>> table = Table(torch.eye(3)[:, 1:], torch.tensor([1, 0, 1]), columns=(1, 3), n_features=3)
     >>> table.n_rows, table.columns, table.is_sparse
@@ -101,7 +101,7 @@ class Table:
         return not isinstance(self.X, torch.Tensor)
 
     def __getitem__(self, rows: slice) -> "Table":
-        """Some rows, as views."""
+        """A slice of the rows, as views."""
         whole: list[Any] = [getattr(self, name) for name in ROWS]
         taken: list[Any] = [None if values is None else values[rows] for values in whole]
         return replace(self, X=taken[0], y=taken[1], sample_weight=taken[2], offset=taken[3])
@@ -152,10 +152,10 @@ def as_target(y: Any, what: str = "y") -> torch.Tensor:
 
 
 def as_floats(values: Any, what: str, *, part: str = "", first_row: int = 0) -> torch.Tensor:
-    """A finite vector as float64, or `BadTable` with the first row that is not as it should be.
+    """A finite vector as float64; raises `BadTable` with the first invalid row.
 
-    part       of a `Source`: a "sample_weight" is not negative; an "exposure" is positive, and its logarithm returned
-    first_row  the number of values[0] among all rows, counted from 0
+    part       field of `Source`: a "sample_weight" is at least 0; an "exposure" is positive, its logarithm returned
+    first_row  row number of values[0], counted from 0
     """
     tensor = torch.as_tensor(values, dtype=torch.float64)
     if tensor.ndim != 1:
@@ -183,7 +183,7 @@ def check_finite(X: Matrix, *, first_row: int = 0, first_column: int = 0, names:
     for start in range(0, X.shape[0], rows_at_once):
         block = X[start : start + rows_at_once]
         values = block if isinstance(block, torch.Tensor) else torch.from_numpy(block.data)
-        if torch.isfinite(values.sum()):  # one pass; a sum of finite values that overflows is looked at again
+        if torch.isfinite(values.sum()):  # one pass; if the sum of finite values overflows, they are checked below
             continue
         finite = torch.isfinite(values)
         if not finite.all():
@@ -203,14 +203,14 @@ def _place(block: Matrix, found: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowStream:
-    """A table whose shape is known and whose rows come as tables, in order.
+    """A table of known shape whose rows come in blocks, in order.
 
     blocks      tables of successive rows, all with the same columns; y may be float64 in each
     n_rows      rows of all blocks together
-    like        the table without its rows: its columns and their names, the type of X, what it has besides
+    like        the table with no rows: its columns and their names, the dtype of X, which optional fields it has
     n_nonzero   entries of a sparse X in all blocks together; None where X is dense
-    has_target  False where y is all NaN for want of a target
-    source      where the rows come from, for the reader of the store
+    has_target  False where y is all NaN because there is no target
+    source      where the rows come from, as noted in a store
     """
 
     blocks: Iterable[Table]
@@ -222,7 +222,7 @@ class RowStream:
 
 
 def rows_of(table: Table, source: str = "") -> RowStream:
-    """A table as a stream of its own row blocks (views).
+    """A table as a stream of row blocks (views).
 
     >>> stream = rows_of(Table(torch.zeros(5, 2), torch.arange(5)))
     >>> [block.n_rows for block in stream.blocks]
@@ -234,7 +234,7 @@ def rows_of(table: Table, source: str = "") -> RowStream:
 
 
 def rows_at_once(n_columns: int) -> int:
-    """Rows of a block of about BLOCK_VALUES values."""
+    """Rows in a block of about BLOCK_VALUES values."""
     return max(1, min(65536, BLOCK_VALUES // max(1, n_columns)))
 
 
@@ -248,7 +248,7 @@ def _row_blocks(table: Table) -> Iterator[Table]:
 
 
 def collect(stream: RowStream) -> Table:
-    """All rows in memory; beyond the result never more than one block is.
+    """The whole stream as one table in memory; beyond the result only one block is held.
 
     >>> table = Table(torch.arange(6.0).view(3, 2), torch.tensor([1, 0, 1]))
     >>> torch.equal(collect(rows_of(table)).X, table.X)
@@ -276,13 +276,13 @@ def collect(stream: RowStream) -> Table:
 
 
 def wrong_count(found: int, expected: int, what: str = "rows") -> BadTable:
-    """The error for a stream that brings another number of rows, or non-zero values, than it announced."""
+    """The error for a stream with another number of rows, or non-zero values, than announced."""
     more = "more" if found > expected else f"only {found}"
     return BadTable(f"the stream announced {expected} {what} and brought {more}; was the file written to meanwhile?")
 
 
 def to_dense(X: Matrix, dtype: torch.dtype) -> torch.Tensor:
-    """A CSR matrix as a row-major tensor; raises `BadTable` if it would take more memory than this machine has."""
+    """A CSR matrix as a row-major dense tensor; raises `BadTable` if it would not fit into this machine's memory."""
     n_bytes = X.shape[0] * X.shape[1] * dtype.itemsize
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize
     if n_bytes > most:

@@ -1,11 +1,11 @@
 """Exchanges: averages over a process group, with a codec on the wire.
 
-what averages        `base` (the interface), `collectives` (the members, and the choice among them)
-what they send       `codes`
-what carries bytes   `communicator` (the ranks), `channel`, `messages`; `neighbours` on a `topology`
-what overlaps them   `scheduler`: `Pipeline` (threads) and `Lockstep` (none)
-what starts ranks    `launch`, `rank`
-what ranks agree on  `agreement`
+averaging         `base` (the interface), `collectives` (the members, and the choice among them)
+encoded messages  `codes`
+transport         `communicator` (the ranks), `channel`, `messages`; `neighbours` on a `topology`
+overlap           `scheduler`: `Pipeline` (threads) and `Lockstep` (none)
+starting ranks    `launch`, `rank`
+consistency       `agreement`
 """
 
 from laconic.exchange.accounting import Accounting

@@ -10,20 +10,20 @@ import torch
 class Accounting:
     """Counts of one exchange, or sums over many (`+=`).
 
-    n_exchanges      how many exchanges are summed here
+    n_exchanges      number of exchanges summed
     n_values         values averaged
     bytes_sent       bytes of codes this rank sent to other ranks, headers and norms included; where codes have no fixed
-                     size, 8 more bytes say how long each is
+                     size, 8 more bytes for the length of each
     bytes_received   bytes this rank received from other ranks
-    n_coded          values that this rank encoded in less than float32, and
+    n_coded          values that this rank encoded in less than float32
     code_bytes       bytes of those codes, each counted once
     encode_seconds   time in quantizers and coders before sending
     wire_seconds     time spent waiting for other ranks
     decode_seconds   time in decoding and summing
-    error            ‖sent − v‖² where it was measured, and
-    energy           ‖v‖² of the same values; on a GPU both are numbers that lie there
+    error            ‖sent − v‖² where it was measured
+    energy           ‖v‖² of the same values; on a GPU both are tensors there
 
-    Seconds are the host's. Where a GPU does the work, they are what it takes to queue it.
+    Seconds are measured on the host. For work on a GPU they are the time it takes to queue it.
 
     >>> total = Accounting(); total += Accounting(n_values=4, bytes_sent=2); total.ratio
     8.0
@@ -60,7 +60,7 @@ class Accounting:
     def __iadd__(self, other: "Accounting") -> "Accounting":
         for name in self.__slots__:
             more = getattr(other, name)
-            if isinstance(more, torch.Tensor) or more:  # nothing is queued on a GPU to add nothing
+            if isinstance(more, torch.Tensor) or more:  # adding 0 would still queue a kernel on a GPU
                 setattr(self, name, getattr(self, name) + more)
         return self
 

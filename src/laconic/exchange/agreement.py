@@ -22,7 +22,7 @@ MOST_DIFFERENCES = 5
 def gather_json(comm: Communicator, value: Any, device: torch.device = CPU) -> list[Any]:
     """The JSON value of each rank, by rank, on every rank.
 
-    device  where the process group takes its messages from: a GPU for NCCL
+    device  where the messages are: a GPU for NCCL
 
     >>> gather_json(Communicator(), {"rows": 3})
     [{'rows': 3}]
@@ -33,7 +33,7 @@ def gather_json(comm: Communicator, value: Any, device: torch.device = CPU) -> l
 
 
 def gather_from_all(comm: Communicator, value: Any, device: torch.device, replicas: Communicator) -> list[Any]:
-    """`gather_json` over several groups like `comm`, by group and rank; `replicas` are this rank's number in each."""
+    """`gather_json` over all groups like `comm`, by group and rank; `replicas` has this rank's counterpart in each."""
     everyone = gather_json(comm, value, device) if comm.size > 1 else [value]
     groups = gather_json(replicas, everyone, device) if replicas.size > 1 else [everyone]
     return [one for group in groups for one in group]
@@ -46,8 +46,8 @@ def raise_on_all_ranks(comm: Communicator, *, of_users: bool = False) -> Iterato
     A rank whose own block failed raises that error; the others raise `Disagreement`, which names the first rank that
     failed and repeats its message. The block must not exchange anything that only some ranks would get to.
 
-    of_users  the block reads files and settings, whose errors are the user's to mend: `ValueError`, `TypeError` and
-              `OSError` are raised as `LaconicError` with the same message
+    of_users  the block reads files and settings, whose errors the user can fix: `ValueError`, `TypeError` and `OSError`
+              are raised as `LaconicError` with the same message
 
     >>> with raise_on_all_ranks(Communicator()):
     ...     raise ValueError("no such column")
@@ -84,7 +84,7 @@ def require_same(
 
     facts       JSON values by the names a user knows them by
     may_differ  names of facts that are gathered but not compared
-    replicas    ranks of the same number in other groups like `comm`, whose facts are compared, too
+    replicas    ranks of the same number in other groups like `comm`, whose facts are compared too
 
     Returns the facts of each rank, by rank; those of group g begin at g · comm.size.
 
@@ -108,7 +108,7 @@ def require_same(
 
 
 def user_message(error: Exception) -> str:
-    """An error's message for the person at the keyboard; with the type where that is not one we expect of users.
+    """An error's message for the user, with the error's type if it is not one that users are expected to cause.
 
     >>> user_message(ValueError("no such column")), user_message(KeyError("x"))
     ('no such column', "KeyError: 'x'")

@@ -19,7 +19,7 @@ from laconic.quantizers.base import flat
 class Exchanged:
     """The result of an exchange: the average, the same on every rank to the last bit, and what it cost this rank.
 
-    settle  where a result may not hold yet (`codes.Slots`): waits until that is known, and returns one that does
+    settle  if the result is provisional (`codes.Slots`): waits until its validity is known, and returns a valid one
     """
 
     value: torch.Tensor
@@ -27,7 +27,7 @@ class Exchanged:
     settle: "Callable[[], Exchanged] | None" = None
 
     def settled(self) -> "Exchanged":
-        """The result that holds."""
+        """The valid result; waits if this one is provisional."""
         return self if self.settle is None else self.settle()
 
 
@@ -42,8 +42,8 @@ class Task:
     measure_error  whether to measure the quantisation error of this rank's message
     out            where the average goes: a contiguous row of float32, which may be `v` itself; new memory if None
     buffers        where memory for messages comes from
-    late           whether who takes the result settles it, so that codes of variable size may go in slots
-    scale          what `v` and `memory` are divided by before they are encoded, in place, and averages multiplied by
+    late           whether the caller settles the result, so that codes of variable size may go in slots
+    scale          `v` and `memory` are divided by it before they are encoded, in place, and averages multiplied by it
                    after they are decoded; the same on every rank. Without effect where nothing is quantised
     """
 
@@ -67,7 +67,7 @@ class Task:
         return self.v.reshape(-1)[first:last]
 
     def target(self) -> torch.Tensor:
-        """Where the average goes; call it once. Fresh memory costs more than the decoding that fills it."""
+        """Where the average goes; call it once, since new memory costs more than the decoding that fills it."""
         v = self.v
         return torch.empty(v.numel(), dtype=torch.float32, device=v.device) if self.out is None else self.out
 
@@ -77,7 +77,7 @@ Phases = Generator[None, None, Exchanged]
 
 
 class Exchange(ABC):
-    """A way to average over ranks. Members are frozen; all state is in the task."""
+    """A method of averaging over ranks. Members are frozen; all state is in the task."""
 
     name: ClassVar[str]
 
@@ -100,7 +100,7 @@ class Exchange(ABC):
             )
 
     def bytes_received(self, codec: Codec, n: int, size: int) -> int:
-        """Most bytes a rank receives for n values among `size` ranks, which "auto" minimises: a code of each other."""
+        """Most bytes a rank receives for n values among `size` ranks ("auto" minimises it): one code per other rank."""
         return (size - 1) * codec.max_bytes(n)
 
     def variance_bound(self, codec: Codec, n: int, size: int) -> float:
@@ -134,7 +134,7 @@ class Exchange(ABC):
 
 
 def run_in_turn(running: Sequence[Phases]) -> list[Exchanged]:
-    """Run exchanges to their ends, one phase of each in turn: while messages of one are under way, the next encodes."""
+    """Run exchanges to completion, one phase of each in turn: while messages of one are under way, the next encodes."""
     found: dict[int, Exchanged] = {}
     while len(found) < len(running):
         for i, phases in enumerate(running):
@@ -147,9 +147,9 @@ def run_in_turn(running: Sequence[Phases]) -> list[Exchanged]:
 
 
 def measure_error(v: torch.Tensor, sent: torch.Tensor, accounting: Accounting) -> None:
-    """Add ‖sent − v‖² and ‖v‖² to the accounting; on a GPU they stay there until somebody asks for them.
+    """Add ‖sent − v‖² and ‖v‖² to the accounting; on a GPU they stay there until they are read.
 
-    Nothing is added where one of them is not finite: a step that a loss scaler throws away would be in every later sum.
+    Nothing is added if one of them is not finite: a step that a loss scaler throws away would spoil every later sum.
     """
     v = v.detach().double().reshape(-1)
     found = torch.stack([(sent.double() - v).square().sum(), v.square().sum()])

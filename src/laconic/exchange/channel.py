@@ -1,8 +1,8 @@
 """A channel: one process group as one of its ranks uses it, and how its threads share cores with the program.
 
 Every rank sends a message to every rank, pairwise over Gloo, otherwise in one collective of the process group. Each
-message has a row of whole 64 bytes, so that those received are the rows of a matrix, which one kernel reads in place.
-In a collective the few bytes at the end of a row travel along and mean nothing.
+message lies in a row padded to whole 64 bytes, so that those received are the rows of a matrix, which one kernel reads
+in place. A collective sends the padding along.
 """
 
 import os
@@ -20,14 +20,14 @@ from laconic.errors import ExchangeFailed
 from laconic.exchange.messages import CPU, Inbox, Messages, whole_row
 
 _R = TypeVar("_R")
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the newer name of the same
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # renamed in newer torch
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where messages travel, in one order.
+    """A process group that messages go through, in the same order on all ranks.
 
-    group       whose messages all ranks must send in that order
+    group       the process group
     rank, size  this rank's place in it
     gloo        devices, "cpu" or "cuda", whose tensors Gloo carries: it takes messages from the CPU only, and the host
                 waits for them. NCCL takes them from the GPU only, and queues them there
@@ -40,7 +40,7 @@ class Channel:
 
     @classmethod
     def of(cls, group: dist.ProcessGroup) -> "Channel":
-        """The group as it is."""
+        """The channel of an existing process group."""
         gloo = frozenset(kind for kind in ("cpu", "cuda") if backend_of(group, torch.device(kind)) == "gloo")
         return cls(group, dist.get_rank(group), dist.get_world_size(group), gloo)
 
@@ -53,15 +53,15 @@ class Channel:
         return CPU if self.is_gloo(device) else device
 
     def timeout(self, device: torch.device = CPU) -> timedelta | None:
-        """How long messages from `device` are waited for; None if the group does not tell."""
+        """The timeout of messages from `device`; None if the group does not expose it."""
         wire = self.wire_device(device)
         options = getattr(self.group._get_backend(wire), "options", None) if backend_of(self.group, wire) else None
         return getattr(options, "_timeout", None)
 
     def call(self, function: Callable[..., _R], *arguments: Any, **options: Any) -> _R:
-        """Call a function of torch that sends or waits; what it cannot do is `ExchangeFailed`.
+        """Call a function of torch that sends or waits; its errors are raised as `ExchangeFailed`.
 
-        A connection that is known to be broken fails as soon as a message is handed over, before anybody waits for it.
+        Sending can fail as well as waiting: torch refuses a message as soon as it knows that the connection is broken.
         """
         try:
             return function(*arguments, **options)
@@ -78,10 +78,10 @@ class Channel:
             self.call(work.wait)
 
     def send_pairwise(self, messages: Messages, tag: int) -> Inbox:
-        """One by one, so that the first message is on the wire while the next is made: for Gloo.
+        """Send one by one, so that the first message is on the wire while the next is made: for Gloo.
 
-        Those that come in lie in the rows of one matrix, own one included, so that one kernel can read them all. Gloo
-        takes messages from the CPU only: those on a GPU go by way of pinned memory, and a copy's end is waited for.
+        Received messages lie in the rows of one matrix, own one included, so that one kernel can read them all. Gloo
+        takes messages from the CPU only: those on a GPU are copied through pinned memory, and the host waits for that.
         """
         own, lengths, on_gpu = self.rank, messages.lengths, messages.device.type != "cpu"
         widths = [whole_row(max(lengths))] * self.size
@@ -112,7 +112,7 @@ class Channel:
         return Inbox([partial(arrive, rank) for rank in range(self.size)], sent)
 
     def send_collected(self, messages: Messages) -> Inbox:
-        """In one all-to-all once all messages are made, after one of their lengths, which only the senders know."""
+        """Exchange the lengths, which only the senders know, then the messages in one all-to-all once all are made."""
         made, device = dict(messages.made(self.rank, [None] * self.size)), messages.device
         sending = [len(made[rank]) for rank in range(self.size)]
         sent = torch.tensor(sending, device=self.wire_device(device))
@@ -157,9 +157,10 @@ def _put(message: torch.Tensor, row: torch.Tensor) -> None:
 
 
 def backend_of(group: dist.ProcessGroup, device: torch.device = CPU) -> str:
-    """What carries tensors of `device`, such as "gloo"; "" if nothing does.
+    """The backend that carries tensors of `device`, such as "gloo"; "" if none does.
 
-    A group's own name does not say: it may be one per device ("cpu:gloo,cuda:nccl"), or "undefined" where torch chose.
+    A group's own name does not tell: it may list one per device ("cpu:gloo,cuda:nccl"), or be "undefined" where torch
+    chose.
     """
     backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))
     return "gloo" if set(backends.values()) == {"gloo"} else backends.get(device.type, "")
@@ -167,12 +168,12 @@ def backend_of(group: dist.ProcessGroup, device: torch.device = CPU) -> str:
 
 @contextmanager
 def yielding_threads() -> Iterator[None]:
-    """Threads started in this block wake up without driving others off their core; the calling thread is as before.
+    """Threads started in this block do not preempt others when they wake up; the calling thread is restored after it.
 
     Gloo's thread polls, without sleeping, while another thread of the process holds the lock of a connection that has
-    news. If it took that thread's core when it woke up, it would poll for the rest of its time slice, milliseconds,
-    and the other could not let go of the lock. Where a core is free this changes nothing, nor where the system has no
-    such threads (`SCHED_BATCH` of Linux, which a thread inherits from the one that starts it).
+    received data. If it preempted that thread on waking up, it would poll for the rest of its time slice, milliseconds,
+    and the other could not release the lock. Uses Linux's `SCHED_BATCH`, which a thread inherits from the one that
+    starts it; no effect on other systems, or where a core is free.
     """
     if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield

@@ -1,15 +1,15 @@
-"""The codes of one exchange on this rank, sent and received: whole payloads (`Codes`), or of a known size (`Slots`).
+"""The codes that this rank sends and receives in one exchange: whole payloads (`Codes`) or fixed-size slots (`Slots`).
 
 Slots are for codes of variable size over NCCL: phases need no lengths on the host.
 
-1. Encode into memory of this rank that has room for the longest payload there can be.
+1. Encode into memory of this rank that has room for the longest possible payload.
 2. Send the first bytes of it: the capacity, which is an eighth more than the longest payload of the last exchange of
-   this tensor, on any rank. The header is among them, and says how long the payload is.
-3. Decode what arrived. The longest length of all, over ranks as well, goes to pinned memory.
-4. Whoever asks for the result waits for that number (`Exchanged.settled`). If a payload was longer than the capacity,
-   every rank knows it, and all send the same payloads again, whole; the average is that of the whole ones.
+   this tensor, on any rank. They include the header, which gives the payload's length.
+3. Decode what arrived. The longest length, over payloads and ranks, is copied to pinned memory.
+4. `Exchanged.settled` waits for that number. If a payload was longer than the capacity, every rank knows it, and all
+   send the same payloads again, whole; the average is that of the whole ones.
 
-The first exchange of a tensor knows no length, and sends whole payloads, whose lengths go through the host.
+In the first exchange of a tensor no length is known: it sends whole payloads, whose lengths go through the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ from laconic.kernels import ONES, Scale, Stream
 
 @dataclass(slots=True)
 class Codes:
-    """Whole payloads.
+    """The codes of one exchange, sent as whole payloads.
 
-    codecs   those of the phases
-    rows     of the first phase, by the rank they are for: memory that begins with a payload, and its number of values
-    longest  bytes of the longest payload that came, by phase
+    codecs   one per phase
+    rows     of the first phase, by receiving rank: memory that begins with a payload, and its number of values
+    longest  bytes of the longest payload received, by phase
     """
 
     task: Task
@@ -47,36 +47,36 @@ class Codes:
 
     @classmethod
     def of(cls, task: Task, comm: Communicator, codecs: Sequence[Codec]) -> "Codes":
-        """Slots where that can be, and their capacities are known; otherwise whole."""
+        """`Slots` where they are supported and their capacities known; otherwise whole payloads."""
         whole = Codes(task, comm, codecs)
         ready = whole.fit_slots and all(phase in task.buffers.capacities for phase in range(len(codecs)))
         return Slots(task, comm, codecs, whole.accounting) if ready else whole
 
     @property
     def fit_slots(self) -> bool:
-        """Whether the codecs and the wire can do it, and somebody settles the result."""
+        """Whether the codecs and the backend support slots, and the caller settles the result."""
         device = self.task.v.device
         able = all(not codec.fixed_size and codec.has_slots(device) for codec in self.codecs)
         return self.task.late and able and not self.comm.is_gloo(device)
 
     def send_values(self) -> Inbox:
-        """In phase 0, all values to every rank."""
+        """In phase 0, send all values to every rank."""
         n = self.task.n_values
         return self._send(0, lambda rank, place: self._part(rank, (0, n), place), [n] * self.comm.size, shared=True)
 
     def send_chunks(self, cuts: Sequence[int]) -> Inbox:
-        """In phase 0, values cuts[r] to cuts[r + 1] to rank r."""
+        """In phase 0, send values cuts[r] to cuts[r + 1] to rank r."""
         chunks = list(pairwise(cuts))
         sizes = [last - first for first, last in chunks]
         return self._send(0, lambda rank, place: self._part(rank, chunks[rank], place, f"/{rank}"), sizes)
 
     def send_average(self, own: Tensor, cuts: Sequence[int]) -> Inbox:
-        """In phase 1, own chunk to every rank; `cuts` are those of all chunks."""
+        """In phase 1, send own chunk to every rank; `cuts` are those of all chunks."""
         sizes, at = [last - first for first, last in pairwise(cuts)], self._stream("/average")
         return self._send(1, lambda _, place: self._cut(1, self._encode(1, own, at, place), place), sizes, shared=True)
 
     def _send(self, phase: int, make: Make, sizes: Sequence[int], *, shared: bool = False) -> Inbox:
-        """Codes of so many values each: if `shared`, of each rank's; otherwise this one's to each rank."""
+        """Send codes: if `shared`, rank r sends one of sizes[r] values to all; otherwise all send such to rank r."""
         task, comm, accounting = self.task, self.comm, self.accounting
         accounting.n_values = task.n_values
         sending = self._lengths(phase, sizes)
@@ -91,7 +91,7 @@ class Codes:
             return comm.send(Messages(count, task.v.device, lengths, sending, shared, phase, task.buffers))
 
     def _lengths(self, phase: int, sizes: Sequence[int]) -> list[int]:
-        """Bytes of codes with so many values each; empty where only those who send them know."""
+        """Bytes of codes of `sizes` values each; empty if only their senders know."""
         codec = self.codecs[phase]
         return [codec.max_bytes(n) for n in sizes] if codec.fixed_size else []
 
@@ -119,11 +119,11 @@ class Codes:
     def _encode(
         self, phase: int, v: Tensor, at: Stream, place: Tensor | None, memory: Tensor | None = None, scale: Scale = ONES
     ) -> Tensor:
-        """Memory that begins with the payload: `place` if given, and of use."""
+        """Memory that begins with the payload: `place` if given and suitable."""
         return self.codecs[phase].encode(v, at, memory, out=place, scale=scale).data
 
     def _cut(self, phase: int, row: Tensor, place: Tensor | None) -> Tensor:
-        """What of it is sent, in `place` if given, and of use."""
+        """The part of `row` that is sent, copied to `place` if given and needed."""
         return row
 
     def average(self, inbox: Inbox, out: Tensor, weight: float | None = None, scale: Scale = ONES) -> Tensor:
@@ -135,7 +135,7 @@ class Codes:
             return self._decode_sum(0, messages, out, 1.0 / self.comm.size if weight is None else weight, scale)
 
     def collect(self, inbox: Inbox, out: Tensor, cuts: Sequence[int], *, add: bool = False) -> Tensor:
-        """After phase 1: the chunks of all ranks to their places in `out`, or added to what is there."""
+        """After phase 1: decode the chunks of all ranks into their places in `out`, or `add` them to it."""
         messages = [out] * self.comm.size
         for rank in reversed(sending_order(self.comm.rank, self.comm.size)):  # own, then who sent to this one first
             with self.accounting.timed("wire"):
@@ -149,7 +149,7 @@ class Codes:
         return out
 
     def _note(self, phase: int, messages: Sequence[Tensor]) -> None:
-        """These have come, one of each rank."""
+        """Account for received messages, one from each rank."""
         lengths = [len(message) for message in messages]
         self.accounting.bytes_received += sum(lengths) - lengths[self.comm.rank]
         self.longest[phase] = max(lengths)
@@ -168,7 +168,7 @@ class Codes:
             self.codecs[phase].decode(received(message), out=out, scale=scale)
 
     def result(self, value: Tensor, again: "Callable[[Codes], Phases]") -> Exchanged:
-        """The average, after the last phase; `again` does the exchange anew with other codes."""
+        """The average, after the last phase; `again` repeats the exchange with other codes."""
         if self.fit_slots:
             longest = torch.tensor([self.longest[phase] for phase in range(len(self.codecs))], device=value.device)
             self.comm.largest(longest, phase=len(self.codecs) - 1)()
@@ -176,16 +176,16 @@ class Codes:
         return Exchanged(value, self.accounting)
 
     def _learn(self, lengths: Sequence[int]) -> None:
-        """Keep the capacities for the next exchange; `lengths` are the longest of each phase, over all ranks."""
+        """Set the capacities for the next exchange; `lengths` are the longest of each phase, over all ranks."""
         for phase, length in enumerate(lengths):
             self.task.buffers.learn(phase, length)
 
 
 @dataclass(slots=True)
 class Slots(Codes):
-    """The first bytes of payloads.
+    """The codes of one exchange, sent as the first bytes of payloads: see the module.
 
-    report  (phases + 1,) int64 where the values are: the longest payload of each phase, and how many were corrupt
+    report  (phases + 1,) int64 on the values' device: the longest payload of each phase, and how many were corrupt
     """
 
     report: Tensor = field(init=False)
@@ -228,7 +228,7 @@ class Slots(Codes):
             out.add_(values)
 
     def result(self, value: Tensor, again: Callable[[Codes], Phases]) -> Exchanged:
-        """The average, to be settled."""
+        """The average, provisional until it is settled."""
         self.comm.largest(self.report, phase=len(self.codecs) - 1)()
         size, cuda = len(self.report), self.report.is_cuda
         found = self.task.buffers.empty("report", size, torch.int64, CPU, pinned=cuda)

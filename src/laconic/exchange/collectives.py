@@ -1,4 +1,4 @@
-"""The members of `Exchange`, each as the numbered list in its docstring, and the choice among them.
+"""The exchanges, each specified by the numbered list in its docstring, and the automatic choice among them.
 
 P is the number of ranks, ω a quantizer's variance bound.
 """
@@ -19,7 +19,7 @@ from laconic.kernels.layout import n_buckets
 from laconic.quantizers import Identity, QSGDInf
 
 RESERVE = QSGDInf(bits=8)
-"""What averages go out in where the codec itself is biased and so must not quantise them."""
+"""The quantizer of averages where the codec's own is biased, and so must not quantise them."""
 SMALL_BYTES = 2**16
 
 
@@ -49,7 +49,7 @@ class ScatterReduce(Exchange):
     """With v cut into P chunks of whole buckets:
 
     1. encode each chunk, send chunk r to rank r (all-to-all);
-    2. decode and average the P codes of own chunk, quantise the average anew, send it to every rank (all-gather);
+    2. decode and average the P codes of own chunk, quantise the average again, send it to every rank (all-gather);
     3. decode the P averaged chunks, own included.
 
     A rank receives about two codes' worth of bytes however many ranks there are. The second quantisation adds its own
@@ -134,15 +134,15 @@ class ReduceScatter(Exchange):
 
 @dataclass(frozen=True, slots=True)
 class GatherChunks(Exchange):
-    """The end of scatter_reduce, without an average: every rank gets the chunks of all. With v as own chunk, one of P
-    that are equally long:
+    """Phase two of scatter_reduce: every rank gets the chunks of all ranks. With v as own chunk, one of P that are
+    equally long:
 
     1. encode own chunk, send it to every rank (all-gather);
     2. decode the P chunks, own included.
 
     The value of the result, and `out` of the task, have P n values.
 
-    add  whether the chunks are added to what `out` holds
+    add  whether the chunks are added to `out`
     """
 
     add: bool = False
@@ -233,7 +233,7 @@ class Nothing(Exchange):
 class BySize(Exchange):
     """Each tensor by `small` if a rank then receives at most 64 KiB, otherwise by `large`.
 
-    So few bytes take less time than the further rounds of messages by which `large` would save some of them.
+    Sending so few bytes takes less time than the additional rounds of messages that `large` needs to save some of them.
 
     >>> import laconic
     >>> way = BySize(AllGather(), ScatterReduce())
@@ -295,7 +295,7 @@ def by_name(name: str | Exchange, codec: Codec, size: int, n: int = 2**20) -> Ex
 
 
 def chunk_cuts(n: int, bucket_size: int, size: int) -> list[int]:
-    """Where to cut n values into `size` chunks of whole buckets, as equal as can be; some may be empty.
+    """Where to cut n values into `size` chunks of whole buckets, as equal as possible; some may be empty.
 
     >>> chunk_cuts(100, 16, 3), chunk_cuts(10, 16, 3)
     ([0, 32, 64, 100], [0, 0, 0, 10])
@@ -311,7 +311,7 @@ def _chunk(task: Task, n: int) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def _second(codec: Codec) -> Codec:
-    """Kept, since a codec remembers the frames of its payloads."""
+    """The default codec of averages. Cached, since a codec caches the frames of its payloads."""
     core = codec.quantizer.core
     if core.unbiased or core.wire_id == 0:
         return codec if core is codec.quantizer else replace(codec, quantizer=core)

@@ -15,7 +15,7 @@ from laconic.exchange.channel import Channel, yielding_threads
 from laconic.exchange.messages import CPU, Inbox, Messages, Wait, whole_row
 
 N_TAGS = 4
-"""Phases whose messages are numbered apart from those of the others; all later ones share the last numbers."""
+"""Phases whose messages have their own numbering; all later ones share the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Communicator:
 
     rank, size  this rank's place; 0 of 1 without a process group
     channels    each a process group of its own over the same ranks; none for a rank alone
-    owned       whether `open` made the channels, for `close` to give back
+    owned       whether `open` made the channels, so that `close` destroys them
     """
 
     rank: int = 0
@@ -39,17 +39,17 @@ class Communicator:
 
     @property
     def peers(self) -> "Communicator":
-        """Of a team: the ranks of this rank's number in each team, by team; otherwise this rank alone."""
+        """For a team: the ranks with this rank's number, one per team; otherwise this rank alone."""
         return Communicator() if self._around is None else self._around[0]
 
     @property
     def whole(self) -> "Communicator":
-        """Of a team: the ranks of all teams; otherwise these ranks."""
+        """For a team: the ranks of all teams; otherwise these ranks."""
         return self if self._around is None else self._around[1]
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
-        """The default process group, or `group`, as it is: one channel, nothing set up. One rank if there is none."""
+        """A communicator with the default process group, or `group`, as its one channel; one rank if there is none."""
         chosen = (dist.group.WORLD if group is None else group) if dist.is_initialized() else None
         if chosen is None or dist.get_world_size(chosen) == 1:
             return cls()
@@ -68,14 +68,14 @@ class Communicator:
         n_channels: int = 2,
         timeout: timedelta | None = None,
     ) -> "Communicator":
-        """A communicator of its own over the ranks of `group`. Every rank of the group must call this.
+        """A new communicator over the ranks of `group`. Every rank of the group must call this.
 
         device   where the tensors are
         timeout  of new channels; by default that of `group`
 
-        Over all ranks there are, it has new channels, apart from everything else that uses the group: `n_channels` over
-        Gloo, and one over NCCL, where groups that are busy at the same time may wait for each other. Over a part of the
-        ranks, it has the group itself as its one channel: torch cannot make a new group there without the others.
+        Over all ranks of the job it has new channels, separate from everything else that uses the group: `n_channels`
+        over Gloo, and one over NCCL, where groups that are busy at the same time may wait for each other. Over a part
+        of the ranks, its one channel is the group itself: torch cannot make a new group there without the others.
         """
         base = cls.over(group)
         if base.size == 1:
@@ -99,9 +99,9 @@ class Communicator:
         return cls(base.rank, base.size, tuple(map(Channel.of, groups)), owned=True)
 
     def split(self, teams: int) -> "Communicator":
-        """This rank's team, of size / teams consecutive ranks, which knows its `peers` and the `whole`.
+        """This rank's team, of size / teams consecutive ranks, with `peers` and `whole` set.
 
-        Every rank there is must call this. Process groups are made at the first call and kept for later ones.
+        Every rank of the job must call this. Process groups are made at the first call and kept for later ones.
 
         >>> Communicator().split(1).peers.size
         1
@@ -126,17 +126,17 @@ class Communicator:
         return replace(team, _around=(peers, self))
 
     def close(self) -> None:
-        """Give back the channels that `open` made, if they are still there."""
+        """Destroy the channels that `open` made, if they still exist."""
         for channel in self.channels if self.owned else ():
-            with suppress(ValueError):  # which torch raises for groups that it does not know
+            with suppress(ValueError):  # torch raises it for groups that no longer exist
                 dist.destroy_process_group(channel.group)
 
     def is_gloo(self, device: torch.device) -> bool:
-        """Whether messages from `device` go over Gloo, so that the host waits for them; not so for a rank alone."""
+        """Whether messages from `device` go over Gloo, so that the host waits for them; False for a rank alone."""
         return bool(self.channels) and self.channels[0].is_gloo(device)
 
     def one_channel(self) -> "Communicator":
-        """The same with the first channel for all phases, so that all messages go in one order."""
+        """This communicator with its first channel for all phases, so that all messages go in one order."""
         return self if len(self.channels) < 2 else replace(self, channels=self.channels[:1], owned=False)
 
     def channel(self, phase: int) -> Channel:
@@ -164,7 +164,7 @@ class Communicator:
     ) -> Inbox:
         """Send messages[r] (uint8) to rank r, and receive one from each; returns at once.
 
-        lengths  bytes to be received from each rank; None where only the sender knows, and they are exchanged first
+        lengths  bytes to be received from each rank; None if only the senders know, and they are exchanged first
         """
         device, sending = messages[0].device, [len(message) for message in messages]
         return self.send(Messages(lambda rank, place: messages[rank], device, lengths or (), sending, phase=phase))
@@ -174,7 +174,7 @@ class Communicator:
         return self._reduce(v, dist.ReduceOp.SUM, phase)
 
     def largest(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
-        """Take the largest of `v` over the ranks, number by number, in place; returns at once."""
+        """Elementwise maximum of `v` over the ranks, in place; returns at once."""
         return self._reduce(v, dist.ReduceOp.MAX, phase)
 
     def _reduce(self, v: torch.Tensor, op: dist.ReduceOp.RedOpType, phase: int) -> Wait:
@@ -186,5 +186,5 @@ class Communicator:
 
 
 _SPLITS: WeakKeyDictionary[dist.ProcessGroup, dict[int, list[dist.ProcessGroup]]] = WeakKeyDictionary()
-"""By process group and number of teams, the groups of this rank's team and of its peers; they go when that group goes,
-since one that is still there when Python ends would abort the process."""
+"""By process group and number of teams, the groups of this rank's team and of its peers. They are dropped with that
+group, since one that still exists when Python ends would abort the process."""

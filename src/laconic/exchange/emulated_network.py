@@ -27,23 +27,24 @@ from laconic.exchange.launch import Host
 MAX_HOSTS = 250
 INTERFACE = "eth0"
 BURST_SECONDS, LEAST_BURST = 1e-3, 20_000
-"""Of tokens saved up: a timer's tick of traffic, and a few packets; more would let short messages through unlimited."""
+"""Size of the token bucket: a timer tick's traffic, and at least a few packets. A larger one would not limit short
+messages."""
 LEAST_SEGMENT, MOST_SEGMENT = 16_384, 65_536
-"""Bytes that TCP hands to a link at once. More than the burst, and the filter would cut every one into packets: work
-for the cores that the ranks need."""
+"""Bytes that TCP hands to a link at once. If they exceeded the burst, the filter would split them into packets, on the
+cores that the ranks need."""
 QUEUE_SECONDS, LEAST_QUEUE = 0.05, 2**20
-"""Of traffic that waits at a link before packets are dropped: enough for all hosts to send to one at once."""
+"""Length of a link's queue, beyond which packets are dropped: enough for all hosts to send to one at once."""
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 _NAME = re.compile(r"laconic-(\d+)-\d+-\w+")
 _serial = count()
 
 
 class NetworkUnavailable(LaconicError):
-    """An emulated network was asked for and cannot be made here."""
+    """An emulated network was requested, but cannot be set up here."""
 
 
 def bits_per_second(rate: str) -> int:
-    """A rate as people and `tc` write it, from 100kbit to 100gbit.
+    """Parse a rate in the notation of `tc`, from 100kbit to 100gbit.
 
     >>> bits_per_second("1gbit"), bits_per_second("2.5mbit")
     (1000000000, 2500000)
@@ -77,10 +78,10 @@ def available() -> str | None:
 def emulated_network(n_hosts: int, rate: str | Sequence[str] | None) -> Iterator[list[Host]]:
     """Hosts to start ranks on, each on a link of `rate`; with rate None, processes on this machine over loopback.
 
-    rate  of all links, or those of each host's
+    rate  of all links, or one per host
 
-    Everything is removed at the end: after an error, Ctrl-C and SIGTERM too. What a killed run has left behind is
-    removed by the next.
+    Everything is removed at the end, also after an error, Ctrl-C or SIGTERM. What a killed run has left behind is
+    removed by the next run.
     """
     if not 1 <= n_hosts <= MAX_HOSTS:
         raise ValueError(f"a network has 1 to {MAX_HOSTS} hosts, got {n_hosts}")
@@ -103,14 +104,14 @@ def emulated_network(n_hosts: int, rate: str | Sequence[str] | None) -> Iterator
 
 
 def left_over() -> list[str]:
-    """Namespaces of ours whose process is gone."""
+    """Namespaces made by this module whose process has ended."""
     names = [line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line.split()]
     owners = {name: match[1] for name in names if (match := _NAME.fullmatch(name))}
     return [name for name, pid in owners.items() if not Path("/proc", pid).exists()]
 
 
 def _names(n_hosts: int) -> list[str]:
-    """Of the switch and the hosts; no other network has them, in this process or another."""
+    """Names for the namespaces of the switch and the hosts, unique to one network on this machine."""
     run = f"laconic-{os.getpid()}-{next(_serial)}"
     return [f"{run}-switch", *(f"{run}-{i}" for i in range(n_hosts))]
 
@@ -120,7 +121,7 @@ def _burst(rate: int) -> int:
 
 
 def _limit(rate: int) -> list[str]:
-    """The words of a token bucket filter that really reaches its rate."""
+    """The `tc` arguments of a token bucket filter, with a burst and a queue that let it reach its rate."""
     burst = _burst(rate)
     queue = max(LEAST_QUEUE, int(rate / 8 * QUEUE_SECONDS)) + burst
     return ["root", "tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(queue)]
@@ -145,7 +146,7 @@ def _build(switch: str, hosts: Sequence[Host], rates: Sequence[int]) -> None:
 
 
 def _remove(names: Sequence[str]) -> None:
-    """Remove namespaces and all that is in them; those that are not there are no matter. Not to be interrupted."""
+    """Remove namespaces and all that is in them, with signals blocked; those that do not exist are skipped."""
     signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -158,9 +159,9 @@ def _remove(names: Sequence[str]) -> None:
 
 @contextmanager
 def _terminate_as_exit() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave by an exception, so that what is open is closed; only the main thread can ask for it.
+    """SIGTERM and SIGHUP raise `SystemExit` in this block, so that clean-up runs; no effect outside the main thread.
 
-    Not where they are ignored, as under nohup, or have a handler.
+    Signals that are ignored, as under nohup, or have a handler are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -39,7 +39,7 @@ class RankFailed(RuntimeError):
 
 
 class RankKilled(LaconicError, RankFailed):
-    """A rank was ended by a signal, and has nothing to show."""
+    """A rank was ended by a signal, without an error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Host:
 
     @property
     def command(self) -> list[str]:
-        """What to put before a command to run it there."""
+        """Words to put before a command to run it on this host."""
         return [shutil.which("ip") or "ip", "netns", "exec", self.namespace] if self.namespace else []
 
     def environment(self, rank: int, *, shared: bool = False) -> dict[str, str]:
@@ -72,7 +72,7 @@ def inside_torchrun() -> bool:
 
 
 def n_ranks(asked: int | None, default: int = 4) -> int:
-    """How many ranks there will be: as many as asked for, or as torchrun has started."""
+    """The number of ranks: as many as asked for, or as torchrun has started."""
     if not inside_torchrun():
         return default if asked is None else asked
     size = int(os.environ["WORLD_SIZE"])
@@ -85,9 +85,8 @@ def n_ranks(asked: int | None, default: int = 4) -> int:
 def default_communicator() -> Communicator:
     """All ranks of the default process group; without one, this process alone.
 
-    Under torchrun a script that has set up no process group gets one over Gloo, which it leaves when it ends. So the
-    same script runs alone and on many ranks. Where the default group is NCCL alone, a second group of the same ranks
-    carries data of the host, too.
+    Under torchrun a script without a process group gets one over Gloo, destroyed at exit. So the same script runs alone
+    and on many ranks. Where the default group is NCCL alone, a second group of the same ranks carries CPU tensors too.
 
     >>> default_communicator().size
     1
@@ -102,7 +101,7 @@ def default_communicator() -> Communicator:
 
 @lru_cache(maxsize=1)
 def _beside(world: dist.ProcessGroup) -> dist.ProcessGroup:
-    """A group of the same ranks as the default group's that carries tensors of the CPU, too."""
+    """A group of the default group's ranks that carries CPU tensors too."""
     with yielding_threads():
         return dist.new_group(backend=BACKENDS["cuda"])  # type: ignore[no-any-return]
 
@@ -178,15 +177,15 @@ def start_ranks(
     """Call `function` on one new process per host, joined in a process group; what each rank returned.
 
     function   "module:name" of an importable function; called as name(progress, **arguments)
-    arguments  plain JSON values; results must be such, too. Nothing is pickled
+    arguments  plain JSON values, as results must be. Nothing is pickled
     device     "cpu": Gloo carries all messages. "cuda": each rank has a GPU, whose tensors NCCL carries; ranks share
                GPUs where there are fewer
     threads    of each process, for torch and for our kernels
-    progress   called here with the texts that rank 0 calls its own with
+    progress   called in this process with the progress texts of rank 0
 
-    All are ended, by their own ids, before this returns or raises; they also end by themselves when this process is
-    gone. A `LaconicError` of the function is raised here; for any other failure `RankFailed` shows the error output of
-    the rank that failed first.
+    All processes are ended before this returns or raises; they also end by themselves when this process is gone. A
+    `LaconicError` of the function is raised here; for any other failure `RankFailed` shows the error output of the rank
+    that failed first.
     """
     processes: list[subprocess.Popen[str]] = []
     listeners: list[Future[Outcome]] = []
@@ -216,7 +215,7 @@ def _start(job: Job, host: Host, stderr: Path) -> subprocess.Popen[str]:
             env={**os.environ, **threads, **network},
             start_new_session=True,  # Ctrl-C is ours to handle: we end the ranks
         )
-    with suppress(BrokenPipeError):  # if it has ended already, which `_listen` tells
+    with suppress(BrokenPipeError):  # it has ended already, which `_listen` reports
         stdin = cast(IO[str], process.stdin)
         stdin.write(json.dumps(asdict(job)) + "\n")
         stdin.flush()
@@ -224,9 +223,9 @@ def _start(job: Job, host: Host, stderr: Path) -> subprocess.Popen[str]:
 
 
 def _listen(rank: int, process: subprocess.Popen[str], stderr: Path, progress: Progress) -> Outcome:
-    """What a rank writes (see `rank`): the outcome, once the process has ended; `RankFailed` if there is none.
+    """The outcome that a rank writes (see `rank`), once its process has ended; raises `RankFailed` if there is none.
 
-    That shows the end of the rank's error output, unless a signal has ended it.
+    The error shows the end of the rank's error output, unless a signal has ended it.
     """
     found: Outcome = {}
     with cast(IO[str], process.stdout) as lines:
@@ -247,9 +246,9 @@ def _listen(rank: int, process: subprocess.Popen[str], stderr: Path, progress: P
 
 
 def _outcomes(listeners: Sequence[Future[Outcome]], timeout: float) -> list[Outcome]:
-    """The outcomes of ranks, once all have ended or one has failed; `RankFailed` if time is up.
+    """The outcomes of ranks, once all have ended or one has failed; raises `RankFailed` after `timeout` seconds.
 
-    Those that do not answer soon after another's error are left out.
+    Ranks that do not end within `GRACE_SECONDS` of another's error are left out.
     """
     done: set[Future[Outcome]] = set()
     try:
@@ -265,7 +264,7 @@ def _outcomes(listeners: Sequence[Future[Outcome]], timeout: float) -> list[Outc
 
 
 def _results(outcomes: Sequence[Outcome]) -> list[Any]:
-    """The results of ranks; the error of the first that had one is raised."""
+    """The results of ranks; raises the error of the first rank that had one."""
     for found in outcomes:
         if "error" in found:
             raise LaconicError(*from_json(found["error"]))
@@ -273,7 +272,7 @@ def _results(outcomes: Sequence[Outcome]) -> list[Any]:
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """End the processes that still run, politely first."""
+    """End the processes that still run: SIGTERM, then SIGKILL."""
     for process in processes:
         if process.poll() is None:
             process.terminate()

@@ -1,4 +1,4 @@
-"""The messages of one phase: what is sent, memory for it, and what is on its way to this rank."""
+"""The messages of one phase: those to send, the memory for them, and those under way to this rank."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,39 +8,39 @@ import torch
 
 CPU = torch.device("cpu")
 ROW_BYTES = 64
-"""Received messages begin at multiples of it."""
+"""Alignment of received messages."""
 Wait = Callable[[], None]
 """Returns once something is done; raises `ExchangeFailed` if it fails."""
 Make = Callable[[int, torch.Tensor | None], torch.Tensor]
-"""Makes the message (uint8) to a rank: where the second argument says, to save a copy, or anywhere if that is None."""
+"""make(rank, place): the message (uint8) to a rank, written to `place` if that saves a copy; `place` may be None."""
 
 
 class Buffers:
-    """Memory that is new each time it is asked for.
+    """Allocates new memory for every request.
 
     >>> Buffers().empty("received", 3, torch.uint8, CPU).shape
     torch.Size([3])
     """
 
     capacities: Mapping[int, int] = MappingProxyType({})
-    """Bytes of a message of each phase, where codes have no fixed size and earlier ones are known (`codes.Slots`)."""
+    """By phase: bytes of a message for codes of variable size, learnt from earlier exchanges (`codes.Slots`)."""
 
     def learn(self, phase: int, n_bytes: int) -> None:
-        """Take note of the longest code of a phase."""
+        """Record the length of a phase's longest code."""
 
     def empty(
         self, purpose: str, n: int, dtype: torch.dtype, device: torch.device, *, pinned: bool = False
     ) -> torch.Tensor:
-        """A row of n numbers that may hold anything.
+        """An uninitialised row of n numbers.
 
-        purpose  what for: two that are in use at the same time need two names
-        pinned   whether a GPU copies from and to it, so that its pages should stay in memory
+        purpose  a name: rows that are in use at the same time need different ones
+        pinned   whether to pin the memory, for copies from and to a GPU
         """
         return torch.empty(n, dtype=dtype, device=device, pin_memory=pinned)
 
 
 class KeptBuffers(Buffers):
-    """The same memory each time it is asked for: for the exchanges of one tensor, which follow one another.
+    """Returns the same memory for the same request: for successive exchanges of one tensor.
 
     >>> kept = KeptBuffers()
     >>> kept.empty("sent", 3, torch.uint8, CPU) is kept.empty("sent", 3, torch.uint8, CPU)
@@ -52,13 +52,14 @@ class KeptBuffers(Buffers):
         self._rows: dict[tuple[str, int, torch.dtype, torch.device], torch.Tensor] = {}
 
     def learn(self, phase: int, n_bytes: int) -> None:
-        """An eighth more than the longest code; as before while that fits, and is at most a quarter more than this."""
+        """Set the capacity to an eighth more than the longest code, unless the old one fits and is at most a quarter
+        more than that."""
         wanted, now = whole_row(n_bytes + n_bytes // 8), self.capacities.get(phase, 0)
         if not n_bytes <= now <= wanted + wanted // 4:
             self.capacities[phase] = wanted
 
     def __len__(self) -> int:
-        """How many rows are kept."""
+        """Number of rows kept."""
         return len(self._rows)
 
     def empty(
@@ -75,14 +76,14 @@ NEW = Buffers()
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """One message from every rank to every rank; what this rank sends, and how much it gets.
+    """One message from every rank to every rank: what this rank sends, and how many bytes it receives.
 
-    make     makes a message when its turn has come
-    device   where messages are made, and wanted
-    lengths  bytes to be received from each rank; empty where only the sender knows, and they are exchanged first
+    make     makes a message, called when it is about to be sent
+    device   where messages are made, and where received ones go
+    lengths  bytes to be received from each rank; empty if only the senders know, and they are exchanged first
     sending  bytes to be sent to each rank
     shared   whether every rank gets the same message: `make` is called once, for own rank
-    phase    of the exchange, which decides on the channel
+    phase    of the exchange, which determines the channel
     buffers  where memory for messages comes from
     """
 
@@ -95,9 +96,9 @@ class Messages:
     buffers: Buffers = NEW
 
     def made(self, rank: int, places: Sequence[torch.Tensor | None]) -> Iterator[tuple[int, torch.Tensor]]:
-        """Ranks in the order to send to them, each with the message of `rank` to it, made now.
+        """Yields each receiving rank and the message of `rank` to it, in the order to send, made only then.
 
-        places  to write each message to
+        places  where to write each message
         """
         shared = self.make(rank, places[rank]) if self.shared else None
         for to in sending_order(rank, len(places)):
@@ -110,7 +111,7 @@ class Messages:
     def rows(
         self, purpose: str, widths: Sequence[int], lengths: Sequence[int], device: torch.device, *, pinned: bool = False
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Memory cut into rows of some widths, and the first bytes of each, as many as its message has."""
+        """Memory cut into rows of these widths, and the beginning of each row, as long as its message."""
         memory = self.memory(purpose, sum(widths), device, pinned=pinned)
         rows = memory.split_with_sizes(list(widths))
         return memory, [row[:length] for row, length in zip(rows, lengths, strict=True)]
@@ -118,7 +119,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """Messages on their way here, one from each rank.
+    """Messages under way to this rank, one from each rank.
 
     arrivals  by rank: returns its message once it has arrived; raises `ExchangeFailed` if it does not
     sent      waits until own messages have left
@@ -135,7 +136,7 @@ class Inbox:
 
 
 def whole_row(n_bytes: int) -> int:
-    """Bytes of the row that a message of so many lies in.
+    """`n_bytes` rounded up to a multiple of `ROW_BYTES`.
 
     >>> whole_row(1), whole_row(64), whole_row(65)
     (64, 64, 128)
@@ -144,7 +145,7 @@ def whole_row(n_bytes: int) -> int:
 
 
 def sending_order(rank: int, size: int) -> list[int]:
-    """Ranks in the order to send to them: the next one first, oneself last; so none is everybody's first.
+    """Ranks in the order to send to them: the next one first, own rank last, so that all begin with different ones.
 
     >>> sending_order(1, 4)
     [2, 3, 0, 1]

@@ -16,7 +16,7 @@ from laconic.exchange.messages import CPU
 from laconic.exchange.topology import Mixing, Topology
 
 Edges = dict[int, Accounting]
-"""By neighbour: bytes sent and received on the edge, and seconds waited for it."""
+"""By neighbour: bytes sent and received on the edge, and seconds spent waiting for it."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Neighbours:
 
     comm     all ranks; its first channel carries the messages
     mixing   which ranks are neighbours
-    timeout  how long a neighbour is waited for; None for the process group's own
+    timeout  how long to wait for a neighbour; None for the process group's own timeout
 
     >>> from laconic.exchange import Ring
     >>> Neighbours.open(Ring()).ranks
@@ -50,7 +50,7 @@ class Neighbours:
         return cls(Communicator.open(group, device, n_channels=1, timeout=timeout), mixing, timeout)
 
     def close(self) -> None:
-        """Give back the channel."""
+        """Close the channel."""
         self.comm.close()
 
     @property
@@ -66,12 +66,12 @@ class Neighbours:
     def swap(
         self, codes: Sequence[torch.Tensor], bounds: Sequence[int], *, fixed_size: bool
     ) -> tuple[dict[int, list[torch.Tensor]], Edges]:
-        """Send `codes` (each uint8) to every neighbour, and receive as many from each; by neighbour, its codes.
+        """Send `codes` (each uint8) to every neighbour; returns the codes received, by neighbour, and the accounting.
 
-        bounds      bytes of each code: exactly so many if `fixed_size`, otherwise at most
+        bounds      bytes of each code: exact if `fixed_size`, otherwise upper bounds
         fixed_size  whether the lengths are known; if not, they are exchanged first
 
-        1. if need be, swap lengths with each neighbour;
+        1. unless `fixed_size`, swap lengths with each neighbour;
         2. put the codes into one message; send it to each neighbour, and receive one from each.
         """
         edges = {j: Accounting(n_exchanges=1) for j in self.ranks}
@@ -104,14 +104,14 @@ class Neighbours:
         return f"{min(self.rank, j)}–{max(self.rank, j)}"
 
     def _swap(self, message: torch.Tensor, n_bytes: Mapping[int, int], edges: Edges) -> dict[int, torch.Tensor]:
-        """The message of each neighbour j, of n_bytes[j], for this one's."""
+        """Send `message` to every neighbour; returns the message of each neighbour j, which has n_bytes[j] bytes."""
         channel, device = self.comm.channel(0), message.device
         wire = channel.wire_device(device)
         message = message.to(wire)
         inbox = {j: torch.empty(n, dtype=torch.uint8, device=wire) for j, n in n_bytes.items()}
         works: dict[int, list[dist.Work]] = {}
-        # Over Gloo operations by edge, so that whatever fails can be named. Over NCCL one group of operations, or two
-        # neighbours could wait for each other.
+        # Over Gloo one batch of operations per edge, so that an error can name the edge. Over NCCL a single batch, or
+        # two neighbours could wait for each other.
         for batch in [[j] for j in inbox] if channel.is_gloo(device) else [list(inbox)]:
             operations = [
                 dist.P2POp(way, tensor, group=channel.group, group_peer=j)
@@ -137,7 +137,7 @@ class Neighbours:
 
     @contextmanager
     def _naming(self, j: int) -> Iterator[None]:
-        """Errors of torch in this block are raised as `ExchangeFailed`, which names the edge to neighbour j."""
+        """Raise torch's errors in this block as `ExchangeFailed`, which names the edge to neighbour j."""
         try:
             yield
         except RuntimeError as error:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from laconic.errors import LaconicError
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-"""What carries messages between ranks whose tensors are on a device; data of the host goes over Gloo in any case."""
+"""By device of the ranks' tensors, the backend of their process group; CPU tensors always go over Gloo."""
 Progress = Callable[[str], None]
 """Called with what is being done now, for a progress bar."""
 
@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 class Job:
     """What a rank process is to do; one line of JSON on its standard input. See `launch.start_ranks`.
 
-    store  file that the ranks find each other by; it can be reached from every namespace of this machine
+    store  file through which the ranks find each other; it can be reached from every namespace of this machine
     """
 
     function: str
@@ -43,7 +43,7 @@ class Job:
 
 
 def use_gpu(device: str, local_rank: int) -> None:
-    """Make a GPU of this machine the current one, if `device` is "cuda"; ranks take turns where there are fewer."""
+    """Make a GPU of this machine the current one, if `device` is "cuda"; ranks share GPUs if there are fewer."""
     if device == "cuda":
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
 
@@ -69,7 +69,7 @@ def main() -> None:
 
     write(_run(job, lambda text: write({"progress": text}) if job.rank == 0 else None))
     sys.stderr.flush()
-    os._exit(0)  # threads of process groups may still be about; the result is out
+    os._exit(0)  # threads of process groups may still run; the result is written
 
 
 def _run(job: Job, progress: Progress) -> dict[str, Any]:

@@ -39,14 +39,14 @@ class Handle:
         return self._ended.done()
 
     def run(self) -> None:
-        """Have all phases run; on a GPU, that is, queued."""
+        """Run all phases to the end; on a GPU, queue them."""
         self.scheduler.finish(self)
         self._ended.exception()
 
     def wait(self) -> Exchanged:
-        """The result, once it is there; an error of the exchange is raised here.
+        """Wait for the result; an error of the exchange is raised here.
 
-        On a GPU "there" means: for whatever the caller queues from now on, on its current stream.
+        On a GPU it is ready for whatever the caller queues from now on, on its current stream.
         """
         self.run()
         with self.scheduler.side_stream.current():
@@ -72,11 +72,9 @@ class Scheduler(ABC):
     """Runs the phases of several exchanges, in an order that is the same on every rank.
 
     After the first error every later exchange fails with it: the ranks no longer agree on what comes next. On a GPU all
-    phases are queued on one stream beside the caller's, of high priority: what an exchange queues is little, and other
-    ranks wait for it.
+    phases are queued on a side stream of high priority: an exchange is little work, and other ranks wait for it.
 
-    piece_values  of a large tensor that go together, in `average_in_pieces`: fewer overlap better, more have fewer
-                  messages
+    piece_values  values per piece in `average_in_pieces`: small pieces overlap better, large ones need fewer messages
     """
 
     piece_values: ClassVar[int]
@@ -98,13 +96,13 @@ class Scheduler(ABC):
 
     @abstractmethod
     def _begin(self, handle: Handle) -> None:
-        """Run the first phase of an exchange, or have it run."""
+        """Run the first phase of an exchange, or hand it to a thread."""
 
     def finish(self, handle: Handle) -> None:  # noqa: B027 (threads need not be asked)
         """Run the remaining phases of an exchange, if no thread does."""
 
     def _advance(self, *handles: Handle) -> None:
-        """Run one phase of each; the first error stays."""
+        """Run one phase of each; the first error is kept, and fails all later phases."""
         with self.side_stream.current():
             for handle in handles:
                 error = handle.advance(self._error)
@@ -210,9 +208,9 @@ def average_in_pieces(
 ) -> Exchanged:
     """Average `v` (n,) over the ranks of the pipeline, about `piece_values` (by default its own) at a time, and wait.
 
-    `memory`, `measure_error` and `out` are those of `Task`. The result has every property that the exchange's own has;
-    its bits depend on `piece_values`, which must be the same on all ranks. The seconds of its accounting are sums over
-    pieces, which together exceed the time it took.
+    `memory`, `measure_error` and `out` are those of `Task`. The result has the properties of the exchange's own; its
+    bits depend on `piece_values`, which must be the same on all ranks. The seconds of its accounting are sums over
+    pieces, and exceed the time it took, since pieces overlap.
 
     >>> import laconic
     >>> from laconic.exchange import AllGather

@@ -14,15 +14,15 @@ from laconic.options import check_int
 Matrix = Sequence[Sequence[float]] | np.ndarray | torch.Tensor
 Edge = tuple[int, int]
 TOLERANCE = 1e-6
-"""How far a row may be from symmetric, or its sum from 1: matrices come from files in float32, too."""
+"""How far a row may be from symmetric, or its sum from 1, since matrices may have been stored in float32."""
 
 
 @dataclass(frozen=True)
 class Mixing:
     """A mixing matrix W (n, n): symmetric, W_ij ≥ 0, Σ_j W_ij = 1, and W_ij > 0 for neighbours i and j.
 
-    Any other matrix raises `ValueError`, which names the row; so does a graph in which models would never agree,
-    because it falls into parts or only swaps them.
+    Any other matrix raises `ValueError`, which names the row; so does a graph on which models would never agree,
+    because it is disconnected or only swaps them.
 
     >>> mixing = Mixing.of([[0.5, 0.5], [0.5, 0.5]])
     >>> mixing.neighbours(0), mixing.spectral_gap
@@ -87,7 +87,7 @@ class Mixing:
 
 
 def metropolis(size: int, edges: Sequence[Edge]) -> Mixing:
-    """Weights W_ij = 1 / (1 + max(deg i, deg j)) on each edge, and what is left to 1 on the diagonal.
+    """Weights W_ij = 1 / (1 + max(deg i, deg j)) on each edge, and the remainder to 1 on the diagonal.
 
     Symmetric and doubly stochastic on any graph (Xiao and Boyd 2004, "Fast linear iterations for distributed
     averaging"); 1 / (degree + 1) everywhere if all nodes have the same degree.
@@ -105,7 +105,7 @@ def metropolis(size: int, edges: Sequence[Edge]) -> Mixing:
 
 
 def _check(rows: Sequence[Sequence[float]]) -> None:
-    """Raise `ValueError` with the first row that is not as it must be."""
+    """Raise `ValueError`, naming the first invalid row."""
     if not rows:
         raise ValueError("mixing matrix: expected at least one row, got none")
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""What every kernel backend offers, and the choice among backends.
+"""The interface of a kernel backend, and the choice among backends.
 
 A backend is a module: `kernels.reference` (plain torch, the specification), `kernels.cpu` (Numba), `kernels.gpu`
 (Triton).
@@ -53,7 +53,7 @@ class Backend(Protocol):
     ) -> None:
         """out = weight * sum of values, or out += the same, in one pass over memory.
 
-        data (P, n_bytes) and norms (P, n_buckets) are those of P payloads of the same values; rows may lie apart.
+        data (P, n_bytes) and norms (P, n_buckets) are those of P payloads of n values each; rows may be strided.
         """
 
     def scale(self, values: Tensor, out: Tensor, weight: float, accumulate: bool) -> None:
@@ -63,10 +63,10 @@ class Backend(Protocol):
         """values *= ρ(max(factor · squares, least)), or values /= the same, in place; ρ is √ to within 6 %."""
 
     def total(self, values: Tensor, squared: bool) -> Tensor:
-        """Σx or Σx² of float32 values (n,) as a float64 number, in whatever order."""
+        """Σx or Σx² of float32 values (n,) as a float64 number, summed in any order."""
 
     def histogram(self, symbols: Tensor, bits: int) -> Tensor:
-        """How often each of the 2**bits symbols occurs (int64)."""
+        """Counts of the 2**bits symbols (int64)."""
 
     def elias_encode(self, symbols: Tensor, bits: int, dense: bool) -> Blocks:
         """Elias omega stream of sign-magnitude symbols."""
@@ -110,7 +110,7 @@ class Backend(Protocol):
     ) -> None:
         """out = weight * sum of the values of P payloads, or out += the same, in one pass.
 
-        keys (P, 2) int32: the lower and upper half of each payload's key, as headers have them.
+        keys (P, 2) int32: the lower and upper half of each payload's key, as in its header.
         """
 
     def cell_moments(self, v: Tensor) -> Tensor:
@@ -136,12 +136,12 @@ class Backend(Protocol):
 @runtime_checkable
 class DeviceBackend(Protocol):
     """A backend that also codes dithered values into bounded memory and back without host synchronisation, and whose
-    `quantize_pack` takes an error memory, `memory=`: v + memory is rounded, and memory = what of it was not sent."""
+    `quantize_pack` takes an error memory, `memory=`: v + memory is rounded, and memory = the part that was not sent."""
 
     def dither_encode_into(
         self, v: Tensor, steps: Tensor, step_size: int, key: int, shape: Tensor, out: Tensor
     ) -> Tensor:
-        """What `TableRANS` makes of values, into the words `out` as far as they go; returns its bytes, (1,) int64."""
+        """Encode values as `TableRANS` into the words `out`, as far as they reach; returns its bytes, (1,) int64."""
 
     def dither_decode_rows(
         self,
@@ -154,12 +154,12 @@ class DeviceBackend(Protocol):
         weight: float,
         accumulate: bool,
     ) -> Tensor:
-        """out = weight * sum of the values of P rows, or out += the same; returns which blocks were good."""
+        """out = weight * sum of the values of P rows, or out += the same; returns which blocks were valid."""
 
     def stamp(
         self, out: Tensor, header: bytes, size: Tensor, checks: tuple[int, ...], size_at: int, check_at: int
     ) -> None:
-        """Write a header, and in it a size that only the device knows."""
+        """Write a header with a size that only the device knows."""
 
 
 def select(name: str, device: torch.device) -> Backend:
@@ -195,7 +195,7 @@ def _require_triton(device: torch.device) -> None:
 
 
 def require_gpu(device: str | None) -> None:
-    """Raise `BackendUnavailable` where a GPU was asked for and there is none: before anything is read."""
+    """Raise `BackendUnavailable` if a GPU was asked for and there is none; called before any data is read."""
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
         asked = Option("device", device)
         raise BackendUnavailable(asked, ", but there is no CUDA GPU here; leave ", Option("device"), " out")

@@ -19,9 +19,9 @@ byte's law is the product of the digits' laws given their class. An escaped valu
 255 and the float32 itself where |x/Δ| > 126.5. So nothing is clipped; and whether a value is sent raw does not depend
 on its dither, or it would no longer be unbiased.
 
-**Zeros.** A cell whose values are all exactly zero says so in the place of its scale and has no digits: each value is
+**Zeros.** A cell whose values are all exactly zero is marked in the place of its scale and has no digits: each value is
 decoded as 0 · Δ, that is, as zero. Values whose step is zero or not finite count as zeros, and so they decode to zero,
-or to what is not finite.
+or to a non-finite value.
 
 **Laws.** x/Δ of a cell with mean magnitude m is taken to be a mixture of Laplace distributions (`SHAPES`, one shape
 per tensor). With H the integral of its distribution function and |u| uniform on [a, b],
@@ -49,12 +49,12 @@ N_STATES = N_STRATA
 PRECISION = 12
 TOTAL = 1 << PRECISION
 LOWEST_STATE = 1 << 15
-"""States are below 2³¹: whole numbers with a sign, which every processor turns into floating-point ones."""
+"""States are below 2³¹: signed integers, which every processor converts to floating point."""
 N_SCALES = 36
 ZERO_SCALE = 20
 """Scale i stands for a mean magnitude of 2^((i − ZERO_SCALE) / 2) steps."""
 ZEROS = N_SCALES
-"""In the place of the difference between scales: all values of the cell are exactly zero."""
+"""Replaces the difference between scales: all values of the cell are exactly zero."""
 ZEROS_SHARE = 1 / 16
 """Probability of `ZEROS`: such a cell costs 4 bits, and any other 0.1 bits more."""
 FIXED_POINT, FIXED_LIMIT = 4096, 512.0
@@ -72,8 +72,8 @@ SHAPES: tuple[tuple[tuple[str, str], ...], ...] = (
 """Laws of x in a cell, from light tails to heavy: (weight, scale) of each Laplace component. Between the normal law and
 Laplace's, as gradients of language models are; Laplace's; and mixtures for log-normal magnitudes and sparse values."""
 SHAPE_LIMITS = (0.765, 0.6, 0.4)
-"""Σ|x| / Σ√(512 Σx²), sums over cells and inside them over values, below which the next shape is taken: 0.80 for normal
-values, 0.71 for Laplace's."""
+"""Σ|x| / Σ√(512 Σx²), outer sums over cells and inner ones over values, below which the next shape is taken: 0.80 for
+normal values, 0.71 for Laplace's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +83,7 @@ class Laws:
     widths   (N_SCALES,) uint8: bits w of a digit
     bytes_   (N_SCALES, N_CLASSES, 256) uint16: of the bytes of digits
     tails    (N_SCALES, 256) uint16: of the tail symbols
-    scales   (N_SCALES + 1,) uint16, the law of a cell's scale less the one before, modulo N_SCALES, and of `ZEROS`
+    scales   (N_SCALES + 1,) uint16, the law of a cell's scale minus the previous one, modulo N_SCALES, and of `ZEROS`
     bits     (N_SCALES,) float64: expected bits per value at each scale
     """
 
@@ -96,7 +96,7 @@ class Laws:
 
 @cache
 def laws(shape: int) -> Laws:
-    """The laws of a shape; a tenth of a second, once.
+    """The laws of a shape; computed once, in a tenth of a second.
 
     >>> laws(0).widths[[0, ZERO_SCALE, N_SCALES - 1]].tolist(), int(laws(0).bytes_[5, 3].sum())
     ([2, 4, 8], 4096)
@@ -138,7 +138,7 @@ def scale_of(magnitude: int) -> int:
 
 
 def _probabilities(shape: int, scale: int) -> np.ndarray:
-    """(N_CLASSES, 256) float64: P(κ | class) for κ from −127 to 127, and last what is beyond.
+    """(N_CLASSES, 256) float64: P(κ | class) for κ from −127 to 127, and last of all values beyond.
 
     H(t) = max(t, 0) + (s/2) exp(−|t|/s) for a Laplace law of scale s. All arguments are whole sixteenths.
     """

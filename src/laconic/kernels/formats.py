@@ -12,7 +12,7 @@ class Format:
 
     name        as users type it
     precision   bits of the significand, the hidden one included
-    dtype       the torch type that stores it, or None where there is none (tf32 lies in float32)
+    dtype       the torch type that stores it, or None if there is none (tf32 is stored in float32)
 
     >>> FORMATS["bf16"].unit_roundoff == 2**-8
     True

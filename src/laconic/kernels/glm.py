@@ -57,7 +57,7 @@ def check_link_code(code: int | None, n_outputs: int) -> int:
 class Intercept:
     """The intercept (C,), its momentum and its average, each on every rank; changed in place.
 
-    fitted  whether it moves
+    fitted  whether it is updated
     """
 
     value: torch.Tensor
@@ -143,7 +143,7 @@ class Combination:
 
     A     (3, 3, M) coefficients of x₀, u₀, x̄₀ (columns) in x, u, x̄ (rows) of each model, float64
     p     (3, C, k) coefficients of the rows of Y in x, u, x̄
-    loss  (M,) Σ w φ over all rows, each at the iterate that met it
+    loss  (M,) Σ w φ over all rows, each at the iterate of its own step
     """
 
     A: np.ndarray
@@ -152,7 +152,7 @@ class Combination:
 
 
 def triangle_size(cuts: np.ndarray) -> int:
-    """How many numbers the strictly lower block triangle of G has.
+    """Number of entries in the strictly lower block triangle of G.
 
     >>> triangle_size(np.array([0, 2, 4, 5]))
     8

@@ -19,7 +19,7 @@ class Rounding(IntEnum):
     UNIFORM  levels j / top: random bits added to a fixed-point number
     TABLE    any increasing levels: search, then compare
     SIGN     no level at all
-    SUBTRACT multiples of 2 / (2^bits − 1), of v and not of |v|, shifted by random bits that the decoder takes off again
+    SUBTRACT multiples of 2 / (2^bits − 1), of v and not of |v|, shifted by random bits that the decoder subtracts again
     """
 
     POWER = 0
@@ -38,7 +38,7 @@ class Grid:
     levels: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Kernels look levels up by symbol, and do not ask how many there are."""
+        """Check the levels, since kernels look them up by symbol without a check of bounds."""
         n_levels = 0 if self.rounding is Rounding.SIGN else 1 << (self.bits - 1)
         if len(self.levels) != n_levels:
             raise ValueError(f"a grid of {self.bits} bits has {n_levels} levels, got {len(self.levels)}")

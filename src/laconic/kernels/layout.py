@@ -1,4 +1,4 @@
-"""Where things lie: buckets in a tensor, fields in a packed bucket, blocks in a coded stream.
+"""Sizes and positions: buckets in a tensor, fields in a packed bucket, blocks in a coded stream.
 
 Pure arithmetic, shared by every backend and by the wire format, so that each size is written down once.
 """

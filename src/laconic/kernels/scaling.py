@@ -27,17 +27,17 @@ class Part:
 class Scale:
     """m of n values, in parts that follow each other from 0 to n; 1 everywhere if there are none.
 
-    `divide` and `multiply` say what is meant; a kernel that takes a scale does the same, value by value, on its way.
+    `divide` and `multiply` are the specification; a kernel that takes a scale does the same in its own pass.
     """
 
     parts: tuple[Part, ...] = ()
 
     def divide(self, values: Tensor) -> None:
-        """Values (n,) float32 divided by m, in place; nothing if they are none."""
+        """Divide values (n,) float32 by m, in place; n may be 0."""
         self._apply(values, inverse=True)
 
     def multiply(self, values: Tensor) -> None:
-        """Values (n,) float32 multiplied by m, in place; nothing if they are none."""
+        """Multiply values (n,) float32 by m, in place; n may be 0."""
         self._apply(values, inverse=False)
 
     def _apply(self, flat: Tensor, inverse: bool) -> None:
@@ -51,7 +51,7 @@ class Scale:
                 values.mul_(part.least**0.5)
 
     def tensors(self) -> Iterator[Tensor]:
-        """What of it may lie on a GPU."""
+        """Its tensors, which may be on a GPU."""
         for part in self.parts:
             yield from (it for it in (part.squares, part.factor, part.least) if isinstance(it, Tensor))
 

@@ -1,4 +1,4 @@
-"""A second CUDA stream, so that a GPU can do one thing while it does another."""
+"""A second CUDA stream, whose work a GPU can overlap with that of the caller's stream."""
 
 from contextlib import AbstractContextManager, nullcontext
 

@@ -54,7 +54,7 @@ class Stream:
             object.__setattr__(self, field, check_int(field, getattr(self, field), 0, MASK_64))
         if not isinstance(self.tensor, str):
             number = check_int("tensor", self.tensor, -(2**63), MASK_64, hint=", or a name")
-            object.__setattr__(self, "tensor", number)  # of NumPy's integers, sums would overflow
+            object.__setattr__(self, "tensor", number)  # sums of NumPy integers would overflow
 
     @property
     def key(self) -> int:

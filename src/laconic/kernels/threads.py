@@ -1,8 +1,8 @@
 """One small pool of threads, for kernels and products that release the GIL.
 
 Numba's own `parallel=True` brings a second thread runtime that is not safe under concurrent callers (autograd runs
-communication hooks on its own threads) nor after a fork (data loaders). Plain threads over `nogil` kernels are, and
-they follow `torch.set_num_threads`, so a rank told to use one thread uses one.
+communication hooks on its own threads) nor after a fork (data loaders). Plain threads over `nogil` kernels are safe,
+and they follow `torch.set_num_threads`, so a rank told to use one thread uses one.
 
 Libraries that share their work among threads of their own make every thread wait for the slowest after each operator:
 on a machine with other work to do, or beside another library's threads, for up to a thousand times as long. Work in
@@ -30,8 +30,8 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _after_fork() -> None:
-    """In a forked child, forget the parent's pools. torch cannot: its next operator on many values would wait for
-    threads that only the parent has. With one thread it calls none; a child that knows better may set more."""
+    """In a forked child, drop the parent's pools, and set torch to one thread: with more, its next operator on many
+    values would wait for threads that only the parent has. The child may set more again."""
     _pools.clear()
     torch.set_num_threads(1)
 
@@ -40,8 +40,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Threads on each of which torch computes alone. Each sets that for itself, and for threads that begin later:
-    hence all begin at once, and then the caller sets its own number again."""
+    """A pool of threads on each of which torch uses one thread. Setting that also affects threads that start later:
+    hence all start at once, and then the caller's own number is restored."""
     pool = _pools.get(n_threads)
     if pool is None:
         own, begun = torch.get_num_threads(), threading.Barrier(n_threads)
@@ -97,7 +97,7 @@ def in_order(work: Callable[[T], R], items: Sequence[T], n_threads: int) -> Iter
     inference, pool = torch.is_inference_mode_enabled(), _pool(n_threads)
 
     def one(item: T) -> R:
-        with torch.inference_mode(inference):  # which each thread has of its own
+        with torch.inference_mode(inference):  # a setting of each thread
             return work(item)
 
     ahead: deque[Future[R]] = deque()
@@ -115,9 +115,9 @@ def in_order(work: Callable[[T], R], items: Sequence[T], n_threads: int) -> Iter
 
 
 class _SerialProducts:
-    """Limits NumPy's products to one thread while there is a user, on whatever threads users come and go.
+    """Limits NumPy's products to one thread while any thread is inside; threads may enter and leave in any order.
 
-    Without threadpoolctl, which scikit-learn brings, they keep their own number.
+    Without threadpoolctl, which scikit-learn installs, the products keep their own number of threads.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ def _limit() -> AbstractContextManager[Any]:
 
 @cache
 def _blas() -> Any:
-    """Libraries of matrix products that are loaded; to look for them takes some milliseconds."""
+    """The loaded BLAS libraries. Cached, since looking for them takes some milliseconds."""
     if find_spec("threadpoolctl") is None:
         return None
     return import_module("threadpoolctl").ThreadpoolController().select(user_api="blas")
@@ -156,7 +156,7 @@ def _blas() -> Any:
 
 @contextmanager
 def serial_libraries() -> Iterator[int]:
-    """Inside, torch's operators and NumPy's products use the calling thread alone; as does what `run` runs.
+    """Inside, torch's operators, NumPy's products and `run` use the calling thread alone.
 
     Yields how many threads torch had before, for `in_order`: 1 inside of another such block.
 

@@ -1,4 +1,4 @@
-"""Measure this machine: what it is, how fast its ranks talk, encode and solve. What `laconic plan` calibrates with."""
+"""Measure this machine for `laconic plan`: its hardware, its links, and the speed of codecs and solvers."""
 
 from laconic.measure.calibrate import calibrate_here
 from laconic.measure.environment import Environment

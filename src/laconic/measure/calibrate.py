@@ -1,4 +1,4 @@
-"""A calibration of ranks on this machine, or of torchrun's: links, codecs and solvers, all at once; and its file."""
+"""Calibrate links, codecs and solvers on ranks of this machine or of torchrun, and save the result."""
 
 import json
 import os
@@ -24,16 +24,16 @@ from laconic.planner.timing import Stopwatch
 VERSION = 1
 LOG_NORMAL = "log-normal values"
 NOISY = 50.0
-"""Percent of spread above which people are warned."""
+"""Spread of timings, in percent, above which the user is warned."""
 RANK_FUNCTION = "laconic.measure.calibrate:calibrate_on_rank"
 TIMEOUT_SECONDS = 180.0
 N_PARTS = 22
 """Steps of a progress bar."""
 MOST_RANKS = 64
 UNCERTAIN = 0.4
-"""A calibration that is off by more is made once more; all ranks know the same number."""
+"""A calibration with a larger relative uncertainty is repeated once. All ranks compute the same number."""
 MEMORY_SHARE = 0.8
-"""Of the machine's memory that its ranks may use together."""
+"""Share of the machine's memory that its ranks may use together."""
 
 
 class CalibrationFailed(LaconicError):
@@ -42,16 +42,16 @@ class CalibrationFailed(LaconicError):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured.
+    """A measured cluster, and how it was measured.
 
     cluster    links and rates
-    machine    what it was measured on: processor, cores, versions
+    machine    processor, cores and versions
     device     "cpu" or "cuda"
     backend    of the process group
     noise      by quantity, (80th − 20th percentile) / median of its timings; of several, the median
-    residuals  by quantity, how far the fitted formula is from its timings, relatively: the worst of them
-    seconds    that it took
-    gradient   that bits and errors of codecs are of
+    residuals  by quantity, the worst relative error of the fitted formula
+    seconds    that the calibration took
+    gradient   the values on which bits and errors of codecs were measured
     """
 
     cluster: Cluster
@@ -81,7 +81,7 @@ class Calibration:
             file.write(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
 
     def lines(self) -> list[str]:
-        """How well it was measured, in sentences."""
+        """Sentences on the quality of the calibration."""
         spread, off = sorted(self.noise.values()), sorted(map(abs, self.residuals.values()))
         middle = [100 * x[len(x) // 2] if x else 0.0 for x in (spread, off)]
         first = f"calibrated in {self.seconds:.1f} s; timings spread by {middle[0]:.0f} %, median over what was timed"
@@ -102,9 +102,9 @@ def calibrate_here(
     function: str = RANK_FUNCTION,
     gradient: str | None = None,
 ) -> Calibration | None:
-    """Start ranks and measure; None on the ranks of torchrun other than the first.
+    """Start ranks and calibrate, or use those of torchrun; None on the ranks of torchrun other than the first.
 
-    gradient  the file of one, which codecs are measured on; by default log-normal values
+    gradient  file of a gradient to measure codecs on; by default log-normal values
 
     Raises `CalibrationFailed`, which says in one line which rank did not answer.
     """
@@ -127,7 +127,7 @@ def calibrate_here(
 
 
 def calibrate_on_rank(progress: Callable[[str], None], **asked: Any) -> dict[str, Any]:
-    """What `calibrate` finds on this process group, as JSON, the same on every rank."""
+    """The result of `calibrate` on this process group as JSON, the same on every rank."""
     comm = Communicator.open()
     try:
         return calibrate(comm, progress=progress, **asked).to_json()
@@ -143,7 +143,7 @@ def calibrate(
     progress: Callable[[str], None] = lambda label: None,
     gradient: str | None = None,
 ) -> Calibration:
-    """Links, codecs, solvers; collective. Where messages took very different times, once more: the better one counts.
+    """Measure links, codecs and solvers; collective. An uncertain calibration is repeated once and the better one kept.
 
     ranks_here  ranks that share this machine's memory; by default all
     """
@@ -171,7 +171,7 @@ def _measured(
 
 
 def _memory(ranks: int) -> float | None:
-    """Bytes for each of the ranks on this machine."""
+    """Bytes of memory per rank with this many ranks on the machine; None where unknown."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):

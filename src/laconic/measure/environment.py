@@ -1,4 +1,4 @@
-"""Where and with what a row was measured. No names of hosts or folders: rows are made to be published."""
+"""Hardware, versions and commit of a measurement; no names of hosts or folders, since rows are published."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ import laconic
 from laconic._version import __version__
 
 MEASURED = ("src", "pyproject.toml", ":(glob)benchmarks/**/*.py")
-"""What of a checkout can change a measurement."""
+"""Files of a checkout that can change a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Environment:
     """Machine, versions, commit and date of a run.
 
     gpu, n_gpus, cuda, triton  of a run on a GPU; None on a CPU
-    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Or
-            what whoever started the run says it is, where the sources were copied without their history
+    commit  of the checkout that laconic was imported from, "+dirty" if its sources have changes; None elsewhere. Can
+            be given for sources that were copied without their history
     """
 
     cpu: str
@@ -46,7 +46,7 @@ class Environment:
 
     @classmethod
     def here(cls, given: str | None = None, device: str = "cpu") -> "Environment":
-        """This machine, now; with the commit given, if any."""
+        """This machine now, with the commit `given`, if any."""
         gpu = None if device == "cpu" else torch.cuda.get_device_name(device)
         return cls(
             cpu=cpu_model(),
@@ -71,7 +71,7 @@ def n_cores() -> int:
 
 
 def cpu_model() -> str:
-    """The processor's own name where the system tells it, else its architecture."""
+    """The processor's model name where the system tells it, else its architecture."""
     info = Path("/proc/cpuinfo")
     told = re.search(r"^model name\s*:\s*(\S.*)", info.read_text(errors="replace"), re.M) if info.exists() else None
     return told[1].strip() if told else platform.processor() or platform.machine()
@@ -89,7 +89,7 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git answers; None if there is no git, or no answer."""
+    """Output of a git command; None if git is missing or fails."""
     command = [shutil.which("git") or "", "-C", str(folder), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603

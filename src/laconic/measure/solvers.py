@@ -1,4 +1,4 @@
-"""Rates of our solvers: a handful of small outer iterations, timed on all ranks at once, and a fit."""
+"""Measure the rates of our solvers: time small outer iterations on all ranks at once, and fit the cost formula."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,27 +29,27 @@ from laconic.planner.timing import Rounds, Stopwatch, fit_rates
 ALPHA = 1e-4
 ETA = 1e-3
 LONE_ITERATIONS = 64
-"""Of SGD in one process, whose compiled loop runs through them in one call."""
+"""Iterations per call of SGD in one process, whose compiled loop runs several in one call."""
 N_NARROW, N_WIDE = 8, 512
-"""Columns of a rank: so few that they cost nothing, and enough that they cost most."""
+"""Columns per rank: so few that they cost nothing, and so many that they dominate the cost."""
 N_ROWS, N_ORDER = 2**14, 2**16
-"""Rows of a rank, and how many are drawn before the order repeats."""
+"""Rows per rank, and how many are drawn before the order repeats."""
 SGD_SIZES = ((N_NARROW, 8, 1), (N_NARROW, 64, 1), (N_WIDE, 8, 1), (N_WIDE, 64, 1))
 CA_SIZES = (*((n, 8, s) for n in (N_NARROW, N_WIDE) for s in (1, 16, 64)), (N_NARROW, 32, 16), (N_WIDE, 32, 8))
-"""(n_p, b, s) of what is timed."""
+"""(n_p, b, s) of the timed iterations."""
 RECIPES = {"sgd": ("fp32", "C"), "ca_sgd": ("fp32", "C", "D")}
 """Recipes of each solver."""
 GATHER_ROWS, GEMM_ROWS, GEMM_BATCH = 256, 512, 8
 LEAST_LEFT = 0.2
-"""Of a time, that is not the Gram product's, whatever that was timed to take by itself."""
+"""Least share of an iteration's time that is left after subtracting the Gram product, timed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender(GlmOption):
-    """A solver in one precision, to be run.
+    """A solver in one precision, to be timed.
 
-    silent  the same work without a message: each rank keeps to its own columns. No solver of this kind can be faster
-    teams   of ranks, which average their weights in float32 as often as "auto" has it
+    silent  the same work without messages, on each rank's own columns: a lower bound for the time of this solver
+    teams   number of teams of ranks, which average their weights in float32 as often as average_every="auto" does
     """
 
     silent: bool = False
@@ -75,11 +75,11 @@ TALKING = (
     *(Contender("sgd", recipe) for recipe in ("fp32", "C")),
     *(Contender("ca_sgd", recipe, s) for recipe, s in (("fp32", 8), ("C", 16), ("fp32", 32))),
 )
-"""Whose real iterations, with messages, are timed."""
+"""Contenders whose iterations are timed with messages, for `measure_sync`."""
 
 
 class SilentCommunicator(Communicator):
-    """As many ranks as there are, none of which hears another: sums stay what they were."""
+    """A communicator whose all-reduce does nothing: each rank keeps its own values."""
 
     def all_reduce(self, v: torch.Tensor, *, phase: int = 0) -> Wait:
         return lambda: None
@@ -87,7 +87,7 @@ class SilentCommunicator(Communicator):
 
 @dataclass(slots=True)
 class Copies:
-    """A problem with X in each format that recipes store it in, made once.
+    """A problem with X cached in each storage format of the recipes.
 
     >>> copies = noise_problem(50, 8)
     >>> copies.stored_as(recipe_named("C")).columns is copies.stored_as(recipe_named("D")).columns
@@ -105,11 +105,11 @@ class Copies:
 
 @dataclass(slots=True)
 class SolverRun:
-    """A solver with its rows and its state, ready to go on from there.
+    """A solver with its problem and state, ready to run the next batches.
 
     advance  steps through a segment of an epoch; returns Σ w φ
-    ran      the fused kernels of a GPU; None for the solver's own code
-    rows     this rank's part of the rows as they were given, by which losses are judged
+    ran      name of the fused GPU kernels, if they run; else None
+    rows     this rank's part of the rows in their original precision, on which losses are computed
     """
 
     problem: Problem
@@ -124,9 +124,9 @@ class SolverRun:
     def of(
         cls, contender: Contender, copies: Copies, batch_size: int, comm: Communicator, eta0: float = ETA, seed: int = 0
     ) -> Self:
-        """At its start, on all ranks of `comm`, or without messages if the contender is silent.
+        """A run at its start, on all ranks of `comm`, or without messages if the contender is silent.
 
-        comm  a team of ranks, if the contender has teams; `copies` are then of the team's rows
+        comm  one team's ranks, if the contender has teams; `copies` are then of the team's rows
         """
         options = contender.options(eta0, batch_size, seed)
         comm = Communicator() if contender.alone else comm
@@ -143,7 +143,7 @@ class SolverRun:
         return cls(problem, options, state, wire, advance, ran, copies.problem)
 
     def rounds(self) -> tuple[Callable[[], float], int]:
-        """A function that runs the next batches, in an order of its own, and how many iterations these are."""
+        """A function that runs the next batches, in a random order, and how many iterations one call runs."""
         lone = self.options.solver == "sgd" and self.wire.comm.size == 1
         n, b = LONE_ITERATIONS if lone else int(self.options.s), self.options.batch_size
         rows = np.random.default_rng(0).integers(0, self.problem.columns.m, max(N_ORDER, n * b))
@@ -155,14 +155,14 @@ class SolverRun:
 
 
 def noise_problem(m: int, n_p: int, seed: int = 0) -> Copies:
-    """Random rows (m, n_p) of a rank, the same on every rank, which does not matter for time."""
+    """Random rows (m, n_p); the same on every rank, which does not affect the time."""
     X = torch.randn(m, n_p, generator=torch.Generator().manual_seed(seed)) / max(1, n_p) ** 0.5
     return Copies(Problem(DenseColumns(X), Bernoulli(), (X[:, 0] > 0).float()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """One size of one recipe, the counts of its outer iteration, and its time."""
+    """One size of one recipe, with the counts and the timing of its outer iteration."""
 
     recipe: str
     s: int
@@ -175,7 +175,7 @@ def measure_solvers(
 ) -> dict[str, SolverRates]:
     """Rates by "solver recipe", the same on all ranks; spreads and residuals are noted in `found`.
 
-    Of one process, rank 0 does the work while the others wait.
+    SGD in one process is timed on rank 0 while the other ranks wait.
     """
     noise = {n: noise_problem(N_ROWS, n) for n in (N_NARROW, N_WIDE)}
     rates: dict[str, SolverRates] = {}
@@ -192,9 +192,9 @@ def measure_solvers(
 
 
 def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> float:
-    """Seconds of a message beyond its own and the work's: real iterations, with messages, over predictions.
+    """Waiting time per all-reduce and doubling of the ranks: measured iterations minus their predicted work and wire.
 
-    At most what its latency is: more is a moment in which others used the machine. For each doubling of the ranks.
+    At most the latency of the all-reduce: a larger value means that something else used the machine.
     """
     if clock.comm.size == 1:
         return 0.0
@@ -218,7 +218,7 @@ def _sample(clock: Stopwatch, one: Contender, noise: Copies, b: int) -> _Sample:
 
 
 def _gather_seconds(clock: Stopwatch, noise: Copies, recipe: str) -> float:
-    """Of a value of a row that is sampled: read where it lies, and widened."""
+    """Seconds per value of a sampled row, to read it and convert it to float32."""
     columns = noise.stored_as(recipe_named(recipe)).columns
     rows = np.random.default_rng(0).integers(0, columns.m, GATHER_ROWS)
     timing = clock.time(lambda: columns.take(rows, torch.float32), rounds=3)
@@ -226,7 +226,7 @@ def _gather_seconds(clock: Stopwatch, noise: Copies, recipe: str) -> float:
 
 
 def _gemm_seconds(clock: Stopwatch, noise: Copies) -> float:
-    """Of a flop of the Gram product, which runs in float32 whatever the recipe."""
+    """Seconds per flop of the Gram product, which runs in float32 in every recipe."""
     cuts = np.arange(0, GEMM_ROWS + 1, GEMM_BATCH)
     Y = noise.problem.columns.take(np.random.default_rng(0).integers(0, N_ROWS, GEMM_ROWS), torch.float32)
     triangle, precision = torch.empty(triangle_size(cuts)), recipe_named("fp32")
@@ -237,10 +237,10 @@ def _gemm_seconds(clock: Stopwatch, noise: Copies) -> float:
 def _fitted(
     one: Contender, samples: Sequence[_Sample], gathers: Mapping[str, float], gemm: float, found: Measurements
 ) -> dict[str, SolverRates]:
-    """One fit for all recipes of a solver, of what is left once the Gram product is taken off.
+    """One fit for all recipes of a solver, of its timings minus the Gram product.
 
-    An outer iteration and a gathered value cost what they cost in each recipe; rows, steps and entries of the Gram
-    matrix cost the same in all, so that few timings serve.
+    The cost of an outer iteration and of a gathered value differs by recipe; that of rows, steps and entries of the
+    Gram matrix is shared by all, so that few timings suffice.
     """
     recipes, is_ca = list(gathers), one.solver == "ca_sgd"
 
@@ -255,7 +255,7 @@ def _fitted(
     outer, values, (row, step, pair) = x[: len(recipes)], x[len(recipes) :], [*x[2 * len(recipes) :], 0.0, 0.0][:3]
     rates = {}
     for i, recipe in enumerate(recipes):
-        gather = min(gathers[recipe], values[i])  # the fit tells a gathered value with its flops; the gather was timed
+        gather = min(gathers[recipe], values[i])  # the fit gives gather + flops per value; the gather was timed
         name = replace(one, recipe=recipe).series
         flop = (values[i] - gather) / (8 if is_ca else 4)
         rates[name] = SolverRates(outer[i], step, row, gather, flop, gemm, pair)

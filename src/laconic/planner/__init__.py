@@ -1,4 +1,4 @@
-"""Predict what each way to train would cost on a cluster, term by term, and recommend one."""
+"""Predict the cost of each training option on a cluster, term by term, and recommend one."""
 
 from laconic.planner.cluster import DEFAULT, Cluster, CodecRates, Impossible, Link, SolverRates
 from laconic.planner.glm import GlmJob, GlmOption

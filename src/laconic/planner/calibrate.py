@@ -1,6 +1,6 @@
-"""Measure α and β of links, and γ of codecs, of a process group and a device.
+"""Measure α and β of the links of a process group, and γ of codecs on a device.
 
-All ranks call this at once, and all get the same numbers.
+Collective: all ranks call these functions together and get the same numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,19 +21,19 @@ from laconic.planner.timing import Rounds, Stopwatch, fit_rates, spread
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
 QUICK_LINK_SIZES = (64, 2**17, 2**21)
 LONGEST_SECONDS = 0.25
-"""Messages that would take longer are not tried: on slow links the rate is plain long before."""
+"""Messages expected to take longer are not timed: on slow links smaller ones already show the rate."""
 ROUNDS = 3
 LEAST_ALPHA = 0.1
-"""Of a latency, that is messages and not waiting."""
+"""Least share of an all-reduce's latency that is ascribed to messages (α) and not to waiting (ω)."""
 UNIT, NOTHING = Link(1.0, 1.0), Link(0.0, 0.0)
 DTYPES = {"all_reduce": torch.float32, "narrow": torch.bfloat16}
 
 Samples = Mapping[int, Rounds]
-"""By bytes."""
+"""Timings by message size in bytes."""
 
 
 def sample_link(clock: Stopwatch, name: str, sizes: Sequence[int] = LINK_SIZES) -> Samples:
-    """Time messages of growing size: the process group's all-reduce ("all_reduce", "narrow"), or "all_to_all"."""
+    """Time messages of growing size: all-reduce in float32 ("all_reduce") or bfloat16 ("narrow"), or "all_to_all"."""
     found: dict[int, Rounds] = {}
     for size in sizes if clock.comm.size > 1 else ():
         if found and _expected(found, size) > LONGEST_SECONDS:
@@ -43,7 +43,7 @@ def sample_link(clock: Stopwatch, name: str, sizes: Sequence[int] = LINK_SIZES) 
 
 
 def merge(one: Samples, other: Samples) -> Samples:
-    """Samples of two occasions as one; sizes that only one of them has are left out, so that neither counts more.
+    """Samples of two measurements as one; sizes that only one has are dropped, so that both count equally.
 
     >>> merge({8: [1.0], 64: [5.0]}, {8: [3.0]})
     {8: [1.0, 3.0]}
@@ -52,7 +52,7 @@ def merge(one: Samples, other: Samples) -> Samples:
 
 
 def fit_link(name: str, samples: Samples, n_ranks: int) -> tuple[Link, list[float]]:
-    """α and β of a message between two ranks, by the formula of the collective, and its relative errors."""
+    """α and β fitted to timings of a collective by its formula, and the relative errors of the fit."""
     if not samples:
         return NOTHING, []
     terms = {
@@ -74,7 +74,7 @@ def _message(clock: Stopwatch, name: str, size: int) -> Callable[[], object]:
 
 
 def _expected(found: Samples, size: int) -> float:
-    """Seconds of the next size, if what the last took more than the first is for its bytes."""
+    """Seconds that a message of `size` should take, extrapolated from the first and last ones."""
     (_, first), *_, (last_size, last) = [*found.items(), *found.items()]
     return median(first) + max(0.0, median(last) - median(first)) * size / last_size
 
@@ -84,11 +84,11 @@ PLAIN = {"fp32": torch.float32, "bf16": torch.bfloat16}
 STREAM = Stream(seed=1)
 
 Calls = tuple[Callable[[], object], Callable[[], object], float, float]
-"""Encode, decode, bits per value, and the error."""
+"""(encode, decode, bits per value, relative error) of a codec."""
 
 
 def sample_values(n: int, gradient: torch.Tensor | None = None) -> torch.Tensor:
-    """n values to measure codecs on: of a gradient, again and again; or random signs with log-normal magnitudes."""
+    """n values to measure codecs on: a gradient, repeated; or by default random signs and log-normal magnitudes."""
     if gradient is not None:
         return gradient.repeat(-(-n // gradient.numel()))[:n]
     g = torch.Generator().manual_seed(0)
@@ -100,7 +100,7 @@ def measure_codec(
 ) -> tuple[CodecRates, list[Rounds]]:
     """Rates of one codec on a gradient.
 
-    base  rates of the same scheme at fixed width, which an entropy coder comes on top of
+    base  rates of the same scheme at fixed width, for a codec that adds an entropy coder to it
     """
     timings, seconds, bits, error = [], {}, 0.0, 0.0
     for n in CODEC_SIZES:
@@ -118,7 +118,7 @@ def measure_codec(
 
 
 def scaled(rates: CodecRates, factor: float) -> CodecRates:
-    """The same codec, slower by a factor."""
+    """The rates of a codec with all times multiplied by a factor."""
     times = {f.name: factor * getattr(rates, f.name) for f in fields(rates) if f.name.endswith("_seconds")}
     return replace(rates, **times)
 
@@ -147,19 +147,19 @@ CODECS = ("fp32", "bf16", "nuqsgd-8", "nuqsgd-4", "nuqsgd-4-rans", "rotated-4", 
 QUICK_CODECS = CODECS[:4]
 DEVICES = ("cpu", "cuda")
 EXCHANGED, QUICK_EXCHANGED = 2**20, 2**17
-"""Values of the exchange that settles a codec's rates."""
+"""Values of the exchange by which a codec's rates are adjusted."""
 LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
 CHECKED = (*NETWORK_OPTIONS[:2], NetworkOption("nuqsgd-4", "all_gather"))
 SMALL, SMALL_VALUES = NetworkOption("nuqsgd-4", "all_gather"), 2**13
 CHECKED_VALUES = 2**18
-"""Exchanges of fewer values that show how far predictions are off."""
+"""Values of the exchanges that check the adjusted predictions."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Measurements:
-    """Rates measured so far, with spread and error of their timings, by name; `gradient` as for `sample_values`."""
+    """Rates measured so far, with spreads and residuals of timings, by name; `gradient` as for `sample_values`."""
 
     gradient: torch.Tensor | None = None
     links: dict[str, Link] = field(default_factory=dict)
@@ -168,13 +168,13 @@ class Measurements:
     residuals: dict[str, float] = field(default_factory=dict)
 
     def note(self, name: str, timings: Sequence[Rounds], residuals: Sequence[float] = ()) -> None:
-        """Keep the spread, of several timings the median of theirs, and the worst residual."""
+        """Record the median spread of the timings, and the worst residual."""
         self.noise[name] = median(map(spread, timings)) if timings else 0.0
         if residuals:
             self.residuals[name] = max(residuals, key=abs)
 
     def cluster(self, n_ranks: int, memory_bytes: float | None = None) -> Cluster:
-        """As far as it is known; solvers are measured elsewhere."""
+        """The cluster with the links and codecs measured so far; solvers are measured elsewhere."""
         a, b, c = (self.links[name] for name in LINKS)
         return Cluster(
             n_ranks, a, b, c, codecs=dict(self.codecs), memory_bytes=memory_bytes, uncertainty=self.uncertainty
@@ -182,14 +182,14 @@ class Measurements:
 
     @property
     def uncertainty(self) -> float:
-        """The larger of two medians: half of what timings of messages spread by, and what checks are off by."""
+        """The larger of two medians: half the spread of message timings, and the error of the checked exchanges."""
         spreads = [self.noise[name] / 2 for name in LINKS if name in self.noise]
         checks = [abs(self.residuals[option.label]) for option in CHECKED if option.label in self.residuals]
         return max(median(x) if x else 0.0 for x in (spreads, checks))
 
 
 def find_device(name: str) -> torch.device:
-    """A device by name; raises `InvalidOption` if it is unknown or not here."""
+    """A device by name; raises `InvalidOption` if it is unknown or not available."""
     if name not in DEVICES:
         raise InvalidOption("unknown ", Option("device", name), f"; choose one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.is_available():
@@ -207,10 +207,10 @@ def measure(
 ) -> Measurements:
     """Measure links, codecs, links again, then whole exchanges.
 
-    quick     fewer sizes and codecs, for a start that must be short
-    gradient  that codecs are measured on, for the bits and errors of some depend on it; see `sample_values`
+    quick     fewer sizes and codecs, for a short start
+    gradient  to measure codecs on, since the bits and errors of some depend on it; see `sample_values`
 
-    Links are measured twice, seconds apart, so that a moment in which others use the machine does not decide.
+    Links are measured twice, seconds apart, so that a brief disturbance does not decide the result.
     """
     found, sizes = Measurements(gradient), QUICK_LINK_SIZES if quick else LINK_SIZES
     samples = {name: sample_link(clock, name, sizes) for name in announced(LINKS, progress, "link")}
@@ -233,7 +233,7 @@ def measure(
 
 
 def _tell_waiting(clock: Stopwatch, found: Measurements) -> None:
-    """What of an all-reduce's latency is waiting, by that of two ranks: all pairs at once."""
+    """Split the latency of all-reduces into messages and waiting, by an all-reduce of two ranks, all pairs at once."""
     pair, v = clock.comm.split(clock.comm.size // 2), torch.zeros(1, device=clock.device)
     timing = clock.time(lambda: pair.all_reduce(v)(), rounds=ROUNDS)
     found.note("pairs", [timing])
@@ -242,12 +242,12 @@ def _tell_waiting(clock: Stopwatch, found: Measurements) -> None:
 
 
 def with_waiting(link: Link, pair_seconds: float, n_ranks: int) -> Link:
-    """A link whose latency was all α, with α and ω told apart by the time of an all-reduce of two ranks.
+    """Split a link's latency into α (messages) and ω (waiting), given the time of an all-reduce of two ranks.
 
         P ranks: 2 (P − 1) α + ⌈log₂ P⌉ ω,   2 ranks: 2 α + ω
 
-    It stays right for P ranks; for others, messages and waiting grow differently. Some part of the latency is α,
-    whatever disturbed the pairs.
+    The latency for P ranks is unchanged; for other counts, messages and waiting scale differently. α keeps at least
+    LEAST_ALPHA of the latency, should something have disturbed the timing of the pairs.
 
     >>> with_waiting(Link(2e-4, 1e-9), 5e-4, 4)
     Link(alpha_seconds=0.0001, seconds_per_byte=1e-09, wait_seconds=0.0003)
@@ -259,18 +259,18 @@ def with_waiting(link: Link, pair_seconds: float, n_ranks: int) -> Link:
 
 
 def announced(names: Sequence[str], progress: Progress, what: str) -> Iterator[str]:
-    """Each name, after progress was reported."""
+    """Yield each name after reporting it as progress."""
     for name in names:
         progress(f"{what}: {name}")
         yield name
 
 
 def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
-    """Adjust the rates until predictions of some real exchanges are right, then check others.
+    """Adjust the rates so that they predict some real exchanges, then check the predictions of others.
 
-    1. The latency of messages between pairs is what an exchange of few values shows, if that is more: it has threads to
-    wake that messages by themselves have not. 2. Each codec's rates are scaled, for beside the threads of an exchange
-    it gets less of a core and of the memory than by itself.
+    1. α of all_to_all is raised to what an exchange of few values shows: it wakes threads, which single messages do
+    not. 2. Each codec's times are scaled: beside the threads of an exchange it has less of a core and of the memory
+    bandwidth than by itself.
     """
     pipeline = Pipeline(clock.comm)
     seconds, predicted = _try(pipeline, clock, found, SMALL, SMALL_VALUES)
@@ -291,7 +291,7 @@ def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
 def _try(
     pipeline: Pipeline, clock: Stopwatch, found: Measurements, option: NetworkOption, n: int
 ) -> tuple[float, Cost]:
-    """Seconds of a real exchange of n values, and what they were predicted to be."""
+    """Measured seconds of an exchange of n values, and its predicted cost."""
     v = sample_values(n, found.gradient).roll(pipeline.comm.rank).to(clock.device)
     call = exchange_call(pipeline, option, v)
     timing = clock.time(lambda: call(0), rounds=3)
@@ -307,9 +307,9 @@ def exchange_call(
     bucket_size: int = BUCKET_SIZE,
     piece_values: int | None = None,
 ) -> Callable[[int], Exchanged]:
-    """One average of v (n,) over ranks, by the number of a step: codecs as under DistributedDataParallel.
+    """A function of the step that averages v (n,) over ranks as under DistributedDataParallel.
 
-    The process group's own all-reduce is at its best: into memory that is there, in one call.
+    The process group's own all-reduce runs at its best: in one call, into preallocated memory.
     """
     comm, codec, out = pipeline.comm, make_codec(option.codec, bucket_size), v.clone()
     exchange, memory = by_name(option.exchange, codec, comm.size), codec.new_memory(v)

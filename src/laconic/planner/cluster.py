@@ -1,4 +1,4 @@
-"""A cluster as predictions see it: links, and rates of the machines. Numbers only; no torch."""
+"""The cost model of a cluster: links, and rates of solvers and codecs. Numbers only; no torch."""
 
 import math
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from laconic.units import shown
 
 R = TypeVar("R")
 ALGORITHMS = ("ring", "tree", "best")
-"""How an all-reduce goes: Gloo's is a ring; NCCL takes the better of both."""
+"""Algorithms of an all-reduce: Gloo's is a ring; NCCL takes the better of both."""
 
 
 class Impossible(LaconicError, ValueError):
-    """A job that cannot be run at all; the message says why and what to change."""
+    """A job that no option can run; the message says why and what to change."""
 
 
 class Rates:
-    """Numbers of a link, a solver or a codec, each finite and at least 0."""
+    """Base of `Link`, `SolverRates` and `CodecRates`: numbers that must be finite and at least 0."""
 
     __slots__ = ()
     of: ClassVar[str]
-    """What they are of, in messages."""
+    """What has these rates, for error messages."""
 
     def __post_init__(self) -> None:
         for each in fields(self):  # type: ignore[arg-type]
@@ -32,11 +32,11 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Link(Rates):
-    """Between two ranks: a message of B bytes takes α + β B.
+    """A link between two ranks: a message of B bytes takes α + β B.
 
     alpha_seconds     α, the latency of one message
     seconds_per_byte  β, the inverse of the bandwidth
-    wait_seconds      ω, of a collective of P ranks, times ⌈log₂ P⌉: threads wake up, and the last of them is waited for
+    wait_seconds      ω; a collective of P ranks spends ω ⌈log₂ P⌉ on waking threads and waiting for the last of them
     """
 
     alpha_seconds: float
@@ -56,15 +56,15 @@ class Link(Rates):
 
 @dataclass(frozen=True, slots=True)
 class SolverRates(Rates):
-    """γ of a solver in one precision, as our own code runs on one rank while all others run too.
+    """γ of a solver in one precision: the speed of our own code on one rank while all others run too.
 
-    iteration_seconds  of an outer iteration, whatever its size: interpreter, launches, allocation
-    step_seconds       of each of its s inner steps
-    row_seconds        of each sampled row: index, target, link function
-    gather_seconds     of each stored value of a sampled row: read, widen
-    gemv_seconds       of a flop of Y x and Yᵀ r
-    gemm_seconds       of a flop of the Gram product Y Yᵀ
-    pair_seconds       of each entry of the Gram triangle: pack, copy, recurrence
+    iteration_seconds  per outer iteration, whatever its size: interpreter, launches, allocation
+    step_seconds       per inner step, s of them in an outer iteration
+    row_seconds        per sampled row: index, target, link function
+    gather_seconds     per stored value of a sampled row: read, widen
+    gemv_seconds       per flop of Y x and Yᵀ r
+    gemm_seconds       per flop of the Gram product Y Yᵀ
+    pair_seconds       per entry of the Gram triangle: pack, copy, recurrence
     """
 
     iteration_seconds: float
@@ -82,12 +82,12 @@ class CodecRates(Rates):
     """γ of a codec on one rank while all others run too.
 
     bits             per value on the wire, norms and headers included
-    call_seconds     of one call of encode or decode, whatever its size
-    quantize_seconds of a value, to symbols packed at fixed width; for fp32 and bf16, to divide and cast it
-    code_seconds     of a value, by an entropy coder on top of that
-    decode_seconds   of a value, unpacked and added; for bf16, to cast it back
-    uncode_seconds   of a value, by an entropy decoder on top of that
-    error            ‖Q(v) − v‖² / ‖v‖² of the gradient that it was measured on, as are the bits; 0 if not measured
+    call_seconds     per call of encode or decode, whatever its size
+    quantize_seconds per value, to quantize and pack it at fixed width; for fp32 and bf16, to divide and cast it
+    code_seconds     per value, additionally for an entropy coder
+    decode_seconds   per value, to unpack and add it; for bf16, to cast it back
+    uncode_seconds   per value, additionally for an entropy decoder
+    error            ‖Q(v) − v‖² / ‖v‖² on the gradient on which bits were measured, too; 0 if not measured
     """
 
     bits: float
@@ -105,18 +105,18 @@ class Cluster:
     """Ranks, their links, and how fast each works.
 
     n_ranks       P
-    all_reduce    a step of the process group's all-reduce in float32
+    all_reduce    link rates within the process group's all-reduce in float32
     narrow        the same in bfloat16, whose sums cost more per byte on CPUs
-    all_to_all    messages between pairs, by which codes travel
+    all_to_all    link rates of messages between pairs, which carry codes
     solvers       by "solver recipe", such as "ca_sgd C"; "sgd C, one process" for SGD with all columns in one process
     codecs        by name, such as "nuqsgd-4"
     algorithm     of the all-reduce: "ring", "tree" or "best", the cheaper of both
-    memory_bytes  a rank may use; None where unknown
-    machine_bytes one process may use, with no other rank on its machine; None for no more than a rank
-    uncertainty   how far predictions may be off, relatively: what the timings themselves spread by, and the formulas
-                  are off by; 0 where nothing was measured
-    sync_seconds  that a blocking all-reduce costs beyond its messages, times ⌈log₂ P⌉: waiting for the rank that comes
-                  last from its work
+    memory_bytes  that a rank may use; None where unknown
+    machine_bytes that one process may use, alone on its machine; None for no more than a rank
+    uncertainty   relative error to expect of predictions, from the spread of timings and the error of the formulas; 0
+                  where nothing was measured
+    sync_seconds  a blocking all-reduce spends this, times ⌈log₂ P⌉, beyond its messages, waiting for the rank that
+                  finishes its work last
     """
 
     n_ranks: int
@@ -177,7 +177,7 @@ class Cluster:
         )
 
     def describe(self) -> str:
-        """Ranks and links, in a line.
+        """Ranks and links in one line.
 
         >>> DEFAULT.describe()
         '4 ranks; all-reduce: latency 100 µs per message, 10 Gbit/s'
@@ -195,7 +195,7 @@ class Cluster:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Cluster":
-        """The inverse of `to_json`; a `ValueError` says what is missing."""
+        """The inverse of `to_json`; raises `ValueError` if something is missing."""
         names = [one.name for one in fields(cls)]
         try:
             rates = {name: Link(**values[name]) for name in LINKS} | {
@@ -215,7 +215,7 @@ def rates_of(name: str, known: Mapping[str, R]) -> R:
 
 
 def _check(name: str, value: Any) -> None:
-    """Files that people have edited come this far, so that nothing is taken for granted."""
+    """Raise `ValueError` unless value is a finite number of at least 0: it may come from a file edited by hand."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
 
@@ -245,8 +245,8 @@ DEFAULT = Cluster(
         "nuqsgd-4-rans": CodecRates(2.6, 200e-6, 1.2e-9, 6e-9, 0.7e-9, 6e-9, 0.35),
     },
 )
-"""Rates to plan with where nothing was measured, of the order of a server's cores and Gloo over 10-Gbit Ethernet.
+"""Typical rates where nothing was measured, of the order of a server's cores and Gloo over 10-Gbit Ethernet.
 
-Every automatic choice that must be the same on all ranks and in every run is made from these; `laconic plan` measures
-better ones. Four ranks of one core each; `DEFAULT.what_if(...)` for others.
+Every automatic choice that must be the same on all ranks and in every run uses these; `laconic plan` measures better
+ones. Four ranks of one core each; `DEFAULT.what_if(...)` for others.
 """

@@ -1,19 +1,19 @@
-"""SGD and CA-SGD over blocks of columns: counts, and the time they predict. Pure formulas.
+"""SGD and CA-SGD over blocks of columns: counts of operations, and the time they predict. Pure formulas.
 
-m rows, n columns of which a share `density` is not zero, P ranks with n_p = density · n / P values of a row each,
-batches of b rows, s iterations that share a message, k = s b sampled rows, C outputs, T = b² s (s − 1) / 2 entries of
-the strictly lower block triangle of the Gram matrix:
+m rows, n columns with a share `density` of non-zeros, P ranks with n_p = density · n / P values of a row each, batches
+of b rows, s iterations that share a message, k = s b sampled rows, C outputs, T = b² s (s − 1) / 2 entries of the
+strictly lower block triangle of the Gram matrix:
 
                     SGD (s = 1)      CA-SGD, s iterations
     gather          b n_p            k n_p                     values
     GEMV            4 C b n_p        8 C k n_p                 flops: Y x and Yᵀ r; CA-SGD carries three vectors back
     GEMM            –                2 T n_p                   flops
     pairs           –                T C                       entries met by the recurrence
-    AllReduce       w C b            w (C k + T)               bytes of w a number
+    AllReduce       w C b            w (C k + T)               bytes, w per number
     messages        1                1                         all-reduces
 
-Per iteration, and in orders: CA-SGD has b s times the flops of SGD, b² s n_p for b n_p, and b s times its words, b² s
-for b, but one message where SGD has s. That is the trade-off published by Devarakonda and Demmel (arXiv 2011.08281).
+Per iteration, in orders: CA-SGD has b s times the flops of SGD (b² s n_p against b n_p) and b s times its words (b² s
+against b), but one message where SGD has s: the trade-off published by Devarakonda and Demmel (arXiv 2011.08281).
 """
 
 from dataclasses import MISSING, dataclass, replace
@@ -26,25 +26,25 @@ from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce, all_to_all, doublings
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
-"""Of a number in the AllReduce, by recipe."""
+"""Bytes per number in the AllReduce, by recipe."""
 DATA_BYTES = {"fp32": 4, "C": 2, "D": 2}
 LOSS_GAPS = {"fp32": 0.0, "C": 0.005, "D": 0.02}
-"""Of the loss above float32 SGD's: what the paper allows C, and what we allow D, of which it says that it is more."""
+"""Relative loss above that of float32 SGD: the paper's limit for C, and ours for D, for which it only says more."""
 WORK_BYTES = 4
 """Arithmetic runs in float32."""
 ONE_PROCESS = ", one process"
 AVERAGING_SHARE = 0.1
-"""Of a fit's time that averages between teams may take."""
+"""Share of a fit's time that averages between teams may take."""
 TOGETHER_BYTES = 2**20
-"""That a rank may receive for the weights of all teams to be gathered, intercept and all, instead of summed."""
+"""Bytes up to which a rank gathers the weights of all teams, intercept included, instead of summing them."""
 MOST_S = 256
 """Iterations that share a message, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class GlmJob:
-    """A generalised linear model to fit: m rows, n features, C outputs, which only a multinomial model has more than
-    one of, batches of b rows. Recipes that may exceed the loss gap are out."""
+    """A generalised linear model to fit: m rows, n features, C outputs (1 unless multinomial), batches of b rows.
+    Recipes that may exceed the loss gap are excluded."""
 
     n_rows: int = option(MISSING, "Rows of a model's data.", flag="--rows")
     n_features: int = option(MISSING, "Columns of a model's data.", flag="--features")
@@ -80,7 +80,7 @@ class GlmJob:
 
     @property
     def batches(self) -> int:
-        """Of an epoch, which no block of CA-SGD crosses."""
+        """Batches per epoch; no block of CA-SGD crosses the end of an epoch."""
         return -(-self.n_rows // self.batch_size)
 
     def blocks(self, most: int = MOST_S) -> list[int]:
@@ -92,12 +92,12 @@ class GlmJob:
         return [2**i for i in range(most.bit_length()) if 2**i <= min(most, self.batches)]
 
     def margin(self, cluster: Cluster) -> float:
-        """How much faster CA-SGD must be predicted to be: not at all, for its iterates are those of SGD."""
+        """How much faster CA-SGD must be predicted to be: 1, not at all, since its iterates are those of SGD."""
         return 1.0
 
     @property
     def baselines(self) -> "tuple[GlmOption, GlmOption]":
-        """What everybody has: SGD, in recipes fp32 and C."""
+        """SGD in recipes fp32 and C."""
         return GlmOption("sgd", "fp32"), GlmOption("sgd", "C")
 
 
@@ -124,7 +124,7 @@ class GlmOption:
 
     @property
     def series(self) -> str:
-        """Its name in charts, and whose rates it has: that of every s."""
+        """Its name in charts and its key in `Cluster.solvers`, the same for every s."""
         return f"{self.solver} {self.recipe}" + (ONE_PROCESS if self.alone else "")
 
     @property
@@ -145,7 +145,7 @@ class GlmOption:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of s iterations, on one rank; `memory_bytes` is what a rank must hold."""
+    """Counts of s iterations on one rank, and the memory that a rank needs."""
 
     rows: int
     values: float
@@ -175,7 +175,7 @@ def counts(job: GlmJob, option: GlmOption, n_ranks: int) -> Counts:
 
 
 def memory_bytes(job: GlmJob, option: GlmOption, cluster: Cluster) -> float:
-    """What a rank must hold."""
+    """Bytes of memory that a rank needs."""
     return counts(job, option, cluster.n_ranks).memory_bytes
 
 
@@ -203,8 +203,9 @@ def cost(job: GlmJob, option: GlmOption, cluster: Cluster) -> Cost:
 
 
 def average_cost(job: GlmJob, n_teams: int, cluster: Cluster) -> Cost:
-    """Of one average of the weights of teams, each of the cluster's ranks: the code of an iteration of SGD, which has
-    about as many calls; and a message to every other team, or for many weights an AllReduce, and the intercept."""
+    """The cost of one average of the weights of teams, each with the cluster's ranks: the overhead of an SGD iteration,
+    which makes about as many calls; and a message to every other team, or for many weights an AllReduce, and the
+    intercept."""
     intercept = WORK_BYTES * job.n_outputs
     n_bytes = intercept * -(-job.n_features // cluster.n_ranks)
     if (n_teams - 1) * n_bytes <= TOGETHER_BYTES:
@@ -221,18 +222,18 @@ def average_cost(job: GlmJob, n_teams: int, cluster: Cluster) -> Cost:
 
 
 def blocks_per_average(job: GlmJob, option: GlmOption, n_teams: int, cluster: Cluster) -> int:
-    """Blocks between two averages of teams, so that these take a tenth of the time of the blocks."""
+    """Blocks between two averages of teams, such that averages take a tenth of the time of the blocks."""
     seconds = option.s * cost(job, replace(option, recipe="fp32"), cluster).seconds
     return max(1, ceil(average_cost(job, n_teams, cluster).seconds / (AVERAGING_SHARE * seconds)))
 
 
 def options(job: GlmJob, cluster: Cluster, s: int | None = None) -> list[GlmOption]:
-    """What there is to choose from: SGD in one process, where its rates are known; on ranks SGD, and CA-SGD with
+    """The options that fit into memory: SGD in one process, where its rates are known; on ranks SGD, and CA-SGD with
     s = 1, 2, 4, … up to 256 or an epoch; all in every recipe allowed.
 
-    s  only this many iterations per message; 1 is SGD
+    s  consider only this many iterations per message; 1 is SGD
 
-    Memory must hold a rank's columns, or in one process all of them, and a block.
+    Memory must hold a rank's columns (in one process all columns) and a block.
     """
     allowed = [name for name, gap in LOSS_GAPS.items() if gap <= job.loss_gap]
     blocks = [s] if s else job.blocks()

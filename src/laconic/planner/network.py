@@ -1,11 +1,11 @@
 """Data-parallel training of a network: the time of one step with each codec and exchange. Pure formulas.
 
-A step is the rest of the work, backward, and the exchange of n gradients. Encoding and decoding run on the device that
-backward runs on and so add up; messages pass while backward computes earlier layers, all but those of the last group:
+A step is the backward pass, the exchange of n gradients and the rest (forward, update). Encoding and decoding share the
+device with backward and add to its time; messages overlap with it, all but those of the last group:
 
     step = work + codec + max(wire − (1 − 1/g) backward, 0)      with g groups of gradients
 
-A sharded network (FSDP2) reduces each gradient to its owner, and gathers weights once or twice in a step.
+A sharded network (FSDP2) reduces each gradient to its owner, and gathers weights once or twice per step.
 """
 
 from dataclasses import MISSING, dataclass
@@ -18,15 +18,15 @@ from laconic.planner.cluster import Cluster, Impossible, rates_of
 from laconic.planner.terms import Cost, CostTerm, all_gather, gather_weights, reduce_scatter, reduced, scatter_reduce
 
 GROUP_VALUES = 2**20
-"""Gradients that are exchanged together: `Policy.group_values`."""
+"""Gradient values exchanged together: `Policy.group_values`."""
 FEWEST_VALUES = 1024
-"""Gradients of a tensor below which it stays in float32, as a network of fewer must: `Policy.min_values`."""
+"""Tensors with fewer values, and so networks with fewer, stay in float32: `Policy.min_values`."""
 BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkJob:
-    """A network to train: n values are exchanged per step, which takes a backward pass on each rank and the rest."""
+    """A network to train: n values are exchanged per step of a backward pass and the rest on each rank."""
 
     n_parameters: int = option(MISSING, "Parameters of a network.", flag="--parameters")
     backward_seconds: float = option(
@@ -55,21 +55,21 @@ class NetworkJob:
 
     @property
     def choices(self) -> "tuple[NetworkOption, ...]":
-        """All there is to choose from, whether it can be run or not."""
+        """All options for this job, whether the cluster can run them or not."""
         return SHARDED_OPTIONS if self.gathers else NETWORK_OPTIONS
 
     @property
     def baselines(self) -> "tuple[NetworkOption, NetworkOption]":
-        """What everybody has, in float32 and in bfloat16."""
+        """The uncompressed all-reduce (FSDP2: reduce-scatter) in float32 and in bfloat16."""
         return self.choices[0], self.choices[1]
 
     @property
     def groups(self) -> int:
-        """g."""
+        """g, the number of groups of gradients."""
         return max(1, self.n_parameters // GROUP_VALUES)
 
     def margin(self, cluster: Cluster) -> float:
-        """How much faster compression, which adds variance, must be predicted to be than what everybody has.
+        """How much faster compression, which adds variance, must be predicted to be than no compression.
 
         >>> from laconic.planner import DEFAULT
         >>> NetworkJob(1000).margin(DEFAULT)
@@ -80,14 +80,14 @@ class NetworkJob:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOption:
-    """How gradients are averaged: a codec, and an exchange that fits it; and how a sharded network's weights travel."""
+    """A codec for gradients, an exchange that suits it, and the format in which FSDP2 gathers weights."""
 
     codec: str
     exchange: str
     weights: str = "fp32"
 
     alone: ClassVar = False
-    """Training a network in one process is another job: other batches, and other gradients."""
+    """Never one process: without ranks, a network has other batches and other gradients."""
 
     @property
     def label(self) -> str:
@@ -95,7 +95,7 @@ class NetworkOption:
 
     @property
     def compressed(self) -> bool:
-        """Whether fewer bits than bfloat16's go over the wire."""
+        """Whether gradients or weights are sent in fewer bits than bfloat16."""
         return self.codec not in ("fp32", "bf16") or self.weights == DIFFERENCES
 
     @property
@@ -110,7 +110,7 @@ class NetworkOption:
 
 
 DIFFERENCES, RATES_OF_DIFFERENCES = "differences", "nuqsgd-8"
-"""8-bit differences to the weights gathered last, and the codec that costs about as much."""
+"""Weights sent as 8-bit differences to those gathered last, and the codec whose rates stand for theirs."""
 NETWORK_OPTIONS = (
     NetworkOption("fp32", "all_reduce"),
     NetworkOption("bf16", "all_reduce"),
@@ -121,15 +121,15 @@ NETWORK_OPTIONS = (
     ),
     NetworkOption("nuqsgd-4-rans", "scatter_reduce"),
 )
-"""From the one that loses least."""
+"""Options of a replicated network (DDP), in order of increasing error."""
 SHARDED_OPTIONS = tuple(
     NetworkOption(codec, "reduce_scatter", weights)
     for weights in ("fp32", "bf16", DIFFERENCES)
     for codec in dict.fromkeys(option.codec for option in NETWORK_OPTIONS)
 )
-"""Of a sharded network."""
+"""Options of a sharded network (FSDP2)."""
 PAYS, MOST_PAYS = 1.10, 1.5
-"""How much faster compression must be: 10 %, and more where the calibration cannot tell as little apart."""
+"""How much faster compression must be: 10 %, and up to 50 % where the calibration is less certain than that."""
 
 
 def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
@@ -151,7 +151,7 @@ def cost(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> Cost:
 
 
 def _sharded(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> tuple[CostTerm, ...]:
-    """Gradients to their owners, and the weights that are gathered; with differences, backward needs no message."""
+    """Reduce-scatter of gradients and gathers of weights; with differences, only one gather, none in backward."""
     n, coded = job.n_parameters, cluster.all_to_all
     links = {"fp32": cluster.all_reduce, "bf16": cluster.narrow}
     weights, times = (RATES_OF_DIFFERENCES, 1) if option.weights == DIFFERENCES else (option.weights, job.gathers)
@@ -163,9 +163,9 @@ def _sharded(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> tuple[
 
 
 def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> float:
-    """Parameters, gradients, and the codes that are there at once.
+    """Bytes of the parameters, the gradients and the codes held at once.
 
-    Of a sharded network this rank's part of them, and with differences all weights that were gathered last.
+    For a sharded network, this rank's shards of them; with differences, also all weights gathered last.
     """
     if job.gathers:
         kept = option.weights == DIFFERENCES
@@ -175,7 +175,7 @@ def memory_bytes(job: NetworkJob, option: NetworkOption, cluster: Cluster) -> fl
 
 
 def options(job: NetworkJob, cluster: Cluster, s: int | None = None) -> list[NetworkOption]:
-    """What there is to choose from, where its codec was measured, memory suffices and there is enough to compress."""
+    """The options whose codecs were measured and that fit into memory; below FEWEST_VALUES only uncompressed ones."""
     enough = job.n_parameters >= FEWEST_VALUES
     needed = {DIFFERENCES: RATES_OF_DIFFERENCES}
     known = [

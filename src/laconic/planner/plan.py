@@ -1,4 +1,4 @@
-"""A plan: every option with its predicted time, the one to take, why, and at which link another becomes better."""
+"""A plan: every option with its predicted time, the recommended one, and the link rate at which another is better."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,17 +17,17 @@ VERSION = 1
 Job = GlmJob | NetworkJob
 JOBS: dict[str, type[GlmJob] | type[NetworkJob]] = {job.kind: job for job in (GlmJob, NetworkJob)}
 SAME, MOST_SAME = 1.03, 1.15
-"""Options within 3 % of the fastest count as fast, for predictions are no better, and of those the plainest is taken;
-for another precision up to 15 %, where the calibration cannot tell less apart."""
+"""Options within 3 % of the fastest count as equally fast, since predictions are no better, and the plainest of them is
+taken; between precisions up to 15 %, if the calibration is that uncertain."""
 SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
-"""Bits per second between which crossovers are looked for."""
+"""Range of link rates, in bits per second, in which crossovers are searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An option, its predicted cost, and what a rank must hold.
+    """An option, its predicted cost, and the memory that a rank needs.
 
-    allowed  whether it can be run and is as precise as the job wants; baselines are predicted in any case
+    allowed  whether it can be run and is as precise as the job requires; baselines are predicted in any case
     """
 
     option: GlmOption | NetworkOption
@@ -42,7 +42,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """The rate of the links, in bits per second, below (or else above) which saying less pays."""
+    """The link rate, in bits per second, below (or else above) which compression or fewer messages pay."""
 
     bits_per_second: float
     below: bool
@@ -50,13 +50,12 @@ class Crossover:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is predicted for a job on a cluster.
+    """The predictions for a job on a cluster, and the recommended option.
 
     predictions  of every option
-    recommended  the one to take
-    fp32, bf16   what everybody has; of a model SGD, in recipes fp32 and C
-    crossover    rate of the links at which saying less begins to pay; None where there is no such rate
-    s            iterations that were asked to share a message; None for any number
+    fp32, bf16   the uncompressed baselines; for a GLM, SGD in recipes fp32 and C
+    crossover    link rate at which compression or fewer messages begin to pay; None where there is no such rate
+    s            the only number of iterations per message that was considered; None for any number
     """
 
     job: Job
@@ -82,15 +81,15 @@ class Plan:
 
     @property
     def one_process(self) -> Prediction | None:
-        """The fastest of those that send nothing, where there is one beside ranks; allowed or not."""
+        """The fastest option in one process, allowed or not; None if there is none."""
         return min((one for one in self.predictions if one.option.alone), key=lambda one: one.seconds, default=None)
 
     def speedup_over(self, other: Prediction) -> float:
-        """Of the recommended option."""
+        """Speedup of the recommended option over another prediction."""
         return other.seconds / self.recommended.seconds if self.recommended.seconds else 1.0
 
     def verdict(self) -> str:
-        """What to do, and how much faster that is than what is not recommended: one process, and each baseline."""
+        """One sentence: the recommendation, and its speedup over one process and each baseline."""
         said = [f"{self.recommended.option.advice}; {shown(self.recommended.seconds, 's')} {self.job.unit}"]
         for name, other in self._others():
             if other.option != self.recommended.option:
@@ -99,7 +98,7 @@ class Plan:
         return ", ".join(said)
 
     def _others(self) -> Iterator[tuple[str, Prediction]]:
-        """By name, what the recommended option is compared with; one process only with the best that ranks can do."""
+        """Names and predictions to compare the recommendation with; for one process, only the best option on ranks."""
         if self.recommended.option.alone:
             best = min((o for o in self.predictions if o.allowed and not o.option.alone), key=lambda one: one.seconds)
             yield f"{self.cluster.n_ranks} ranks with {best.option.label}", best
@@ -111,7 +110,7 @@ class Plan:
             yield name.replace(" ", " in recipe "), one
 
     def crossing(self) -> str:
-        """From which link on it pays, in a sentence."""
+        """One sentence on the link rate at which compression or fewer messages pay."""
         if self.cluster.n_ranks == 1:
             return "one rank sends nothing"
         if self.crossover is not None:
@@ -122,7 +121,7 @@ class Plan:
         return f"{self.job.saving} at {'every' if always else 'no'} rate of the link{why}"
 
     def explain(self) -> str:
-        """All of it, as text: the recommendation, and each term of its time and of the baselines'."""
+        """The plan as text: the recommendation, each term of its time and of the baselines', and all options."""
         compared = [("recommended", self.recommended), *(("compared with", one) for _, one in self._others())]
         parts = [self.verdict(), self.crossing(), ""]
         for i, (name, one) in enumerate(compared):
@@ -135,7 +134,7 @@ class Plan:
         return "\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; `from_json` needs the job and the cluster only, and works the rest out again."""
+        """The plan as JSON values; `from_json` needs only the job, the cluster and s, and recomputes the rest."""
         return {
             "laconic_plan": VERSION,
             "kind": self.job.kind,
@@ -192,7 +191,7 @@ def plan(job: Job, cluster: Cluster, s: int | None = None) -> Plan:
 
 
 def predict(job: Job, cluster: Cluster, s: int | None = None) -> list[Prediction]:
-    """All options that can be run, the plainest first, then baselines that cannot; `Impossible` if none can."""
+    """All options that can run, the plainest first, then baselines that cannot; raises `Impossible` if none can."""
     of: Any = glm if isinstance(job, GlmJob) else network
     found = of.options(job, cluster, s)
     return [
@@ -202,9 +201,9 @@ def predict(job: Job, cluster: Cluster, s: int | None = None) -> list[Prediction
 
 
 def recommend(job: Job, found: Sequence[Prediction], cluster: Cluster) -> Prediction:
-    """1. leave out what is not allowed; 2. what says less, at the price of variance, must beat what says all by the
-    job's margin; 3. take the plainest precision whose best is as fast as the fastest, and of its options the plainest
-    that is."""
+    """1. Drop options that are not allowed. 2. If the job's margin is above 1, drop compressed options that do not beat
+    the best uncompressed one by it. 3. Take the first (plainest) precision whose best option is about as fast as the
+    fastest, and of its options the first that is as fast as its best."""
     allowed, margin = [one for one in found if one.allowed], job.margin(cluster)
     if margin > 1:
         wide = min((one.seconds for one in allowed if not one.option.compressed), default=inf)
@@ -219,10 +218,10 @@ def recommend(job: Job, found: Sequence[Prediction], cluster: Cluster) -> Predic
 
 
 def crossover(job: Job, cluster: Cluster) -> Crossover | None:
-    """The rate of the links at which saying less begins or ceases to pay.
+    """The link rate at which compression or fewer messages begin or cease to pay.
 
-    None where it pays at every rate, or at none. Only the rate is changed; latency and the machine's rates stay. Fewer
-    bits pay below a rate; fewer messages, which carry more bytes, pay above one, where latency is what counts.
+    None where they pay at every rate, or at none. Only the rate is varied; latency and the machine's rates stay. Fewer
+    bits pay below a rate; fewer messages, which carry more bytes, pay above one, where latency dominates.
     """
     low, high = SLOWEST_LINK, FASTEST_LINK
     below = gain(job, cluster, low) > 1
@@ -235,7 +234,7 @@ def crossover(job: Job, cluster: Cluster) -> Crossover | None:
 
 
 def gain(job: Job, cluster: Cluster, bits_per_second: float) -> float:
-    """At a rate of the links: the best time of those that say all, over the best of those that say less."""
+    """Best uncompressed time ÷ (margin · best compressed time) at a link rate; above 1, compression pays."""
     found = [one for one in predict(job, cluster.what_if(bits_per_second=bits_per_second)) if one.allowed]
     less = [one.seconds for one in found if one.option.compressed]
     plain = [one.seconds for one in found if not one.option.compressed]
@@ -243,7 +242,7 @@ def gain(job: Job, cluster: Cluster, bits_per_second: float) -> float:
 
 
 def from_json(values: Mapping[str, Any]) -> Plan:
-    """A plan as `to_json` wrote it, worked out anew."""
+    """The inverse of `Plan.to_json`; everything but the job, the cluster and s is recomputed."""
     if not isinstance(values, Mapping) or values.get("laconic_plan") != VERSION:
         raise ValueError(f"not a plan of version {VERSION}; write one with laconic plan --output plan.json")
     try:
@@ -256,7 +255,7 @@ def from_json(values: Mapping[str, Any]) -> Plan:
 def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = MOST_S) -> int:
     """The s of CA-SGD with the least predicted time, a power of two; 1 where SGD is faster.
 
-    Of those within 3 % of the fastest the smallest, which rounds least.
+    Among those within 3 % of the fastest, the smallest is taken, which rounds least.
     """
     options = [GlmOption("sgd", recipe)] if recipe != "D" else []
     options += [GlmOption("ca_sgd", recipe, block) for block in job.blocks(most)]
@@ -265,11 +264,11 @@ def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = MOST
 
 
 RATES = tuple(10 ** (7 + i / 4) for i in range(17))
-"""From 10 Mbit/s to 100 Gbit/s."""
+"""Link rates in charts: from 10 Mbit/s to 100 Gbit/s."""
 
 
 def curves(made: Plan) -> list[dict[str, Any]]:
-    """By option, seconds against s (of models, in each recipe) and against the links' rate (of models, the best s)."""
+    """Curves per option of seconds against s (GLMs only) and against the link rate (for GLMs with the best s)."""
     job, cluster = made.job, made.cluster
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     if isinstance(job, GlmJob):

@@ -1,13 +1,13 @@
-"""A predicted time as a sum of products that a reader can redo by hand, and what messages cost in such terms.
+"""Predicted times as sums of products that a reader can redo by hand: `CostTerm`, `Cost` and the terms of collectives.
 
-All-reduce, all-to-all, and the compressed exchanges made of the latter; pure formulas.
-P ranks, links with a latency α and an inverse bandwidth β, B bytes per rank:
+All-reduce, all-to-all, and the compressed exchanges built from the latter; pure formulas. P ranks, links with a latency
+α and an inverse bandwidth β, B bytes per rank:
 
     ring all-reduce    2 (P − 1) α + 2 (P − 1) / P · B β
     tree all-reduce    2 ⌈log₂ P⌉ (α + B β)
     all-to-all         (P − 1) α + (P − 1) m β      for messages of m bytes between each two ranks
 
-and in each of them ⌈log₂ P⌉ ω, where waiting was told apart from messages.
+plus ⌈log₂ P⌉ ω in each of them, where waiting was measured apart from messages.
 """
 
 import math
@@ -18,19 +18,16 @@ from laconic.planner.cluster import Cluster, CodecRates, Link
 from laconic.units import shown
 
 WIRE, WORK = "wire", "work"
-"""What a term is spent on: waiting for the network, or this rank's own work."""
+"""Kinds of terms: waiting for the network, or this rank's own work."""
 BUCKET_SIZE = 8192
-"""Values that share a norm, which is what codecs have by default; no rank gets less than a bucket to sum."""
+"""Values that share a norm, the default of codecs; each rank sums at least one bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostTerm:
-    """count · seconds_each.
+    """One term of a predicted time: count · seconds_each.
 
-    name          what is done
-    count         how often
     unit          of the count, such as "flops" or "bytes"
-    seconds_each  of one of them
     kind          WORK or WIRE
     """
 
@@ -56,9 +53,9 @@ class CostTerm:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Terms of `iterations` iterations together: this rank's own work, and the network.
+    """The predicted time of `iterations` iterations: terms of this rank's own work and of the network.
 
-    hidden  seconds of wire time that pass while the rank works, and so cost nothing
+    hidden  seconds of wire time that overlap with work, and so cost nothing
     """
 
     terms: tuple[CostTerm, ...]
@@ -75,7 +72,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """Of one iteration: (work + wire − hidden) / iterations.
+        """Seconds of one iteration: (work + wire − hidden) / iterations.
 
         >>> Cost((CostTerm("a", 2, "x", 3.0), CostTerm("b", 1, "y", 4.0, WIRE)), iterations=5).seconds
         2.0
@@ -83,7 +80,7 @@ class Cost:
         return (self.work_seconds + self.wire_seconds - self.hidden) / self.iterations
 
     def lines(self) -> list[str]:
-        """The arithmetic, one term a line, and the sum."""
+        """The arithmetic, one term per line, and the sum."""
         said = [str(term) for term in self.terms if term.seconds]
         if self.hidden:
             said.append(f"{'hidden behind work':28} {'':20}   {'':10} = −{shown(self.hidden, 's')}")
@@ -93,12 +90,12 @@ class Cost:
 
 
 def total(terms: Iterable[CostTerm]) -> float:
-    """Seconds of all terms."""
+    """Sum of the terms' seconds."""
     return sum(term.seconds for term in terms)
 
 
 def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring") -> tuple[CostTerm, ...]:
-    """Messages and bytes of one all-reduce; none for one rank.
+    """Terms of one all-reduce (latency, volume, waiting); none for one rank.
 
     >>> [term.count for term in all_reduce(800, Link(1e-5, 1e-9), 4)]
     [6, 1200.0]
@@ -116,7 +113,7 @@ def all_reduce(n_bytes: float, link: Link, n_ranks: int, algorithm: str = "ring"
 
 
 def all_to_all(name: str, message_bytes: float, link: Link, n_ranks: int) -> tuple[CostTerm, ...]:
-    """Each rank sends `message_bytes` to each other."""
+    """Terms of an all-to-all in which each rank sends `message_bytes` to each other."""
     return _pair(name, n_ranks - 1, (n_ranks - 1) * message_bytes, link, doublings(n_ranks)) if n_ranks > 1 else ()
 
 
@@ -130,7 +127,7 @@ def doublings(n_ranks: int) -> int:
 
 
 def all_gather(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTerm, ...]:
-    """Everyone sends its code of n values to everyone, and decodes all P."""
+    """Each rank sends its code of n values to all others, and decodes all P."""
     P = cluster.n_ranks
     return (
         *_encode(n, 1, codec),
@@ -140,7 +137,7 @@ def all_gather(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTerm, .
 
 
 def scatter_reduce(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTerm, ...]:
-    """Chunks to their owners, averages to everyone: n + n/P values are encoded, 2 n are decoded."""
+    """Chunks go to their owners, averages to all: n + n/P values are encoded, 2 n are decoded."""
     P = cluster.n_ranks
     chunk = max(n / P, min(n, BUCKET_SIZE))
     message = chunk * codec.bits / 8
@@ -153,13 +150,13 @@ def scatter_reduce(n: int, codec: CodecRates, cluster: Cluster) -> tuple[CostTer
 
 
 def reduce_scatter(n: int, codec: CodecRates, cluster: Cluster, link: Link) -> tuple[CostTerm, ...]:
-    """Chunks to their owners, who keep the averages: n values are encoded, and n decoded."""
+    """Chunks go to their owners, which keep the averages: n values are encoded, and n decoded."""
     P = cluster.n_ranks
     return (*_encode(n, P, codec), *all_to_all("chunks", n / P * codec.bits / 8, link, P), *_decode(n, P, codec))
 
 
 def gather_weights(n: int, codec: CodecRates, cluster: Cluster, link: Link, times: int) -> tuple[CostTerm, ...]:
-    """Every rank's n/P weights to all others, so many times in a step."""
+    """Each rank's n/P weights go to all others, `times` times per step."""
     P = cluster.n_ranks
     n_bytes, waits = times * (P - 1) / P * n * codec.bits / 8, times * doublings(P)
     messages = _pair("weights", times * (P - 1), n_bytes, link, waits) if P > 1 else ()

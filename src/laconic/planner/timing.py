@@ -1,4 +1,4 @@
-"""Times that all ranks agree on, and rates fitted to them.
+"""Time calls on all ranks together, and fit rates to the times.
 
 Each call is made by all ranks at once, and the slowest rank's time counts.
 """
@@ -18,11 +18,11 @@ ROUNDS = 5
 ROUND_SECONDS, SHORT_ROUND = 0.02, 0.005
 MOST_CALLS = 200
 LONG_SECONDS = 0.03
-"""A call that takes longer is timed twice only."""
+"""A call that takes longer is timed only twice."""
 
 
 Rounds = Sequence[float]
-"""Seconds of one call, in each of some rounds; their median counts."""
+"""Seconds of one call in each round; the median counts."""
 
 
 def spread(rounds: Rounds) -> float:
@@ -39,9 +39,9 @@ def spread(rounds: Rounds) -> float:
 class Stopwatch:
     """Times calls on all ranks of a communicator together.
 
-    device          whose work must be done before the clock is read
-    budget_seconds  after which every call is timed twice only, and for less long
-    round_seconds   of a round, which repeats short calls
+    device          synchronized before the clock is read
+    budget_seconds  after this time, calls are timed only twice and in shorter rounds
+    round_seconds   length of a round, which repeats short calls
     """
 
     comm: Communicator
@@ -51,13 +51,13 @@ class Stopwatch:
     began: float = field(default_factory=time.perf_counter)
 
     def now(self) -> float:
-        """Seconds, once the device is done."""
+        """The clock in seconds, after synchronizing the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def time(self, run: Callable[[], object], rounds: int = ROUNDS, seconds: float | None = None) -> Rounds:
-        """Of `run`, which all ranks call as often; collective, and the same on all of them."""
+        """Seconds per call of `run`, round by round; collective, with the same calls and results on all ranks."""
         run()
         first, spent = self.slowest([self._round(run, 1), time.perf_counter() - self.began])
         late = spent > self.budget_seconds
@@ -74,7 +74,7 @@ class Stopwatch:
         return self.slowest([time.perf_counter() - self.began])[0] > self.budget_seconds
 
     def slowest(self, values: Sequence[float]) -> list[float]:
-        """The largest of all ranks', one by one."""
+        """The elementwise maximum of `values` over ranks."""
         return [max(some) for some in zip(*gather_json(self.comm, list(values), self.device), strict=True)]
 
     def _round(self, run: Callable[[], object], calls: int) -> float:
@@ -86,15 +86,13 @@ class Stopwatch:
 
 PASSES = 5
 TINY = 1e-12
-"""Of a sum of squares, that a further column must take off to be used."""
+"""Relative reduction of the sum of squares that a larger set of columns must bring."""
 TOLERATED = 0.1
-"""Relative errors beyond this count by their size, not by its square."""
+"""Threshold of Huber's loss: larger relative errors count linearly, not squared."""
 
 
 def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Rates (k,) from timings, by robust least squares of relative errors, none of them negative.
-
-    Also for each sample how far the fit is from it, relatively: predicted ÷ measured − 1.
+    """Non-negative rates x (k,) fitted to timings, and the relative error of each, predicted ÷ measured − 1.
 
         min over x ≥ 0 of Σ ρ(a_i·x / t_i − 1),   ρ of Huber;   features (n, k), seconds (n,)
 
@@ -104,7 +102,7 @@ def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
     A = np.asarray(features, dtype=np.float64)
     t = np.asarray(seconds, dtype=np.float64)
     scaled = A / t[:, None]
-    largest = np.maximum(scaled.max(axis=0), 1e-300)  # columns of very different size otherwise confuse the solver
+    largest = np.maximum(scaled.max(axis=0), 1e-300)  # scaled, since columns of very different size confuse the solver
     weights = np.ones(len(t))
     x = np.zeros(A.shape[1])
     for _ in range(PASSES):
@@ -118,7 +116,7 @@ def fit_rates(features: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
 def nonnegative_least_squares(A: np.ndarray, b: np.ndarray) -> np.ndarray:
     """min over x ≥ 0 of ‖A x − b‖; A (n, k) with few columns.
 
-    The minimum is an ordinary one of the columns that it uses: every choice of them is tried, the fewest first.
+    Tries ordinary least squares on every subset of the columns, the smallest first.
 
     >>> nonnegative_least_squares(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -1.0]))
     array([2., 0.])

@@ -27,11 +27,11 @@ LARGEST_SHARE = 2 ** (1 / OMEGA_SLOPE - 1 / math.log(2))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """What is left of a tensor: one symbol per value and one norm per bucket.
+    """A quantized tensor: one symbol per value and one norm per bucket.
 
     symbols  (n,) uint8; int16 or int32 for `Identity`, int32 for `Dithered`
     norms    (n_buckets,) float32; empty for `Identity`, steps for `Dithered`
-    key      of the random numbers that `dequantize` draws again; 0 where it draws none
+    key      of the random numbers that `dequantize` draws again; 0 if it draws none
     """
 
     symbols: Tensor
@@ -84,7 +84,7 @@ class Quantizer(ABC):
         """Symbols to float32 values (n,), times `weight`."""
 
     def n_norms(self, n: int) -> int:
-        """How many norms go with n values."""
+        """Number of norms for n values."""
         return n_buckets(n, self.bucket_size)
 
     @classmethod
@@ -94,19 +94,19 @@ class Quantizer(ABC):
 
     @property
     def cut_size(self) -> int:
-        """Where a tensor that is sent in parts may be cut: at multiples of so many values."""
+        """A tensor sent in parts may be cut at multiples of this many values."""
         return self.bucket_size
 
     @property
     def symbol_bits(self) -> int:
-        """Width of a symbol on the wire; 0 where symbols have none of their own."""
+        """Width of a symbol on the wire; 0 if symbols have no fixed width."""
         return self.bits
 
     @property
     def fingerprint(self) -> int:
-        """32 bits of whatever decides, beside `bits`, which value a symbol stands for; 0 where nothing does.
+        """32-bit checksum of what, besides `bits`, determines the value of a symbol; 0 if nothing does.
 
-        It travels in the header of a payload, so that one made with other levels is refused, not misread.
+        It is in the header of a payload, so that a payload made with other levels is refused, not misread.
         """
         return 0
 
@@ -116,11 +116,11 @@ class Quantizer(ABC):
         return self
 
     def new_memory(self, v: Tensor) -> Tensor:
-        """The state to pass along with values like `v`: empty, unless the quantizer remembers its error."""
+        """The initial error memory for values like `v`; empty if the quantizer keeps none."""
         return torch.empty(0, dtype=torch.float32, device=v.device)
 
     def require_memory(self, v: Tensor, memory: Tensor | None) -> Tensor | None:
-        """The memory, if it is one for `v`; raises `ValueError` if it is not, and says what it must be."""
+        """Return `memory` if it fits `v`; otherwise raise an error that says what is expected."""
         if memory is not None and memory.numel():
             raise ValueError(
                 f"{self.name} keeps no memory, got one of shape {tuple(memory.shape)}; "
@@ -129,8 +129,8 @@ class Quantizer(ABC):
         return memory
 
     def require_own(self, quantized: Quantized, dtype: torch.dtype = torch.uint8) -> None:
-        """Raise `ValueError` if symbols and norms are not this quantizer's: kernels go through the norms, and with too
-        few of them some values would never be written."""
+        """Raise `ValueError` unless the symbols' dtype and the number of norms are this quantizer's: kernels loop over
+        the norms, and with too few of them some values would never be written."""
         n, norms = quantized.symbols.numel(), quantized.norms.numel()
         if quantized.symbols.dtype != dtype or norms != self.n_norms(n):
             raise ValueError(
@@ -145,7 +145,7 @@ class Quantizer(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Bucketed(Quantizer):
-    """A scheme with one norm per bucket and a grid of levels; a member fills in which."""
+    """A scheme with one norm per bucket and a grid of levels, both defined by the subclass."""
 
     bits: int = 4
     bucket_size: int = 512
@@ -158,7 +158,7 @@ class Bucketed(Quantizer):
     def __post_init__(self) -> None:
         for name, least, most in (("bits", self.min_bits, self.max_bits), ("bucket_size", 1, MAX_BUCKET_SIZE)):
             value = check_int(name, getattr(self, name), least, most, owner=self.name)
-            object.__setattr__(self, name, value)  # NumPy's integers print otherwise, and ranks compare what is printed
+            object.__setattr__(self, name, value)  # a NumPy integer has another repr, and ranks compare reprs
 
     @classmethod
     def examples(cls) -> list[Quantizer]:
@@ -193,16 +193,16 @@ class Bucketed(Quantizer):
     def pack(
         self, kernels: Backend, v: Tensor, key: int, norms: Tensor, coded: Tensor, *rest: Any, **more: Any
     ) -> None:
-        """Norms and symbols at fixed width in one pass; `rest` and `more` where the backend takes a scale, a memory."""
+        """Write norms and fixed-width symbols in one pass; a scale or a memory for the kernel in `rest` and `more`."""
         kernels.quantize_pack(v, self.norm, self.grid, self.bucket_size, key, norms, coded, *rest, **more)
 
     def unpack(self, kernels: Backend, coded: Tensor, norms: Tensor, keys: Tensor | None, *rest: Any) -> None:
-        """Add up the values of P payloads with these keys in one pass; `rest` as `Backend.unpack_dequantize` has it."""
+        """Sum the values of P payloads in one pass; `rest` are further arguments of `Backend.unpack_dequantize`."""
         drawn: dict[str, Any] = {} if keys is None else {"keys": keys}
         kernels.unpack_dequantize(coded, norms, self.grid, self.bucket_size, *rest, **drawn)
 
     def code_length_bound(self, n: int) -> float:
-        """Σ_j (L(j+1) − L(j)) K_j + …, or the same with gaps, whichever is less; derived in docs/quantizers.md.
+        """Σ_j (L(j+1) − L(j)) K_j + … or its counterpart for sparse blocks, the smaller; derived in docs/quantizers.md.
 
         L(j) is the length of j's omega code, and K_j = Σ over buckets of min(d, √d / ℓ_j, 1 / ℓ_j² if ℓ_j ≤ 2 ℓ_{j−1})
         bounds the expected number of values at level ℓ_j or above. For the L2 norm only: with another, Σ r² may be d.
@@ -221,7 +221,7 @@ class Bucketed(Quantizer):
             for lo, hi in pairwise(levels)
         ]
         dense = n + above[0] + sum((b - a) * K for (a, b), K in zip(pairwise(lengths), above, strict=True))
-        coded = min(above[0], LARGEST_SHARE * n)  # of so many non-zeros the gaps take the most
+        coded = min(above[0], LARGEST_SHARE * n)  # the number of non-zeros for which gaps cost most
         gaps = coded * (1 + OMEGA_SLOPE * math.log2(n / coded))
         sparse = 2 * above[0] + gaps + sum((b - a) * K for (a, b), K in zip(pairwise(lengths), above[1:], strict=False))
         per_block = 32 + 31, len(omega_encode(BLOCK_SIZE + 1))

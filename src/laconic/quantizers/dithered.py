@@ -1,4 +1,4 @@
-"""Subtractive dither: a random offset that the receiver takes off again."""
+"""Subtractive dither: a random offset that the receiver subtracts again."""
 
 import math
 import struct
@@ -19,14 +19,14 @@ from laconic.options import check_int
 from laconic.quantizers.base import MAX_BUCKET_SIZE, Quantized, Quantizer, flat
 
 WHOLE = MAX_BUCKET_SIZE // CELL * CELL
-"""The bucket size that means one step for all values."""
+"""The bucket size that stands for one step for all values."""
 SMALLEST = 2.0**-149
 """Float32's smallest number above zero."""
 ZERO = -(2**31)
-"""In the place of k, for the values of a cell that is exactly zero."""
+"""Replaces k for the values of a cell of exact zeros."""
 LEAST_BITS, MOST_BITS = 0.01, 8.0
 SIDE_BITS = 0.012
-"""Bits per value that every payload has beside its digits: scales of the cells and states of the coder."""
+"""Overhead of a payload in bits per value, beside its digits: scales of the cells and states of the coder."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,9 +34,9 @@ class Dithered(Quantizer):
     """Subtractive dither: k = round(v/Δ + u) is sent, Δ (k − u) is decoded, u is uniform on (−1/2, 1/2).
 
     Both sides compute u from the stream's key, which travels in the header. The error is uniform on ±Δ/2 and
-    independent of the value: unbiased, with variance Δ²/12 per value, an equality and not a bound. 512 values in a row
-    (a *cell*) that are all zero are decoded as zeros, without error. One Δ for all values
-    spends the fewest bits on a squared error, since the entropy coder finds the small values cheap. Give one of
+    independent of the value: unbiased, with variance exactly Δ²/12 per value. A *cell*, 512 values in a row, that is
+    all zero is decoded as zeros, without error. One Δ for all values needs the fewest bits for a given squared error,
+    since the entropy coder makes small values cheap. Give `error` or `bits`, not both.
 
     error        the normalised error E‖Q(v) − v‖² / ‖v‖²: Δ² = 12 · error · ‖v‖² / n, with n the values in cells that
                  are not all zero. By default 0.1
@@ -91,11 +91,11 @@ class Dithered(Quantizer):
 
     @property
     def cut_size(self) -> int:
-        """A bucket; a cell, where one step holds for all values of each part."""
+        """The bucket size; with one step for all values, the cell size, and then each part has a step of its own."""
         return CELL if self.bucket_size == WHOLE else self.bucket_size
 
     def variance_bound(self, n: int) -> float:
-        """The error asked for, which is the variance itself where no value is beyond 126.5 Δ; unknown if bits were."""
+        """The error asked for, attained where no value is beyond 126.5 Δ; ∞ (unknown) if `bits` was given."""
         return math.inf if self.error is None else self.error * (1 + 1e-6)
 
     @property
@@ -106,12 +106,12 @@ class Dithered(Quantizer):
     def steps(self, v: Tensor, backend: str = "auto", *scale: Scale) -> tuple[Tensor, int]:
         """Δ of each bucket, (n_norms,) float32, and the shape of the laws that code the values best.
 
-        Cells of zeros, which have no error, do not count as values. Δ is zero where all values of a bucket are, not
-        finite where one of them is not. With a scale, v is divided by it first, in place.
+        Cells of zeros have no error and are not counted in n. Δ is zero for a bucket of zeros and non-finite for one
+        with a non-finite value. With a scale, v is divided by it first, in place.
         """
         n, moments = v.numel(), select(backend, v.device).cell_moments(v, *scale).cpu().numpy()
         shape, begins = shape_of(moments), np.arange(0, moments.shape[1], self.bucket_size // CELL)
-        with np.errstate(all="ignore"):  # NumPy, not torch, whose threads would keep the cores busy for a while
+        with np.errstate(all="ignore"):  # NumPy, since torch's threads would go on occupying the cores
             if self.bits is None:
                 squares = np.add.reduceat(moments[1], begins) if n else moments[1]
                 sizes = np.minimum(n - CELL * np.arange(moments.shape[1]), CELL) * (moments[1] != 0)
@@ -123,9 +123,10 @@ class Dithered(Quantizer):
         return torch.from_numpy(steps).to(v.device), shape
 
     def steps_there(self, v: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-        """`steps` for an error, by the device of the values, for which the host does not wait; the shape is (1,) int32.
+        """`steps` from `error`, computed on the values' device without the host waiting; the shape is (1,) int32.
 
-        moments  (2, n_cells) float64: of v's n > 0 values, Σ|x| and Σx² of each cell
+        v        n > 0 values
+        moments  (2, n_cells) float64: Σ|x| and Σx² of each cell of v
         """
         magnitudes, squares = moments
         sizes = CELL * (squares != 0).double()
@@ -168,14 +169,14 @@ class Dithered(Quantizer):
 
 
 def shape_of(moments: np.ndarray) -> int:
-    """The shape of the laws for cells with these moments (2, n_cells): by how much the values of a cell differ."""
+    """The shape of the laws for cells with these moments (2, n_cells), by how much magnitudes vary within a cell."""
     largest = float(np.sqrt(CELL * moments[1]).sum())
     ratio = float(moments[0].sum()) / largest if largest > 0 and math.isfinite(largest) else 1.0
     return sum(ratio < limit for limit in SHAPE_LIMITS)
 
 
 def step_for_bits(moments: np.ndarray, bits: float, shape: int) -> float:
-    """Δ at which cells with these moments (2, n_cells) take so many bits per value, as the laws expect it.
+    """Δ at which cells with these moments (2, n_cells) are expected to take `bits` bits per value under the laws.
 
     The bits fall as Δ grows; they are computed for a grid of Δ and interpolated.
     """
@@ -189,5 +190,5 @@ def step_for_bits(moments: np.ndarray, bits: float, shape: int) -> float:
     sixteenths, counts = np.unique(np.rint(16 * log_means), return_counts=True)
     places = 2 * (sixteenths[None] / 16 - np.log2(ratios)[:, None]) + ZERO_SCALE
     spent = np.interp(places, np.arange(N_SCALES), expected) @ (counts / counts.sum()) + SIDE_BITS
-    log_ratio = round(64 * float(np.interp(-bits, -spent, np.log2(ratios)))) / 64  # the same whoever takes logarithms
+    log_ratio = round(64 * float(np.interp(-bits, -spent, np.log2(ratios)))) / 64  # rounded: the same on every machine
     return float(rms * 2.0**log_ratio)

@@ -41,7 +41,7 @@ class ErrorFeedback(Quantizer):
     name: ClassVar[str] = "error-feedback"
     wire_id: ClassVar[int] = -1
     unbiased: ClassVar[bool] = False
-    """One message is never: what is sent depends on the memory. Over time the errors cancel instead."""
+    """A single message is biased, since it depends on the memory; over time the errors cancel."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Quantizer):
@@ -68,7 +68,7 @@ class ErrorFeedback(Quantizer):
         return self.inner.core
 
     def variance_bound(self, n: int) -> float:
-        """That of the inner quantizer, relative to what it is given: v + e."""
+        """The inner quantizer's bound, relative to its input v + e."""
         return self.inner.variance_bound(n)
 
     def n_norms(self, n: int) -> int:
@@ -120,5 +120,5 @@ class ErrorFeedback(Quantizer):
         return quantized
 
     def dequantize(self, quantized: Quantized, *, weight: float = 1.0, backend: str = "auto") -> Tensor:
-        """What was sent."""
+        """The values that were sent, Q(v + e)."""
         return self.inner.dequantize(quantized, weight=weight, backend=backend)

@@ -43,7 +43,7 @@ class Identity(Quantizer):
 
     @property
     def wire_dtype(self) -> torch.dtype:
-        """What a value is on the wire."""
+        """The dtype of a value on the wire."""
         return _FORMATS[self.dtype][0]
 
     @property
@@ -57,7 +57,7 @@ class Identity(Quantizer):
         return 0.0 if self.dtype == "fp32" else 2.0**-16
 
     def n_norms(self, n: int) -> int:
-        """None."""
+        """0: no norms are sent."""
         return 0
 
     def quantize(self, v: torch.Tensor, stream: Stream = Stream(), *, backend: str = "auto") -> Quantized:  # noqa: B008

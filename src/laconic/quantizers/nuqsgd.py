@@ -45,7 +45,7 @@ class NUQSGD(Bucketed):
         p: Any = self.p
         if not isinstance(p, Real) or not 0.0 < float(p) < 1.0:
             raise ValueError(f"nuqsgd: p must lie strictly between 0 and 1, got {p!r}")
-        object.__setattr__(self, "p", float(p))  # NumPy's numbers print otherwise, and ranks compare what is printed
+        object.__setattr__(self, "p", float(p))  # a NumPy number has another repr, and ranks compare reprs
         if self.smallest_level < SMALLEST_NORMAL:
             least = SMALLEST_NORMAL ** (1 / self._m)
             raise ValueError(

@@ -50,16 +50,16 @@ class QSGD(Bucketed):
 class QSGDInf(QSGD):
     """QSGD scaled by the largest magnitude: |v_i| / ‖v‖∞ is rounded, without bias, to a multiple of 1/s.
 
-    The heuristic variant of the QSGD paper (its section 5) and a contender in the NUQSGD paper. Since
-    ‖v‖∞ ≤ ‖v‖₂, a step is never longer than QSGD's, and the bound of QSGD holds as it stands.
+    The heuristic variant of the QSGD paper (its section 5), compared in the NUQSGD paper. Since ‖v‖∞ ≤ ‖v‖₂, a step is
+    never longer than QSGD's, and QSGD's variance bound holds unchanged.
 
     bits         2 to 8: one for the sign, the rest for the level
     bucket_size  values that share one norm
-    subtract     whether the random offset is taken off again by the receiver, who draws it from the key in the header:
-                 v_i is rounded to a multiple of Δ = 2 ‖v‖∞ / (2^bits − 1) after a shift, and its error is uniform on
-                 ±Δ/2 whatever it is, also if it is zero. About half of the error on bell-shaped values, more where
-                 most are far below Δ. `Rotated` has less at the same width in all that was measured. At fixed width
-                 only; on a GPU by plain torch
+    subtract     whether the receiver subtracts the random offset, which it draws again from the key in the header:
+                 v_i is rounded to a multiple of Δ = 2 ‖v‖∞ / (2^bits − 1) after a shift, with an error uniform on
+                 ±Δ/2 whatever v_i is, even zero. Has about half the error on bell-shaped values, but more where most
+                 are far below Δ; `Rotated` had less at the same width in every measurement. Fixed width only; in plain
+                 torch on a GPU
 
     >>> import torch
     >>> QSGDInf(bits=8).quantize(torch.tensor([-2.0, 1.0])).norms
@@ -78,7 +78,7 @@ class QSGDInf(QSGD):
             raise InvalidOption("qsgdinf: ", Option("subtract"), f" must be True or False; got {self.subtract!r}")
 
     def __repr__(self) -> str:
-        """As it was before there was `subtract`: saved states hold it."""
+        """Without `subtract` unless it is True: states saved before that field existed hold this repr."""
         return f"QSGDInf(bits={self.bits}, bucket_size={self.bucket_size}{', subtract=True' if self.subtract else ''})"
 
     @property
@@ -90,7 +90,7 @@ class QSGDInf(QSGD):
         return _grid(self.bits, self.n_steps, Rounding.SUBTRACT if self.subtract else Rounding.UNIFORM)
 
     def variance_bound(self, n: int) -> float:
-        """That of QSGD. With `subtract`, d / (3 (2^bits − 1)²), since the variance is Δ²/12 for each of d values."""
+        """QSGD's bound. With `subtract`, d / (3 (2^bits − 1)²), since the variance is Δ²/12 for each of d values."""
         if not self.subtract:
             return super(QSGDInf, self).variance_bound(n)
         return self.bucket_dimension(n) / float(3 * (2**self.bits - 1) ** 2)

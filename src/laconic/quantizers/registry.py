@@ -17,7 +17,7 @@ from laconic.quantizers.sign import Sign
 __all__ = ["NUQSGD", "QSGD", "Dithered", "ErrorFeedback", "Identity", "QSGDInf", "Rotated", "Sign"]
 
 SCHEMES: tuple[type[Quantizer], ...] = (Identity, NUQSGD, QSGD, QSGDInf, Sign, Dithered, Rotated)
-"""All that make symbols, by their number on the wire."""
+"""All quantizers except the wrapper `ErrorFeedback`, in the order of their `wire_id`."""
 BY_NAME: dict[str, Callable[..., Quantizer]] = {
     **{dtype: partial(Identity, dtype) for dtype in ("fp32", "bf16")},
     **{scheme.name: scheme for scheme in SCHEMES if scheme is not Identity},

@@ -17,7 +17,7 @@ GAUSSIAN_ERROR = {2: 0.13313, 3: 0.03579, 4: 0.009593}
 
 @dataclass(frozen=True, slots=True)
 class Rotated(Quantizer):
-    """Random rotation R of each bucket, then the nearest of the best levels for a Gaussian; the receiver rotates back.
+    """Random rotation R of each bucket, then rounding to the best levels for a Gaussian; the receiver rotates back.
 
     The rotation is two rounds of random signs and a Hadamard transform, in float32; both sides compute the signs from
     the stream's key, which travels in the header. The error is 0.133, 0.036 or 0.0096 of ‖v‖² at 2, 3 or 4 bits,
@@ -30,7 +30,7 @@ class Rotated(Quantizer):
     random. Nothing is clipped: what lies beyond the last level is part of that error.
 
     bits         2, 3 or 4
-    bucket_size  values that are rotated together and share one scale; best a power of two, for others mix less
+    bucket_size  values that are rotated together and share one scale; best a power of two, since others mix less
 
     >>> import torch
     >>> scheme = Rotated(bits=4)
@@ -84,9 +84,9 @@ class Rotated(Quantizer):
         return select(backend, quantized.symbols.device).rotate_dequantize(quantized.symbols, *rule)
 
     def pack(self, kernels: Backend, v: Tensor, key: int, scales: Tensor, coded: Tensor, *scale: Scale) -> None:
-        """As of `Bucketed`."""
+        """See `Bucketed.pack`."""
         kernels.rotate_pack(v, self.bits, self.bucket_size, key, scales, coded, *scale)
 
     def unpack(self, kernels: Backend, coded: Tensor, scales: Tensor, keys: Any, *rest: Any) -> None:
-        """As of `Bucketed`."""
+        """See `Bucketed.unpack`."""
         kernels.unpack_rotate(coded, scales, keys, self.bits, self.bucket_size, *rest)

@@ -1,4 +1,4 @@
-"""Reports: what to show of a run, declared once, and its renderers for terminal, page and Markdown."""
+"""Reports: presentations of runs, declared once, and their renderers for terminal, HTML page and Markdown."""
 
 from laconic.report import documents as documents
 from laconic.report.charts import Axis, Bar, BarChart, LineChart, speedups

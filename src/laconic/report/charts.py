@@ -1,4 +1,4 @@
-"""Bars and curves: what to draw, declared over the keys of a document's rows, and the blocks made of it."""
+"""Bar and line charts: declared over the keys of a document's rows, and turned into blocks to render."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from laconic.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A label and its value, with a range where there is one.
+    """A bar: a label, its value and optionally its spread.
 
-    limit  a second value that the first is compared with, such as a bound
+    limit  a second value to compare with, such as a bound
     """
 
     label: str
@@ -25,10 +25,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """A bar for each row that has the number, gathered by `group`.
+    """A bar chart of the rows that have a number under `key`, grouped by `group`.
 
-    label      the key of a bar's name, or what makes it of the row
-    limit      the key of what the number is compared with, and what that is called
+    label      the key of a bar's name, or a function of the row
+    limit      the key of a second number to compare with, and its name
     log        whether the scale is logarithmic, from the next power of ten below; else it begins at 0
     reference  a value to mark on every bar, such as 1 for "as fast as before"
     """
@@ -58,7 +58,7 @@ class BarChart:
 
 
 def speedups(over: str, key: str = "speedup_over_fp32", **more: Any) -> BarChart:
-    """Bars of how many times as fast as a baseline; 1 is marked."""
+    """A bar chart of the speedup over a baseline; 1 is marked."""
     return BarChart(f"Speed-up over {over}", key, "×", reference=1.0, **more)
 
 
@@ -71,13 +71,13 @@ class Bars:
 
     @property
     def limit(self) -> str:
-        """What `Bar.limit` is called; nothing if no bar has one."""
+        """The name of `Bar.limit`; empty if no bar has one."""
         return self.chart.limit[1] if self.chart.limit and any(bar.limit is not None for bar in self.bars) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A quantity that curves have: the key of their points, its name and its unit."""
+    """A quantity along an axis: its key in the points, its name and its unit."""
 
     key: str
     name: str
@@ -91,9 +91,9 @@ BYTES = Axis("bytes", "bytes sent", "B")
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A name, and points that map keys of axes to numbers, and "label" to what to call the point, if that has a name.
+    """A curve: its name, and points that map keys of axes to numbers and optionally "label" to a name.
 
-    ink  which colour and dash: the same for the same contender all over a section
+    ink  number of its colour and dash, the same for a contender in all charts of a section
     """
 
     name: str
@@ -103,15 +103,15 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """A quantity of each row over axes to choose from. A row keeps its colour in all charts of a document.
+    """A line chart of `y` of each row over a choice of axes. A row keeps its colour in all charts of a document.
 
-    points      the key of a row's points, each a mapping from keys of axes and the quantity to numbers, and maybe with
-                a "label"; or what makes these of the row
+    points      the key of a row's points, each a mapping from keys of axes and of `y` to numbers, optionally with a
+                "label"; or a function of the row that returns them
     name        the key of a curve's name
     by          a key: one chart for each of its values
-    log, log_x  whether the scales are logarithmic at first
-    panels      whether these charts stand side by side, on the same scales and with one legend
-    rows        which rows to show, or rows made of them; a number under "ink" says how a curve is drawn
+    log, log_x  whether the scales are logarithmic initially
+    panels      whether the charts are panels side by side, with the same scales and one legend
+    rows        selects or transforms the rows; a number under "ink" sets a curve's colour and dash
     """
 
     y: Axis
@@ -157,7 +157,7 @@ class Curves:
     curves: Sequence[Curve]
 
     def used_axes(self) -> list[Axis]:
-        """Axes that at least one curve gets along."""
+        """Axes along which at least one curve varies."""
         return [
             axis
             for axis in self.chart.axes

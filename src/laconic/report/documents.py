@@ -20,7 +20,7 @@ def shape(row: Row, times: str = " × ", end: str = "") -> str:
 
 
 def _fits(document: Row) -> list[Row]:
-    """A document for each file, which is named without its folders, and family."""
+    """Split fits into one document per file (named without its folders) and family."""
     on = [f"{PurePath(text_in(row, 'data')).name}, {text_in(row, 'family')}" for row in rows_in(document)]
     rows = [{"name": "fit", **row, "on": name} for row, name in zip(rows_in(document), on, strict=True)]
     return [{"rows": some} for some in grouped(rows, "on").values()]
@@ -75,7 +75,7 @@ FITS = Presentation(
 
 
 def _of_one(rows: Sequence[Row]) -> Sequence[Row]:
-    """The parts of an option's time are those of all iterations that share a message; in a table, of one."""
+    """Options with work, wire and hidden seconds per iteration, instead of per s iterations that share a message."""
     made = []
     for row in rows:
         n = number_in(row, "iterations") or 1.0
@@ -85,7 +85,7 @@ def _of_one(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _fastest(rows: Sequence[Row]) -> list[Row]:
-    """The fastest options, the one that is recommended, the two baselines and one process."""
+    """The fastest options, the recommended one, the two baselines and those in one process."""
     order = sorted(rows, key=lambda row: number_in(row, "seconds") or 0.0)
     baselines = [row for row in rows if 1.0 in (row.get("speedup_over_fp32"), row.get("speedup_over_bf16"))]
     kept = [row for row in order[SHOWN:] if row.get("recommended") or row.get("alone") or row in baselines]
@@ -93,7 +93,7 @@ def _fastest(rows: Sequence[Row]) -> list[Row]:
 
 
 def _against(key: str, name: str, unit: Unit) -> LineChart:
-    """Predicted time against s, or against the rate of the links."""
+    """A chart of predicted time against s, or against the link rate."""
     return LineChart(
         Axis("seconds", "time", "s"),
         title=f"Time against {key if key == 's' else name}",
@@ -158,7 +158,7 @@ def _analysed(document: Row) -> str:
 
 
 def _bounds(document: Row) -> list[str]:
-    """Whether the bounds hold, how close they are, and where there is none."""
+    """Sentences: whether the bounds hold, how close they are, and which are missing."""
     rows = rows_in(document)
     held = "A BOUND DOES NOT HOLD" if any(row.get("holds") is False for row in rows) else "every bound holds"
     ratios = [ratio for row in rows if (ratio := number_in(row, "ratio")) is not None]
@@ -169,7 +169,7 @@ def _bounds(document: Row) -> list[str]:
 
 
 def _by_format(rows: Sequence[Row]) -> Sequence[Row]:
-    """The terms of one format after another, with bars on a logarithmic scale."""
+    """The terms sorted by format, with bars on a logarithmic scale."""
     sizes = [size for row in rows if (size := number_in(row, "measured"))] or [1.0]
     low, high = min(sizes) / 2, max(sizes)
     order = names_in(rows, "format")
@@ -178,7 +178,7 @@ def _by_format(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _stopped(row: Row) -> str:
-    """The knob that keeps a recipe from being cheaper, and what it would come to."""
+    """The knob that keeps a recipe from being cheaper, and the error that lowering it would cause."""
     step = next(iter(rows_in(row, "stopped_by")), None)
     if step is None:
         return "nothing lower"

@@ -1,7 +1,6 @@
-"""Sections to one HTML page that needs nothing else: no network, no other file, and hardly a script.
+"""Render sections as one self-contained HTML page: no network, no other files, little script.
 
-Every text goes through `esc`: what the documents say is never markup. Lengths of bars are shares of the width, so that
-they need no script.
+Every text goes through `esc`, so documents cannot inject markup. Bars have lengths in percent, so they need no script.
 """
 
 import json
@@ -21,12 +20,12 @@ from laconic.report.tables import SIGNS, Cell, Cells, Facts, Words
 from laconic.units import shown
 
 SHORT, LONG = 24, 40
-"""Characters up to which a cell does not wrap, and from which on its column must not be narrow."""
+"""Cells of up to SHORT characters do not wrap; columns with cells of more than LONG are kept wide."""
 MOST_POINTS = 400
 
 
 def web_page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The page as text.
+    """The HTML page.
 
     >>> "<title>&lt;b&gt;</title>" in web_page("<b>", "", [Section("one")])
     True
@@ -50,7 +49,7 @@ def web_page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that may stand between script tags.
+    """JSON that is safe inside a script element.
 
     >>> embedded(["</script>"])
     '["\\\\u003c/script\\\\u003e"]'
@@ -60,7 +59,7 @@ def embedded(data: Any) -> str:
 
 
 def chart_data(one: Curves) -> dict[str, Any]:
-    """What the script needs of a chart."""
+    """The data of a chart for the page's script."""
     chart, axes = one.chart, one.used_axes()
     return {
         "title": one.title,
@@ -73,7 +72,7 @@ def chart_data(one: Curves) -> dict[str, Any]:
 
 
 def _points(curve: Curve, axes: Sequence[Axis]) -> list[list[Any]]:
-    """Of each point its numbers along the axes, and its label if it has one."""
+    """For each point, its numbers along the axes and its label, if any."""
     return [
         [*(_rounded(point.get(axis.key)) for axis in axes), *([point["label"]] if "label" in point else [])]
         for point in thinned(curve.points)
@@ -81,7 +80,7 @@ def _points(curve: Curve, axes: Sequence[Axis]) -> list[list[Any]]:
 
 
 def thinned(points: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> list[Mapping[str, Any]]:
-    """At most `most` of the points, evenly, the first and the last among them.
+    """At most `most` of the points, evenly spaced, including the first and the last.
 
     >>> [p["iteration"] for p in thinned([{"iteration": i} for i in range(10)], 4)]
     [0, 3, 6, 9]
@@ -92,12 +91,12 @@ def thinned(points: Sequence[Mapping[str, Any]], most: int = MOST_POINTS) -> lis
 
 
 def _rounded(x: float | None) -> float | None:
-    """Seven digits, which is more than a chart shows; beyond 1e±100 the arithmetic of the axes would overflow."""
+    """x to seven digits, more than a chart shows; None or 0 beyond 1e±100, where the axes' arithmetic overflows."""
     return None if x is None or abs(x) > 1e100 else 0.0 if abs(x) < 1e-100 else float(f"{x:.7g}")
 
 
 def _section(i: int, section: Section, charts: list[Curves]) -> str:
-    """A section; its curves are added to the charts of the page."""
+    """A section as HTML; its curves are appended to `charts`."""
     parts = []
     for panels, some in groupby(section.blocks, key=lambda one: isinstance(one, Curves) and one.chart.panels):
         made = []
@@ -113,7 +112,7 @@ def _section(i: int, section: Section, charts: list[Curves]) -> str:
 
 
 def block(one: Block, chart: int) -> str:
-    """One block; `chart` is the number of its curves in the page's data, if it is curves."""
+    """A block as HTML; for curves, `chart` is their index in the page's data."""
     match one:
         case Words(lines, listed=True):
             return tag("ul", "".join(tag("li", esc(line)) for line in lines))
@@ -143,7 +142,7 @@ def grid(one: Cells) -> str:
 
 
 def _cell(cell: Cell, column: int, name: str) -> str:
-    """A cell of a class, or if that is empty, of that of its width."""
+    """A table cell of CSS class `name`, by default that of its width."""
     size = len(cell.shown)
     name = name or ("short" if size <= SHORT else "long" if size > LONG else "middle")
     sign = tag("span", SIGNS[cell.mark], class_="sign") if cell.mark else ""
@@ -157,7 +156,7 @@ def _note(text: str) -> str:
 
 
 def bars(one: Bars) -> str:
-    """Bars in their groups, and what their signs mean."""
+    """A bar chart: bars in groups, and a key."""
     chart, scale, parts = one.chart, scale_of(one), []
     for group, members in groupby(one.bars, key=lambda bar: bar.group):
         parts += [tag("h4", esc(group))] if group else []
@@ -177,7 +176,7 @@ def bars(one: Bars) -> str:
 
 
 def curves(one: Curves, chart: int) -> str:
-    """The place of a chart that the script draws, and the ends of its curves; of a panel, only the place."""
+    """A placeholder for a chart drawn by the script, and the ends of its curves; for a panel, only the placeholder."""
     panel = one.chart.panels
     said = "The curves are drawn by a script; without it, " + ("see the table." if panel else "here are their ends.")
     inside = tag("figcaption", esc(one.title)) + tag("noscript", _note(said)) + _note(one.chart.note)

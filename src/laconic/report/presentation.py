@@ -1,6 +1,6 @@
-"""What to show of a run: a title and parts, declared once and registered under the suite's name.
+"""Presentations of runs: a title and parts, declared once and registered under the suite's name.
 
-Each part turns a document into blocks, which terminal, page and Markdown render.
+Each part turns a document into blocks, which are rendered for terminal, page and Markdown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ Block = Words | Facts | Cells | Bars | Curves
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what is under it.
+    """A heading and the blocks under it.
 
-    tag  the run that it is of, which the table of contents shows
+    tag  the name of its run, for the table of contents
     """
 
     title: str
@@ -29,10 +29,10 @@ class Section:
 
 
 class Part(Protocol):
-    """Something that a presentation shows."""
+    """A part of a presentation, such as a table or a chart."""
 
     def blocks(self, document: Row) -> Sequence[Block]:
-        """What it shows of this document; nothing where the document has nothing to show."""
+        """Its blocks for this document; empty if there is nothing to show."""
 
 
 VERDICTS = {
@@ -47,15 +47,15 @@ GOALS = (
     Column("aim", "aim", digits=4),
     Column("verdict", "verdict", None, words=VERDICTS),
 )
-"""Targets beside what was measured, in documents that have a list of "goals"."""
+"""The table of targets and results of documents that have a list of "goals"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """What to show of a suite's documents: a section with its parts, then goals and all rows.
+    """How to show a suite's documents: a section with its parts, then goals and all rows.
 
-    title, about  texts, or what makes them of the document
-    split         makes several documents of one, each of which becomes a section of its own
+    title, about  texts, or functions of the document
+    split         splits a document into several, each with a section of its own
     all_rows      whether to end with a folded table of all rows
 
     >>> shown = Presentation("Sizes", [RowTable("Bytes", [text("who", "contender"), Column("sent", "bytes", "B")])])
@@ -70,7 +70,7 @@ class Presentation:
     all_rows: bool = True
 
     def sections(self, document: Row) -> list[Section]:
-        """The sections of a page, one if the document is not split."""
+        """The sections of a document: one, unless it is split."""
         return [self._section(one) for one in self.split(document)]
 
     def _section(self, document: Row) -> Section:
@@ -85,20 +85,20 @@ _REGISTERED: dict[str, tuple[Presentation, ...] | str] = {}
 
 
 def register(suite: str, *presentations: Presentation, lazily: str = "") -> None:
-    """Show documents of a suite this way from now on, a section or more for each presentation.
+    """Register presentations for the documents of a suite; each gives one or more sections.
 
-    lazily  instead, where they are: "package.module:NAME" of a `Presentation` or a tuple of them, imported when needed
+    lazily  instead of presentations, "package.module:NAME" of one or a tuple of them, imported when needed
     """
     _REGISTERED[suite] = lazily or presentations
 
 
 def registered() -> list[str]:
-    """The names of all suites that have a presentation."""
+    """The names of all suites with a presentation."""
     return list(_REGISTERED)
 
 
 def presentations(suite: str) -> tuple[Presentation, ...]:
-    """How to show a suite; of one that nobody has registered, its options and its rows."""
+    """The presentations of a suite; by default its options and its rows."""
     found = _REGISTERED.get(suite, ())
     if isinstance(found, str):
         module, _, name = found.partition(":")
@@ -108,14 +108,14 @@ def presentations(suite: str) -> tuple[Presentation, ...]:
 
 
 def sections(suite: str, document: Row) -> list[Section]:
-    """The sections of a document; of several presentations only those that have something to show."""
+    """The sections of a document; of several presentations, only those with something to show."""
     shown = presentations(suite)
     made = [section for one in shown for section in one.sections(document)]
     return made if len(shown) == 1 else [section for section in made if section.blocks]
 
 
 def where(document: Row) -> str:
-    """Ranks, links and sizes of a document's first row, in words.
+    """A phrase for the ranks, links and sizes of a document's first row.
 
     >>> where({"rows": [{"ranks": 4, "rate": "1gbit", "n": 4194304}]})
     '4 ranks, links of 1gbit, 4,194,304 values'
@@ -138,7 +138,7 @@ def where(document: Row) -> str:
 
 
 def machine(document: Row) -> list[Facts]:
-    """The environments of the rows: a list of facts for each that differs in more than its date."""
+    """The distinct environments of the rows, ignoring dates, as lists of facts."""
     found: dict[str, Row] = {}
     for row in rows_in(document):
         here = row.get(ENVIRONMENT)

@@ -1,4 +1,4 @@
-"""Runs: documents out of files and folders, and a page of them all."""
+"""Read documents of runs from files and folders, and make one page of them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from laconic.report.values import Row, names_in, rows_in, text_in
 EXPECTED = "a JSON document that `laconic bench`, `analyze`, `demo --json`, `plan -o` or `fit --json` wrote"
 FIT, PLAN = "fit", "plan-made"
 KINDS = {list: "list", str: "string", bool: "boolean", type(None): "null"}
-"""What JSON calls values that are neither objects nor numbers."""
+"""JSON's names for values that are neither objects nor numbers."""
 HELP = " Click a curve's name to hide it; point at a curve, or focus it and use the arrow keys, for its values."
 
 
 class NotARun(LaconicError, ValueError):
-    """A file that holds nothing to report on."""
+    """A file without a run to report on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A document, what kind it is, and what to call it: the name of its file."""
+    """A document, its kind, and its name, which is that of its file."""
 
     name: str
     suite: str
@@ -34,7 +34,7 @@ class Run:
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[str, str]]]:
-    """Every run of these files and folders; a file must be one. Also what else lay in a folder: (file, why not)."""
+    """All runs in these files and folders, and (file, reason) for other files of a folder. A file must be a run."""
     runs: list[Run] = []
     passed_over: list[tuple[str, str]] = []
     for path in paths:
@@ -52,7 +52,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[str, str]]]:
 
 
 def read_run(path: Path) -> Run:
-    """The run in a file. Raises `NotARun` if there is none; a number that JSON lacks, such as NaN, is read as None."""
+    """The run in a file; raises `NotARun` if there is none. Numbers that JSON lacks, such as NaN, are read as None."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except OSError as error:
@@ -82,7 +82,7 @@ def _suite(document: Row) -> str | None:
 
 
 def report(title: str, runs: Sequence[Run]) -> tuple[str, dict[str, Any]]:
-    """The page, and a summary of what is on it."""
+    """The HTML page of some runs, and a summary of it as JSON values."""
     made = [(run, sections_of(run)) for run in with_fits_merged(runs)]
     several = len(made) > 1
     shown = [replace(section, tag=section.tag if several else "") for _, some in made for section in some]
@@ -118,7 +118,7 @@ def sections_of(run: Run) -> list[Section]:
 
 
 def with_fits_merged(runs: Sequence[Run]) -> list[Run]:
-    """All fits as one run, at the place of the first, so that their curves share a chart."""
+    """The runs with all fits merged into the first one, so that their curves share a chart."""
     fits = [{**run.document, "name": run.name} for run in runs if run.suite == FIT]
     first = next((i for i, run in enumerate(runs) if run.suite == FIT), None)
     return [
@@ -129,7 +129,7 @@ def with_fits_merged(runs: Sequence[Run]) -> list[Run]:
 
 
 def _summary(runs: Sequence[Run]) -> Section:
-    """A table of the runs: how much is in each, how many goals it met, and where it was measured."""
+    """A table of the runs: the size of each, how many goals it met, and where it was measured."""
     rows = []
     for run in runs:
         inside, goals = rows_in(run.document), rows_in(run.document, "goals")
@@ -144,7 +144,7 @@ def _summary(runs: Sequence[Run]) -> Section:
 
 
 def _all(environments: Sequence[Row], *keys: str, most: int | None = None) -> str | None:
-    """What the environments have under the keys."""
+    """The environments' distinct values under these keys, joined."""
     found = [name[:most] for key in keys for name in names_in(environments, key) if name]
     return ", ".join(dict.fromkeys(found)) or None
 

@@ -1,4 +1,4 @@
-"""Bars and curves as SVG: bars for a page, and pictures that stand alone, on a ground of their own, light or dark."""
+"""Bars and curves as SVG: bars inside a page, and standalone pictures with a light or dark background of their own."""
 
 import math
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ DASHES = ("", "7 4", "2 4")
 SHARE = 96.0
 """Per cent of the width that the longest bar takes."""
 LABEL, PLOT, LINE, BARS_TOP = 250, 560, 22, 46
-"""Of bars: widths of the names and of the bars, height of a line and of the heading, in pixels."""
+"""Layout of bar charts in pixels: widths of names and bars, heights of a line and of the heading."""
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 76, 530, 40, 52
-"""Of curves: the height, where the plot begins and ends across, and its margins; names stand to its right."""
+"""Layout of line charts in pixels: the height, left and right end of the plot, its margins; names are to its right."""
 NAME, LETTER = 42, 8
-"""From the plot to a name, and what a letter takes at most on average."""
+"""Pixels from the plot to a name, and per letter of a name."""
 FEWEST_TICKS = 4
 
 
 def esc(text: str) -> str:
-    """Text as HTML; halves of characters, which UTF-8 does not have, as question marks.
+    """Text escaped for HTML; lone surrogates become question marks.
 
     >>> esc('<script>"&')
     '&lt;script&gt;&quot;&amp;'
@@ -38,7 +38,7 @@ def esc(text: str) -> str:
 
 
 def tag(name: str, inside: str | None = None, **attributes: str | float) -> str:
-    """An element of HTML or SVG around what is markup already; attributes that are empty texts are left out.
+    """An element of HTML or SVG around `inside`, which is markup already; empty attributes are left out.
 
     >>> tag("rect", class_="bar", x=1.5), tag("th", "a", scope="", data_v="2")
     ('<rect class="bar" x="1.5"/>', '<th data-v="2">a</th>')
@@ -50,7 +50,7 @@ def tag(name: str, inside: str | None = None, **attributes: str | float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A logarithmic or linear scale from the number `low` at the place `begin` to `high` at `end`."""
+    """A logarithmic or linear scale from the number `low` at position `begin` to `high` at `end`."""
 
     low: float
     high: float
@@ -59,7 +59,7 @@ class Scale:
     log: bool = True
 
     def at(self, x: float) -> float:
-        """The place of x; what lies outside is at the nearer end.
+        """The position of x, clipped to the ends.
 
         >>> Scale(1.0, 100.0, 0, 60).at(10.0), Scale(0.0, 4.0, 0, 60, log=False).at(3.0), Scale(1.0, 100.0, 0, 60).at(0)
         (30.0, 45.0, 0.0)
@@ -70,7 +70,7 @@ class Scale:
         return self.begin + (self.end - self.begin) * ((x - low) / (high - low or 1.0))
 
     def ticks(self) -> list[float]:
-        """Powers of ten; where they are few, twice and five times these too."""
+        """Powers of ten; where they are few, also 2 and 5 times these."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in ((1,), (1, 2, 5)):
             found = [m * 10.0**i for i in powers for m in steps if self.low * 0.999 <= m * 10.0**i <= self.high * 1.001]
@@ -80,7 +80,7 @@ class Scale:
 
 
 def scale_of(one: Bars) -> Scale:
-    """The scale of all bars of a chart, in per cent: from 0 or, logarithmic, from the next power of ten below."""
+    """The scale of a chart's bars in percent: from 0 or, if logarithmic, from the next power of ten below."""
     candidates = [one.chart.reference, *(x for bar in one.bars for x in (bar.value, bar.limit, *(bar.spread or ())))]
     values = [x for x in candidates if x is not None and 0 < x < math.inf] or [1.0]
     power = max(10.0 ** math.floor(math.log10(min(values)) - 1e-9), math.ulp(0.0))
@@ -88,7 +88,7 @@ def scale_of(one: Bars) -> Scale:
 
 
 def track(bar: Bar, chart: BarChart, scale: Scale) -> str:
-    """A bar, 20 pixels high and as wide as its place: pale to its limit, solid to its value, with whisker and lines."""
+    """A bar 20 pixels high, as wide as its element: pale to its limit, solid to its value, with whisker and lines."""
 
     def at(x: float, least: float = 0.0) -> str:
         return f"{max(least, scale.at(x)):.2f}%"
@@ -108,7 +108,7 @@ def track(bar: Bar, chart: BarChart, scale: Scale) -> str:
 
 
 def bar_text(bar: Bar, chart: BarChart) -> str:
-    """What stands beside a bar.
+    """The text beside a bar.
 
     >>> bar_text(Bar("a", 2.0, (1.5, 3.0), 4.0), BarChart("t", "seconds", "s"))
     '2.00 s / 4.00 s (1.50–3.00 s)'
@@ -168,7 +168,7 @@ def lines(one: Curves) -> str:
 
 
 def _grid(x_axis: Axis, y_axis: Axis, across: Scale, up: Scale) -> list[str]:
-    """Lines of the plot with their values, which have one digit, and the names of the axes."""
+    """Grid lines with their values, to one digit, and the names of the axes."""
     parts = []
     for value in across.ticks():
         x = across.at(value)
@@ -183,7 +183,7 @@ def _grid(x_axis: Axis, y_axis: Axis, across: Scale, up: Scale) -> list[str]:
 
 
 def text_bar(value: float, smallest: float, largest: float, width: int = 20) -> str:
-    """A bar of blocks on a logarithmic scale, for a terminal; an arrow follows one without end.
+    """A bar of block characters on a logarithmic scale, for a terminal; an infinite one ends in an arrow.
 
     >>> text_bar(1e-2, 1e-4, 1.0, 4), text_bar(0.0, 1e-4, 1.0, 4)
     ('██', '')

@@ -1,7 +1,7 @@
-"""Tables and sentences: what to show, declared over the keys of a document's rows, and the blocks made of it.
+"""Tables and sentences: declared over the keys of a document's rows, and turned into blocks to render.
 
-A part (`RowTable`, `Text`, `Settings`, `AllRows`) turns a document into blocks (`Cells`, `Words`, `Facts`), which
-terminal, page and Markdown render. A value that is missing or of the wrong kind is shown as a dash.
+A part (`RowTable`, `Text`, `Settings`, `AllRows`) turns a document into blocks (`Cells`, `Words`, `Facts`), which are
+rendered for terminal, page and Markdown. A value that is missing or of the wrong kind is shown as a dash.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from laconic.report.values import Row, finite, names_in, percentiles, plain, row
 from laconic.units import Unit, ranged, shown
 
 SIGNS = {"good": "✓ ", "bad": "✗ "}
-"""What stands before a cell that is marked."""
+"""Prefix of a marked cell."""
 SPREAD = " (20–80 %)"
-"""What a heading says of cells that have a spread."""
+"""Suffix of the heading of a column with spreads."""
 ENVIRONMENT = "environment"
 Rows = Callable[[list[Row]], Iterable[Row]]
-"""Chooses rows of a document, or makes others of them."""
+"""A function that selects or transforms the rows of a document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Paragraphs, or with `listed` the points of a list."""
+    """Paragraphs, or with `listed` the items of a list."""
 
     lines: Sequence[str]
     listed: bool = False
@@ -30,17 +30,17 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what they are, such as the machine and the versions."""
+    """Pairs of a name and a value, such as the machine and the versions."""
 
     facts: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and the number to sort it by.
+    """A table cell: its text, and the number to sort it by.
 
-    mark    "good" or "bad": said by a sign, too, not by colour alone
-    spread  from the 20th to the 80th percentile, where the number is a median
+    mark    "good" or "bad": shown by a sign as well as by colour
+    spread  20th to 80th percentile, where the number is a median
     """
 
     text: str
@@ -70,7 +70,7 @@ class Cells:
         return [any(row[i].spread for row in self.rows) for i in range(len(self.headings))]
 
     def spread_headings(self) -> list[str]:
-        """The headings; those of columns that show spreads say so."""
+        """The headings, with a suffix for columns with spreads."""
         return [h + SPREAD if s else h for h, s in zip(self.headings, self.spread(), strict=True)]
 
 
@@ -78,10 +78,10 @@ class Cells:
 class Column:
     """A column of a table: its heading and the key of its values in the rows.
 
-    key     of a number, a spread (median, p20, p80) or a text; or a function that gives one of these, or a `Cell`
+    key     of a number, a spread (median, p20, p80) or a text; or a function that returns one of these or a `Cell`
     unit    of the numbers; None for text
-    digits  significant ones
-    words   what to write instead of some texts, such as a mark for "missed"
+    digits  significant digits
+    words   replacements for some texts, such as a mark for "missed"
 
     >>> Column("ms", "seconds", "ms").cell({"seconds": {"median": 0.2, "p20": 0.1, "p80": 0.3}})
     Cell(text='200', value=0.2, mark='', spread='100–300')
@@ -112,11 +112,11 @@ def text(heading: str, key: str | Callable[[Row], Any]) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """Rows under headings, without the columns that hold nothing.
+    """A table of rows, without empty columns.
 
-    title  or what makes it of the rows that are shown
-    rows   which rows to show, or rows made of them
-    of     the key that the rows are under in the document
+    title  a text, or a function of the rows shown
+    rows   selects or transforms the rows
+    of     the key of the rows in the document
     by     a key: one table for each of its values
     """
 
@@ -142,7 +142,7 @@ class RowTable:
 
 
 def grouped(rows: Sequence[Row], key: str) -> dict[str, list[Row]]:
-    """Rows by their text under a key, in order of appearance; without a key all under "".
+    """Rows grouped by their text under a key, in order of appearance; without a key all under "".
 
     >>> grouped([{"a": 1}, {"a": 2}, {"a": 1}], "a")
     {'1': [{'a': 1}, {'a': 1}], '2': [{'a': 2}]}
@@ -155,7 +155,7 @@ def grouped(rows: Sequence[Row], key: str) -> dict[str, list[Row]]:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Sentences made of the document; with `listed` the points of a list."""
+    """Sentences computed from the document; with `listed` the items of a list."""
 
     lines: Callable[[Row], Sequence[str]]
     listed: bool = False
@@ -167,7 +167,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command was asked for: the options of the document."""
+    """The options in the document."""
 
     def blocks(self, document: Row) -> list[Facts]:
         given = document.get("options")
@@ -178,7 +178,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class AllRows:
-    """Every row with all that it holds; what is the same in each of them in a note. Without a title it is folded."""
+    """All rows with all their fields; fields equal in all rows go into a note. Folded if it has no title."""
 
     title: str = ""
 

@@ -1,4 +1,4 @@
-"""Blocks to text and tables, for a terminal and as Markdown. Charts and folded tables are for pages."""
+"""Render blocks as text and tables, for a terminal and as Markdown. Charts and folded tables are for pages only."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
@@ -14,13 +14,13 @@ from laconic.report.tables import SIGNS, SPREAD, Cells, Facts, Words
 from laconic.report.values import Row
 
 WIDEST = 10_000
-"""Columns of a terminal that no table fills."""
+"""A terminal width that no table reaches."""
 GLUE = "\N{NO-BREAK SPACE}"
-"""Keeps a sign and what follows it on one line."""
+"""Keeps a sign on one line with the word after it."""
 
 
 def terminal(suite: str, document: Row) -> Iterator[RenderableType]:
-    """All that a person is shown of a document, for `show`."""
+    """A document as texts and tables, for `show`."""
     for block in machine(document):
         yield from _block(block)
     for section in sections(suite, document):
@@ -28,7 +28,7 @@ def terminal(suite: str, document: Row) -> Iterator[RenderableType]:
 
 
 def section_lines(section: Section) -> Iterator[RenderableType]:
-    """The heading of a section and what is under it."""
+    """A section as texts and tables."""
     yield f"\n{section.title}"
     if section.about:
         yield section.about
@@ -48,10 +48,10 @@ def _block(block: Block) -> Iterator[RenderableType]:
 
 
 def grid(one: Cells) -> Table:
-    """A table. Of the columns with a spread only the first shows it, which leaves room for the others.
+    """A table for the terminal. Only the first column with a spread shows it, to save width.
 
-    Headings take several lines. Where the terminal is narrow, columns of text fold and those of numbers do not: cut
-    off, a number would be another.
+    Headings may wrap. In a narrow terminal, columns of text fold and those of numbers do not, since a truncated number
+    would be wrong.
     """
     built = Table(
         title=one.title,
@@ -87,7 +87,7 @@ def grid(one: Cells) -> Table:
 
 
 def show(parts: Iterable[RenderableType]) -> None:
-    """Print texts and tables as they are, brackets too; lines of a table wider than the terminal are not cut."""
+    """Print texts and tables literally, including brackets; lines of a table wider than the terminal are not cut."""
     console = Console(highlight=False, markup=False, emoji=False)
     width = console.width
     for part in parts:
@@ -119,7 +119,7 @@ def markdown(blocks: Sequence[Block], level: int = 0) -> str:
 
 
 def _markdown_table(one: Cells) -> str:
-    """A table; columns of numbers are set to the right."""
+    """A Markdown table, columns of numbers aligned right."""
     numeric = one.numeric()
     lines = [one.spread_headings(), ["---:" if n else "---" for n in numeric]]
     lines += [[cell.shown.replace("|", "\\|").replace("\n", " ") for cell in row] for row in one.rows]

@@ -1,7 +1,4 @@
-"""Numbers and words out of documents.
-
-Anyone may have written a document: what is not as hoped for is None or plain text.
-"""
+"""Read numbers and texts from documents, which are not trusted: unexpected values become None or plain text."""
 
 import json
 import math
@@ -10,16 +7,16 @@ from typing import Any
 
 Row = Mapping[str, Any]
 LONGEST = 300
-"""Characters of a value that are shown; what is longer is cut."""
+"""Characters of a value that are shown; the rest is cut."""
 
 
 def under(row: Any, key: str) -> Any:
-    """What stands under a key; None if `row` is no object or has nothing there."""
+    """The value under a key; None if `row` is not an object or lacks the key."""
     return row.get(key) if isinstance(row, Mapping) else None
 
 
 def finite(value: Any) -> float | None:
-    """A finite float, of a spread its median; else None.
+    """A finite float (the median of a spread); None for anything else.
 
     >>> finite(3), finite({"median": 0.5}), finite(True), finite(10**400), finite("3")
     (3.0, 0.5, None, None, None)
@@ -44,7 +41,7 @@ def percentiles(value: Any) -> tuple[float, float] | None:
 
 
 def number_in(row: Any, key: str) -> float | None:
-    """The finite number under a key; of a spread its median; else None.
+    """The finite number (the median of a spread) under a key, else None.
 
     >>> number_in({"seconds": {"median": 0.5, "p20": 0.4, "p80": 0.6}}, "seconds"), number_in({"loss": "low"}, "loss")
     (0.5, None)
@@ -59,13 +56,13 @@ def text_in(row: Any, key: str, otherwise: str = "") -> str:
 
 
 def rows_in(document: Any, key: str = "rows") -> list[Row]:
-    """The objects of the list under a key; whatever is no object is passed over."""
+    """The objects of the list under a key; other items are skipped."""
     found = under(document, key)
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
 def names_in(rows: Sequence[Row], key: str) -> list[str]:
-    """The different texts under a key, in order of appearance."""
+    """The distinct texts under a key, in order of appearance."""
     return list(dict.fromkeys(text_in(row, key) for row in rows))
 
 

@@ -1,4 +1,4 @@
-"""What nobody named: the default codec and the metric, by the optimizer; and codec="auto", by measuring."""
+"""Automatic choices: the default codec and the metric, by the optimizer; and codec="auto", by measuring."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -40,18 +40,18 @@ DEFAULTS: dict[str, tuple[Quantizer, str]] = {
     "none": (NUQSGD(bits=4), "small buckets suit every optimizer; give optimizer= for fewer bits"),
     "gpu": (NUQSGD(bits=4), "small buckets suit every optimizer, and a GPU packs them in one pass"),
 }
-"""What `compress` takes without a codec, and why, by the name of the metric; docs/training.md has their losses."""
+"""The codec that `compress` uses if none is given, and why, by metric; docs/training.md has the training losses."""
 
 
 def default_codec(metric: str, device: torch.device) -> tuple[Quantizer, str]:
-    """The default for gradients in this metric on this device, and the reason."""
+    """The default codec for gradients in this metric on this device, and the reason."""
     return DEFAULTS[metric if device.type == "cpu" else "gpu"]
 
 
 def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) -> tuple[Codec, Exchange, Plan]:
-    """Measure for a second or two, plan, and take what is recommended: NUQSGD at 4 or 8 bits, bfloat16 or float32.
+    """Measure for a second or two, and choose what the plan recommends: NUQSGD at 4 or 8 bits, bfloat16 or float32.
 
-    All ranks call this together. The slowest rank's times count, on every rank, so that all of them choose alike.
+    All ranks call this together. All use the slowest rank's times, and so choose alike.
     """
     n = max(1, sum(group.n_values for group in groups if group.compressed))
     cluster = ALONE
@@ -89,7 +89,7 @@ def metric_kind(metric: str, optimizer: object) -> tuple[str, str]:
 
 
 def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Tensor], codec: Codec) -> Metric:
-    """The metric by name, or chosen by "auto"; with a codec that it has no use for, `SquaredError`."""
+    """The metric by name, or chosen by "auto"; `SquaredError` with a codec that it does not help."""
     kind, reason = metric_kind(metric, optimizer)
     quantizer = codec.quantizer
     one_step = isinstance(quantizer, Dithered) and quantizer.error is not None and quantizer.bucket_size == WHOLE
@@ -115,7 +115,7 @@ def check_stepped(optimizer: optim.Optimizer | None, parameters: Mapping[str, to
 
 
 def unwrapped(optimizer: Any) -> optim.Optimizer | None:
-    """The torch optimizer itself, out of Accelerate's or Lightning's wrapper; None if there is none."""
+    """The torch optimizer itself, without Accelerate's or Lightning's wrapper; None if there is none."""
     inner = getattr(optimizer, "optimizer", optimizer)
     if inner is None or isinstance(inner, optim.Optimizer):
         return inner

@@ -37,7 +37,7 @@ from laconic.training.metric import Metric, SquaredError, require_same_scales
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `laconic.compress` was asked for besides codecs, checked; its docstring explains each."""
+    """The options of `laconic.compress` besides codecs, checked; its docstring explains each."""
 
     optimizer: torch.optim.Optimizer | None = None
     metric: str = "auto"
@@ -63,27 +63,27 @@ class Settings:
 class Compressor:
     """All state of one compressed model. What must survive a restart is `step`, `seed`, `memory` and kept `weights`.
 
-    settings    what `compress` was asked for
+    settings    the options of `compress`
     groups      parameters that are exchanged as one tensor
     parameters  of the model, by name; of a sharded one, this rank's parts
     device      where the gradients are
     comm        the ranks that average; under FSDP, those that share one copy of the model
     replicas    under HSDP, the ranks that have the same part of the other copies
-    weights     of a sharded model: how they travel, and what has been gathered
-    codec       how compressed groups go over the wire, and in words for `laconic.stats` the `reason` for it
+    weights     of a sharded model: how they are gathered, and the last ones gathered
+    codec       of compressed groups; `reason` is why, in words for `laconic.stats`
     exchange    how they are averaged
     exchanges   of groups with codecs of their own, by index
     metric      what gradients are divided by before they are quantised
     plan        why this codec and this exchange, where they were chosen by codec="auto"
     seed        of the random streams; rank, step and group are added to it
     step        how many times gradients were averaged
-    agreed      whether the ranks have compared what they were given; no longer so after a state was loaded
+    agreed      whether the ranks have compared their configurations; reset when a state is loaded
     memory      error memory of each compressed group, on this rank
     bits        bits per value of each compressed group's codes at the last step, by index
     under_way   accounting of the step under way; `last` is that of the last step
     totals      accounting summed over the steps since `compress`, `n_counted` of them
     off         whether everything goes in float32, since `set_codec` was given None
-    closed      whether its threads and channels were given back, after which it averages nothing
+    closed      whether its threads have ended and its channels are closed; it then averages nothing
     """
 
     settings: Settings
@@ -117,9 +117,9 @@ class Compressor:
         self.seed = self.settings.seed
 
     def use(self, codec: Codec, reason: str, exchange: Exchange | None = None) -> None:
-        """Take this codec from the next step on; ranks compare it then. Memory is lost that it has no use for.
+        """Use this codec from the next step on; ranks compare it then. Error memory that it does not need is dropped.
 
-        exchange  in place of that of the settings
+        exchange  instead of the one in `settings`
         """
         compressed = [group for group in self.groups if group.compressed]
         largest = max((group.cuts[-1] for group in compressed), default=1)
@@ -149,7 +149,7 @@ class Compressor:
         return self.settings.policy
 
     def memory_of(self, group: Group) -> torch.Tensor:
-        """The error memory of a compressed group, made at first need; empty if its codec keeps none."""
+        """The error memory of a compressed group, made when first needed; empty if its codec keeps none."""
         if group.index not in self.memory:
             like = torch.empty(1, device=self.device).expand(group.n_values)
             self.memory[group.index] = self.codec_of(group).new_memory(like)
@@ -162,7 +162,7 @@ class Compressor:
 
     @property
     def world_size(self) -> int:
-        """How many ranks average."""
+        """Number of ranks that average."""
         return self.replicas.size * self.comm.size
 
     @property
@@ -173,7 +173,7 @@ class Compressor:
 
     @property
     def passes_through(self) -> bool:
-        """Whether gradients are left as they are, since there is nobody to send them to."""
+        """Whether gradients are left as they are, since this rank trains alone."""
         return self.world_size == 1 and not self.policy.alone
 
     def agree(self) -> None:
@@ -211,7 +211,7 @@ class Compressor:
         }
 
     def task(self, group: Group, v: torch.Tensor) -> tuple[Exchange, Task]:
-        """How this group's values are averaged at this step, in place."""
+        """The exchange and the task that average this group's values at this step, in place."""
         stream = Stream(seed=self.seed, step=self.step, tensor=group.index)
         buffers = self._buffers.setdefault(group.index, KeptBuffers())
         plain = self.off or self.passes_through or self.step < self.policy.warmup_steps
@@ -224,7 +224,7 @@ class Compressor:
         return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers, scale)
 
     def _way(self, group: Group) -> tuple[Exchange, Codec]:
-        """How a group is averaged, and in which codec, from the end of the warm-up on."""
+        """The exchange and the codec of a group after the warm-up."""
         if group.compressed:
             return self.exchanges.get(group.index, self.exchange), self.codec_of(group)
         return self._plain_exchange, PLAIN
@@ -260,14 +260,14 @@ class Compressor:
         return time.perf_counter() - start
 
     def count(self, group: Group, done: Exchanged) -> None:
-        """A group of this step has been averaged."""
+        """Account for a group that has been averaged in this step."""
         self.under_way += done.accounting
         if group.compressed:
             self.metric.observe(group, done.value)
             self.bits[group.index] = done.accounting.bits
 
     def finish_step(self) -> None:
-        """All groups of a step have been averaged."""
+        """Account for a step all of whose groups have been averaged."""
         self.last, self.under_way = self.under_way, Accounting()
         self.totals += self.last
         self.n_counted += 1
@@ -279,18 +279,18 @@ class Compressor:
             raise RuntimeError("this compressor is closed; call laconic.compress on its model again")
 
     def close(self) -> None:
-        """End the threads and give back the channels; to train the model further, call `laconic.compress` again."""
+        """End the threads and close the channels; to train the model further, call `laconic.compress` again."""
         if self.closed:
             return
         self.closed = True
         self.comm.close()
-        self.comm = replace(self.comm, channels=())  # whose process groups last as long as somebody holds them
+        self.comm = replace(self.comm, channels=())  # their process groups live as long as they are referenced
 
 
 def require_same_parameters(compressor: Compressor) -> None:
     """Raise `Disagreement` on every rank, naming rank and parameter, unless all copies of the model are the same.
 
-    What is compared is a checksum of each parameter's bits: of 64 sums of words, so that a GPU reads them once.
+    Compares a checksum of each parameter's bits, made from 64 sums of words, so that a GPU reads them once.
     """
     parameters, comm, replicas = compressor.parameters, compressor.comm, compressor.replicas
     sums = torch.stack([_sums(p.detach()) for p in parameters.values()]).cpu().numpy()

@@ -1,4 +1,4 @@
-"""`laconic.compress`: compressed gradients under DistributedDataParallel; their hook, another codec, their end."""
+"""`laconic.compress`, `laconic.hook` and `laconic.set_codec`, for models in DistributedDataParallel and of FSDP2."""
 
 import threading
 import weakref
@@ -38,7 +38,7 @@ _OTHERWISE = "call it as compress(DistributedDataParallel(model), ...), or after
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 _hooks: "WeakKeyDictionary[torch.nn.Module, HookState]" = WeakKeyDictionary()
-"""By model; of those under DistributedDataParallel."""
+"""By model; only of models in DistributedDataParallel."""
 
 
 def compress(
@@ -245,9 +245,9 @@ def _chosen(codec: Codec | Quantizer | str | None, settings: Settings, device: t
 
 
 def _before_forward(model: torch.nn.Module, *call: object) -> None:
-    """Before a forward pass for training: the error of the backward pass before, or that the compressor is closed.
+    """Before a forward pass for training, raise if the last backward pass failed or the compressor is closed.
 
-    DDP itself would run into an assertion of its own then. A copy of the model has neither.
+    DDP itself would fail with an internal assertion. A copy of the model is not compressed, and never raises.
     """
     if torch.is_grad_enabled() and model in _compressors:
         state = _hooks.get(model)
@@ -276,9 +276,9 @@ def _prepare(compressor: Compressor) -> None:
 
 
 def _close_later(compressor: Compressor) -> None:
-    """Close the compressor of a model that is gone, on a thread: garbage is collected in the middle of anything.
+    """Close the compressor of a deleted model, on a thread, since garbage collection may interrupt any code.
 
-    A script's end waits for the thread; killed while it takes a process group down, it would abort the process.
+    Python waits for the thread at exit: killed while it destroys a process group, it would abort the process.
     """
     threading.Thread(target=compressor.close, name="laconic-closing").start()
 

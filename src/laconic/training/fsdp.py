@@ -40,11 +40,11 @@ class ShardedCompressor(Compressor):
     """All state of a model of `fully_shard`, and the backward pass under way, over all units.
 
     units     of the model
-    copies    how copies of the model would average: it says what codec there is between them
-    n_calls   how often each unit has had a gradient in this pass: once, as a rule
+    copies    its `second_codec` is the codec between copies of the model
+    n_calls   how often each unit has had a gradient in this pass: normally once
     streams   CUDA streams that FSDP2 exchanges on
-    messages  memory for messages: units follow one another, so that they can share it
-    graph     autograd's number of the pass
+    messages  memory for messages, which units share, since they are exchanged one after another
+    graph     autograd's id of the pass
     """
 
     units: Sequence[Unit] = ()
@@ -62,7 +62,7 @@ class ShardedCompressor(Compressor):
         replica_codec: Codec | Quantizer | str | None,
         weight_codec: WeightCodec | None,
     ) -> "ShardedCompressor":
-        """That of a model, which FSDP2 does not call before `install`."""
+        """The compressor of a model; FSDP2 does not use it before `install`."""
         units = find_units(model, settings.policy)
         comm = _ranks(units, "sharded", lambda fsdp: fsdp._reduce_scatter_process_group)
         replicas = _ranks(units, "replicated", replica_group)
@@ -77,7 +77,7 @@ class ShardedCompressor(Compressor):
         return cls(settings, groups, parameters, device, comm, replicas, weights, units=units, copies=copies)
 
     def _exchange_for(self, asked: str | Exchange, codec: Codec, n: int) -> Exchange:
-        """How copies of the model average."""
+        """The exchange between copies of the model."""
         return by_name(asked, self.copies.second_codec(codec), self.replicas.size, n)
 
     def _metric_for(self, codec: Codec) -> Metric:
@@ -94,7 +94,7 @@ class ShardedCompressor(Compressor):
         return (self.comm.size - 1) / self.comm.size * 4 * self.totals.n_values / max(1, self.n_counted)
 
     def install(self) -> None:
-        """Have FSDP2 exchange by this from now on."""
+        """Have FSDP2 use this compressor's exchanges from now on."""
         gathering = _ranks(self.units, "sharded", lambda fsdp: fsdp._all_gather_process_group)
         gathering = self.comm if gathering.channels == self.comm.channels else gathering
         for unit in self.units:
@@ -107,18 +107,18 @@ class ShardedCompressor(Compressor):
                 unit.module.set_all_reduce_hook(ours.average_replicas)
 
     def give_back(self) -> None:
-        """Have FSDP2 exchange by itself again, as before `install`."""
+        """Have FSDP2 use its own exchanges again, as before `install`."""
         for unit in self.units:
             for name, value in unit.native.items():
                 setattr(unit.fsdp, name, value)
 
     def begin(self, unit: Unit) -> None:
-        """A unit has a gradient. The first of a pass compares configurations, and has the pass's end count a step."""
+        """Called when a unit has a gradient. The first call of a pass compares configurations, and queues `_end`."""
         graph = torch._C._current_graph_task_id()
         if graph != self.graph:
             self.agree()
             self.under_way, self.n_calls, self.graph = Accounting(), Counter(), graph
-            _at_the_end(lambda: _at_the_end(self._end))  # after FSDP2's own call at the end, which reduces some units
+            _at_the_end(lambda: _at_the_end(self._end))  # after FSDP2's own final callback, which reduces some units
         self.n_calls[unit] += 1
 
     def _end(self) -> None:
@@ -127,7 +127,7 @@ class ShardedCompressor(Compressor):
         self.finish_step()
 
     def unit_task(self, unit: Unit, group: ShardedGroup, v: torch.Tensor, ranks: str) -> tuple[Exchange, Task]:
-        """`task`, with random numbers of its own for `ranks` and call, and memory shared by units."""
+        """`task`, with a random stream of its own for `ranks` and call, and message buffers shared by units."""
         if v.is_cuda:
             self.streams.add(torch.cuda.current_stream(v.device))
         buffers = self.buffers((ranks, unit.groups.index(group)), v)
@@ -136,14 +136,14 @@ class ShardedCompressor(Compressor):
         return exchange, replace(task, stream=task.stream.at(tensor=tensor), out=None, buffers=buffers)
 
     def buffers(self, purpose: object, like: torch.Tensor) -> KeptBuffers:
-        """Memory for messages; on a GPU, for those of the current stream."""
+        """Memory for messages; on a GPU, separate for each stream."""
         stream = torch.cuda.current_stream(like.device) if like.is_cuda else None
         return self.messages.setdefault((purpose, stream), KeptBuffers())
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnsTask(Task):
-    """Values that lie in some columns of a matrix `v`; a row of them is gathered when it is encoded, and not before."""
+    """A task whose values are some columns of a matrix `v`; each row is gathered only when it is encoded."""
 
     columns: Columns = field(kw_only=True)
 
@@ -152,14 +152,14 @@ class ColumnsTask(Task):
         return len(self.v) * sum(self.columns.widths)
 
     def part(self, first: int, last: int) -> torch.Tensor:
-        """One row, which is what a rank gets."""
+        """The row that one rank receives."""
         row = first // max(1, last - first)
         return self.columns.take(self.v[row : row + 1])
 
 
 @dataclass(frozen=True, slots=True)
 class UnitExchange:
-    """What FSDP2 calls for one unit; `allocate` and `__call__` are its interface of a reduce-scatter."""
+    """The reduce-scatter of one unit; `allocate` and `__call__` are FSDP2's interface of a reduce-scatter."""
 
     unit: Unit
     compressor: ShardedCompressor
@@ -176,14 +176,14 @@ class UnitExchange:
         op: Any,
         async_op: bool = False,
     ) -> None:
-        """This rank's row of the average of `input_tensor`, a row per rank, to `output_tensor`:
+        """Average `input_tensor`, a row per rank, over ranks, and write this rank's row to `output_tensor`:
 
         1. at the first step, and at the first after a state was loaded, compare configurations across ranks;
         2. of each row, gather the columns of the compressed parameters, and those of the others, and encode them;
         3. all-to-all, decode and sum own row (`ReduceScatter`);
         4. write the sums to the columns of `output_tensor`.
 
-        `op` says what the sums are multiplied by. All work is queued on the current stream, where FSDP2 goes on.
+        `op` determines the factor of the sums. All work is queued on the current stream, where FSDP2 goes on.
         """
         self.compressor.begin(self.unit)
         rows, own = input_tensor.view(self.compressor.comm.size, -1), output_tensor.view(1, -1)
@@ -239,7 +239,7 @@ class UnitExchange:
 
 
 def _at_the_end(call: Callable[[], None]) -> None:
-    """Have autograd call this when the backward pass ends, after what it was given to call before."""
+    """Have autograd call this when the backward pass ends, after the callbacks queued before."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 

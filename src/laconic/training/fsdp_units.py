@@ -2,7 +2,7 @@
 
 FSDP2 hands the gradients of a unit (what one call of `fully_shard` took together) over as one flat tensor of as many
 rows as there are ranks. Row r is what rank r gets: its part of each parameter, one after another, with zeros where a
-parameter does not divide by the number of ranks. Names are not handed over; the order and the sizes tell them.
+parameter does not divide by the number of ranks. Names are not handed over; they follow from the order and the sizes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from laconic.training.groups import Group, Policy, make_groups
 
 NATIVE = ("_reduce_scatter_comm", "_all_gather_comm", "_all_reduce_hook", "mesh_info", "post_forward_mesh_info")
 MOST_SUMS = 2**16
-"""Sums of sizes to look at before giving up to tell by its size which parameters a gradient is of."""
+"""Most sums of sizes to try when telling by a gradient's size which parameters it is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class ShardedGroup(Group):
         self.clear_padding(flat)
 
     def clear_padding(self, flat: torch.Tensor) -> None:
-        """Set to zero what is in no parameter, so that a saved memory is all there is."""
+        """Set the padding to zero, so that a saved memory is complete without it."""
         for _, place, dim, _, n in self._pieces(flat):
             place.narrow(dim, n, place.shape[dim] - n).zero_()
 
     def _pieces(self, flat: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, int, int, int]]:
-        """For each parameter and rank: name, where its part lies, dimension, first index along it and how many."""
+        """For each parameter and rank: name, view of its part, dimension cut, first index along it and how many."""
         for (name, view), shape, dim in zip(self.views(flat).items(), self.shapes, self.dims, strict=True):
             for r, place in enumerate(view):
                 first = min(shape[dim], r * place.shape[dim])
@@ -90,11 +90,11 @@ class Columns:
 
     @property
     def widths(self) -> list[int]:
-        """How many columns each slice has."""
+        """Number of columns in each slice."""
         return [s.stop - s.start for s in self.slices]
 
     def is_all_of(self, matrix: torch.Tensor) -> bool:
-        """Whether these are all columns it has."""
+        """Whether these are all columns of `matrix`."""
         return sum(self.widths) == matrix.shape[1]
 
     def take(self, matrix: torch.Tensor) -> torch.Tensor:
@@ -104,7 +104,7 @@ class Columns:
         return torch.cat([matrix[:, s] for s in self.slices], dim=1).view(-1)
 
     def put(self, values: torch.Tensor, matrix: torch.Tensor) -> None:
-        """Write back what `take` gave, or values for it, unless they are there already."""
+        """Write values, in the order of `take`, to the columns, unless they are there already."""
         if values.data_ptr() != matrix.data_ptr():
             sources = values.view(len(matrix), -1).split_with_sizes(self.widths, dim=1)
             torch._foreach_copy_([matrix[:, s] for s in self.slices], list(sources))
@@ -112,15 +112,15 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """One reduce-scatter of a model, and one all-gather.
+    """The parameters that FSDP2 exchanges together, in one reduce-scatter and one all-gather.
 
     name        the module's, from the root of the model
     module      the `FSDPModule`; the first of several that `fully_shard` took together
     fsdp        torch's own `FSDPParamGroup`
-    native      what of `fsdp` compression changes, as it was
-    parameters  torch's `FSDPParam`s that are learnt, by name, in the order of a row
-    groups      the compressed ones, and the others
-    weights     the same with parameters that are not learnt, and their columns in the matrix that FSDP2 gathers
+    native      the attributes of `fsdp` that compression replaces, as they were
+    parameters  torch's `FSDPParam`s that require a gradient, by name, in the order of a row
+    groups      the compressed parameters, and the others
+    weights     the same with frozen parameters, and their columns in the matrix that FSDP2 gathers
     """
 
     name: str
@@ -138,7 +138,7 @@ class Unit:
 
     @property
     def weight_dtypes(self) -> set[torch.dtype]:
-        """What weights are gathered in; one type, as a rule."""
+        """The dtypes that weights are gathered in; normally one."""
         param_dtype = self.fsdp.mp_policy.param_dtype
         return {param_dtype} if param_dtype else {p.sharded_param.dtype for p in self.fsdp.fsdp_params}
 
@@ -157,7 +157,7 @@ class Unit:
         raise InvalidOption(f"{self.title} {problem}; leave ", Option("weight_codec"), " out")
 
     def columns(self, width: int) -> Iterator[tuple[ShardedGroup, Columns, Columns]]:
-        """For each group, where its gradients lie in the unit's row of so many values, and where in the group's own."""
+        """For each group, the columns of its gradients in the unit's row of `width` values, and in its own row."""
         places = self._places(width)
         for group in self.groups:
             present = [(name, first) for name, first in zip(group.names, group.cuts, strict=False) if name in places]
@@ -166,10 +166,10 @@ class Unit:
                 yield group, Columns(tuple(places[name] for name, _ in present)), Columns(tuple(own))
 
     def _places(self, width: int) -> dict[str, slice]:
-        """Where each parameter lies in the unit's row; those without a gradient are left out.
+        """The slice of each parameter in the unit's row; those without a gradient are left out.
 
-        A parameter that was frozen since is left out. Which others have no gradient only the size of the row tells:
-        `ValueError` if it does not, for two sets of parameters have it, or none.
+        Parameters frozen since are left out. Which others have no gradient follows from the size of the row: raises
+        `ValueError` if no set of parameters has that size, or more than one.
         """
         widths = {
             name: p.padded_sharded_param_size.numel()
@@ -195,7 +195,7 @@ class Unit:
 
 
 def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
-    """The units of a model that learn; `ValueError` if one cannot be compressed, or if there is none."""
+    """The units with parameters that require a gradient; `ValueError` if one cannot be compressed, or there is none."""
     prefix = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
     units: list[Unit] = []
     for name, module, fsdp in _parameter_groups(model):
@@ -218,7 +218,7 @@ def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
 
 
 def _slices(widths: Mapping[str, int]) -> dict[str, slice]:
-    """Where each of several columns lies, one after another."""
+    """Consecutive slices of these widths, by name."""
     cuts = accumulate(widths.values(), initial=0)
     return {name: slice(first, first + width) for (name, width), first in zip(widths.items(), cuts, strict=False)}
 
@@ -226,8 +226,8 @@ def _slices(widths: Mapping[str, int]) -> dict[str, slice]:
 def _groups(parameters: dict[str, Any], policy: Policy, first: int, n_ranks: int) -> tuple[ShardedGroup, ...]:
     """One group of the compressed parameters and one of the others, in the order of a row; `first` is the next index.
 
-    A unit is exchanged whole, as FSDP2 does, whatever `policy.group_values` is. A parameter that is parallel otherwise,
-    too, has the shape of its part on this rank.
+    A unit is exchanged whole, as FSDP2 does, whatever `policy.group_values` is. A parameter that is also parallel in
+    another way has the shape of its part on this rank.
     """
     shapes = {
         name: torch.empty(p._orig_size, dtype=p.sharded_param.dtype, device="meta") for name, p in parameters.items()
@@ -253,7 +253,7 @@ def is_sharded(module: torch.nn.Module) -> bool:
 
 
 def replica_group(fsdp: Any) -> torch.distributed.ProcessGroup | None:
-    """The ranks that have the same part of the model's copies; None where there is one copy."""
+    """The ranks that have the same part of the model's copies; None if there is one copy."""
     group: torch.distributed.ProcessGroup | None = getattr(fsdp.mesh_info, "replicate_process_group", None)
     return group
 

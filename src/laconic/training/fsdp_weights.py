@@ -1,7 +1,7 @@
 """The weights of a sharded model on the wire: FSDP2's all-gather, with a codec if one is asked for.
 
 Each unit has a `UnitGather`, which FSDP2 calls in place of its all-gather. The shards that the optimizer works on are
-never touched. What a codec loses is lost of the copies that forward and backward compute with, and these are the same
+never touched. Only the copies that forward and backward compute with have the codec's error, and these are the same
 bits on every rank.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from laconic.training.fsdp import ShardedCompressor
 
 PLAIN_BF16 = Codec(Identity("bf16"))
-"""The codec of what is bfloat16 already and is not compressed: nothing is lost."""
+"""The codec of uncompressed values that are bfloat16 already: lossless."""
 EIGHT_BITS = QSGDInf(bits=8, bucket_size=512)
 
 
@@ -59,9 +59,9 @@ def require_unbiased(option: str, codec: Codec, why: str) -> None:
 
 @dataclass(slots=True)
 class Weights:
-    """How a model's weights travel, and what has been gathered.
+    """How a model's weights are gathered, and the last ones gathered.
 
-    codec   None where FSDP2 sends them as it does by itself
+    codec   None if FSDP2 gathers them as it does by itself
     kept    whether ranks keep what was gathered last (`Differences`)
     units   of a sharded model
     totals  accounting of all gathers since `compress`
@@ -75,7 +75,7 @@ class Weights:
 
     @classmethod
     def asked_for(cls, asked: WeightCodec | None) -> "Weights":
-        """By what `compress` was given; `InvalidOption` unless it is unbiased, or a cast."""
+        """From the `weight_codec` of `compress`; raises `InvalidOption` unless it is unbiased, or a cast."""
         if asked is None:
             return cls()
         codec = codec_for(asked.codec if isinstance(asked, Differences) else asked)
@@ -83,12 +83,12 @@ class Weights:
         return cls(codec, isinstance(asked, Differences))
 
     def describe(self) -> str:
-        """In words, for ranks to compare."""
+        """A description in words, for ranks to compare."""
         how = "differences in " if self.kept else ""
         return "none" if self.codec is None else f"{how}{self.codec.quantizer!r}, {self.codec.coder!r}"
 
     def state(self) -> dict[str, Any]:
-        """How often each unit was gathered, and what was gathered last, by parameter; nothing if it is not kept."""
+        """How often each unit was gathered, and what was gathered last, by parameter; empty if that is not kept."""
         if not self.kept:
             return {}
         kept = (part for unit in self.units for part in unit.kept)
@@ -96,9 +96,9 @@ class Weights:
         return {"gathers": torch.tensor([unit.n_gathers for unit in self.units]), "values": values}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Where that has none, the next gather is FSDP2's own, as the first was.
+        """Go on from a saved state. If it is empty, the next gather is FSDP2's own, as the first was.
 
-        If the model was cut into other units, all have been gathered as often as the one that was least.
+        If the model was cut into other units, every unit gets the smallest of the saved counts.
         """
         counts = state["gathers"].tolist() if state else [0]
         same = len(counts) == len(self.units)
@@ -108,7 +108,7 @@ class Weights:
                 group.fill(last, state["values"])
 
     def follow(self, device: torch.device) -> None:
-        """On a GPU, have work from now on come after that of earlier gathers, which may be on another stream."""
+        """On a GPU, make the current stream wait for earlier gathers, which may be on another stream."""
         now = torch.cuda.current_stream(device) if device.type == "cuda" else None
         if now is not None and self._stream is not None and self._stream != now:
             now.wait_stream(self._stream)
@@ -117,13 +117,13 @@ class Weights:
 
 @dataclass(slots=True)
 class UnitGather:
-    """What FSDP2 calls for one unit; `allocate` and `__call__` are its interface of an all-gather.
+    """The all-gather of one unit; `allocate` and `__call__` are FSDP2's interface of an all-gather.
 
     comm       the ranks that the unit is sharded over
     plain      the all-gather that the unit had before
     parts      each group of the unit, its columns in the matrix that FSDP2 gathers, and what was gathered last, a row
                for each rank; None if that is not kept
-    n_gathers  how often something was sent; if 0, what was gathered last is unknown
+    n_gathers  number of gathers that sent something; if 0, what was gathered last is unknown
     """
 
     unit: Unit
@@ -156,12 +156,12 @@ class UnitGather:
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> Any:
-        """Every rank's weights to `output_tensor`, a row per rank, of which `input_tensor` is this rank's:
+        """Gather every rank's weights in `output_tensor`, a row per rank; `input_tensor` is this rank's row:
 
         1. at the first gather, and at the first after a state was loaded, compare configurations across ranks;
-        2. do what FSDP2 does without a codec, after `close`, and where fewer ranks gather what forward left them
-           (`reshard_after_forward=2`); also in warm-up steps, and before there is something to make differences to;
-        3. in backward, if the last weights are kept, take those, for forward computed with them;
+        2. gather as FSDP2 does without a codec, after `close`, and where fewer ranks gather what forward left them
+           (`reshard_after_forward=2`); also in warm-up steps, and before there are weights to take differences to;
+        3. in backward, if the last weights are kept, use those, since forward computed with them;
         4. otherwise encode this rank's weights, or their differences to the last, and send them to all.
         """
         compressor, weights = self.compressor, self.compressor.weights
@@ -190,7 +190,7 @@ class UnitGather:
         return self.plain(output_tensor=output, input_tensor=own, group=group, async_op=async_op)
 
     def _keep(self, rows: torch.Tensor) -> None:
-        """Remember all weights as they are."""
+        """Keep the weights as gathered, to take differences to."""
         for _, at, last in self.kept:
             last.copy_(at.take(rows))
         self.n_gathers += 1
@@ -202,7 +202,7 @@ class UnitGather:
         self.n_gathers += 1
 
     def _phases(self, rows: torch.Tensor, group: ShardedGroup, at: Columns, last: torch.Tensor | None) -> Phases:
-        """Step 4 for one group, whose columns are `at` in `rows`; to `last` if that is kept, or else to `rows`."""
+        """Step 4 for one group, whose columns in `rows` are `at`; written to `last` if that is kept, else to `rows`."""
         compressor, rank = self.compressor, self.comm.rank
         weights, turn = compressor.weights, self.n_gathers if compressor.weights.kept else 0
         stream = Stream(compressor.seed, step=compressor.step, tensor=f"weights {group.index}, {turn}")
@@ -211,7 +211,7 @@ class UnitGather:
         codec = weights.codec if group.compressed and weights.codec is not None else plain
         v, differs = at.take(rows[rank : rank + 1]), last is not None and group.compressed
         if last is not None and differs:
-            last.nan_to_num_(0.0, 0.0, 0.0)  # or weights that were not finite once would never be again
+            last.nan_to_num_(0.0, 0.0, 0.0)  # otherwise weights once non-finite would remain so
             v = v.float() - last.view(len(rows), -1)[rank]
         out = rows.view(-1) if last is None and at.is_all_of(rows) else last
         out = out if out is not None and out.dtype == torch.float32 else None

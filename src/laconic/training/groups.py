@@ -1,7 +1,7 @@
 """Which parameters are compressed (`Policy`), and which are exchanged together (`Group`).
 
 Groups are made once, from the parameters alone. They do not follow DDP's buckets, which change after the first step: so
-what is quantised with what, and with which random numbers, is the same in every run and after every restart.
+what is quantised together, and with which random numbers, is the same in every run and after every restart.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,10 @@ from laconic.options import check_int
 from laconic.quantizers import Identity, Quantizer
 
 PLAIN = Codec(Identity("fp32"))
-"""The codec of what is not compressed."""
+"""The codec of uncompressed groups."""
 GROUP_VALUES, CODED_GROUP_VALUES = 2**20, 2**23
-"""Values that are exchanged together by default; and those of a codec of variable size on a GPU, where a warp codes a
-block of values, so that few blocks take as long as many."""
+"""Default number of values that are exchanged together; and the one for codecs of variable size on a GPU, where a warp
+codes a block of values, so that few blocks take as long as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Policy:
     warmup_steps  steps in float32 before compression begins
     group_values  values that are exchanged together; smaller groups overlap better, larger ones have fewer messages.
                   By default 2²⁰, or 2²³ on a GPU if the codec's payloads vary in size, as those of `Dithered` do
-    codecs        a codec, or None for float32, by patterns of parameters' names, where the first that matches counts,
-                  whatever the parameter's size; what matches none goes by the other rules, with the model's codec
+    codecs        a codec, or None for float32, by pattern of parameters' names. The first match decides, whatever the
+                  parameter's size; parameters without a match follow the other rules, with the model's codec
     alone         whether to quantise even where one rank trains alone; otherwise its gradients are left as they are
     verify_every  compare the parameters across ranks every so many steps; 0 never
 
@@ -80,7 +80,7 @@ class Policy:
         return self.compresses(parameter) if own is ... else own or False
 
     def values_together(self, codec: Codec, device: torch.device) -> int:
-        """Values of a group that goes with a codec, at least.
+        """The number of values at which a group with this codec is full.
 
         >>> Policy().values_together(PLAIN, torch.device("cuda"))
         1048576
@@ -133,7 +133,7 @@ class Group:
         return torch.cat([values[name].reshape(-1).float() for name in self.names])
 
     def parts(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Copies of the same, for a saved state."""
+        """Copies of the parameters' parts, for a saved state."""
         return {name: view.clone() for name, view in self.views(flat).items()}
 
     def fill(self, flat: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> None:
@@ -168,10 +168,10 @@ def make_groups(
     *,
     group_values: float | None = None,
 ) -> list[Group]:
-    """Groups of parameters: the compressed ones last parameter first, as backward yields them; then the rest.
+    """Groups of parameters: the compressed ones, from the last parameter to the first, as backward does; then the rest.
 
     codec         of the model
-    group_values  in place of the policy's
+    group_values  instead of the policy's
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     >>> [(group.compressed, group.names) for group in make_groups(net.named_parameters(), Policy())]
@@ -203,7 +203,7 @@ def make_groups(
 def describe(codec: Codec, policy: Policy, groups: Iterable[Group]) -> dict[str, Any]:
     """Version, codec, policy, shapes and groups as JSON values, for ranks to compare.
 
-    Of the sorted names those of groups come last: a difference in shapes is told first.
+    The names of groups sort last, so that a difference in shapes is reported first.
 
     >>> groups = make_groups(torch.nn.Linear(64, 64).named_parameters(), Policy())
     >>> describe(PLAIN, Policy(), groups)["what group 0 holds"]

@@ -19,10 +19,10 @@ from laconic.training.groups import Group, trainable
 class DDPCompressor(Compressor):
     """All state of a model in DistributedDataParallel, and the backward pass under way.
 
-    flat       by group, where gradients are copied that do not lie together; the same memory at every step
-    views      the parameters' parts of that, in their shapes
+    flat       by group, a buffer for gradients that do not lie together; the same memory at every step
+    views      the parameters' parts of `flat`, in their shapes
     gradients  of this pass so far, by parameter, in DDP's buckets
-    handles    of the groups that are being averaged, which are the first ones
+    handles    of the groups that are being averaged, which are the first of `groups`
     futures    that DDP waits for, each with its bucket
     """
 
@@ -71,7 +71,7 @@ class DDPCompressor(Compressor):
         self.release()
 
     def release(self) -> None:
-        """Have DDP go on with its buckets as they are, ready for the next backward pass."""
+        """Complete DDP's futures with its buckets as they are, and clear the state for the next backward pass."""
         for future, buffer in self.futures:
             future.set_result(buffer)
         self.gradients, self.handles, self.futures = {}, [], []
@@ -85,11 +85,11 @@ class DDPCompressor(Compressor):
 
 @dataclass(slots=True)
 class HookState:
-    """What DDP keeps of the hook of one model, which it takes once.
+    """The state of one model's hook, which DDP registers once.
 
-    make        sets `compressor` at the first backward pass, where there was no process group before
+    make        sets `compressor` at the first backward pass, if there was no process group before
     compressor  the model's state
-    error       makes the error that the last backward pass failed with: DDP cannot go on from there
+    error       makes the error that the last backward pass failed with: DDP cannot continue after it
     """
 
     make: Callable[[], object] | None = None
@@ -117,7 +117,7 @@ def average_gradients(
     """Average one DDP bucket:
 
     1. at the first step, and at the first after a state was loaded, compare configurations across ranks;
-    2. start every group that is now complete; its gradients are copied into one row, unless it has but one;
+    2. start every group that is now complete; its gradients are copied into one row, unless there is only one;
     3. with the last bucket, wait for all groups and write the averages back into DDP's buckets.
 
     DDP waits for the futures only after its last bucket, so nothing is lost by completing them all there. On a GPU

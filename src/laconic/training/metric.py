@@ -33,8 +33,8 @@ class Metric(ABC):
     """Gives each group's m at each step.
 
     reason      why this metric, in words for `laconic.stats`
-    parameters  of the model, by name, where something is to be known of each
-    means       what is known: the mean of squared gradients, by name
+    parameters  of the model, by name, if the metric keeps something about each
+    means       what it keeps: the mean of squared gradients, by name
     """
 
     reason: str
@@ -44,7 +44,7 @@ class Metric(ABC):
 
     @abstractmethod
     def scale(self, group: Group) -> Scale | None:
-        """m of this group at this step; None while nothing is known of it, and it goes in float32."""
+        """m of this group at this step; None while it is not known, and the group goes in float32."""
 
     def codec(self, codec: Codec, group: Group) -> Codec:
         """The codec for this group at this step."""
@@ -55,7 +55,7 @@ class Metric(ABC):
         return Scale()
 
     def observe(self, group: Group, average: torch.Tensor) -> None:  # noqa: B027 (most learn nothing from it)
-        """Learn from an average (n,) that all ranks have."""
+        """Update the metric from an average (n,), which is the same on all ranks."""
 
     def facts(self, groups: Sequence[Group]) -> dict[str, float]:
         """A number per parameter that must not differ between ranks."""
@@ -112,9 +112,9 @@ class TensorScale(Metric):
 class ModelScale(TensorScale):
     """m = 1, and one error for the model: error_G = error · (mean square of the model) / (mean square of group G).
 
-    So all coordinates have the same error, which takes the fewest bits for a sum of squares; a group with cells of
-    zeros, which have none, has more elsewhere. The mean squares are those of the last averaged gradients; until there
-    are some, and beyond `MOST_ERROR`, groups do not differ.
+    So all coordinates have the same error, which takes the fewest bits for a given sum of squares. Cells of zeros have
+    no error, so the other coordinates of their group have more. The mean squares are those of the last averaged
+    gradients; until there are some, and beyond `MOST_ERROR`, groups do not differ.
     """
 
     name: ClassVar[str] = "model"
@@ -150,9 +150,9 @@ class ModelScale(TensorScale):
 
 
 def least_squares(group: Group, means: Sequence[torch.Tensor | None], share: float) -> list[Number]:
-    """The least m² of each parameter of a group, given its mean square, None or 0 if it has none: share · mean.
+    """The least m² of each parameter of a group: share · mean, given its mean square, None or 0 if unknown.
 
-    A parameter without takes FLOOR² of the mean over those that have one. If none has, all are alike: 1.
+    Unknown ones get FLOOR² times the mean over the known ones, or 1 if none is known.
     """
     like = next(mean for mean in means if mean is not None)
     known = torch.stack([torch.zeros_like(like) if mean is None else mean for mean in means])
@@ -164,7 +164,7 @@ def least_squares(group: Group, means: Sequence[torch.Tensor | None], share: flo
 
 @lru_cache(maxsize=4096)
 def _sizes(group: Group, device: torch.device) -> torch.Tensor:
-    """Values of each parameter of a group; kept, since the host waits for what it sends to a GPU."""
+    """Number of values of each parameter of a group. Cached, since sending it to a GPU makes the host wait."""
     return torch.tensor([float(shape.numel()) for shape in group.shapes], device=device)
 
 
@@ -175,13 +175,13 @@ def mean(values: torch.Tensor, *, squared: bool = False) -> torch.Tensor:
 
 @lru_cache(maxsize=256)
 def _with_error(codec: Codec, error: float) -> Codec:
-    """Kept, since a codec remembers the frames of its payloads; errors are quarters of octaves apart."""
+    """The codec with another error. Cached, since a codec caches frames, and errors are quarters of octaves apart."""
     quantizer = cast(Dithered, codec.quantizer)
     return replace(codec, quantizer=replace(quantizer, error=min(max(error, 1e-9), 1e6)))
 
 
 def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: torch.device) -> None:
-    """Raise `Disagreement` on every rank unless the facts of all are the same, within what other machines round."""
+    """Raise `Disagreement` on every rank unless the facts of all are the same, up to rounding on other machines."""
     first, *others = gather_json(comm, dict(facts), device)
     for rank, other in enumerate(others, start=1):
         for name in sorted(first.keys() | other.keys()):

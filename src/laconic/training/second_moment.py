@@ -15,7 +15,7 @@ from laconic.training.metric import FLOOR, Metric, least_squares, mean
 Moment = tuple[torch.Tensor, Number]
 """A tensor in a parameter's shape, and the factor that makes it the mean of the squared gradients so far."""
 REFRESH = 16
-"""Steps of the optimizer after which the floor is computed anew; before the first so many, at each step."""
+"""The floor is recomputed after every so many steps of the optimizer; among the first so many, at each."""
 
 
 def _adam(state: Mapping[str, Any], options: Mapping[str, Any]) -> Moment:
@@ -44,8 +44,8 @@ SECOND_MOMENTS: dict[type[optim.Optimizer], Callable[[Mapping[str, Any], Mapping
     optim.RMSprop: _rmsprop,
     optim.Adagrad: _adagrad,
 }
-"""Where each optimizer keeps the mean of squared gradients by whose root it divides, from a parameter's state and the
-options of its group."""
+"""By optimizer: reads the mean of squared gradients, by whose root it divides, from a parameter's state and the options
+of its group."""
 
 
 @dataclass(slots=True)
@@ -53,16 +53,16 @@ class SecondMoment(Metric):
     """m = max(√v, 0.1 rms(√v)), where v is the optimizer's mean of squared gradients, corrected for its start at zero.
 
     v is that of the last step, which all ranks took with the same averages. The floor, per parameter, is for
-    coordinates with hardly any gradient, such as rows of an embedding that were never used. It takes a pass over v, and
-    so it is that of the last step whose number is a multiple of 16.
+    coordinates with hardly any gradient, such as rows of an embedding that were never used. Since it takes a pass over
+    v, it is that of the last step whose number is a multiple of 16.
 
     - A group none of whose parameters has a v yet, as at the first step, goes in float32; if the optimizer does not
       hold any of them, m = 1.
     - A parameter without a v, or with v = 0, in a group with others (added later, or not used so far) takes a tenth of
       the group's rms(√v).
 
-    optimizer  of the model; asked at each step, so that loading its state restores the metric
-    means      of v by name, as the floors have them
+    optimizer  of the model; read at each step, so that loading its state restores the metric
+    means      of v by name, as used for the floors
     """
 
     name: ClassVar[str] = "second moment"
@@ -95,7 +95,7 @@ class SecondMoment(Metric):
         return found
 
     def _mean(self, name: str, moment: Moment) -> torch.Tensor:
-        """The mean of v, anew if it is due; always if the number of steps is on a GPU, where the host would wait."""
+        """The mean of v, recomputed if due; always if the step count is on a GPU, for which the host would wait."""
         step = _number(self.optimizer.state[self.parameters[name]].get("step", 0))
         kept = not isinstance(step, torch.Tensor) and step >= REFRESH and step % REFRESH and name in self.means
         if not kept:
@@ -123,7 +123,7 @@ class SecondMoment(Metric):
 
 
 def _number(value: Any) -> Any:
-    """A number of the host as it is, one on a GPU as a tensor, so that the host does not wait."""
+    """A number as a float; one on a GPU as a tensor, so that the host does not wait."""
     return value if isinstance(value, torch.Tensor) and not value.is_cpu else float(value)
 
 

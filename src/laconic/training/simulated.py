@@ -18,16 +18,15 @@ class SimulatedWorkers(Compressor):
     """Gradients of k independent mini-batches, each quantised and dequantised, then averaged.
 
     It is a compressor whose ranks take turns, each with its own error memory. The result is, bit for bit, that of k
-    ranks on CPUs under `compress(..., exchange="all_gather")`, with one exception: groups in float32 of which a rank
-    there receives more than 64 KiB are summed by the process group, in an order of its own, so that last bits may
-    differ where k > 2.
+    ranks on CPUs under `compress(..., exchange="all_gather")`, with one exception: there the process group sums float32
+    groups of which a rank receives more than 64 KiB, in an order of its own, so that last bits may differ where k > 2.
 
     model      any module
     codec      a `Codec`, a quantizer or a scheme's name
     n_workers  k
     policy     what stays in float32, and warm-up steps
     seed       of the random streams
-    optimizer  and
+    optimizer  as in `laconic.compress`
     metric     what gradients are divided by before they are quantised, as in `laconic.compress`
 
     `last` adds up what the workers sent at the last step, float32 included, each message counted once; a rank sends

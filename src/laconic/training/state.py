@@ -45,7 +45,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
     Under the same number of ranks the run goes on bit for bit. Under another, every rank takes the mean of the former
     ranks' memories: the error that is still owed to the average, which is the mean over ranks, stays what it was.
 
-    Ranks that went on from different steps or seeds find out at the next step, as after `compress`.
+    Ranks that loaded different steps or seeds raise `Disagreement` at the next step, as after `compress`.
     """
     compressor = compressor_of(model)
     states: list[Any] = list(state) if isinstance(state, Sequence) else [state]
@@ -133,8 +133,7 @@ def check_shapes(what: str, wanted: Mapping[str, torch.Size], got: Mapping[str, 
 
 
 def _check_ranks(states: list[Mapping[str, Any]], rank: int, size: int) -> None:
-    """Raise `ValueError` unless these are the states of all former ranks, or one that is this rank's, or any
-    without memory."""
+    """Raise `ValueError` unless these are the states of all former ranks, this rank's own, or any without memory."""
     former, ranks = int(states[0]["world_size"]), sorted(int(s["rank"]) for s in states)
     if ranks == list(range(former)) or not any(s["memory"] for s in states):
         return

@@ -14,8 +14,8 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
 
     steps, values, bytes_sent, bytes_received (per step), ratio, bits (per value of this rank's codes, without what went
     in float32), encode_ms, wire_ms, decode_ms (per step), nmse (mean normalised error of this rank's own messages,
-    after division by the metric: what was measured, or what the quantizer was told to make). After a state was loaded
-    `steps` goes on from there; all other numbers are of the steps since `compress`.
+    after division by the metric: as measured, or else the `error` of the quantizer). After a state was loaded `steps`
+    continues from there; all other numbers are of the steps since `compress`.
 
     weight_bytes_sent, weight_bytes_received (per step): of a sharded model's weights, gathers without a step included.
 
@@ -59,7 +59,7 @@ def _bits(compressor: Compressor) -> dict[str, float]:
 
 
 class ScalarWriter(Protocol):
-    """What `torch.utils.tensorboard.SummaryWriter` offers."""
+    """What `log_stats` needs of `torch.utils.tensorboard.SummaryWriter`."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
         """Write one number."""

@@ -1,1 +1,1 @@
-"""Generalised linear models: iterations of SGD and CA-SGD on ranks, or on a GPU."""
+"""Benchmarks of generalised linear models: iterations of SGD and CA-SGD on ranks, or on a GPU."""

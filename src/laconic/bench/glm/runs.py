@@ -1,4 +1,4 @@
-"""SGD and CA-SGD at work on one rank: the rows, each contender's solver, and what is measured of it."""
+"""Run SGD and CA-SGD on one rank: load the rows, advance each contender's solver in turn, and measure it."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,17 +28,17 @@ FP32, BF16 = "sgd fp32", "sgd C"
 """The baselines: SGD with everything in float32, and with bfloat16 data and margins."""
 FLOOR_RECIPE = "C"
 CHECKED = 256
-"""Iterations, at most, after which iterates are compared with SGD's: float32 drifts apart in many more."""
+"""Most iterations before iterates are compared with SGD's: in many more, float32 rounding makes them diverge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Where rows come from, as JSON values.
+    """A synthetic problem or a file to take rows from, as JSON values.
 
-    name         of the problem: one of `data.SHAPES`, or of a file whatever it is to be called
-    scale        part of the rows of a synthetic problem
+    name         of the problem: one of `data.SHAPES`, or any name for a file
+    scale        fraction of the rows of a synthetic problem
     source       the file, a `data.Source` or its fields; None for a synthetic problem
-    family       of a file's target; None to choose
+    family       of a file's target; None to infer it
     positive     the class that counts as 1, where a file's target has more than two
     standardize  scale a file's columns to mean 0 and variance 1
     n_features   columns of a synthetic problem, if not those of its shape
@@ -53,7 +53,7 @@ class Given:
     n_features: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.source, Mapping):  # as `dataclasses.asdict` has it
+        if isinstance(self.source, Mapping):  # from `dataclasses.asdict`
             object.__setattr__(self, "source", Source(**self.source))
         if self.family is not None:
             check_names([self.family], tuple(FAMILIES), "family")
@@ -97,7 +97,7 @@ def _from_file(given: Given, source: Source, comm: Communicator, device: str | N
 
 
 def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int = 0) -> None:
-    """Raise an error if there is nothing to run, no such recipe, or an s that the iterations are no multiple of."""
+    """Raise an error if there is nothing to run, a recipe is unknown, or an s does not divide the iterations."""
     if not s or not recipes:
         raise InvalidOption("there must be at least one problem, one s and one recipe")
     for block in s:
@@ -110,7 +110,7 @@ def check_contenders(recipes: Sequence[str], s: Sequence[int], n_iterations: int
 
 
 def contenders(recipes: Sequence[str], s: Sequence[int], teams: Sequence[int] = ()) -> list[Contender]:
-    """The baselines, CA-SGD with every recipe and s, teams of ranks with a middling s, and the floors.
+    """The baselines, CA-SGD with every recipe and s, teams of ranks with the middle s, and runs without messages.
 
     >>> [c.label for c in contenders(["C"], [8])]
     ['sgd fp32', 'sgd C', 'ca_sgd C s=8', 'sgd fp32, no messages', 'ca_sgd C s=8, no messages']
@@ -124,12 +124,12 @@ def contenders(recipes: Sequence[str], s: Sequence[int], teams: Sequence[int] = 
 
 @dataclass(slots=True)
 class GLMRun(SolverRun):
-    """A contender at work, and what is measured of it.
+    """A contender's solver, and its measurements.
 
     seconds, cpu_seconds  of an iteration, round by round
-    losses                see `objective`, at each measurement
+    losses                `objective` at each measurement
     total                 the sum of losses that the solver itself reports
-    checked               see `distance`, after the first round
+    checked               `distance` from SGD in float32, after the first round
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -139,9 +139,9 @@ class GLMRun(SolverRun):
     checked: tuple[float, float] = (0.0, 0.0)
 
     def run(self, rows: np.ndarray) -> None:
-        """Go on with batches of these rows, timed."""
+        """Run and time batches of these rows."""
         n, teams = len(rows) // self.options.batch_size, self.options.teams
-        if teams > 1:  # as many of each team's own
+        if teams > 1:  # each team runs its share on rows of its own
             rows = rows[: len(rows) // teams] % self.problem.n_rows
         self.state.batch = 0
         began, cpu = time.perf_counter(), time.process_time()
@@ -151,7 +151,7 @@ class GLMRun(SolverRun):
         self.state.iteration += n // teams
 
     def result(self) -> dict[str, Any]:
-        """As JSON values. The digest is of the intercept and the losses, which depend on every sum over ranks."""
+        """Results as JSON values; the digest is of intercept and losses, which depend on every sum over ranks."""
         n, wire = self.state.iteration * self.options.teams, self.wire
         total = torch.tensor(wire.sum_over_teams(self.total), dtype=torch.float64)
         return {
@@ -169,7 +169,7 @@ class GLMRun(SolverRun):
 
 @dataclass(slots=True)
 class Race:
-    """All contenders on one problem, side by side on this rank."""
+    """All contenders on one problem, run in turn on this rank."""
 
     name: str
     problem: Problem
@@ -180,7 +180,7 @@ class Race:
     def of(
         cls, given: Given, comm: Communicator, everyone: Sequence[Contender], batch_size: int, device: str | None
     ) -> Self:
-        """At the start, with the step size that suits the problem; teams of ranks have rows of their own."""
+        """A race at its start, with an automatic step size; teams of ranks have rows of their own."""
         with user_errors(comm):
             problem = load(given, comm, device)
         eta0 = auto_eta0(problem, everyone[0].options(1.0, batch_size, SEED), comm)
@@ -192,24 +192,24 @@ class Race:
         return cls(given.name, problem, comm, made)
 
     def round(self, rows: np.ndarray) -> None:
-        """The same rows through every contender in turn."""
+        """Run every contender in turn on the same rows."""
         for run in self.runs.values():
             barrier(self.comm)
             run.run(rows)
 
     def compare_with_sgd(self) -> None:
-        """How far each iterate is from that of SGD in float32, now."""
+        """Record the distance of each iterate from that of SGD in float32."""
         for run in self.runs.values():
             if run.options.teams == 1:
                 run.checked = distance(run.state, self.runs[FP32].state, self.comm.rank)
 
     def add_losses(self) -> None:
-        """Measure every contender's loss over the rows as they were given, whatever it keeps of them."""
+        """Measure every contender's loss over the rows in their original precision, whatever it stores."""
         for run in self.runs.values():
             run.losses.append(objective(run.rows, run.options, run.state, self.comm.split(run.options.teams)))
 
     def end(self) -> None:
-        """Let go of the solvers: NCCL would wait for their CUDA graphs when the channel is closed."""
+        """Release the solvers: NCCL would wait for their CUDA graphs when the channel is closed."""
         for run in self.runs.values():
             del run.advance
 
@@ -220,12 +220,12 @@ class Race:
 
 
 def rounds_of(n_rows: int, n_rounds: int, size: int) -> np.ndarray:
-    """The rows (n_rounds, size) that every contender sees."""
+    """Row indices (n_rounds, size), the same for every contender."""
     return first_rows(FitOptions(seed=SEED), n_rows, n_rounds * size).reshape(n_rounds, size)
 
 
 def first_rows(options: FitOptions, n_rows: int, n: int) -> np.ndarray:
-    """The first n rows of one epoch's order after another.
+    """The first n row indices in the order of successive epochs.
 
     >>> first_rows(FitOptions(sampling="cyclic"), 3, 7).tolist()
     [0, 1, 2, 0, 1, 2, 0]
@@ -241,7 +241,7 @@ def distance(state: State, other: State, rank: int) -> tuple[float, float]:
 
 
 def objective(problem: Problem, options: FitOptions, state: State, comm: Communicator) -> float:
-    """(1/m) Σ w · deviance / 2 + penalty, over all rows as they were given: 0 is a perfect fit."""
+    """(1/m) Σ w · deviance / 2 + penalty, over all rows in their original precision: 0 is a perfect fit."""
     wire = Wire(comm)
     z = wire.all_reduce(problem.columns.margins(state.coef.double())) + state.intercept.double()
     if problem.offset is not None:
@@ -255,9 +255,9 @@ def objective(problem: Problem, options: FitOptions, state: State, comm: Communi
 def glm_on_rank(
     progress: Progress, *, batch_size: int, iterations: int, repeats: int, **asked: Any
 ) -> list[dict[str, Any]]:
-    """All contenders on each problem, round by round in turn; the first round is checked and not timed.
+    """Run all contenders on each problem, round by round in turn; the first round is checked and not timed.
 
-    Nor is the next, if the first was cut short: a GPU captures its kernels anew for longer rounds.
+    If the first round was cut short, the second is not timed either: a GPU recaptures its kernels for longer rounds.
     """
     results, first = [], -1 if iterations > CHECKED else 0
     for race in races(progress, batch_size=batch_size, **asked):
@@ -284,7 +284,7 @@ def races(
     batch_size: int,
     device: str | None = None,
 ) -> Iterator[Race]:
-    """All contenders at their start, on one problem after another."""
+    """Yield one `Race` per problem, with all contenders at their start."""
     comm, everyone = Communicator.open(n_channels=1), [Contender(**values) for values in contenders]
     try:
         for given in (Given(**values) for values in problems):

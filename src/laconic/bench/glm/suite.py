@@ -23,20 +23,20 @@ from laconic.report.documents import shape
 from laconic.report.values import names_in, number_in, rows_in, text_in
 
 LARGEST_DIFFERENCE = 1e-5
-"""Of the iterates of CA-SGD from those of SGD, both in float32."""
+"""Allowed relative difference between iterates of CA-SGD and SGD, both in float32."""
 WORST_GAP = 0.005
-"""Loss above that of SGD in float32, relatively, from which on it is mentioned."""
+"""Relative loss above that of SGD in float32 from which it is mentioned."""
 SOURCE = ("target", "sample_weight", "offset", "exposure", "one_hot", "exclude", "dense")
 """Fields of `data.Source` that are options of a file."""
 ITERATIONS, ON_GPU = 256, 8192
-"""Of a round, on ranks and on a GPU, which hardly begins in fewer."""
+"""Iterations of a round on ranks and on a GPU, which needs more to reach its speed."""
 OF_FILES = ("family", "positive", "standardize", *SOURCE)
-"""Options that are about `data`."""
+"""Options that apply only to a `data` file."""
 
 
 @dataclass(frozen=True, slots=True)
 class GLMOptions(RankOptions):
-    """What to run; ranks are processes, or there is one, on a GPU."""
+    """Options of the suite `glm`; ranks are processes, or there is one, on a GPU."""
 
     problem: Sequence[str] | None = option(None, f"{', '.join(SHAPES)} (synthetic), or all; all.", metavar="NAME,...")
     device: str | None = option(
@@ -97,7 +97,7 @@ class GLMOptions(RankOptions):
             raise InvalidOption(Option("teams"), what, ",".join(map(str, self.teams)))
 
     def _use_one_gpu(self) -> None:
-        """There is one process, and no network."""
+        """Set the options for one process on a GPU, without a network."""
         if not str(self.device).startswith("cuda"):
             raise InvalidOption(Option("device"), f" must be a CUDA GPU, such as cuda; got {self.device!r}")
         if self.rate is not None:
@@ -118,7 +118,7 @@ class GLMOptions(RankOptions):
 
     @property
     def contenders(self) -> list[Contender]:
-        """Everyone who takes part; one process sends nothing, with or without messages."""
+        """All contenders; one process sends no messages, so runs without messages are left out."""
         return [one for one in contenders(self.recipes, self.s, self.teams) if self.ranks > 1 or not one.silent]
 
     @property
@@ -130,7 +130,7 @@ class GLMOptions(RankOptions):
         return rank_arguments(self, iterations=self.iterations, repeats=self.repeats, device=self.device)
 
     def published(self) -> dict[str, Any]:
-        """The options as JSON values; the file by its name without the folder."""
+        """The options as JSON values; files are named without their folders."""
         values = asdict(self)
         return {**values, "data": self.data and self.data.name, "problems": [given.name for given in self.problems]}
 
@@ -139,10 +139,10 @@ class GLMOptions(RankOptions):
 class GLMRow(RankRow):
     """One contender on one problem; seconds, messages and bytes are those of an iteration.
 
-    cpu_seconds  of a rank, all threads; other work on the machine changes it least
-    messages     sums over ranks
+    cpu_seconds  of a rank, all threads; least sensitive to other work on the machine
+    messages     reductions over ranks
     loss         half the mean deviance, penalty included, after all iterations; None without messages
-    loss_gap     that over the loss of SGD in float32 on the same batches, minus 1
+    loss_gap     loss over that of SGD in float32 on the same batches, minus 1
     difference   ‖x − x'‖ / ‖x'‖ from the iterate x' of SGD in float32, after the first round
     """
 
@@ -163,7 +163,7 @@ class GLMRow(RankRow):
 
     @property
     def is_floor(self) -> bool:
-        """Whether it does the work without the messages."""
+        """Whether the contender does the work without the messages."""
         return self.loss is None
 
 
@@ -176,13 +176,13 @@ def glm_rows(options: GLMOptions, progress: Progress = no_progress) -> list[GLMR
 
 
 def rows_of(options: GLMOptions, results: Sequence[Any]) -> list[GLMRow]:
-    """A row for each contender on each problem, of what the ranks returned."""
+    """One row per contender and problem from the results of the ranks."""
     found = [_rows(given.name, options, ranks) for given, *ranks in zip(options.problems, *results, strict=True)]
     return [row for rows in found for row in rows]
 
 
 def rank_arguments(options: Any, **more: object) -> dict[str, Any]:
-    """What a rank is told of these options, as JSON values."""
+    """Arguments of `glm_on_rank` from these options, as JSON values."""
     return {
         "problems": [asdict(given) for given in options.problems],
         "contenders": [asdict(contender) for contender in options.contenders],
@@ -192,16 +192,16 @@ def rank_arguments(options: Any, **more: object) -> dict[str, Any]:
 
 
 def check_iterates(contender: Contender, runs: Sequence[dict[str, Any]]) -> float:
-    """How far the iterate is from SGD's in float32, relatively; raises `WrongResult` where it should not be that far.
+    """Relative distance of the iterate from SGD's in float32; raises `WrongResult` if it is too large.
 
-    Every rank must have the same sums: the same intercept and the same loss, bit by bit.
+    Also if the ranks' sums, and so intercept and loss, are not the same bit by bit.
     """
     label = contender.label
     if len({run["digest"] for run in runs}) > 1:
         raise WrongResult(f"{label}: the ranks do not have the same margins")
     apart, size = (math.sqrt(sum(run["checked"][i] for run in runs)) for i in (0, 1))
     difference = apart / size if size else apart
-    if contender.teams > 1:  # whose iterates are their own
+    if contender.teams > 1:  # iterates of teams differ from SGD's by design
         return difference
     if not math.isfinite(difference):
         raise WrongResult(f"{label}: the weights are no longer numbers")
@@ -236,7 +236,7 @@ def _rows(problem: str, options: GLMOptions, results: Sequence[dict[str, Any]]) 
 
 
 def problems(document: Row) -> str:
-    """The problems' names, with the size if there is one only."""
+    """The names of the problems; with its size if there is only one."""
     rows = rows_in(document)
     names = [name for name in names_in(rows, "problem") if name]
     size = f" ({shape(rows[0])})" if len(names) == 1 and shape(rows[0]) else ""
@@ -250,12 +250,12 @@ def an_iteration(rows: Sequence[Row]) -> str:
 
 
 def is_ours(row: Row) -> bool:
-    """Whether it is CA-SGD with its messages."""
+    """Whether a row is of CA-SGD with messages."""
     return text_in(row, "solver") == "ca_sgd" and row.get("is_floor") is not True
 
 
 def losses(document: Row) -> list[str]:
-    """A sentence on every problem where some CA-SGD is slower than SGD, or ends at a worse loss."""
+    """Sentences on problems where CA-SGD is slower than SGD or ends at a worse loss."""
     found = []
     for problem in names_in(rows_in(document), "problem"):
         ours = [row for row in rows_in(document) if text_in(row, "problem") == problem and is_ours(row)]

@@ -1,4 +1,4 @@
-"""Numba kernels: compiled at first use, kept on disk, threaded over buckets and blocks."""
+"""Numba kernels: compiled at first use, cached on disk, threaded over buckets and blocks."""
 
 import laconic.kernels.cpu.cache_folder  # first: kernels need its check
 from laconic.kernels.cpu.blocks import histogram
@@ -11,4 +11,4 @@ from laconic.kernels.cpu.rotation import rotate_dequantize, rotate_pack, rotate_
 from laconic.kernels.cpu.scaling import scale_by_root, total
 
 TAKES_SCALE = True
-"""Whether kernels that encode or decode take a `Scale` and apply it on the way."""
+"""Whether kernels that encode or decode take a `Scale` and apply it in the same pass."""

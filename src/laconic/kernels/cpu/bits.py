@@ -37,7 +37,7 @@ def bits_float(_context, _x):
 
 @intrinsic
 def trailing_zeros(_context, _x):
-    """How many zeros a uint64 ends with; 64 for zero."""
+    """Number of trailing zero bits of a uint64; 64 for zero."""
 
     def codegen(_context, builder, _signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -47,7 +47,7 @@ def trailing_zeros(_context, _x):
 
 @intrinsic
 def prefetch(_context, _array, _index):
-    """Ask for the cache line of array[index], which may lie past its end."""
+    """Prefetch the cache line of array[index], which may lie past its end."""
 
     def codegen(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -62,7 +62,7 @@ def prefetch(_context, _array, _index):
 
 @intrinsic
 def borrowed(_context, _array):
-    """The same array without a count of references, for arguments of a kernel, which their caller keeps.
+    """The array without reference counting, for arguments of a kernel, which the caller keeps alive.
 
     Numba counts the references to every slice, and two atomic additions take longer than 16 steps of a coder.
     """

@@ -5,7 +5,7 @@ stand for. An entry of that table is one 64-bit number:
 
     bits  0..47   up to 6 symbols, the first in the lowest byte
     bits 48..51   number of symbols
-    bits 52..55   number of codewords (fewer than symbols where a codeword brings a run of zeros with it)
+    bits 52..55   number of codewords (fewer than symbols where a codeword includes a run of zeros)
     bits 56..63   length of these codewords in bits; the whole entry is 0 where not even one fits
 """
 
@@ -32,7 +32,7 @@ def put(code, length, acc, n_bits, p, words):
 
 @njit(nogil=True, cache=True)
 def flush(acc, n_bits, p, words):
-    """Write the last word, filled up with zeros; returns the number of words."""
+    """Write the last word, padded with zeros; returns the number of words."""
     if n_bits:
         words[p] = u32(acc << u64(u64(32) - n_bits))
         p += u64(1)
@@ -51,7 +51,7 @@ def peek(words, start, stop, position):
 
 @njit(nogil=True, cache=True)
 def is_end(words, start, stop, position):
-    """Whether only the zeros that fill the last word are left."""
+    """Whether only the zeros that pad the last word are left."""
     size = u64((stop - start) << u64(5))
     return position <= size and size - position < u64(32) and peek(words, start, stop, position) == u64(0)
 

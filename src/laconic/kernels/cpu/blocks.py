@@ -1,6 +1,6 @@
 """Blocks in parallel: each thread codes a range of blocks, each block into its own stretch of scratch memory.
 
-Symbols are counted block by block, too, into four tables side by side, so that a run of equal symbols does not wait for
+Symbols are also counted block by block, into four tables side by side, so that a run of equal symbols does not wait for
 its own last store.
 """
 
@@ -57,7 +57,7 @@ def decode_into(blocks: Blocks, n: int, kernel: Callable[..., object], *given: A
     """Decode every block of n symbols; the first corrupt block, or -1.
 
     kernel  (first, last, words, starts, *given, good): decodes these blocks, block b from words (uint32) starts[b] to
-            starts[b + 1], and notes which were good; never trusts what the words say
+            starts[b + 1], and notes which were valid; must not trust the words
     """
     starts, bad = block_starts(blocks, n)
     if bad >= 0:
@@ -81,7 +81,7 @@ def histogram(symbols: Tensor, bits: int) -> Tensor:
 
 @njit(nogil=True, cache=True)
 def load_states(words, start, lowest, states):
-    """Read the states of a block of rANS from words[start:]; whether all lie from `lowest` to 2**16 times that."""
+    """Read the states of a block of rANS from words[start:]; returns whether all lie in [lowest, 2**16 lowest)."""
     good = True
     for s in range(states.size):
         states[s] = words[start + s]
@@ -91,8 +91,8 @@ def load_states(words, start, lowest, states):
 
 @njit(nogil=True, cache=True)
 def ends_well(states, lowest, units, p, stop):
-    """Whether a block of rANS is whole: all states are back at the lowest and all units up to `stop` used, but for a
-    zero that fills the last word."""
+    """Whether a block of rANS is valid: all states are back at the lowest and all units up to `stop` used, but for a
+    zero that pads the last word."""
     if p + u64(1) == stop and units[p] == np.uint16(0):
         p += u64(1)
     good = p == stop

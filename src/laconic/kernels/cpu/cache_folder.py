@@ -1,7 +1,7 @@
 """The folder that Numba keeps compiled kernels in.
 
-Numba tries NUMBA_CACHE_DIR, the folder of the source and the user's cache. In a container whose file system may only be
-read it finds none, and refuses to make the kernels at all: hence this module is imported before the first kernel.
+Numba tries NUMBA_CACHE_DIR, the folder of the source and the user's cache. In a container with a read-only file system
+it finds none, and refuses to make the kernels at all: hence this module is imported before the first kernel.
 """
 
 from numba import njit

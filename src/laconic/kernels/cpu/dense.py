@@ -1,6 +1,6 @@
 """Products of dense rows with one vector, compiled: rows as they are stored, arithmetic in float64.
 
-Rows are widened in registers, so that a pass over all of them costs what reading them does.
+Rows are widened in registers, so that a pass over all of them takes as long as reading them.
 """
 
 import numpy as np

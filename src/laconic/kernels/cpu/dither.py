@@ -28,7 +28,7 @@ u8, u16, u32, u64, i32, i64, f32 = np.uint8, np.uint16, np.uint32, np.uint64, np
 CELLS = BLOCK_SIZE // CELL
 _LOWEST = u64(dither.LOWEST_STATE)
 _ROUND, _ROUND_BITS = f32(1.5 * 2**23), i32(0x4B400000)
-"""Added to a float32 below 2²², it leaves the whole number next to it, halves to even, in the lowest bits."""
+"""Added to a float32 below 2²², it leaves the nearest integer, halves to even, in the lowest bits."""
 _UNIT, _TWICE = f32(2.0 ** -(dither.DITHER_BITS + 1)), u32(2 * (2**16 - 1))
 _CENTRES = ((np.arange(N_STRATA + HALF) % N_STRATA << 17) + 1 - (1 << dither.DITHER_BITS)).astype(np.int32)
 """2 q + 1 − 2²⁰ where the 16 random bits of q are zero; cells start at their rotation. Negative where u is."""
@@ -67,7 +67,7 @@ def dither_decode(
 
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
 def _moments(first, last, values, m, out):
-    """Sums in the order that is fastest; the step that follows from them travels."""
+    """Sums in the fastest order: receivers need not repeat them, since the resulting step is sent."""
     for cell in range(first, last):
         x = values[cell * CELL : (cell + 1) * CELL]
         if m[0].size:
@@ -153,7 +153,7 @@ def _load(values, usable, x):
 
 @njit(nogil=True, cache=True)
 def _all_zero(x):
-    """Whether the values of a cell are; their bits are asked, since a processor may be told to take the tiny for 0."""
+    """Whether all values of a cell are zero, by their bits, since processors may be set to treat subnormals as zero."""
     bits = u32(0)
     for i in range(CELL):
         bits |= float_bits(x[i])
@@ -232,7 +232,7 @@ def _decode_range(first, last, words, starts, scales, step_size, key, code, weig
 
 @njit(nogil=True, cache=True, inline="always")
 def _decode_block(block, words, where, scales, step_size, key, code, weight, accumulate, m, out, room):
-    """Whether the block, from word where[0] to its states at where[1], is whole; `room` is scratch."""
+    """Decode a block, from word where[0] to its states at where[1]; returns whether it is valid. `room` is scratch."""
     words, out, widths = borrowed(words), borrowed(out), borrowed(code[0])
     table, slots = borrowed(code[1]), borrowed(code[2])
     rows, floats, positions = borrowed(room[0]), borrowed(room[1]), borrowed(room[2])

@@ -1,8 +1,8 @@
 """Elias omega streams; `reference/elias.py` is the specification.
 
-A dense block is a static prefix code (`prefix.py`). A sparse block is written in two passes, where the non-zeros are
-and then their codes, so that no branch depends on the data; it is read like a prefix code whose codewords bring zeros
-with them, and the rare long codeword is taken apart bit group by bit group.
+A dense block is a static prefix code (`prefix.py`). A sparse block is written in two passes, the positions of the
+non-zeros and then their codes, so that no branch depends on the data; it is read like a prefix code whose codewords
+include the zeros before a symbol, and a rare long codeword is decoded bit group by bit group.
 """
 
 from functools import cache
@@ -53,7 +53,7 @@ def _run_codes() -> Array:
 
 @cache
 def _tables(bits: int, dense: bool) -> tuple[Array, Array]:
-    """Sparse tables are wide enough for any level with no zeros before it, and bring the zeros with them."""
+    """Tables of codewords; sparse ones are wide enough for any level with no zeros before it, and include the zeros."""
     return prefix.decode_tables(_codes(bits, dense), prefix.NO_RUNS if dense else _run_codes()[: MAX_SYMBOLS + 1])
 
 

@@ -1,4 +1,4 @@
-"""Kernels over whole tensors: a bucket at a time, so that what follows the first read comes from the cache."""
+"""Kernels over whole tensors: a bucket at a time, so that every read after the first comes from the cache."""
 
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from laconic.kernels.scaling import ONES, Scale
 
 f32 = np.float32
 GIVEN = -1
-"""In the place of a norm's number: the norms are there already."""
+"""Replaces the number of a norm: the norms are given."""
 
 
 @njit(nogil=True, cache=True)
@@ -110,7 +110,7 @@ def stored(v: Tensor) -> Any:
 
 @lru_cache(maxsize=64)
 def _grid(grid: Grid) -> tuple[int, int, Any]:
-    """What the kernels take of a grid."""
+    """A grid as the kernels' arguments."""
     return int(grid.rounding), grid.bits, np.array(grid.levels, dtype=np.float32)
 
 
@@ -189,14 +189,14 @@ def unpack_dequantize(
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
 
-    What is then in `out` is multiplied by m. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
+    Then `out` is multiplied by m. `keys` (P, 2) int32 are the encoders' keys, needed for SUBTRACT.
     """
     numbers = np.zeros(len(data), np.uint64) if keys is None else key_numbers(keys)
     _decode(flat_rows(data, norms), numbers, grid, bucket_size, grid.bits, weight, accumulate, scale, out)
 
 
 def _decode(rows, keys, grid, bucket_size, width, weight, accumulate, scale, out):
-    """Symbols of `width` bits each."""
+    """`unpack_dequantize` for symbols stored in `width` bits each."""
     args = (rows, bucket_size, _grid(grid), width, packed_bucket_bytes(bucket_size, width))
     more, n = (f32(weight), accumulate, spans(scale), keys, out.numpy()), len(out)
     threads.run(lambda i, j: _unpack_dequantize(*args, *more, i, j), n_buckets(n, bucket_size), len(keys) * n)
@@ -214,7 +214,7 @@ def key_numbers(keys: Tensor) -> Any:
 
 
 def flat_rows(*matrices: Tensor) -> tuple[Any, ...]:
-    """Of each matrix, whose rows may lie apart, one array from its first element to its last and the rows' distance."""
+    """For each matrix, whose rows may be strided: one array from its first element to its last, and the row stride."""
     found: list[Any] = []
     for x in matrices:
         length = (x.shape[0] - 1) * x.stride(0) + x.shape[1]

@@ -1,8 +1,8 @@
 """LIBSVM text, byte by byte: labels and the three arrays of a CSR matrix.
 
 A buffer holds whole lines, so its last byte is a line end and no loop over bytes needs to look for the end of the
-buffer. A number whose bits are not sure after one multiplication or division by a power of ten is *odd*: the kernel
-notes where it is and the caller reads it again, slowly and exactly. So are the tokens that are no numbers at all.
+buffer. A number whose bits are not certain after one multiplication or division by a power of ten is *odd*: the kernel
+notes where it is and the caller reads it again, slowly and exactly. Tokens that are not numbers are odd too.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What one stretch of text holds.
+    """The parsed lines of one stretch of text.
 
     labels     (n_rows,) float64
     row_ends   (n_rows,) int64, kept values up to the end of each row
@@ -128,7 +128,7 @@ def _digits(buffer, p, number):
 
 @njit(nogil=True, cache=True)
 def _leading_zeros(buffer, p):
-    """Zeros before the first digit that counts, on both sides of the point."""
+    """Number of zeros before the first significant digit, on both sides of the point."""
     n = u64(0)
     while buffer[p] == _ZERO or buffer[p] == _POINT:
         n += u64(buffer[p] == _ZERO)
@@ -138,7 +138,7 @@ def _leading_zeros(buffer, p):
 
 @njit(nogil=True, cache=True)
 def _exponent(buffer, p):
-    """The power of ten written at p, and where it ends; p stays where there is none, far outside if it is too long."""
+    """The power of ten written at p, far out of range if it is too long, and where it ends: at p if there is none."""
     if buffer[p] | u8(32) != u8(101):
         return i64(0), p
     start = u64(p + u64(1))

@@ -50,7 +50,7 @@ def _softmax(z, y, r):
 
 @njit(nogil=True, cache=True)
 def residuals(code, z, y, w, r):
-    """r = w φ'(z, y) for z, r (b, C) and y, w (b,); returns Σ w φ(z, y). A row of weight 0 counts for nothing.
+    """r = w φ'(z, y) for z, r (b, C) and y, w (b,); returns Σ w φ(z, y). Rows of weight 0 are left out.
 
     A code that is none of `LinkCode` gives NaN; `check_link_code` refuses it before this is called.
     """
@@ -85,7 +85,7 @@ def residuals(code, z, y, w, r):
 
 @njit(nogil=True, cache=True)
 def residuals_of_models(code, z, y, w, r, losses):
-    """The same for M models, whose margins and residuals (b, M C) lie side by side; adds Σ w φ of each to losses."""
+    """`residuals` for M models, whose margins and residuals (b, M C) lie side by side; adds Σ w φ of each to losses."""
     n_outputs = z.shape[1] // losses.size
     for m in range(losses.size):
         own = slice(m * n_outputs, (m + 1) * n_outputs)

@@ -1,7 +1,7 @@
 """Packing of one bucket; `reference/packing.py` states the layout.
 
-Each component width has its own loop with constant shifts, which is what vector units can do to bytes. A symbol's
-components are taken from the low end by shifting the scratch symbols right, and put back by shifting them left.
+Each component width has its own loop with constant shifts, so that it vectorises over bytes. A symbol's components are
+taken from the low end by shifting the scratch symbols right, and put back by shifting them left.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def copy(source, out):
 
 @njit(nogil=True, cache=True)
 def fill(out, value):
-    """Every element of `out` becomes `value`."""
+    """Set every element of `out` to `value`."""
     for j in range(out.size):
         out[j] = value
 

@@ -27,7 +27,7 @@ from laconic.kernels.scaling import ONES, Scale
 
 u8, u32, u64, f32 = np.uint8, np.uint32, np.uint64, np.float32
 FIRST, SECOND, UNSIGNED, STORE = np.int64(0), np.int64(1), np.int64(-1), np.bool_(False)
-"""Rounds, a transform without signs, no sum. Numba would compile a kernel for each literal that it is called with."""
+"""The rounds, no random signs, no sum: not literals, since Numba compiles a kernel for each literal argument."""
 
 
 @njit(nogil=True, cache=True)
@@ -179,7 +179,7 @@ def _quantize_bucket(x, bits, marks, levels, key, bucket, w, hashes, symbols):
 
 @njit(nogil=True, cache=True)
 def _pick(symbols, sign_bit, values, out):
-    """± values[level] of each symbol, by choices instead of a table, which vector units can do."""
+    """± values[level] of each symbol, by selects instead of a table look-up, so that it vectorises."""
     v0, v1, v2, v3 = values[0], values[1], values[2], values[3]
     v4, v5, v6, v7 = values[4], values[5], values[6], values[7]
     level_bits = u32(sign_bit - u32(1))
@@ -256,7 +256,7 @@ def _values_range(rows, keys, size, bits, levels, width, stride, weight, accumul
 
 @cache
 def _levels(bits: int) -> tuple[Any, Any]:
-    """The lower ends of the levels and the levels, filled up to N_LEVELS; no value lies beyond an infinite end."""
+    """The lower thresholds of the levels and the levels, padded to N_LEVELS; an infinite threshold is never reached."""
     marks, levels = np.full(N_LEVELS, np.inf, np.float32), np.zeros(N_LEVELS, np.float32)
     marks[1 : len(LEVELS[bits])] = thresholds(bits)
     levels[: len(LEVELS[bits])] = LEVELS[bits]
@@ -312,13 +312,13 @@ def unpack_rotate(
 ) -> None:
     """out = weight * sum of values, or out += the same, in one pass over memory; `out` (n,) float32, contiguous.
 
-    What is then in `out` is multiplied by m.
+    Then `out` is multiplied by m.
     """
     _decode(flat_rows(data, scales), key_numbers(keys), bits, bucket_size, bits, weight, accumulate, scale, out)
 
 
 def _decode(rows, keys, bits, bucket_size, width, weight, accumulate, scale, out):
-    """Symbols of `width` bits each."""
+    """`unpack_rotate` for symbols stored in `width` bits each."""
     args = (rows, keys, bucket_size, bits, _levels(bits)[1], width, packed_bucket_bytes(bucket_size, width))
     more, n = (f32(weight), accumulate, spans(scale), out.numpy()), len(out)
     threads.run(lambda i, j: _values_range(*args, *more, i, j), n_buckets(n, bucket_size), 2 * len(keys) * n)

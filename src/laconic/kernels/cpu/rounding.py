@@ -253,7 +253,7 @@ def _add(values, out):
 def bucket_values(symbols, scale, rounding, bits, levels, key, bucket, accumulate, words, values, out):
     """(+ or -) level * scale for one bucket, written or added to `out` (symbols.size,) float32.
 
-    key  of the encoder's random numbers, where they are taken off again
+    key  of the encoder's random numbers, for SUBTRACT
     `words` (TILE,) uint32 and `values` (TILE,) float32 are scratch.
     """
     k0, k1 = bucket_key(key, bucket)

@@ -1,4 +1,4 @@
-"""Multiplication and division by m (`kernels.scaling`): of a whole vector, or of each bucket where a kernel has it."""
+"""Multiplication and division by m (`kernels.scaling`): of a whole vector, or of each bucket inside another kernel."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from laconic.kernels.scaling import Scale
 
 f32 = np.float32
 DIVIDE, MULTIPLY = np.bool_(True), np.bool_(False)
-"""What `scale_span` does. Numba compiles a kernel for each literal that it is called with, and these are none."""
+"""Operations of `scale_span`. Not literals, since Numba compiles a kernel for each literal argument."""
 
 
 def spans(scale: Scale) -> tuple[Any, ...]:
-    """What kernels take of a scale: where each part begins, and the last ends; the address of its squares, 0 if it has
-    none; its factor; and the least square, or m itself if it has none. The scale must outlive the kernel."""
+    """A scale as kernels' arguments: where each part begins, and the last ends; the address of its squares, or 0; its
+    factor; and its least square, or m itself without squares. The scale must outlive the kernel."""
     parts = scale.parts
     if not parts:
         return NO_SPANS
@@ -64,7 +64,7 @@ def _scale_by(values, m, inverse):
 
 @njit(nogil=True, cache=True)
 def scale_span(x, first, spans, inverse):
-    """x, the values from number `first` on, divided by their m, or multiplied; there is a part at least."""
+    """Divide or multiply x, the values from index `first` on, by their m; the scale has at least one part."""
     bounds, addresses, factors, least = spans
     at, last = first, first + x.size
     k = np.searchsorted(bounds, at, side="right") - 1
@@ -75,7 +75,7 @@ def scale_span(x, first, spans, inverse):
             _scale_by(part, least[k], inverse)
         else:
             squares = carray(_floats(u64(addresses[k] + u64(4 * (at - bounds[k])))), stop - at)
-            if stop - at <= 1024:  # of the next span: processors see only longer streams coming
+            if stop - at <= 1024:  # the next span's: processors detect longer streams only
                 for i in range(stop - at, 2 * (stop - at), 16):
                     prefetch(squares, i)
             _scale_by_root(part, squares, factors[k], least[k], inverse)
@@ -104,5 +104,5 @@ def _total(x, squared):
 
 
 def total(values: Tensor, squared: bool) -> Tensor:
-    """Σx or Σx² of float32 values (n,), in 64 float64 lanes: on every machine and number of threads the same."""
+    """Σx or Σx² of float32 values (n,), in 64 float64 lanes: the same on every machine, for any number of threads."""
     return torch.tensor(_total(values.numpy(), squared), dtype=torch.float64)

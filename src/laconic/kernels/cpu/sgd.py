@@ -136,9 +136,9 @@ def _sgd(
 
 
 def sgd(A: torch.Tensor, batches: Batches, code: int | None, weights: Weights) -> float:
-    """Take a step for each batch, in place; returns Σ w φ, each row at the iterate that met it.
+    """Take a step for each batch, in place; returns Σ w φ, each row at the iterate of its own step.
 
-    A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights. Rows may lie apart: all of them are
+    A  (m, n) float32, float64 or bfloat16; the arithmetic is that of the weights. Rows may be strided: all of them are
        given as one array, so that a slice of columns needs no kernel of its own
     """
     A = A if A.stride(1) == 1 else A.contiguous()
@@ -173,7 +173,7 @@ def run_batches(
 
 
 def array(t: torch.Tensor) -> np.ndarray:
-    """A tensor as kernels take it, whose `widen` knows bfloat16 by its bits."""
+    """A tensor as an array for kernels; bfloat16 as uint16 bit patterns, which `widen` reads."""
     return t.view(torch.uint16).numpy() if t.dtype == torch.bfloat16 else t.numpy()
 
 

@@ -30,7 +30,7 @@ def _take(values, columns, begins, rows, values_out, columns_out, begins_out):
 
 @njit(nogil=True, cache=True)
 def _margins(values, columns, begins, x, out, first, last):
-    """Rows first to last of Y x for x (n, C); each value of Y meets the C numbers of its column at once."""
+    """Rows first to last of Y x for x (n, C); each value of Y is multiplied by the C numbers of its column at once."""
     for k in range(first, last):
         if x.shape[1] == 1:
             total = out[k, 0]
@@ -63,7 +63,7 @@ def _combine(values, columns, begins, p, out, first, last):
 
 @njit(nogil=True, cache=True)
 def _gram(values, columns, begins, cuts, row, out):
-    """Spread each row over `row` once, then multiply it by all rows of later batches."""
+    """Expand each row once, into the dense `row`, then multiply it by all rows of later batches."""
     n_batches = cuts.size - 1
     for j in range(n_batches):
         for k in range(cuts[j], cuts[j + 1]):
@@ -105,7 +105,7 @@ def _weighted_gram(values, columns, begins, h, out):
 
 @njit(nogil=True, cache=True)
 def _dense_step(x, u, average, eta, l1, mix):
-    """Everything of a step that touches all weights; the gradient is in u (with momentum) or already taken off x."""
+    """The part of a step that touches all weights; the gradient is in u (with momentum) or already applied to x."""
     for f in range(x.shape[0]):
         for c in range(x.shape[1]):
             if u.shape[1]:
@@ -173,10 +173,10 @@ def _sgd(
 
 
 def sgd(matrix: CSR, batches: Batches, code: int | None, weights: Weights) -> float:
-    """As `cpu.sgd.sgd`, for a sparse matrix.
+    """`cpu.sgd.sgd` for a sparse matrix.
 
-    The kernel takes weights (C, n) transposed, the C numbers of a column side by side, so that a value of X meets all
-    of them at once; others are copied.
+    The kernel takes weights (C, n) transposed, the C numbers of a column side by side, so that a value of X is
+    multiplied by all of them at once; weights in another layout are copied.
     """
     given = (weights.x, weights.momentum, weights.average)
     used = [t.T.contiguous() for t in given]
@@ -201,7 +201,7 @@ def take(matrix: CSR, rows: np.ndarray, dtype: torch.dtype) -> CSR:
 
 
 def margins(matrix: CSR, x: torch.Tensor) -> torch.Tensor:
-    """Y xᵀ for x (C, n): (k, C); fastest where its columns lie one after another."""
+    """Y xᵀ for x (C, n): (k, C); fastest if x is stored by columns."""
     k = len(matrix[2]) - 1
     out = torch.zeros(k, x.shape[0], dtype=x.dtype)
     arrays = (*(array(t) for t in matrix), x.T.contiguous().numpy(), out.numpy())
@@ -210,7 +210,7 @@ def margins(matrix: CSR, x: torch.Tensor) -> torch.Tensor:
 
 
 def add_combination(matrix: CSR, p: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """out += p Y for p (C, k), in place, for out (C, n) whose columns lie one after another; returns it."""
+    """out += p Y for p (C, k), in place, for out (C, n) stored by columns; returns it."""
     n_outputs = len(p)
     arrays = (*(array(t) for t in matrix), p.T.contiguous().numpy(), out.T.numpy())
     threads.run(partial(_combine, *arrays), n_outputs, len(matrix[0]) * n_outputs if n_outputs >= 32 else 0)

@@ -3,8 +3,8 @@
 The encoder's step is one that LLVM turns into vector code. The decoder's is not, since it looks up tables, but no
 branch depends on the data: the steps of 16 states overlap, and only the cursor goes from one to the next.
 
-A *row* of a table, frequency · 2¹⁶ + start, is all that coding a symbol takes, and a law is known by its first row. A
-*code* is the byte κ + 127, and 255 for a value to be sent raw: what a tail symbol is.
+A *row* of a table, frequency · 2¹⁶ + start, is all that coding a symbol takes; a law is identified by its first row. A
+*code* is the byte κ + 127, and 255 for a value to be sent raw, as in a tail symbol.
 """
 
 from functools import cache
@@ -19,17 +19,17 @@ from laconic.kernels.dither import CELL, N_CLASSES, N_SCALES, N_STATES, N_STRATA
 
 u8, u16, u32, u64, i32, i64, f32 = np.uint8, np.uint16, np.uint32, np.uint64, np.int32, np.int64, np.float32
 TAIL_LAWS, SCALE_LAW = N_SCALES * N_CLASSES, N_SCALES * N_CLASSES + N_SCALES
-"""Numbers of laws; the first row of a law is 256 times that."""
+"""Numbers of the first law of tails and of the law of scales; the first row of a law is 256 times its number."""
 IDENTITY = u32(TOTAL << 16)
-"""The row of a symbol that is certain, which leaves its state as it is: fills up the last group of 16."""
+"""The row of a symbol of probability 1, which leaves its state unchanged: pads the last group of 16."""
 _P, _MASK, _LOWEST = u64(PRECISION), u64(TOTAL - 1), u64(dither.LOWEST_STATE)
 _BYTES = 0x0101010101010101
 
 
 @cache
 def tables(shape: int) -> tuple[Any, ...]:
-    """What the kernels take of a shape's laws: width per scale; by law and symbol a row, zero if it has no frequency;
-    by law and slot the symbol."""
+    """A shape's laws as kernels' arguments: width by scale; row by law and symbol, zero if it has no frequency; symbol
+    by law and slot."""
     found = dither.laws(shape)
     f = np.zeros((SCALE_LAW + 1, 256), np.int64)
     f[:TAIL_LAWS] = found.bytes_.reshape(-1, 256)
@@ -86,7 +86,7 @@ def split_bytes(data, width, codes):
 
 @njit(nogil=True, cache=True)
 def find_escapes(data, width, positions):
-    """Which values have a digit of ones only, in the order of bytes and digits; returns how many."""
+    """Positions of the values whose digit is all ones, in the order of bytes and digits; returns how many."""
     count, per_byte, lowest_bits = 0, 8 // width, u64(2**64 - 1) // u64((1 << width) - 1)
     log_width = width // 4 + 1 if width < 8 else 3
     for j in range(CELL // 8 // per_byte):
@@ -132,7 +132,7 @@ def rows_of_bytes(data, n, laws_, table, rows):
 
 @njit(nogil=True, cache=True)
 def rows_of_tails(codes, law, table, rows):
-    """A row of the law for each tail symbol, and certain ones to fill up the last group; returns how many."""
+    """A row of the law for each tail symbol, and `IDENTITY` to pad the last group; returns how many."""
     first = u64(law << 8)
     for e in range(codes.size):
         rows[e] = table[first + u64(codes[e])]

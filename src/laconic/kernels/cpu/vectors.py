@@ -1,4 +1,4 @@
-"""Kernels over vectors of 16 float32 values, written as LLVM's: butterflies, random signs, rounding to levels.
+"""Kernels over vectors of 16 float32 values, written in LLVM IR: butterflies, random signs, rounding to levels.
 
 Numba's own loops give no vector code for sums and differences of neighbouring values. Each kernel here becomes the
 instructions between its loads and stores, whatever the width of the machine's registers.
@@ -124,7 +124,7 @@ def _rounding(bits: int) -> Any:
         return ir.Constant(INTS, [value] * LANES)
 
     def choose(builder, bits_of, items):
-        """Of 2^j items, the one whose number has these j bits, the highest first."""
+        """Of 2^j items, the one whose index has these j bits, the highest first."""
         if not bits_of:
             return constant(items[0])
         half = len(items) // 2

@@ -1,6 +1,6 @@
 """Triton kernels: compiled at first use, one program per bucket, no host synchronisation.
 
-Codes of variable length: `RANS` and dither with `TableRANS` have kernels here. Symbols that Elias and Huffman code go
+Codes of variable length: `RANS` and dither with `TableRANS` have kernels here. Symbols for Elias and Huffman are copied
 to the host first (`coders.base`), and so those functions are the CPU's.
 
 On tensors of the CPU these kernels run under `TRITON_INTERPRET=1` only, slowly, for tests.

@@ -1,11 +1,11 @@
-"""What coders of blocks share: steps of rANS in the lanes of a warp, blocks brought together, a header known late.
+"""What coders of blocks share: steps of rANS in the lanes of a warp, gathering the blocks, stamping a header.
 
 A warp codes a block, lane s the state s. A step of the encoder takes from memory only what was loaded before it, and a
 step of the decoder has the units to come in registers, 64 in each of three windows: a step waits for the one before and
 for little else.
 
-A row of scratch has raw values (32 bits) from its begin upwards and units (16 bits) from its end downwards; `counts`
-has how many units, how many raw values, and the states.
+A row of scratch has raw values (32 bits) from its start upwards and units (16 bits) from its end downwards; `counts`
+has the number of units, the number of raw values, and the states.
 """
 
 import struct
@@ -56,7 +56,7 @@ def open_units(words_ptr, n_words, lane):
 
 @triton.jit
 def refill(x, low, cursor, lane):
-    """x · 2¹⁶ + a unit where `low`, one lane after another; and the cursor, which is to `advance` once in 64 units."""
+    """x · 2¹⁶ + a unit where `low`, one lane after another; and the cursor, which must `advance` once per 64 units."""
     first, second, third, used, following = cursor
     votes = ballot(low)
     at = used + count_ones(votes & ((tl.full((32,), 1, tl.uint32) << lane.to(tl.uint32)) - 1))
@@ -68,7 +68,7 @@ def refill(x, low, cursor, lane):
 
 @triton.jit
 def advance(words_ptr, n_words, cursor, lane):
-    """The cursor, past the first window if that is used up. Past the end of the words there is anything."""
+    """The cursor, moved past the first window if that is used up. Units past the end of the words are undefined."""
     first, second, third, used, following = cursor
     over = used >= WINDOW
     first, second = tl.where(over, second, first), tl.where(over, third, second)
@@ -78,7 +78,7 @@ def advance(words_ptr, n_words, cursor, lane):
 
 @triton.jit
 def units_used(cursor):
-    """How many units were asked for, whether they were there or not."""
+    """Number of units that were read, whether they exist or not."""
     return cursor[3] + 2 * (cursor[4] - 96)
 
 
@@ -90,7 +90,7 @@ def rows_of(frequencies: np.ndarray) -> np.ndarray:
 
 
 def identity(precision: int) -> int:
-    """The row of a symbol that is certain, which leaves its state as it is."""
+    """The row of a symbol of probability 1, which leaves its state unchanged."""
     return 1 << (64 - precision) | 1 << (16 + precision)
 
 
@@ -143,9 +143,9 @@ def _checks_on(checks: tuple[int, ...], device: torch.device) -> torch.Tensor:
 def stamp(
     out: torch.Tensor, header: bytes, size: torch.Tensor, checks: tuple[int, ...], size_at: int, check_at: int
 ) -> None:
-    """Write a header of 64 bytes to `out` (int32 words), and in it a size (1,) int64 that only the device knows.
+    """Write a header of 64 bytes to `out` (int32 words), with a size (1,) int64 that only the device knows.
 
-    checks   what each bit of the size turns in the checksum at byte `check_at`
+    checks   the bits of the checksum at byte `check_at` that each bit of the size flips
     size_at  the byte of the size; the header given has 0 there
     """
     words = struct.unpack("<16i", header)
@@ -161,7 +161,7 @@ def block_ends(counts: torch.Tensor) -> torch.Tensor:
 
 
 def first_corrupt(blocks: Blocks, good: torch.Tensor) -> int:
-    """The first block that cannot be, by its size or else by what it holds; or -1. The host waits for the answer."""
+    """The first block that is corrupt by its size, or else by its contents; or -1. The host waits for the answer."""
     sizes, n_words = blocks[0], blocks[1].numel()
     ends = sizes.cumsum(0)
     possible = (sizes >= 0) & (ends <= n_words)

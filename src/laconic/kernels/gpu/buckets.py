@@ -1,4 +1,4 @@
-"""A bucket of any length, a tile at a time: the short last one of a tensor, and those no program can hold.
+"""A bucket of any length, a tile at a time: the short last one of a tensor, and those too large for one program.
 
 `reference/packing.py` states the layout. Lengths here are known at run time only, so a byte's symbols are gathered one
 by one, and a width of several components rounds each value once per component. A program takes every PARTS-th tile of
@@ -30,7 +30,7 @@ def rule_of(norm, key, bucket, levels_ptr):
 
 @triton.jit
 def round_tile(x, i, mask, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: tl.constexpr):
-    """Symbols (uint32) of values x (float32) at places i of a bucket; 0 where `mask` is not."""
+    """Symbols (uint32) of values x (float32) at places i of a bucket; 0 where `mask` is false."""
     drawn = draw(x, i.to(tl.uint32), rule, ROUNDING, BITS, CHECKED)
     return tl.where(mask, symbol(x, drawn, rule, ROUNDING, BITS), 0)
 
@@ -40,7 +40,7 @@ def _pack_field(
     v_ptr, memory_ptr, data_ptr, first, length, rule, part, PARTS, WIDTH: tl.constexpr,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, FEEDBACK: tl.constexpr, SYMBOLS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The component of WIDTH bits; where the next one begins."""
+    """Store the component of WIDTH bits; returns where the next one begins."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     n_bytes: tl.constexpr = TILE * WIDTH // 8
     stride = (length * WIDTH + 7) // 8

@@ -1,7 +1,7 @@
-"""Cells of dithered values on a GPU, a warp each: rounded to words and tails, and back; `gpu/table_rans.py` says what
-these are and codes them.
+"""Cells of dithered values on a GPU, one warp per cell: rounded to words and tails, and back.
 
-A lane has 16 values of a cell, all of one stratum and so of one sign of the dither, and the digits of whole words.
+`gpu/table_rans.py` defines words and tails, and codes them. A lane has 16 values of a cell, all of one stratum and so
+of one sign of the dither, and the digits of whole words.
 """
 
 import triton
@@ -31,14 +31,14 @@ from laconic.kernels.gpu.words import minus_zero
 HALF_, MIDDLE = tl.constexpr(HALF), tl.constexpr(TAIL_LIMIT)
 FIXED, MOST_FIXED, ABOVE = tl.constexpr(FIXED_POINT), tl.constexpr(FIXED_LIMIT), tl.constexpr(RAW_ABOVE)
 ROUND = tl.constexpr(1.5 * 2**23)
-"""Added to a float32 below 2²², it leaves the whole number next to it, halves to even, in the lowest bits."""
+"""Added to a float32 below 2²², it leaves the nearest integer, halves to even, in the lowest bits."""
 N_MARKS = tl.constexpr(64)
-"""Thresholds of scales, filled up."""
+"""Number of thresholds of scales, padding included."""
 
 
 @triton.jit
 def _own(lane):
-    """What a lane has of a cell: values 256 half + 16 q + s for q = 0 … 15, that is, words 16 h + s of state s."""
+    """(s, half) of a lane: it has values 256 half + 16 q + s of a cell, q = 0 … 15, or words 16 h + s of state s."""
     return lane & (STATES - 1), lane // STATES
 
 
@@ -46,8 +46,8 @@ def _own(lane):
 def _offsets(inside, lane, k0, k1):
     """The dither u (float32) of a lane's 16 values, and whether it is negative, which is the same for all of them.
 
-    1 + (2 q + 1) / 2²¹ is the number in [1, 2) whose fraction has the bits q and a one; a lane has half of the hashes
-    that it needs, and the lane 16 further the other half.
+    1 + (2 q + 1) / 2²¹ is the number in [1, 2) whose fraction has the bits q and a one; a lane computes half of the
+    hashes that it needs, and the lane 16 further the other half.
     """
     s, half = _own(lane)
     stratum = (s + rotation_of(inside, k0, k1)) & (STRATA - 1)
@@ -65,7 +65,7 @@ def _offsets(inside, lane, k0, k1):
 
 @triton.jit
 def _byte_counts(ones, W: tl.constexpr):
-    """Escapes in each byte of a word, in the bytes of a word."""
+    """Number of escapes in each byte of a word, as the bytes of a word."""
     counts = ones
     if W == 2:
         counts = (ones & 0x11111111) + ((ones >> 2) & 0x11111111)
@@ -76,11 +76,11 @@ def _byte_counts(ones, W: tl.constexpr):
 
 @triton.jit
 def _ranks(ones, lane, W: tl.constexpr):
-    """How many escapes come before each byte of a lane's W / 2 words, in the order of groups, states and digits.
+    """Number of escapes before each byte of a lane's W / 2 words, in the order of groups, states and digits.
 
     ones     the words' `escapes`
-    returns  for each word the bytes' ranks among its 16 words, in its bytes, which no rank exceeds, and the rank of
-             these 16 words; and how many escapes the cell has
+    returns  for each word the ranks of its bytes among its 16 words, as the bytes of a word, and the rank of these 16
+             words; and the number of escapes in the cell
     """
     s, half = _own(lane)
     inside, before = (), ()

@@ -47,7 +47,7 @@ def _sum_row(
     words, units, levels_ptr, row_ptr, mask, ROW: tl.constexpr,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, ACCUMULATE: tl.constexpr, W: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
-    """The values of one row, payload after payload."""
+    """Sum the values of one row, payload after payload."""
     if ACCUMULATE:
         total = split_bytes(load_all(row_ptr, mask), W)
         total = add_row(total, words[0], units[0], levels_ptr, ROW, ROUNDING, BITS, SAFE)
@@ -64,11 +64,11 @@ def _table_part(
     ROUNDING: tl.constexpr, BITS: tl.constexpr, PAYLOADS: tl.constexpr, ACCUMULATE: tl.constexpr,
     R: tl.constexpr, S: tl.constexpr, W: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """CHUNKS times W words of each row of a held bucket, one a thread, by tables that a warp holds (`words.tables`).
+    """CHUNKS times W words of each row of a held bucket, one per thread, by a warp's tables (`words.tables`).
 
     Operations per value and payload, at 2 and 4 bits: 1 shift, 1 shuffle, 1 sum.
     """
-    lane = tl.arange(0, W) % 32  # a word a thread, so that all rows (W,) lie alike
+    lane = tl.arange(0, W) % 32  # one word per thread, so that all rows (W,) have one layout
     own = tl.minimum(lane % MAX_PAYLOADS, PAYLOADS - 1)  # a lane divides for one payload, not for all
     units = unit(tl.load(norm_ptr + own * norm_row.to(tl.int64)) * weight, ROUNDING, BITS)
     held = ()
@@ -149,13 +149,13 @@ def _unpack_dequantize_kernel(
     ROUNDING: tl.constexpr, BITS: tl.constexpr, PAYLOADS: tl.constexpr, ACCUMULATE: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, CHUNKS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """out = weight * sum of the payloads' values, or out += the same; PARTS programs a held bucket.
+    """out = weight * sum of the payloads' values, or out += the same; PARTS programs per held bucket.
 
     Bytes per value: P bits / 8 read, 4 written, 4 more read to accumulate. At 4 bits and a bandwidth B the floor is
     (4 + P / 2) n / B seconds: 0.28, 0.37 and 0.50 ms for 2^28 values at 4.3 TB/s and P = 1, 4, 8.
 
     Operations per value and payload at 2 and 4 bits, and UNIFORM at 8: 5 (`words._halves`, and the sum), 4 where
-    product and sum are one (`words.add_row`), and 1 that is a thread's own. An H200 can issue 7 in the time of each of
+    product and sum are one (`words.add_row`), and 1 of overhead per thread. An H200 can issue 7 in the time of each of
     eight payloads of 4 bits, and 5 of 2 bits.
     """
     bucket = (tl.program_id(0) // PARTS).to(tl.int64)
@@ -188,7 +188,7 @@ def _loose_kernel(
     data_ptr, norms_ptr, levels_ptr, out_ptr, n, data_row, norm_row, weight, BUCKET, BUCKET_BYTES, PARTS,
     ROUNDING: tl.constexpr, BITS: tl.constexpr, PAYLOADS: tl.constexpr, ACCUMULATE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The same for buckets that no program can hold. The bytes are the same; they are read one by one."""
+    """`_unpack_dequantize_kernel` for buckets that no program can hold. As many bytes, but read one by one."""
     bucket, first, length, part = own_bucket(n, BUCKET, PARTS)
     _loose_part(
         data_ptr + bucket * BUCKET_BYTES, norms_ptr + bucket, levels_ptr, out_ptr + first, length,
@@ -224,8 +224,8 @@ def unpack_dequantize(
 def _held_sizes(n: int, bucket_size: int, grid: Grid, n_payloads: int) -> tuple[int, dict[str, int]]:
     """Number of programs that add up so many payloads in held buckets, and the sizes to launch them with.
 
-    CHUNKS is 0 where no tables are used: for signs, for rows of less than a word a lane, where tables would be large (a
-    level's value follows from its number, or lies in memory), and for few payloads of a width that divides 8.
+    CHUNKS is 0 where no tables are used: for signs, for rows of less than a word per lane, where tables would be large
+    (a level's value follows from its index, or lies in memory), and for few payloads of a width that divides 8.
     """
     rows = n_rows(grid.bits)
     row_words = bucket_size // (4 * rows)

@@ -6,8 +6,8 @@
     decode   decode the blocks of P payloads          one warp per block and payload
              values of cells, of all P payloads, add  one warp per cell
 
-Nothing waits for the host but what must know a size: `dither_encode` and the verdict of `dither_decode`. Scratch memory
-is 10 bytes per value to encode, most of which is never touched, and 3 per value and payload to decode.
+The host waits only where it must know a size or a verdict: in `dither_encode` and `dither_decode`. Scratch memory is 10
+bytes per value to encode, most of which is never touched, and 3 per value and payload to decode.
 """
 
 from functools import lru_cache
@@ -59,9 +59,9 @@ def dither_encode(v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int
 def dither_encode_into(
     v: torch.Tensor, steps: torch.Tensor, step_size: int, key: int, shape: torch.Tensor, out: torch.Tensor
 ) -> torch.Tensor:
-    """Shape of the laws (1,) int32, sizes of the blocks and blocks into the words `out` (int32), as far as they go.
+    """Write the shape of the laws (1,) int32, sizes of blocks and blocks to the words `out` (int32), cut where it ends.
 
-    Returns how many bytes they are, (1,) int64. No host synchronisation.
+    Returns their number of bytes, (1,) int64. No host synchronisation.
     """
     scratch, counts = _code(v, steps, step_size, key, shape)
     ends, count = block_ends(counts), len(counts)
@@ -126,7 +126,7 @@ def dither_decode_rows(
     weight: float,
     accumulate: bool,
 ) -> torch.Tensor:
-    """out = weight * sum of the values of P rows, or out += the same; no host synchronisation. Rows may lie apart.
+    """out = weight * sum of the values of P rows, or out += the same; no host synchronisation. Rows may be strided.
 
     data     (P, capacity) int32: coded bytes of a payload each: shape of the laws, words per block, words
     lengths  (P, 2) int32: halves of the number of bytes that a row should have; more than it has is corrupt

@@ -102,8 +102,8 @@ def _quantize_pack_kernel(
 
     Operations per value, POWER, as compiled for an H200: load 1/4; norm 2 (conversion to float64, multiply-add); random
     bits 9; |v| / norm 2, the second of which clamps; smallest level and sum 2; carry, which is also the shift into the
-    word, 3; sign 1; some 4 more that are a thread's own, at 32 values a thread. In all 24 of the 33 that the machine
-    can issue in that time. UNIFORM has a clamp and a conversion to integer in the place of smallest level and sum.
+    word, 3; sign 1; some 4 more of overhead per thread, at 32 values per thread. In all 24 of the 33 that the GPU can
+    issue in that time. UNIFORM has a clamp and a conversion to integer in the place of smallest level and sum.
     """
     bucket = tl.num_programs(0) - 1 - tl.program_id(0)
     first = bucket.to(tl.int64) * BUCKET
@@ -137,8 +137,8 @@ def quantize_pack(
 ) -> None:
     """norms_out (n_buckets,) = norms(v); data_out (packed_bytes,) = pack(quantize(v)), in one pass over memory.
 
-    memory  (n,) float32: added to v first, and then what of the sum was not sent; buckets with a non-finite norm leave
-            their memory as it was
+    memory  (n,) float32: added to v first, then set to the part of the sum that was not sent; buckets with a non-finite
+            norm leave their memory as it was
     """
     if v.numel() == 0:
         return
@@ -159,7 +159,7 @@ def quantize_pack(
 
 
 def _cells(grid: Grid, v: torch.Tensor, words: int) -> tuple[int, tuple[torch.Tensor, int, int]]:
-    """How held buckets are rounded, and the tables of cells, where there are some."""
+    """How held buckets are rounded, and the tables of cells, if any."""
     held = TUNING["cells_held"] if words % 32 == 0 else 0
     for rounding, most in ((CELLS, held), (LOADED_CELLS, TUNING["cells"])) if grid.rounding is Rounding.TABLE else ():
         if found := cells_on(grid, v.device, most):

@@ -32,10 +32,11 @@ TUNING = {
 }
 """Sizes that change speed and nothing else; `benchmarks/kernels_sweep.py` tries others.
 
-pack_*    `quantize_pack`: values of a bucket a thread holds, most warps a program
-sum_*     `unpack_dequantize`: values a thread adds up, warps a program; sum_few_* for fewer payloads than FEW,
-          sum_loaded_* for levels in memory; values of 2 and 4 bits come from tables in registers above so many payloads
-cells*    most cells of a grid that a warp holds, and that lie in memory
+pack_*    `quantize_pack`: values of a bucket per thread, most warps per program
+sum_*     `unpack_dequantize`: values per thread, warps per program; sum_few_* for fewer payloads than FEW,
+          sum_loaded_* for levels in memory; values of 2 and 4 bits come from tables in registers above sum_table_from
+          payloads
+cells*    most cells of a grid, in a warp's registers and in memory
 held      largest bucket that a program holds in registers
 tile*     values and warps of a step through a bucket that is not held
 programs  enough to fill a GPU: fewer buckets than this are shared by several programs
@@ -48,11 +49,12 @@ MAX_PAYLOADS = tl.constexpr(8)
 """Payloads that one launch adds up. More payloads take several launches, in the same order of additions."""
 
 FEW = 4
-"""Payloads from which on a sum is bound by what it reads, and wants more values a thread; below, by what it writes."""
+"""From this many payloads on, a sum is bound by what it reads, and wants more values per thread; below, by what it
+writes."""
 
 
 def sum_sizes(n_payloads: int, loaded: bool) -> tuple[int, int]:
-    """Values a thread and warps a program of a sum over so many payloads; `loaded`: whose levels come from memory."""
+    """Values per thread and warps per program of a sum over `n_payloads`; `loaded`: whether levels are in memory."""
     kind = "sum_few" if n_payloads < FEW else "sum_loaded" if loaded else "sum"
     return TUNING[f"{kind}_values_a_thread"], TUNING[f"{kind}_warps"]
 
@@ -63,7 +65,7 @@ def on(device: torch.device) -> AbstractContextManager[object]:
 
 
 def bucket_parts(n: int, bucket_size: int, tile: int) -> tuple[int, int]:
-    """Number of buckets of n > 0 values, and how many programs share one: each gets a tile at least."""
+    """Number of buckets of n > 0 values, and how many programs share one: each gets at least a tile."""
     count = n_buckets(n, bucket_size)
     tiles = -(-min(n, bucket_size) // tile)
     return count, max(1, min(tiles, TUNING["programs"] // count))
@@ -78,7 +80,7 @@ def tiles(n: int, bucket_size: int) -> tuple[int, dict[str, int]]:
 
 
 def scheme(grid: Grid) -> dict[str, int]:
-    """What kernels must know of a grid when they are compiled."""
+    """The arguments that kernels are compiled for, given a grid."""
     return {"ROUNDING": int(grid.rounding), "BITS": grid.bits}
 
 
@@ -99,7 +101,7 @@ def is_held(bucket_size: int, bits: int, data: torch.Tensor) -> bool:
 
 
 def tile_for(n_warps: int, bucket_size: int) -> int:
-    """Values of a step through a short bucket: 8 a thread of the program that would hold a whole one."""
+    """Values of a step through a short bucket: 8 per thread of the program that would hold a whole one."""
     return max(8, min(256 * n_warps, next_power_of_two(bucket_size)))
 
 
@@ -121,12 +123,12 @@ def levels_on(grid: Grid, device: torch.device) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def cells_on(grid: Grid, device: torch.device, most: int) -> tuple[torch.Tensor, int, int] | None:
-    """Tables for `rounding._level_cells`, or `_level_loaded` where `most`, the cells there may be, is above 32.
+    """Tables for `rounding._level_cells`, or for `_level_loaded` if `most`, the largest number of cells, is above 32.
 
-    A cell is what the float's highest bits say; each has one level at most. With the tables come the shift that makes a
-    cell of a float's bits, and the lowest cell. (4, 32) float32: the level in a cell, if any; how many levels lie below
-    it, 0 not counted, as an integer's bits; the levels; 2^-24 of the gap above each. In memory: (128 + cells,) int64,
-    the last two side by side, then the first two. None where no cells of one level each cover all.
+    A cell is the set of floats with the same highest bits; each has at most one level. Returned with the tables are the
+    shift from a float's bits to its cell, and the lowest cell. (4, 32) float32: the level in a cell, if any; the number
+    of levels below it, 0 not counted, as an integer's bits; the levels; 2^-24 of the gap above each. In memory:
+    (128 + cells,) int64, the last two side by side, then the first two. None if there are no such cells.
     """
     levels = torch.tensor(grid.levels, dtype=torch.float32, device="cpu")
     gaps, bits = (levels[1:] - levels[:-1]) * 2.0**-24, levels.view(torch.int32)

@@ -1,7 +1,7 @@
 """One float32 norm per bucket, summed in float64; `reference/rounding.py` is the specification.
 
 The order of the sum is not that of the reference. In float64 this moves the rounded norm in about one bucket of 10^7,
-by one unit in its last place: law 5 compares symbols given the same norms.
+by one unit in its last place: the tests compare symbols given the same norms.
 """
 
 import torch
@@ -17,7 +17,7 @@ L2, LINF = tl.constexpr(int(Norm.L2)), tl.constexpr(int(Norm.LINF))
 
 @triton.jit
 def term(x, NORM: tl.constexpr):
-    """What one value (float32) adds to the sum of its bucket (float64), or its magnitude's bit pattern for L∞.
+    """The term of one value (float32) in the sum of its bucket (float64), or its magnitude's bit pattern for L∞.
 
     Magnitudes order as their bit patterns do, with infinity and then NaN on top.
     """
@@ -32,7 +32,7 @@ def term(x, NORM: tl.constexpr):
 
 @triton.jit
 def add(total, x, NORM: tl.constexpr):
-    """`total` and the terms of x together; a float32 squared is exact in float64, so the fusion rounds nothing away."""
+    """`total` plus the terms of x; a float32 squared is exact in float64, so the fusion changes no rounding."""
     if NORM == L2:
         d = x.to(tl.float64)
         total = tl.fma(d, d, total)
@@ -45,7 +45,7 @@ def add(total, x, NORM: tl.constexpr):
 
 @triton.jit
 def gather(total, NORM: tl.constexpr):
-    """All of `total` as one number."""
+    """Reduce `total` to one number."""
     return tl.max(total, 0) if NORM == LINF else tl.sum(total, 0)
 
 
@@ -63,7 +63,7 @@ def finish(total, count, NORM: tl.constexpr):
 
 @triton.jit
 def load_all(ptr, mask):
-    """What lies at ptr; where a mask is given and not set, 0."""
+    """The values at ptr; 0 where a mask is given and false."""
     return tl.load(ptr) if mask is None else tl.load(ptr, mask=mask, other=0)
 
 
@@ -80,7 +80,7 @@ def load(v_ptr, memory_ptr, i, mask, FEEDBACK: tl.constexpr):
 def sum_bucket(
     v_ptr, memory_ptr, first, length, part, PARTS, NORM: tl.constexpr, FEEDBACK: tl.constexpr, TILE: tl.constexpr
 ):
-    """The terms of every PARTS-th tile of a bucket together, from tile `part` on."""
+    """The sum of the terms of every PARTS-th tile of a bucket, from tile `part` on."""
     j = tl.arange(0, TILE)
     total = tl.zeros((TILE,), tl.int32 if NORM == LINF else tl.float64)
     for start in range(part * TILE, length, PARTS * TILE):

@@ -1,6 +1,6 @@
-"""Operations that NVIDIA's machines have in one instruction and Triton has no name for, each beside its definition.
+"""Operations that NVIDIA's GPUs have as one instruction and Triton does not expose, each beside its definition.
 
-The definition is what runs under the interpreter and on other machines; the tests compare both with the reference.
+The definition is what runs under the interpreter and on other GPUs; the tests compare both with the reference.
 """
 
 import os
@@ -22,10 +22,10 @@ def has_dependent_launch(device: torch.device) -> bool:
 
 @triton.jit
 def follow(DEPENDENT: tl.constexpr):
-    """Wait for the kernel launched before, then let the next one begin: so one kernel at most waits on the machine.
+    """Wait for the previous kernel, then let the next one start: so at most one kernel waits on the GPU.
 
-    What comes before this call may read only what older kernels wrote. DEPENDENT: `has_dependent_launch`; without, the
-    kernel began after the end of the one before.
+    Code before this call may read only what kernels before the previous one wrote. DEPENDENT: `has_dependent_launch`;
+    without it, the kernel starts after the end of the previous one.
     """
     if DEPENDENT:
         cuda.gdc_wait()
@@ -102,7 +102,7 @@ def ballot(flag):
 
 @triton.jit
 def count_ones(word):
-    """How many bits of uint32 words are set, int32."""
+    """Number of set bits of uint32 words, int32."""
     if PTX:
         found = tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [word], dtype=tl.int32, is_pure=True, pack=1)
     else:
@@ -114,9 +114,9 @@ def count_ones(word):
 
 @triton.jit
 def exchange(x, DISTANCE: tl.constexpr, A_THREAD: tl.constexpr):
-    """x of the thread DISTANCE away, a power of two, in a row of A_THREAD neighbouring numbers a thread.
+    """x of the thread DISTANCE away, a power of two, in a row of A_THREAD neighbouring numbers per thread.
 
-    That is x[i ^ (A_THREAD * DISTANCE)]. Within a warp one shuffle; further apart by way of shared memory.
+    That is x[i ^ (A_THREAD * DISTANCE)]. Within a warp one shuffle; further apart through shared memory.
     """
     if PTX and DISTANCE < 32:
         found = tl.inline_asm_elementwise(
@@ -137,9 +137,9 @@ def exchange(x, DISTANCE: tl.constexpr, A_THREAD: tl.constexpr):
 
 @triton.jit
 def lane_entry(ptr, like, W: tl.constexpr):
-    """ptr[lane], float32, of the thread that holds each number of a row (W,); by definition ptr[i % 32].
+    """ptr[lane], float32, for the lane that holds each number of a row (W,); by definition ptr[i % 32].
 
-    So a table for `lookup` lies as `like` does, a row of as many 32-bit numbers, however that is spread over threads.
+    This lays a table for `lookup` out over threads as `like`, a row of as many 32-bit numbers, is laid out.
     """
     if PTX:
         found = tl.inline_asm_elementwise(
@@ -157,10 +157,10 @@ def lane_entry(ptr, like, W: tl.constexpr):
 
 @triton.jit
 def lookup(table, index, SIZE: tl.constexpr, A_THREAD: tl.constexpr):
-    """`table` of thread number index % SIZE among the SIZE neighbours of each, in a row of A_THREAD numbers a thread.
+    """`table` of thread index % SIZE in each group of SIZE neighbours, in a row of A_THREAD numbers per thread.
 
-    So every SIZE threads have a table of their own, one number a thread, said A_THREAD times. SIZE is a power of two,
-    at most 32.
+    So each group has a table of its own, one number per thread, repeated A_THREAD times. SIZE is a power of two, at
+    most 32.
     """
     if PTX:
         found = tl.inline_asm_elementwise(

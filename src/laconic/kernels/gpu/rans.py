@@ -1,7 +1,7 @@
 """Interleaved rANS on a GPU; `reference/rans.py` is the specification.
 
-A warp codes a block; eight of its lanes have a state each (`gpu/blocks.py`). A block takes as long as its
-8192 steps one after another, so a GPU is full with a thousand blocks.
+A warp codes a block; eight of its lanes have a state each (`gpu/blocks.py`). A block takes as long as its 8192
+dependent steps, so a GPU is full with a thousand blocks.
 """
 
 import numpy as np
@@ -29,14 +29,14 @@ from laconic.kernels.reference.rans import LOWEST_STATE, N_STATES, PRECISION, TO
 BLOCK, STATES = tl.constexpr(BLOCK_SIZE), tl.constexpr(N_STATES)
 P, M, LOWEST = tl.constexpr(PRECISION), tl.constexpr(TOTAL), tl.constexpr(LOWEST_STATE)
 NONE = tl.constexpr(256)
-"""In the place of a symbol where there is none; its row is the last."""
+"""Replaces a missing symbol; its row is the last."""
 ROW = BLOCK_SIZE // 2
 """Words of scratch memory for the units of a block."""
 
 
 @triton.jit
 def _symbol(symbols_ptr, i, length):
-    """Symbols i of a block, int32; NONE in idle lanes and where there is none."""
+    """Symbols i of a block, int32; NONE in idle lanes and outside the block."""
     there = (i >= 0) & (i < length) & (tl.arange(0, 32) < STATES)
     return tl.where(there, tl.load(symbols_ptr + i, mask=there, other=0).to(tl.int32), NONE)
 
@@ -85,7 +85,7 @@ def _encode_kernel(symbols_ptr, rows_ptr, scratch_ptr, counts_ptr, n, ROW: tl.co
 
 @triton.jit(do_not_specialize=["n", "n_blocks", "n_words"])
 def _decode_kernel(words_ptr, sizes_ptr, ends_ptr, steps_ptr, slots_ptr, symbols_ptr, good_ptr, n, n_blocks, n_words):
-    """Decode a block; good says whether an encoder makes it. Sizes may be anything.
+    """Decode a block; `good` tells whether an encoder makes it. Sizes are not trusted.
 
     steps  (2¹⁴,) int32: (f − 1) · 2¹⁴ + distance from the start of its symbol, for each slot
     """
@@ -142,7 +142,7 @@ def histogram(symbols: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def encoder_rows(frequencies: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """(257,) int64: the row of each symbol, and of none."""
+    """(257,) int64: the row of each symbol, and of NONE."""
     rows = np.zeros(NONE.value + 1, np.int64)
     rows[: frequencies.numel()] = rows_of(frequencies.cpu().numpy())
     rows[NONE.value] = identity(PRECISION)
@@ -178,7 +178,7 @@ def decoder_tables(frequencies: torch.Tensor, device: torch.device) -> tuple[tor
 
 
 def decode(blocks: Blocks, tables: tuple[torch.Tensor, torch.Tensor], symbols: torch.Tensor) -> torch.Tensor:
-    """Blocks to symbols (n,) uint8; returns which blocks were good, int32. No host synchronisation."""
+    """Blocks to symbols (n,) uint8; returns which blocks were valid, int32. No host synchronisation."""
     block_words, words = blocks[0].contiguous(), blocks[1].contiguous()
     good = torch.empty_like(block_words)
     with on(words.device):

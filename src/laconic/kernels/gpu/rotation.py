@@ -1,12 +1,12 @@
 """Rotation, rounding and packing of a bucket in registers, and back; `reference/rotation.py` is the specification.
 
 A bucket of a power of two p ≥ 512 is held by p / 4 R neighbouring threads as R rows of S = p / R values, R = 8 (or 16
-where p = 65,536); of each row, thread t has numbers 4 t to 4 t + 3. So the stages of the transform go: two within a
+where p = 65,536); of each row, thread t has numbers 4 t to 4 t + 3. So two stages of the transform are within a
 thread, log₂(p / 4 R) by shuffles between threads, the rest within a thread again, between rows. The order, hence every
 rounded sum, is that of the specification. A row of 16 hashes has the signs of 512 values. Packed symbols that share a
-word are one thread's. A row is one tensor, four numbers a thread: fewer tensors take less time to compile.
+word are one thread's. A row is one tensor, four numbers per thread: fewer tensors take less time to compile.
 
-Other buckets, the short last one among them, are those of `rotation_loose`.
+Other buckets, among them the short last one, go to `rotation_loose`.
 """
 
 import math
@@ -28,9 +28,9 @@ from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
 from laconic.kernels.reference.rotation import LEVELS, order, root, thresholds
 
 LEAST, MOST, ROWS, WARPS = 512, 65536, 8, 4
-"""Smallest and largest bucket that threads hold, rows of a bucket, warps a program."""
+"""Smallest and largest bucket that threads hold, rows of a bucket, warps per program."""
 ALIGNED = 16
-"""Values begin at a multiple of so many bytes: of others a thread would load, or store, one at a time, not its four."""
+"""Alignment of values in bytes: at other addresses a thread would load or store one value at a time, not its four."""
 
 
 @triton.jit
@@ -96,13 +96,13 @@ def _times(x, factor):
 
 @triton.jit
 def _spread(x, S: tl.constexpr):
-    """A number of each bucket, given to each of its S places."""
+    """One number per bucket, repeated for each of its S places."""
     return tl.reshape(tl.broadcast_to(x[:, None], (x.shape[0], S)), (x.shape[0] * S,))
 
 
 @triton.jit
 def _nearest_of_many(z, marks, levels):
-    """The same by tables, spread over threads: of the mark between z − 1/8 and z + 1/8, and of the levels about it."""
+    """`nearest` by tables spread over threads: the threshold between z − 1/8 and z + 1/8, and the levels about it."""
     cell = tl.fma(tl.minimum(z, 3.75), 4.0, 2.0**23).to(tl.uint32, bitcast=True)
     above = z >= lookup(marks, cell, 16, 4)
     return lookup(levels, tl.where(above, cell + 16, cell), 32, 4)
@@ -110,7 +110,7 @@ def _nearest_of_many(z, marks, levels):
 
 @triton.jit
 def _store_field(words_ptr, symbols, keep, mask, S: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits: 8 / WIDTH rows of symbols to each row of words."""
+    """Store the component of WIDTH bits: 8 / WIDTH rows of symbols to each row of words."""
     n_rows: tl.constexpr = len(symbols) * WIDTH // 8
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     for j in tl.static_range(n_rows):
@@ -184,7 +184,7 @@ def _component(bytes, ROW: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr, B
 
 @triton.jit
 def _symbol_row(bytes, ROW: tl.constexpr, R: tl.constexpr, BITS: tl.constexpr):
-    """The symbols in row ROW, with whatever above them, from bytes in the order that `_store_field` stores them in."""
+    """The symbols in row ROW, other bits above them, from bytes in the order that `_store_field` stores them in."""
     found = bytes[0] * 0
     for w in tl.static_range(3):
         if BITS & (4 >> w):
@@ -247,7 +247,7 @@ def _sum_kernel(
 
 @cache
 def _tables(bits: int, device: torch.device) -> torch.Tensor:
-    """(48,) float32: of cells c of z about c / 4, the mark in each, if any; the levels below it; those above it."""
+    """(48,) float32: for cells c of z around c / 4, the threshold in each, if any; the levels below it; those above."""
     marks, levels = thresholds(bits), LEVELS[bits]
     inside = [[k for k, mark in enumerate(marks) if abs(4 * mark - c) < 0.5] for c in range(16)]
     below = [sum(4 * mark < c - 0.5 for mark in marks) for c in range(16)]
@@ -284,7 +284,7 @@ def rotate_pack(
     v: torch.Tensor, bits: int, bucket_size: int, key: int, scales_out: torch.Tensor, data_out: torch.Tensor
 ) -> None:
     """Scales and packed symbols in one pass over memory, where threads hold a bucket."""
-    v = v.contiguous() if v.element_size() <= 4 else v.float()  # of float64, a thread would load two at a time
+    v = v.contiguous() if v.element_size() <= 4 else v.float()  # a thread would load float64 two at a time
     v = v.clone() if v.data_ptr() % ALIGNED else v
     for first, count, m, held in _parts(v.numel(), bucket_size, _is_held(bucket_size, data_out)):
         x, scales = v[first * bucket_size :], scales_out[first:]

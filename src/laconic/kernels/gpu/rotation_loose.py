@@ -1,7 +1,7 @@
-"""Rotation of a bucket of any length, one program each, and what all rotations share; `rotation` has the fast ones.
+"""Rotation of buckets of any length, one program per bucket, and helpers of all rotations; `rotation` has fast kernels.
 
-The stages of the transform go by way of shared memory, and between the rounds values by way of scratch memory, since
-the rounds take the first and the last p of m values. For the short last bucket, and for sizes that are no power of two.
+The stages of the transform exchange values through shared memory, the rounds through scratch memory, since they rotate
+the first and the last p of m values. For the short last bucket, and for sizes that are not a power of two.
 """
 
 from functools import cache
@@ -25,7 +25,7 @@ def load_key(ptr):
 
 @triton.jit
 def nearest(z, MARKS: tl.constexpr, SIZES: tl.constexpr):
-    """The level nearest to z ≥ 0, whose last three bits are its number."""
+    """The level nearest to z ≥ 0, whose last three bits are its index."""
     level = tl.full(z.shape, SIZES[0], tl.float32)
     for i in tl.static_range(len(MARKS)):
         level = tl.where(z >= MARKS[i], SIZES[i + 1], level)
@@ -34,7 +34,7 @@ def nearest(z, MARKS: tl.constexpr, SIZES: tl.constexpr):
 
 @triton.jit
 def symbol_of(y, level, BITS: tl.constexpr):
-    """Sign bit of a rotated value, then the number of its level."""
+    """Sign bit of a rotated value, then the index of its level."""
     number = level.to(tl.uint32, bitcast=True) & ((1 << (BITS - 1)) - 1)
     return tl.where(y < 0.0, number | (1 << (BITS - 1)), number)
 
@@ -127,12 +127,12 @@ def _loose_values_kernel(
 
 @cache
 def _float32(numbers: tuple[float, ...]) -> tuple[float, ...]:
-    """The same numbers as float32 has them: a kernel compares with just those."""
+    """The numbers rounded to float32, which is what a kernel compares with."""
     return tuple(torch.tensor(numbers, dtype=torch.float32, device="cpu").tolist())
 
 
 def level_sizes(bits: int) -> dict[str, object]:
-    """The marks between levels and the levels, as kernels take them."""
+    """The thresholds between levels and the levels, as kernels' arguments."""
     return {"MARKS": _float32(thresholds(bits)), "SIZES": _float32(LEVELS[bits])}
 
 
@@ -142,7 +142,7 @@ def _loose_sizes(m: int) -> dict[str, object]:
 
 
 def loose_symbols(v: torch.Tensor, bits: int, first: int, m: int, key: int, scales_out: torch.Tensor) -> torch.Tensor:
-    """Symbols of buckets of m values, of which `first` is the number of the first; scales_out gets their scales."""
+    """Symbols of buckets of m values each, from bucket `first` on; their scales are written to scales_out."""
     symbols = torch.empty(v.numel(), dtype=torch.uint8, device=v.device)
     scratch = torch.empty(v.numel(), dtype=torch.float32, device=v.device)
     with on(v.device):
@@ -164,7 +164,7 @@ def loose_values(
     weight: float,
     accumulate: bool,
 ) -> None:
-    """out = values of such buckets, or out += the same."""
+    """out = values of buckets of m values each, from bucket `first` on, or out += the same."""
     scratch = torch.empty(symbols.numel(), dtype=torch.float32, device=out.device)
     with on(out.device):
         _loose_values_kernel[(symbols.numel() // m,)](

@@ -3,8 +3,8 @@
 Every float operation is one IEEE operation of the specification, so kernels that call these are launched with
 `enable_fp_fusion=False`: a multiply-add in one rounding would be another number.
 
-A value leaves `shift_in` as level + bias. For POWER the bias is that of the float's exponent, and it is taken off a
-whole word of symbols at once.
+A value leaves `shift_in` as level + bias. For POWER the bias is that of the float's exponent, and it is subtracted from
+a whole word of symbols at once.
 """
 
 import triton
@@ -17,7 +17,7 @@ from laconic.kernels.grid import Rounding
 POWER, UNIFORM = tl.constexpr(int(Rounding.POWER)), tl.constexpr(int(Rounding.UNIFORM))
 TABLE, SIGN = tl.constexpr(int(Rounding.TABLE)), tl.constexpr(int(Rounding.SIGN))
 CELLS, LOADED_CELLS = tl.constexpr(len(Rounding)), tl.constexpr(len(Rounding) + 1)
-"""TABLE in a bucket that a program holds, by cells: of a grid of few levels, in a warp's registers; or in memory."""
+"""TABLE in a held bucket, by tables of cells (`launch.cells_on`): in a warp's registers if small, or in memory."""
 MOST_LEVELS = tl.constexpr(128)
 INFINITY = tl.constexpr(float("inf"))
 GOLDEN, MIX_1, MIX_2 = tl.constexpr(stream.GOLDEN), tl.constexpr(stream.MIX_1), tl.constexpr(stream.MIX_2)
@@ -126,10 +126,10 @@ def _level_table(r, random, levels_ptr, BITS: tl.constexpr):
 
 @triton.jit
 def _level_cells(r, random, tables):
-    """The same by tables that a warp holds; `launch.cells_on` makes them.
+    """`_level_table` by tables in a warp's registers, made by `launch.cells_on`.
 
-    The highest bits of r say in which cell it lies; a cell has one level at most. Products with powers of two are in
-    the tables already, and round nothing.
+    The highest bits of r are its cell; a cell has at most one level. Products with powers of two are in the tables
+    already, and are exact.
     """
     marks, firsts, levels, gaps, shift, base = tables
     cell = tl.maximum(r.to(tl.uint32, bitcast=True) >> shift.to(tl.uint32), base.to(tl.uint32))
@@ -147,7 +147,7 @@ def _halves_of(pair):
 
 @triton.jit
 def _level_loaded(r, random, tables):
-    """The same by tables in memory: two loads of 8 bytes, whatever the number of levels."""
+    """`_level_table` by tables of cells in memory: two loads of 8 bytes, whatever the number of levels."""
     pairs_ptr, shift, base = tables
     cell = tl.maximum(r.to(tl.int32, bitcast=True) >> shift, base)
     mark, first = _halves_of(tl.load(pairs_ptr + (MOST_LEVELS - base) + cell))
@@ -161,7 +161,7 @@ def _level_loaded(r, random, tables):
 def draw(x, offset, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr, CHECKED: tl.constexpr):
     """(fixed, random), uint32, of values x (float32) at offsets (uint32) in a bucket, for `shift_in`.
 
-    CHECKED  whether a value may pass the norm by far, as in `quantize` with any norms; not where the norm is x's own
+    CHECKED  whether a value may exceed the norm by far, as in `quantize` with any norms; not if the norm is x's own
     """
     _, guard, inverse, k0, k1, levels_ptr = rule
     if ROUNDING == SIGN:
@@ -212,7 +212,7 @@ def symbol(x, drawn, rule, ROUNDING: tl.constexpr, BITS: tl.constexpr):
 
 @triton.jit
 def unit(scale, ROUNDING: tl.constexpr, BITS: tl.constexpr):
-    """What a level is multiplied with in a bucket with this scale, the norm or a multiple of it."""
+    """The factor of a level in a bucket with this scale, which is the norm or a multiple of it."""
     if ROUNDING == UNIFORM:
         scale = tl.div_rn(scale, ((1 << (BITS - 1)) - 1) * 1.0)
     return scale
@@ -220,7 +220,7 @@ def unit(scale, ROUNDING: tl.constexpr, BITS: tl.constexpr):
 
 @triton.jit
 def flip(word, x, POSITION: tl.constexpr):
-    """x or -x, by the bit at POSITION of words (uint32). Triton's own minus is 0 - x in some versions, and 0 of 0."""
+    """x or -x, by the bit at POSITION of words (uint32). In some versions, Triton's minus is 0 - x: 0 for x = 0."""
     flipped = ((word << (31 - POSITION)) & 0x80000000) ^ x.to(tl.uint32, bitcast=True)
     return flipped.to(tl.float32, bitcast=True)
 

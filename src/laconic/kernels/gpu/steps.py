@@ -1,4 +1,4 @@
-"""One step per kernel, for buckets of any length: round, pack, remember what was not sent; unpack, values; scale.
+"""One step per kernel, for buckets of any length: pack, update the memory, quantize, dequantize, unpack, scale.
 
 Several programs may share a bucket, a tile each in turn: `buckets.py`.
 """

@@ -46,18 +46,18 @@ TAIL_LAWS = tl.constexpr(N_SCALES * N_CLASSES)
 SCALE_LAW = tl.constexpr(N_SCALES * N_CLASSES + N_SCALES)
 ZEROS_ = tl.constexpr(ZEROS)
 IDENTITY, CERTAIN = tl.constexpr(TOTAL << 16), tl.constexpr(identity(PRECISION))
-"""The row of a certain symbol, which leaves its state as it is: of a decoder, of an encoder."""
+"""The row of a symbol of probability 1, which leaves its state unchanged: for the decoder, and for the encoder."""
 
 
 @triton.jit
 def rotation_of(cell, k0, k1):
-    """Of cell number `cell` of a block with this key: the stratum of its first value."""
+    """The stratum of the first value of cell number `cell`, in a block with this key."""
     return (hash32(tl.full((), BLOCK_, tl.uint32) + cell, k0, k1) & (STRATA - 1)).to(tl.int32)
 
 
 @triton.jit
 def class_of(stratum):
-    """Of |u|, counted from the middle."""
+    """The class of |u| in a stratum, counted from the middle."""
     return tl.where(stratum >= CLASSES, stratum, -stratum + (2 * CLASSES - 1)) - CLASSES
 
 
@@ -75,7 +75,7 @@ def _pop(x, law, valid, cursor, table_ptr, slots_ptr, lane):
 
 @triton.jit
 def escapes(word, W: tl.constexpr):
-    """A bit (uint32 words) for each digit of W bits that has ones only, its lowest."""
+    """The lowest bit of each digit of W bits that is all ones, in uint32 words."""
     ones = word & (word >> 1)
     if W > 2:
         ones = ones & (ones >> 2)
@@ -87,7 +87,7 @@ def escapes(word, W: tl.constexpr):
 
 @triton.jit
 def _store_difference(meta_ptr, later, later_scale, scale):
-    """The symbol of a cell's scale, the one of number later − 1 if there is one, in the place of its meta."""
+    """Replace the meta of cell later − 1, if there is one, by the symbol of its scale."""
     difference = later_scale - scale
     tl.store(meta_ptr + later - 1, tl.where(difference < 0, difference + SCALES, difference), mask=later > 0)
 
@@ -147,7 +147,7 @@ def _top_words(words_ptr, cell, meta, lane):
 def push_kernel(
     v_ptr, words_ptr, tails_ptr, meta_ptr, shape_ptr, table_ptr, scratch_ptr, counts_ptr, n, ROW: tl.constexpr
 ):
-    """Code a block: units from the end of its row of scratch downwards, raw values from its begin upwards, and
+    """Code a block: units from the end of its row of scratch downwards, raw values from its start upwards, and
     (number of units, number of raw values, 16 states) in counts.
 
     What the next cell needs is loaded while this one is coded.
@@ -218,7 +218,7 @@ def push_kernel(
 
 @triton.jit
 def load_long(ptr):
-    """A number of 64 bits that lies at a multiple of 4 bytes."""
+    """A 64-bit integer at an address that is a multiple of 4 bytes."""
     high = tl.load(ptr + 1).to(tl.int64) << 32
     return high | tl.load(ptr).to(tl.uint32, bitcast=True).to(tl.int64)
 
@@ -230,7 +230,7 @@ def pop_kernel(
 ):  # fmt: skip
     """Decode a block of a row of coded bytes, as 32-bit words: shape of the laws, sizes of the blocks, blocks.
 
-    ends   (rows, blocks) int64: sums of the sizes, which may be anything
+    ends   (rows, blocks) int64: cumulative sums of the sizes, which are not trusted
     raws   (rows, cells) int32: in which word of the row a cell's first raw value is; the others lie before it
     good   (rows, blocks) int32: whether the block is one that an encoder makes
     """

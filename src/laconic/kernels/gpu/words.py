@@ -1,9 +1,9 @@
-"""A held bucket: symbols as 32-bit words, four bytes of packed symbols each.
+"""A bucket held in registers: symbols as 32-bit words, four bytes of packed symbols each.
 
 A bucket of n symbols is cut into R = 8 / (narrowest component) rows of S = n / R values, S a multiple of 4: symbols
 that share a byte lie a row apart, and a word holds places 4j to 4j + 3 of each of its rows. So a thread loads four
-neighbours of every row (16 bytes of float32), and stores one word. Between, those four are tensors of their own:
-value (row r, byte b) is number 4 r + b of a tuple.
+neighbours of every row (16 bytes of float32), and stores one word. In between, those four are separate tensors: value
+(row r, byte b) is element 4 r + b of a tuple.
 """
 
 import triton
@@ -16,7 +16,7 @@ from laconic.kernels.gpu.rounding import INFINITY, POWER, SIGN, UNIFORM, bias, d
 
 @triton.jit
 def minus_zero(W: tl.constexpr):
-    """(W,) of −0, to which any x may be added: it is x, −0 as well. `tl.full` makes 0 of −0."""
+    """(W,) of −0, to which adding any x gives x, even −0. `tl.full` turns −0 into 0."""
     return tl.full((W,), 0x80000000, tl.uint32).to(tl.float32, bitcast=True)
 
 
@@ -55,9 +55,9 @@ def _word(
     """Words (W,) of the symbols of ROWS rows from FIRST on, which share the bytes of a word evenly.
 
     Levels are shifted in one after another, bytes from the last to the first and rows within a byte likewise, and the
-    bias comes off all symbols of a word at once. So are the signs, each with what lies below it in the float, which is
-    masked at the end. Zeros get no sign: adding ones to a level carries into the sign's bit if and only if the level is
-    not zero.
+    bias is subtracted from all symbols of a word at once. Signs are shifted in likewise, each with the float's bits
+    below it, which are masked at the end. Zeros get no sign: adding ones to a level carries into the sign's bit if and
+    only if the level is not zero.
     """
     FIELD: tl.constexpr = 8 // ROWS
     word = tl.zeros((W,), tl.uint32)
@@ -76,7 +76,7 @@ def _word(
 
 @triton.jit
 def _store_field(words_ptr, rows, mask, WIDTH: tl.constexpr, S: tl.constexpr, BITS: tl.constexpr):
-    """The component of WIDTH bits of rows of symbols, a byte each: as many words as the narrowest one goes into it."""
+    """Store the component of WIDTH bits of rows of symbols, a byte each: WIDTH / (narrowest component) words."""
     wider: tl.constexpr = BITS & (16 - 2 * WIDTH)
     narrow: tl.constexpr = BITS & -BITS
     n_rows: tl.constexpr = WIDTH // narrow
@@ -90,7 +90,7 @@ def _store_field(words_ptr, rows, mask, WIDTH: tl.constexpr, S: tl.constexpr, BI
 
 @triton.jit
 def symbols_of(x, rule, S: tl.constexpr, W: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
-    """The symbols (uint32) of a bucket's values, as many tensors."""
+    """The symbols (uint32) of a bucket's values, one tensor for each of theirs."""
     found = ()
     for k in tl.static_range(len(x)):
         found += (symbol(x[k], _draw(x, k, rule, S, W, ROUNDING, BITS), rule, ROUNDING, BITS),)
@@ -114,7 +114,7 @@ def store_words(data_ptr, x, rule, mask, S: tl.constexpr, W: tl.constexpr, ROUND
 
 @triton.jit
 def load_words(data_ptr, j, mask, S: tl.constexpr, BITS: tl.constexpr):
-    """The words at places j of a held bucket: as many as its narrowest component goes into `BITS`."""
+    """The words at places j of a held bucket: BITS / (narrowest component) of them."""
     words = ()
     for q in tl.static_range(BITS // (BITS & -BITS)):
         words += (load_all(data_ptr.to(tl.pointer_type(tl.uint32)) + (j + q * (S // 4)), mask),)
@@ -150,7 +150,7 @@ def _halves(word, unit, POSITION: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl
 
 @triton.jit
 def is_safe(scaled, ROUNDING: tl.constexpr):
-    """Whether the power of two may be in the unit: it is finite, and for POWER no level times it is subnormal.
+    """Whether the unit may include the power of two: it is then finite, and for POWER no level times it is subnormal.
 
     So products with powers of two are exact, and `add_row` may round product and sum in one.
     """
@@ -208,7 +208,7 @@ def _components(words, ROW: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexp
 def _fields(words, ROW: tl.constexpr, BITS: tl.constexpr):
     """The symbols of row ROW in bytes 0 to 3 of each place, at once; of BITS that divide 8 at bit ROW * BITS of each.
 
-    Fewer operations than four times `_field`, and more registers: for tables, which leave room.
+    Fewer operations than four times `_field`, but more registers: for tables, which leave enough.
     """
     if 8 % BITS == 0:
         found = words[0]
@@ -222,8 +222,8 @@ def _fields(words, ROW: tl.constexpr, BITS: tl.constexpr):
 
 @triton.jit
 def tables(unit, lane, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
-    """Values for `lookup`, spread over the lanes of a warp: of every symbol, up to 5 bits; beyond, the magnitudes of 32
-    levels a tensor."""
+    """Values for `lookup`, spread over the lanes of a warp: up to 5 bits, of every symbol; beyond, the magnitudes of 32
+    levels per tensor."""
     found = ()
     for k in tl.static_range(max(1, (1 << BITS) // 64)):
         level = lane % (1 << (BITS - 1)) + 32 * k if BITS <= 5 else lane + 32 * k
@@ -234,7 +234,7 @@ def tables(unit, lane, levels_ptr, ROUNDING: tl.constexpr, BITS: tl.constexpr):
 
 @triton.jit
 def _from_tables(symbol, held, BITS: tl.constexpr):
-    """Values of symbols, above which there may be anything."""
+    """Values of symbols, whatever the bits above them."""
     if BITS <= 5:
         found = lookup(held[0], symbol, 1 << BITS, 1)
     else:
@@ -247,7 +247,7 @@ def _from_tables(symbol, held, BITS: tl.constexpr):
 
 @triton.jit
 def add_table_row(total, words, held, ROW: tl.constexpr, BITS: tl.constexpr):
-    """`total`, four tensors, and the values of bytes 0 to 3 of each place in row ROW together."""
+    """`total`, four tensors, plus the values of bytes 0 to 3 of each place in row ROW."""
     at: tl.constexpr = ROW * BITS if 8 % BITS == 0 else 0
     word, found = _fields(words, ROW, BITS), ()
     for b in tl.static_range(4):
@@ -279,7 +279,7 @@ def row_values(
 def add_row(
     total, words, unit, levels_ptr, ROW: tl.constexpr, ROUNDING: tl.constexpr, BITS: tl.constexpr, SAFE: tl.constexpr
 ):
-    """`total`, four tensors, and the `row_values` together.
+    """`total`, four tensors, plus the `row_values`.
 
     At 2 bits a level is 0 or 1, and for POWER a power of two: where the products are exact (SAFE), a fused multiply-add
     rounds as the sum alone does.

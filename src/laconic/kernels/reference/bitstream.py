@@ -4,8 +4,8 @@ A stream of n symbols is cut into blocks of `layout.BLOCK_SIZE` symbols (the las
 its own into a whole number of 32-bit words, and `Blocks` is the pair (words per block, all words one after another).
 
 Prefix codes (Elias, Huffman) write bits into words most significant first: the first bit of a block is bit 31 of its
-first word. The last word is filled up with zeros. A decoder accepts a block only if it used up every word and the
-filling is zero, so a block has exactly one encoding.
+first word. The last word is padded with zeros. A decoder accepts a block only if it used up every word and the
+padding is zero, so a block has exactly one encoding.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ class BitReader:
         return self.bits[self.position - n_bits : self.position]
 
     def close(self) -> None:
-        """Nothing may be left but the zeros that fill the last word."""
+        """Raise `CorruptPayload` if more is left than the zeros that pad the last word."""
         rest = self.bits[self.position :]
         if len(rest) >= WORD_BITS or "1" in rest:
             raise CorruptPayload("the block goes on after its last codeword")
 
 
 def to_words(bits: str) -> list[int]:
-    """Bits to 32-bit words, most significant first, the last filled up with zeros.
+    """Bits to 32-bit words, most significant first, the last padded with zeros.
 
     >>> [hex(word) for word in to_words("1" * 36)]
     ['0xffffffff', '0xf0000000']
@@ -90,9 +90,9 @@ def decode_blocks(blocks: Blocks, n: int, decode_block: Callable[[list[int], int
 
 
 def block_starts(blocks: Blocks, n: int) -> tuple[list[int], int]:
-    """Where each block starts in the words, one entry more than blocks; and the first block that cannot be, or -1.
+    """Offset of each block in the words (n_blocks + 1 entries), and the index of the first invalid block or -1.
 
-    Words that no block claims are held against the last block.
+    Words left over after the last block make that block invalid.
 
     >>> words = torch.zeros(3, dtype=torch.int32)
     >>> block_starts((torch.tensor([2, 1]), words), 65537), block_starts((torch.tensor([4]), words), 1)

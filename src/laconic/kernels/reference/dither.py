@@ -1,11 +1,11 @@
 """Subtractive dither and its code in plain torch and Python: the specification.
 
 Values are cut into blocks of 65,536 and these into cells of 512 (`kernels.dither` explains cells, scales, digits and
-laws). A block is coded by itself with 16 rANS states x, as in `reference/rans.py` but from 2**15, where they begin, to
-2**31, with frequencies that sum to 2**12 and a law of its own for every symbol. The decoder takes
+laws). Each block is coded on its own with 16 rANS states x, as in `reference/rans.py`, but with x in [2**15, 2**31),
+all 2**15 at first, frequencies that sum to 2**12, and a law chosen for every symbol. The decoder reads
 
-    1. the scale of each cell less that of the cell before (0 before the first), modulo 36: from state (cell mod 16).
-       36 says that all values of the cell are exactly zero; it has no scale, and none of what follows
+    1. for each cell, its scale minus that of the last cell that had one (at first 0), modulo 36, from state
+       (cell mod 16). The symbol 36 marks a cell of exact zeros, which has no scale and nothing of what follows
 
 and then, for every other cell,
 
@@ -13,12 +13,12 @@ and then, for every other cell,
        holds the digits of values 16 (D g + d) + s of the cell, d = 0 … D − 1 = 8/w − 1, the first in the lowest bits
     3. one tail symbol for every escaped value, in the order of bytes and digits: the e-th from state e mod 16
 
-and the encoder goes the same way backwards. Past the end of the values, the last cell is filled up with zeros.
+and the encoder goes through the same steps in reverse order. The last cell is padded with zeros.
 
     words of a block    the 16-bit units two per word, the raw values from the last to the first, 16 final states
 
-The states come last, so that a decoder that takes 16 units at a time stays in the block. A block is accepted only if
-all states come back to 2**15 and all words are used.
+The states come last, so that a decoder that reads 16 units at a time stays within the block. A block is accepted only
+if all states return to 2**15 and all words are used.
 """
 
 from itertools import pairwise
@@ -36,11 +36,11 @@ from laconic.kernels.reference.random import bucket_keys, hash32
 from laconic.kernels.reference.rounding import range_guard
 
 BEYOND = 2**20
-"""In the place of κ, for a value that is sent raw."""
+"""Replaces κ for a value that is sent raw."""
 ZERO = 2**20 + 1
-"""In the place of κ, for the values of a cell that is exactly zero."""
+"""Replaces κ for the values of a cell of exact zeros."""
 Symbol = tuple[int, int, int, int]
-"""State, start and frequency of its law's symbol, and the symbol."""
+"""(index of the rANS state, the symbol's start and frequency in its law, the symbol)."""
 
 
 def cell_moments(v: Tensor) -> Tensor:
@@ -75,11 +75,11 @@ def scaled(v: Tensor, steps: Tensor, step_size: int) -> tuple[Tensor, Tensor]:
 
 
 def dither_quantize(v: Tensor, steps: Tensor, step_size: int, key: int) -> tuple[Tensor, Tensor]:
-    """κ (n,) int64 of each value, BEYOND for those to be sent raw and ZERO for those of a cell of zeros; and the
-    magnitude (n_cells,) int64 of each cell.
+    """κ of each value, (n,) int64, and the magnitude of each cell, (n_cells,) int64.
 
-    k = round(t + u), halves to even, with t = (x g) · (1 / (Δ g)) in float32. The guard g, 1 or 2**±64, keeps 1 / (Δ g)
-    within float32 (`rounding.range_guard`).
+    κ is BEYOND for values to be sent raw and ZERO in cells of zeros. k = round(t + u), halves to even, with
+    t = (x g) · (1 / (Δ g)) in float32. The guard g, 1 or 2**±64, keeps 1 / (Δ g) within float32
+    (`rounding.range_guard`).
     """
     n, (t, zeros) = v.numel(), scaled(v, steps, step_size)
     u = dither_offset(dither_bits(key, n, v.device))
@@ -181,7 +181,7 @@ def _encode_block(v: Tensor, kappa: Tensor, strata: Tensor, magnitudes: list[int
 
 
 def _plan_digits(kappa: list[int], scale: int, classes: list[int], tables: Laws, plan: list[Symbol]) -> list[int]:
-    """Add the bytes of a cell's digits to the plan; returns which values are escaped, in the order of the bytes."""
+    """Append the bytes of a cell's digits to the plan; returns the positions of escaped values, in the bytes' order."""
     width = int(tables.widths[scale])
     limit, escape, per_byte = 2 ** (width - 1) - 1, 2**width - 1, 8 // width
     digits = [k + limit if abs(k) <= limit else escape for k in kappa]
@@ -197,7 +197,7 @@ def _plan_digits(kappa: list[int], scale: int, classes: list[int], tables: Laws,
 
 
 def _positions(j: int, per_byte: int) -> list[int]:
-    """Of the values in a cell whose digits byte j holds."""
+    """Positions in the cell of the values whose digits byte j holds."""
     return [(j // N_STATES * per_byte + d) * N_STATES + j % N_STATES for d in range(per_byte)]
 
 

@@ -1,6 +1,6 @@
 """Canonical Huffman streams (Huffman 1952), code lengths up to 12 bits.
 
-Only the lengths travel. Codewords follow from them: symbols are put in order of (length, symbol), and each codeword is
+Only the lengths are sent. Codewords follow from them: symbols are sorted by (length, symbol), and each codeword is
 the one before plus one, extended with zeros to its length. A symbol that does not occur has length 0. The lengths must
 fill the code space, sum of 2**-length = 1, so that every bit string means something; the one exception is an alphabet
 of a single symbol, whose codeword is the one bit `0`.

@@ -1,7 +1,7 @@
-"""Fixed-width packing, bucket by bucket; the kernels that fuse it with rounding, as what they fuse; products.
+"""Fixed-width packing of symbols per bucket, rounding followed by packing, and scaled copies and sums.
 
-A symbol of `bits` bits is cut into components of 8, 4, 2 and 1 bits (`layout.field_widths`, widest = lowest bits). A
-component of w bits goes 8 / w to a byte: byte j of a bucket of n symbols holds, lowest bits first, the components of
+A symbol of `bits` bits is cut into components of 8, 4, 2 and 1 bits (`layout.field_widths`, widest = lowest bits).
+Components of w bits are stored 8 / w to a byte: byte j of a bucket of n symbols holds, lowest bits first, those of
 symbols j, j + S, j + 2S, ... with S = ceil(n w / 8). Neighbouring bytes thus come from neighbouring symbols, and
 packing is shifts and ors of whole contiguous rows.
 """
@@ -74,9 +74,9 @@ def scale(values: Tensor, out: Tensor, weight: float, accumulate: bool) -> None:
 def scale_by_root(values: Tensor, squares: Tensor, factor: Number, least: Number, inverse: bool) -> None:
     """values *= ρ(max(factor · squares, least)), or values /= the same, each operation rounded to float32.
 
-    ρ is the square root to within 6 %, never below it: half of the bit pattern and of 127 · 2²³. So it is the same on
-    every machine, which roots of other libraries are not. `values` (n,) float32 is changed in place, `squares` (n,)
-    float32, finite; the numbers may lie on a GPU.
+    ρ exceeds the square root by at most 6 %: its bit pattern is half the argument's plus half of 127 · 2²³. Unlike the
+    square roots of libraries, it is the same on every machine. `values` (n,) float32 is changed in place, `squares`
+    (n,) is float32 and finite; `factor` and `least` may be tensors on a GPU.
     """
     root = ((squares * factor).clamp_(min=least).view(torch.int32) >> 1).add_(127 << 22).view(torch.float32)
     if inverse:
@@ -105,7 +105,7 @@ def unpack_dequantize(
     """out = weight * sum over payloads of dequantize(unpack(data)), or out += the same.
 
     `data` (P, n_bytes), `norms` (P, n_buckets), `out` (n,) float32; weight is rounded to float32, payloads are added
-    one after another. `keys` (P, 2) int32 are those of the encoders, for SUBTRACT.
+    one after another. `keys` (P, 2) int32 are the encoders' keys, needed for SUBTRACT.
     """
     for row, scales, key in payload_rows(data, norms, keys, weight):
         symbols = unpack(row, out.numel(), grid.bits, bucket_size)

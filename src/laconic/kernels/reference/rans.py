@@ -3,23 +3,23 @@
 Symbol s has frequency f_s >= 1 and start c_s = f_0 + ... + f_(s-1); the frequencies sum to M = 2**14. A state x is a
 number in [2**16, 2**32):
 
-    encode    if x >= f_s * 2**18: put out x mod 2**16, x <- x div 2**16
+    encode    if x >= f_s * 2**18: emit x mod 2**16, x <- x div 2**16
               x <- (x div f_s) * M + x mod f_s + c_s
     decode    s is the symbol with c_s <= x mod M < c_s + f_s
               x <- f_s * (x div M) + x mod M - c_s
               if x < 2**16: x <- x * 2**16 + next unit
 
 A block has 8 states, all 2**16 at first; symbol i uses state i mod 8. The encoder goes from the last symbol to the
-first, so the decoder takes the 16-bit units in the reverse of the order in which they were put out.
+first, so the decoder reads the 16-bit units in the reverse of the order in which they were emitted.
 
-    words of a block    8 final states, then the units in the decoder's order, two a word: the earlier unit in the low
-                        half; an odd last half is zero
+    words of a block    8 final states, then the units in the decoder's order, two per word: the earlier unit in the
+                        low half; an odd last half is zero
 
-The decoder accepts a block only if all states come back to 2**16, all words are used and the filling is zero.
+The decoder accepts a block only if all states return to 2**16, all words are used and the padding is zero.
 
-Why 14 bits: with one slot the least a symbol can have, 12 bits waste code space on the tails of 8-bit symbols (0.17 %
+Why 14 bits: a symbol takes at least one slot, so 12 bits waste code space on the tails of 8-bit symbols (0.17 %
 on Gaussian values quantised uniformly in buckets of 8192, 0.36 % on Laplacian ones); 14 bits lose 0.02 % and 0.04 %,
-and the decoder's 16 KiB table of symbols still lies in the first-level cache. Why 8 states: enough independent work to
+and the decoder's 16 KiB table of symbols still fits the first-level cache. Why 8 states: enough independent work to
 hide the latency of a step, and about 20 bytes per block, a tenth of a percent.
 """
 

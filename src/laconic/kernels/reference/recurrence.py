@@ -1,4 +1,4 @@
-"""The inner steps of CA-SGD in plain torch, rounded at every knob: the specification."""
+"""The inner steps of CA-SGD in plain torch, rounded wherever a precision can be chosen: the specification."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from laconic.kernels.glm import Block, Combination, Intercept
 
 
 class Loss(Protocol):
-    """What the kernels need of a family."""
+    """What the kernels need of a GLM family: its loss and derivative."""
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """φ(z, y), (b,)."""
@@ -22,7 +22,7 @@ class Loss(Protocol):
 def residuals(
     family: Loss, z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, residual: Format, n_models: int = 1
 ) -> tuple[torch.Tensor, np.ndarray]:
-    """r = w φ'(z, y) in the precision `residual`, and Σ w φ of each model; a row of weight 0 counts for nothing.
+    """r = w φ'(z, y) in the precision `residual`, and Σ w φ of each model; rows of weight 0 are left out.
 
     z  (b, M C), the margins of M models side by side
     """
@@ -50,7 +50,7 @@ def recurrence(block: Block, family: Loss, intercept: Intercept, recurrence: For
     p = torch.zeros(3, n_outputs, k, dtype=block.margins.dtype, device=block.margins.device)
 
     def each(of_models: np.ndarray) -> torch.Tensor:
-        """A number of each model, for each of its outputs."""
+        """One number per model, repeated for each of the model's outputs."""
         return torch.from_numpy(of_models.repeat(n_outputs // n_models)).to(p)
 
     begin = 0

@@ -1,4 +1,4 @@
-"""Rotation of each bucket, rounding to the levels that suit a Gaussian, and back: the specification.
+"""Rotation of each bucket, rounding to the best levels for a Gaussian, and the inverse: the specification.
 
 A bucket x of m values and Euclidean norm ‖x‖ is rotated by y = R x / ‖x‖ in two rounds. With p the largest power of
 two that is not above m, H the Hadamard matrix of order p and s, s' random signs:
@@ -6,18 +6,18 @@ two that is not above m, H the Hadamard matrix of order p and s, s' random signs
     the first p values   w ← H (s · w) / √p
     the last p values    w ← H (s' · w) / √p
 
-Each round is orthogonal. Where m is a power of two both take the whole bucket: one round makes a bucket with one large
-value a row of ± the same magnitude, the second makes of it what a bucket of any values becomes, nearly a Gaussian.
+Each round is orthogonal. Where m is a power of two, both rotate the whole bucket: the first turns a bucket with one
+large value into values ± of the same magnitude, the second makes it nearly Gaussian, like any other bucket.
 
-The level of a value is that of LEVELS nearest to z = √m |y|, and the scale that is sent is
+The level of a value is the one of LEVELS nearest to z = √m |y|, and the scale that is sent is
 
     σ = ‖x‖ √m / Σ z · level        so that x̂ = R⁻¹(± level · σ) has ⟨x, x̂⟩ = ‖x‖²
 
 H is computed in place by stages h = 1, 2, 4, …, p/2, which replace values i and i + h (i without bit h) by their sum
-and difference, in float32. Value i of a round has the sign that bit 31 − ⌊i/16⌋ mod 32 of `hash32` says, at the offset
-16 (2 ⌊i/512⌋ + round) + i mod 16 of the bucket's key: a row of 16 hashes serves 512 values.
+and difference, in float32. The sign of value i in a round is bit 31 − ⌊i/16⌋ mod 32 of `hash32` at the offset
+16 (2 ⌊i/512⌋ + round) + i mod 16 under the bucket's key: a row of 16 hashes serves 512 values.
 
-A bucket of norm zero has scale zero, one of a non-finite norm has that norm as its scale; symbols are zero in both.
+A bucket of norm zero has scale zero; a bucket of non-finite norm has that norm as scale. Symbols are zero in both.
 """
 
 import math
@@ -38,15 +38,15 @@ LEVELS = {
 }
 """By bits: the positive levels of the quantizer of least squared error for a standard Gaussian (Max 1960).
 
-They differ from its by less than 2⁻²¹, so that the last three bits of each, in float32, are its number: a kernel that
-has chosen a level need not choose a number as well.
+Each is moved by less than 2⁻²¹, so that the last three bits of its float32 pattern are its index: a kernel that has
+selected a level need not compute the index as well.
 """
 LANES, ROW = 16, 512
-"""Values that a row of hashes is wide, and those it has signs for."""
+"""Hashes in a row, and the values that one row has signs for."""
 
 
 def thresholds(bits: int) -> tuple[float, ...]:
-    """Between neighbouring levels."""
+    """The midpoints between neighbouring levels."""
     levels = LEVELS[bits]
     return tuple((a + b) / 2 for a, b in pairwise(levels))
 
@@ -81,7 +81,7 @@ def hadamard(x: Tensor) -> Tensor:
 
 
 def parts(m: int) -> list[slice]:
-    """What each round takes of m values."""
+    """The slice of m values that each round rotates."""
     p = order(m)
     return [slice(0, p), slice(m - p, m)]
 
@@ -111,7 +111,7 @@ def rotate_quantize(v: Tensor, bits: int, bucket_size: int, key: int) -> tuple[T
 
 
 def _quantize(x: Tensor, norm: Tensor, bits: int, key: int, first: int) -> tuple[Tensor, Tensor]:
-    """Of buckets (rows, m) of one size."""
+    """`rotate_quantize` for buckets (rows, m) of one size; row 0 is bucket `first`."""
     m, usable, guard = x.shape[1], torch.isfinite(norm) & (norm > 0), range_guard(norm)
     inverse = torch.where(usable, 1 / (norm * guard), 0.0)
     t = torch.where(usable[:, None], x, 0.0) * guard[:, None] * inverse[:, None]
@@ -138,7 +138,7 @@ def rotate_dequantize(symbols: Tensor, scales: Tensor, bits: int, bucket_size: i
 
 
 def _groups(n: int, bucket_size: int) -> list[tuple[int, int, int, int, int]]:
-    """(first bucket, how many, their size, first value, past the last value): the whole buckets, and the short one."""
+    """(first bucket, number of buckets, their size, first value, end): the full buckets, then the short one."""
     full, rest = divmod(n, bucket_size)
     groups = [(0, full, bucket_size, 0, n - rest), (full, 1, rest, n - rest, n)]
     return [group for group in groups if group[1] * group[2]]

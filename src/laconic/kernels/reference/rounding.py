@@ -1,7 +1,7 @@
 """One norm per bucket, stochastic rounding of |v| / norm to a grid of levels, and back: the lossy step's specification.
 
-Norms are summed in float64 and rounded to float32. A bucket that holds a non-finite value, or whose norm passes the
-range of float32, gets a non-finite norm. NaN is always the same NaN, so that it is the same on the wire.
+Norms are summed in float64 and rounded to float32. A bucket that holds a non-finite value, or whose norm exceeds the
+range of float32, gets a non-finite norm. Every NaN has the same bit pattern, and so the same bytes on the wire.
 
 With r = |v| / norm between neighbouring levels lo <= r < hi, the level is hi with probability (r - lo) / (hi - lo),
 else lo; hence E[level] = r. Each `_levels_*` function writes that for one kind of grid in single IEEE operations on
@@ -16,7 +16,7 @@ SUBTRACT With Δ = 2 norm / (2^bits − 1), v / Δ + (2^bits − 1) / 2 lies bet
          random bits r, shifted right by 23, it is the symbol k, at most 2^bits − 1: nothing is clipped. The decoder
          draws r again: Δ (k − 2^(bits − 1) + 1 − (2r + 1) / 2^24) is v with an error that is uniform on ±Δ/2.
 
-The float32 operations on the way, five at most, move no expectation by more than 2^-21 of the value and 2^-22 of the
+The float32 operations involved, at most five, shift no expectation by more than 2^-21 of the value and 2^-22 of the
 gap between its levels, where neither is subnormal.
 
 Buckets with norm zero, or a non-finite norm, get symbol 0 throughout; since 0 * inf is NaN, a non-finite bucket
@@ -65,7 +65,7 @@ def norms(v: Tensor, bucket_size: int, norm: Norm) -> Tensor:
 def range_guard(norms: Tensor) -> Tensor:
     """A power of two that brings the norm near 1 where its reciprocal would leave the range of float32."""
     small, large = norms < 2.0**-62, norms > 2.0**62
-    one = torch.ones_like(norms)  # of three numbers alone, the result would have torch's default type
+    one = torch.ones_like(norms)  # torch.where of Python numbers alone returns torch's default dtype
     return torch.where(small, 2.0**64 * one, torch.where(large, 2.0**-64 * one, one))
 
 
@@ -127,7 +127,7 @@ def _levels_table(r: Tensor, grid: Grid, random24: Tensor) -> Tensor:
 def dequantize(symbols: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int = 0) -> Tensor:
     """Symbols (n,) to float32 values (n,): (+ or -) level * norm. SUBTRACT takes the encoder's key.
 
-    Any factor per bucket may stand in the norm's place.
+    `norms` may be any factors per bucket.
     """
     n = symbols.numel()
     if n == 0:

@@ -25,7 +25,7 @@ Order = Literal["combine_then_adapt", "adapt_then_combine"]
 Row = torch.Tensor
 """The values (n,) of one group, float32."""
 FORMAT = 1
-"""Of saved states."""
+"""Version of saved states."""
 Codes = Sequence[torch.Tensor]
 """What a node sends in one step: one code (uint8) per group."""
 
@@ -33,13 +33,13 @@ Codes = Sequence[torch.Tensor]
 class Decentralised(ABC):
     """A torch optimizer whose model is mixed with those of the neighbours in a graph, without any global exchange.
 
-    With W the mixing matrix, x̃_j the estimate of node j that all who track j hold to the last bit alike, and d_i what
-    the optimizer adds to the parameters (−γ ∇F_i for plain SGD), a step of node i is
+    With W the mixing matrix, x̃_j the estimate of node j, the same to the last bit on all nodes that track j, and d_i
+    what the optimizer adds to the parameters (−γ ∇F_i for plain SGD), a step of node i is
 
     1. x_i' = Σ_j W_ij x̃_j + d_i, with d_i taken at x_i;
-    2. quantise what the member says (`outgoing`), send the code to the neighbours;
-    3. every x̃_j, own included, follows from the code of j alone (`track`);
-    4. the parameters become x_i', or what the member says (`settle`).
+    2. quantise the result of `outgoing`, send the code to the neighbours;
+    3. update every x̃_j, own included, from the code of j alone (`track`);
+    4. set the parameters to the result of `settle`, by default x_i'.
 
     model       any module; parameters may begin differently, buffers stay each node's own
     optimizer   any torch optimizer over the model's parameters
@@ -50,11 +50,11 @@ class Decentralised(ABC):
     policy      what stays in float32, warm-up steps in float32, group size; see `Policy`
     seed        of the random streams; node, step and group are added to it
     group       process group; by default all ranks. Without one, this is a graph of a single node
-    timeout     how long, in seconds or as a timedelta, a neighbour is waited for; then `ExchangeFailed` names the edge
+    timeout     how long to wait for a neighbour, in seconds or as a timedelta; then `ExchangeFailed` names the edge
     neighbours  a node's place in an existing graph, instead of `group` and `timeout`
 
     At the first step neighbours swap their models in float32, so that all estimates begin exact. After `ExchangeFailed`
-    the optimizer has stepped and the exchange has not: go on from a checkpoint.
+    the optimizer has stepped without an exchange: go on from a checkpoint.
     """
 
     name: ClassVar[str]
@@ -104,14 +104,14 @@ class Decentralised(ABC):
 
     @abstractmethod
     def track(self, estimate: Row, payload: Payload, codec: Codec) -> None:
-        """x̃_j follows what node j has sent, in place; the same everywhere."""
+        """Update x̃_j in place from what node j has sent, on every node that tracks j alike."""
 
     def settle(self, x_next: Row, estimate: Row) -> Row:
         """What x_i becomes, given x_i' and the new x̃_i."""
         return x_next
 
     def check(self) -> None:
-        """Raise `ValueError` if this member cannot work with codec and graph; the message names both."""
+        """Raise `ValueError` if this algorithm cannot work with codec and graph; the message names both."""
         if not self.codec.quantizer.unbiased:
             raise ValueError(
                 f"{self.name} needs an unbiased quantizer, got {self.codec.quantizer!r}; use NUQSGD, QSGD or QSGDInf"
@@ -135,7 +135,7 @@ class Decentralised(ABC):
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """The optimizer's own."""
+        """The optimizer's own `zero_grad`."""
         self.optimizer.zero_grad(set_to_none)
 
     def models(self) -> Codes:
@@ -143,7 +143,7 @@ class Decentralised(ABC):
         return [PLAIN.encode(row).data for row in self.gather()]
 
     def start_from(self, codes: Mapping[int, Codes]) -> None:
-        """Begin with the models of all tracked nodes, own included."""
+        """Set the estimates to the models of all tracked nodes, own included."""
         self.estimates = {j: [PLAIN.decode(Payload(code)) for code in codes[j]] for j in self.mixing.tracked(self.node)}
         self._own = [row.clone() for row in self.estimates[self.node]] if self.order == "adapt_then_combine" else []
 
@@ -225,7 +225,7 @@ class Decentralised(ABC):
         return {**received, self.node: codes}
 
     def count(self, edges: Mapping[int, Accounting]) -> None:
-        """Add what went over the edge to each neighbour."""
+        """Add the accounting of the edge to each neighbour."""
         for j, edge in edges.items():
             self.edges[j] += edge
             self.under_way.bytes_sent += edge.bytes_sent
@@ -286,7 +286,7 @@ class Decentralised(ABC):
         self._own = self._rows(saved["own"]) if saved["own"] else []
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise `ValueError` where a state is not this node's, with what differs."""
+        """Raise `ValueError`, with what differs, unless a state is this node's."""
         check_format(state, FORMAT, ("step", "seed", "node", "nodes"), ("estimates", "own"))
         former, here = (int(state["node"]), int(state["nodes"])), (self.node, self.mixing.size)
         if former != here:
@@ -311,5 +311,5 @@ class Decentralised(ABC):
             )
 
     def close(self) -> None:
-        """Give back the channel to the neighbours."""
+        """Close the channel to the neighbours."""
         self.neighbours.close()

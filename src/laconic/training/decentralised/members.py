@@ -135,11 +135,11 @@ class ECDPSGD(Decentralised):
 
     Without quantisation x̃_i = x_i, so that this is D-PSGD.
 
-    reference  where Q measures from. "zero": Q(z) as it stands, the paper's. "estimate": x̃_i + Q(z − x̃_i), which is
-               unbiased too and which all who track i can decode, since they hold the same x̃_i; its error is a share of
-               what is new, not of the whole model
+    reference  what Q is applied relative to. "zero": Q(z) itself, as in the paper. "estimate": x̃_i + Q(z − x̃_i),
+               which is unbiased too, and which all who track i can decode, since they hold the same x̃_i; its error is
+               a share of the difference, not of the whole model
     clock      `Clock()` is the paper's, t = 1, 2, 3, …; `Clock(hold=t)` stops it. By default the paper's for "zero";
-               for "estimate" held where `stability.held_at` says, given the codec's variance bound and the graph
+               for "estimate" held at `stability.held_at`, which depends on the codec's variance bound and the graph
     options    the other arguments of `Decentralised`, by name
 
     >>> from laconic import NUQSGD

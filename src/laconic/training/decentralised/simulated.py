@@ -21,7 +21,7 @@ class SimulatedGraph:
 
     member     `DPSGD`, `DCDPSGD` or `ECDPSGD`
     models     one per node
-    optimizer  from parameters to a torch optimizer
+    optimizer  makes a torch optimizer from parameters
     topology   as for the member; so are all further arguments
 
     >>> from laconic import NUQSGD, Ring
@@ -63,7 +63,7 @@ class SimulatedGraph:
         ]
 
     def zero_grad(self) -> None:
-        """Of all optimizers."""
+        """Call `zero_grad` of all optimizers."""
         for node in self.nodes:
             node.zero_grad()
 
@@ -101,7 +101,7 @@ class SimulatedGraph:
         return [node.state_dict() for node in self.nodes]
 
     def load_state_dict(self, states: Sequence[dict[str, Any]]) -> None:
-        """Go on from such states; models and optimizers have their own."""
+        """Go on from what `state_dict` returned; load the models' and optimizers' states too."""
         if len(states) != len(self.nodes):
             raise ValueError(f"need {len(self.nodes)} states, one per node, got {len(states)}")
         for node, state in zip(self.nodes, states, strict=True):

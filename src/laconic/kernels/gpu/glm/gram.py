@@ -1,4 +1,4 @@
-"""Gram matrices of the rows of blocks, taken from where they lie: gather and product in one kernel.
+"""Gram matrices of the rows of blocks: gather and product in one kernel.
 
 Bytes: k n of the data from memory once, then from the cache for every tile; k² / 2 float32 numbers written. Operations:
 k² n. A block of short rows has too few tiles to fill a GPU, so several blocks are multiplied at once. A product of long
@@ -20,19 +20,19 @@ from laconic.kernels.gpu.ptx import PTX
 PROGRAMS = 132
 """Enough to fill a GPU."""
 LEAST_STEPS = 2
-"""Per part: shorter parts save less than adding them up costs."""
+"""Fewest steps per part: shorter parts save less than adding them up costs."""
 ADDED, PARTS_AT_ONCE = 256, 16
-"""Numbers of a tile that one program adds up, of so many parts at a time."""
+"""Numbers of a tile that one program adds up, and parts that it adds at a time."""
 MOST_BLOCKS = 4
-"""Multiplied at once, where that saves cutting a product into parts."""
+"""Most blocks multiplied at once, where that saves cutting a product into parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class GramPlan:
-    """How the product of blocks of k rows is shared out; made once.
+    """How the products of blocks of k rows are divided among programs; made once.
 
     k        rows per block
-    blocks   multiplied at once, at most
+    blocks   most blocks multiplied at once
     tiles    (n_tiles, 2) int32: first rows of the earlier and the later rows of a tile
     size     rows per tile
     step     columns per step
@@ -149,7 +149,7 @@ def gram(
 ) -> None:
     """G[j, t, i] = X[row t] · X[row i], summed in float32, for rows t of an earlier batch of block j than i's.
 
-    X      (m, n), rows may lie apart
+    X      (m, n), rows may be strided
     rows   (all,) int32, the segment's rows; block 0 begins at batch `base` + `ahead`, the next one k rows later
     G      (n_blocks, k, k) float32 or larger, n_blocks at most `plan.blocks`; other entries are left as they are, or
            filled with other products

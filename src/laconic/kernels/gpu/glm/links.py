@@ -29,7 +29,7 @@ def slope_and_loss(z, y, CODE: tl.constexpr):
 
 @triton.jit
 def classes_slope_and_loss(z, y, c, n_outputs, CODE: tl.constexpr):
-    """The same for z (C, k), y (k,) class numbers: ∂φ/∂z (C, k) and φ (k,). c (C, 1) numbers the rows of z.
+    """`slope_and_loss` for z (C, k), y (k,) class numbers: ∂φ/∂z (C, k) and φ (k,). c (C, 1) numbers the rows of z.
 
     All of a row's outputs together (MULTINOMIAL), or each on its own (ONE_VS_REST).
     """

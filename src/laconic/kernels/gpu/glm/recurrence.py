@@ -17,9 +17,9 @@ from laconic.kernels.gpu.launch import next_power_of_two, on
 from laconic.kernels.gpu.ptx import follow, has_dependent_launch
 
 LARGEST_PANEL = 2**15
-"""Numbers of G that a step holds in registers."""
+"""Most numbers of G that a step holds in registers."""
 LARGEST_TWICE = 2**13
-"""Numbers of G for a step where those of the next step are held as well."""
+"""Most numbers of G per step where those of the next step are held as well."""
 LARGEST_MARGINS = 2**14
 PARTS_AT_ONCE = 16
 
@@ -157,7 +157,7 @@ def _classes_kernel(
     CODE: tl.constexpr, FITTED: tl.constexpr, WEIGHTED: tl.constexpr, OFFSET: tl.constexpr, NARROW: tl.constexpr,
     SIZE: tl.constexpr, K: tl.constexpr, B: tl.constexpr, C: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """The same for several outputs: margins (C, K), and a small matrix product per step."""
+    """`_recurrence_kernel` for several outputs: margins (C, K), and a small matrix product per step."""
     batch, model, n_models = tl.load(base) + ahead, tl.program_id(0), tl.num_programs(0)
     i, t, c = tl.arange(0, K), tl.arange(0, B), tl.arange(0, C)[:, None]
     panel = _panel(G, 0, t, i, K, SIZE)
@@ -228,7 +228,7 @@ def recurrence(
     p          (M C, k) float32 out: coefficients of the rows in the new x
     losses     (M, n_blocks) float32 out: Σ w φ of the block at batch / s
     code       a `LinkCode`
-    follows    whether `update` was launched just before, and all but `parts` and `intercept` is older than that
+    follows    whether `update` was launched just before, and all but `parts` and `intercept` was written before it
     """
     (n_models, n_batches), k = steps.shape[:2], parts.shape[2]
     n_outputs = parts.shape[1] // n_models

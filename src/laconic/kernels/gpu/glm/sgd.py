@@ -1,8 +1,8 @@
 """SGD on few columns, many iterations in one launch: weights, margins and gradient never leave the chip.
 
-The rows have been gathered in the order in which they are met, so that those of the iterations to come can be fetched
-ahead. One program: an iteration needs all of x of the one before, and for n this small a second multiprocessor would
-take longer to synchronise with than it could save. The floor is the latency of the dependent chain, not bytes.
+The rows have been gathered in the order in which they are used, so that those of later iterations can be prefetched.
+One program: an iteration needs all of x of the one before, and for n this small, synchronising with a second
+multiprocessor would take longer than it could save. The floor is the latency of the dependent chain, not bytes.
 """
 
 import torch
@@ -113,11 +113,11 @@ def sgd(
 ) -> None:
     """Take a step for each batch of rows, in place.
 
-    Y           (k + spare, N) rows in the order in which they are met, as `row_buffer` makes the memory for them
+    Y           (k + spare, N) rows in the order in which they are used, in memory made by `row_buffer`
     y, w        (k,) float32, and offset likewise
     rates, mix  (n_batches,) float32; mix None for no average
     x           (n,) float32, likewise u and average where in use; intercepts (3,): value, momentum, average
-    loss        (1,) float64 out: Σ w φ, each row at the iterate that met it
+    loss        (1,) float64 out: Σ w φ, each row at the iterate of its own step
     """
     code = check_link_code(code, 1)
     (n,), width, depth = x.shape[-1:], Y.shape[1], next_power_of_two(batch_size)

@@ -23,20 +23,20 @@ MOST_COLUMNS = 64
 TILE = 8192
 """Numbers of the matrix that a program reads at a time."""
 GROUP = 16
-"""Programs whose parts the last of them to end adds up."""
+"""Programs per group; the last one to end adds up the parts of the group."""
 WIDE = 16
-"""Outputs from which on they share the reading of rows."""
+"""From this many outputs on, several outputs share the reading of rows."""
 WIDE_OUTPUTS, WIDE_COLUMNS, WIDE_ROWS, WIDE_PROGRAMS = 32, 64, 128, 256
-"""Of a program's tiles, and programs in all."""
+"""Sizes of a program's tiles, and number of programs, where outputs share the reading of rows."""
 ADDED = 1024
 """Margins that one program adds up."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarginPlan:
-    """How the columns are shared out among programs, for blocks of k rows; made once.
+    """How the columns are divided among programs, for blocks of k rows; made once.
 
-    columns  per program, a power of two; if wide, of one of the tiles that it takes
+    columns  per program, a power of two; if wide, per tile of a program
     parts    (n_programs, C, k) float32
     sums     (n_groups, C, k) float32: what adds up to the margins; if wide, one group
     counts   (n_groups, C) int32 zeros: programs that are done
@@ -51,7 +51,7 @@ class MarginPlan:
 
     @classmethod
     def of(cls, k: int, n: int, n_outputs: int, device: torch.device) -> "MarginPlan":
-        """For n columns."""
+        """The plan for n columns."""
         wide = n_outputs >= WIDE
         columns = min(MOST_COLUMNS, max(LEAST_COLUMNS, next_power_of_two(triton.cdiv(n, PROGRAMS))))
         columns = WIDE_COLUMNS if wide else columns
@@ -151,7 +151,7 @@ def _wide_kernel(
     UPDATE: tl.constexpr, MARGINS: tl.constexpr, NARROW: tl.constexpr, SHRINK: tl.constexpr,
     R: tl.constexpr, N: tl.constexpr, C: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Columns of program 0, C outputs of program 1: the same as products of matrices, tile after tile of columns."""
+    """`_update_kernel` by products of matrices, tile after tile: columns of program 0, C outputs of program 1."""
     part, i, c = tl.program_id(0), tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     batch, real = tl.load(base) + ahead, (c < n_outputs)[:, None]
     first, next_first = batch * batch_size, batch * batch_size + k
@@ -221,7 +221,7 @@ def update(
     p        (M C, k) float32 of M models, as `recurrence` leaves it; x (M C, n) float32
     ends     (M, n_blocks, 2) float32: R = Π (1 − η λ) and H = l1 Σ η of the block at batch / s
     shrinks  whether any H is not 0
-    last     whether no block follows, and there are no margins to make
+    last     whether no block follows, so that no margins are needed
     """
     made = (True, not last)
     _launch(X, rows, next_rows, base, ahead, p, ends, x, plan, p.shape[1], batch_size, s, shrinks, narrow, *made)
