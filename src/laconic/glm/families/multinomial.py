@@ -110,9 +110,11 @@ def softmax(z: torch.Tensor) -> torch.Tensor:
 
 
 def _spread(p: torch.Tensor) -> torch.Tensor:
-    """diag(p) − p pᵀ, row by row."""
+    """diag(p) − p pᵀ, row by row; 1 − p as the sum of the others, which keeps its digits where p is nearly 1."""
     h = p[:, :, None] * -p[:, None, :]
-    h.diagonal(dim1=1, dim2=2).add_(p)
+    diagonal = h.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    diagonal.copy_(-h.sum(2))
     return h
 
 

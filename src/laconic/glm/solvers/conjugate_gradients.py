@@ -15,9 +15,6 @@ that is 10 times larger than the target, and the preconditioner is the better on
 not before it is known to be smaller than 5 times the target; after 2 steps, where it is known to be smaller than the
 target itself. Where it is larger, also when what is missing is known to be this share of the target: the step leaves no
 more."""
-MOVED, HELD, TRIALS = 0.1, 0.01, 3
-"""A margin that a step changes by more has another curvature behind it; the share of a weight's curvature that other
-rows have at most if such rows hold it up; and how often it is tried elsewhere."""
 FLAT, UNPENALISED = 1e-8, 1e-12
 """The least penalty that a Gram matrix preconditions with, as a share of its diagonal; and what an eigenvalue is taken
 for that no penalty bounds."""
@@ -81,21 +78,18 @@ def _second(F: Objective) -> torch.Tensor:
     return F.second
 
 
-def diagonal(F: Objective, point: Point, out: torch.Tensor | None = None) -> Requests[torch.Tensor]:
+def diagonal(F: Objective, point: Point) -> Requests[torch.Tensor]:
     """Of the Hessian, (C, n + 1), in one pass; where it is 0, 1. For a further penalty of a path in none: that of
-    the one before, times what the mean of φ'' has changed by, which will do to precondition.
-
-    out  rows (m,) that are left out
-    """
+    the one before, times what the mean of φ'' has changed by, which will do to precondition."""
     mean = point.slope.new_zeros(len(point.slope))
 
     def bend(rows: slice, Y: SampledRows | None, u: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        bent = F.weigh(F.family.hessian_diagonal(point.z[rows], F.y[rows]), rows, out)
+        bent = F.weigh(F.family.hessian_diagonal(point.z[rows], F.y[rows]), rows)
         return bent, bent.sum(0)
 
-    if F.earlier is None or out is not None:
+    if F.earlier is None:
         total = yield Pass(F, torch.zeros_like(point.slope), bend, mean.add_, squared=True)
-        F.squares = (total.clone(), mean) if out is None else F.squares
+        F.squares = (total.clone(), mean)
     else:
         for first in range(0, len(F.y), F.step):
             mean += bend(slice(first, first + F.step), None, None)[1]
@@ -166,64 +160,6 @@ def newton_step(
         if len(terms) == CG_STEPS and sum(terms) / 2 <= enough:
             terms.append(min(missing, rs / max(least, FLAT)))
     return x, sum(terms) / 2
-
-
-def confirmed(
-    F: Objective, point: Point, step: torch.Tensor, gap: float, enough: float
-) -> Requests[tuple[torch.Tensor, float]]:
-    """A step and a decrement that would mean convergence, unless they rest on curvature that is about to vanish.
-
-    A row far out, which a small step carries to where its loss is flat, holds up Newton's method: its curvature
-    hides how far the other rows would go. Where rows whose margins the step changes by more than 0.1 make up
-    nearly all of the curvature along some weights, these weights are tried where the other rows want them. If F is
-    lower there, that is the step, and what it gains the decrement.
-
-    enough  decrement of a point that is near the minimum
-    """
-    if F.family.quadratic or F.l1 or not gap:
-        return step, gap
-    out = yield from _moved(F, step)
-    if not any(F.wire.sum_over_teams(float(out.any()))):
-        return step, gap
-    if not len(point.z):
-        point = yield from F.at(point.theta)
-
-    def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return F.weigh(F.family.derivative(point.z[rows], F.y[rows]), rows, out), None
-
-    def count(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return F.weigh(torch.ones_like(u), rows, out), None
-
-    nowhere = torch.zeros_like(point.slope)
-    mean = (yield Pass(F, nowhere, count)) if F.fit_intercept else nowhere
-    mean[:, :-1] /= torch.where(mean[:, -1:] > 0, mean[:, -1:], 1.0)
-    mean[:, -1] = 0  # from here on, columns are the other rows' of mean zero, and the intercept follows
-    everyone, others = (yield from diagonal(F, point)), (yield from diagonal(F, point, out))
-    others = others - mean.square() * others[:, -1:]
-    held = (others < HELD * everyone) & (others > 0)
-    if not bool(F.wire.all_reduce(held.any().double().reshape(1))):
-        return step, gap
-    slope = (yield Pass(F, nowhere, bend)) + F.l2 * point.theta
-    trial = torch.where(held, (mean * slope[:, -1:] - slope) / others, 0.0)
-    trial[:, -1] = -F.wire.all_reduce((mean * trial)[:, :-1].sum(1))
-    for _ in range(TRIALS):
-        lower = yield from F.at(point.theta + trial, margins=False)
-        if point.value - lower.value > enough:
-            return trial, point.value - lower.value
-        trial = trial / 4
-    return step, gap
-
-
-def _moved(F: Objective, step: torch.Tensor) -> Requests[torch.Tensor]:
-    """Rows (m,) whose margins a step changes by more than `MOVED`."""
-    moved = torch.zeros(len(F.y), dtype=torch.bool, device=step.device)
-
-    def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
-        moved[rows] = (u.abs() > MOVED).any(1)
-        return torch.zeros_like(u), None
-
-    yield Pass(F, step, bend, looks=True)
-    return moved
 
 
 def _is_enough(F: Objective, point: Point, terms: list[float], missing: float, sure: float, enough: float) -> bool:

@@ -2,11 +2,18 @@
 
 import math
 from collections.abc import Callable
+from typing import cast
 
+import numpy as np
 import torch
 
-from laconic.glm.solvers.conjugate_gradients import bends, confirmed, newton_step, preconditioner
-from laconic.glm.solvers.objective import SMALL_TARGET, Bent, Objective, Point, Requests
+from laconic.exchange import Communicator
+from laconic.glm.columns import DenseColumns
+from laconic.glm.options import DIRECT, FitOptions
+from laconic.glm.problem import Problem
+from laconic.glm.ranks import Wire, gather_array, gather_columns
+from laconic.glm.solvers.conjugate_gradients import bends, diagonal, newton_step, preconditioner
+from laconic.glm.solvers.objective import SMALL_TARGET, Bent, Objective, Point, Requests, serve_alone
 from laconic.glm.solvers.state import State
 
 STEPS, QUASI_STEPS, GOOD_STEP, NEAR = 5, 16, 1.0, 1e-8
@@ -18,6 +25,10 @@ LBFGS_STEPS, LBFGS_PAIRS, LBFGS_GAIN = 64, 10, 0.1
 relative to all that was gained; before a Hessian is formed, also after as many steps as it has pairs."""
 LEAST_SHARE = 0.05
 """Of a step that went too far, that is tried next."""
+CLOSE, OFTEN, MOVED, OUTLYING_PRODUCTS, OUTLYING_STEPS = 10.0, 8, 0.1, 2**30, 50
+"""From ten times the target on, and in every eighth epoch, columns are minimised over where a step changes the margin
+of some row by more than 0.1, or in proportion to the root of what is left, since its curvature may then be another: as
+many columns as have a Hessian of so many products, in so many steps."""
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
 
@@ -124,10 +135,13 @@ def newton_epoch(
     hessian = point.hessian if hessian is None else hessian
     gap, before = float("inf"), float("inf")
     for _ in range(1 if not direct else STEPS if eager else QUASI_STEPS):
-        factor = factor if hessian is None else Factor(hessian)
+        try:
+            factor = factor if hessian is None else Factor(hessian)
+        except FloatingPointError:  # means overflow: there is no step from here
+            break
         step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
-        if SMALL_TARGET < target >= left:
+        if target > SMALL_TARGET and (left <= CLOSE * target or state.epoch % OFTEN == OFTEN - 1):
             step, gap = yield from confirmed(objective, point, step, gap, target * (objective.null - point.value))
             left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
@@ -173,6 +187,78 @@ def _search(
 
 def relative(objective: Objective, point: Point, gap: float) -> float:
     """A decrement relative to what the fit has gained; 0 where it is less than rounding errors of F."""
+    if not math.isfinite(point.value):
+        return LARGEST_GAP
     floor = 8 * torch.finfo(objective.dtype).eps * (abs(point.value) + abs(objective.null))
     gained = objective.null - point.value
     return 0.0 if gap <= floor else min(gap / gained, LARGEST_GAP) if gained > 0 else LARGEST_GAP
+
+
+def confirmed(
+    F: Objective, point: Point, step: torch.Tensor, gap: float, enough: float
+) -> Requests[tuple[torch.Tensor, float]]:
+    """A step and a decrement that would mean convergence, unless they rest on curvature that is about to vanish.
+
+    An outlier, a row with a huge value, may have nearly all of the curvature along that value's weights. Where it is
+    nearly fitted, its curvature vanishes after a tiny step, and hides until then how far all other rows would move
+    these weights. So F is minimised over the weights of columns with outliers whose margins a step changes. If F falls
+    by more than `enough` and the decrement, that is the step, and what is gained the decrement. Not with teams.
+
+    enough  decrement of a point that is near the minimum
+    """
+    if F.family.quadratic or F.l1 or not gap or F.wire.comm.peers.size > 1:
+        return step, gap
+    outliers, reach = F.outliers(), step.abs()
+    if not any(gather_array(outliers.any().cpu().numpy(), F.wire.comm)):
+        return step, gap
+    if not F.direct:  # conjugate gradients may have left out what matters here
+        reach = torch.maximum(reach, point.slope.abs() / (yield from diagonal(F, point)))
+    far, moved = (reach.amax(0) * outliers).cpu(), MOVED * min(max(gap / (enough or gap), 1.0), CLOSE) ** 0.5
+    size = min(DIRECT, math.isqrt(int(OUTLYING_PRODUCTS / F.m)))
+    most = max(0, (size // len(step) - 1) // F.wire.comm.size)
+    index = torch.argsort(far, descending=True, stable=True)[: min(most, int((far > moved).sum()))]
+    if not any(gather_array(np.array(len(index)), F.wire.comm)):
+        return step, gap
+    if not len(point.z):
+        point = yield from F.at(point.theta)
+    part, start, own = _of_columns(F, point, index)
+    change, gain = serve_alone(_minimised(part, start))
+    if gain <= max(gap, enough):
+        return step, gap
+    trial = torch.zeros_like(step)
+    trial[:, index], trial[:, -1] = change[:, own].to(trial), change[:, -1].to(trial)
+    return trial, gain
+
+
+def _of_columns(F: Objective, point: Point, index: torch.Tensor) -> tuple[Objective, torch.Tensor, slice]:
+    """F as a function of the intercept and the weights of some columns of each rank, the same on all ranks; where these
+    stand; and the places of this rank's.
+
+    index  of this rank's columns
+    """
+    comm, units = F.wire.comm, torch.zeros(len(index), F.n, dtype=F.dtype, device=point.theta.device)
+    units[torch.arange(len(index)), index] = 1
+    counts = [int(n) for n in gather_array(np.array(len(index)), comm)]
+    first = sum(counts[: comm.rank])
+    columns = F.columns.margins(units, F.problem.rows), point.theta[:, index], F.l2[None, index]
+    A, x, l2 = (gather_columns(t.double(), first, sum(counts), comm) for t in columns)
+    z, b, y, w, of_intercept = (t.double().cpu() for t in (point.z, point.theta[:, -1:], F.y, F.w, F.l2[-1:]))
+    weights = None if F.problem.weights is None else w
+    problem = Problem(DenseColumns(A), F.family, y, weights, z - A @ x.T - b.T)
+    part = Objective(problem, FitOptions(recipe="fp64", fit_intercept=F.fit_intercept), Wire(Communicator()))
+    part.l2 = torch.cat([l2[0], of_intercept])
+    return part, torch.cat([x, b], 1), slice(first, first + len(index))
+
+
+def _minimised(F: Objective, theta: torch.Tensor) -> Requests[tuple[torch.Tensor, float]]:
+    """What to add to θ, by Newton's steps until one changes no margin by much, and what F falls by."""
+    start = lower = yield from F.at(theta, curved=True, margins=False)
+    for _ in range(OUTLYING_STEPS):
+        step, _ = yield from _step(F, lower, Factor(cast(torch.Tensor, lower.hessian)), 0.0)
+        if float((F.columns.margins(step[:, :-1]) + step[:, -1]).abs().max()) <= MOVED:
+            break
+        point = yield from _search(F, lower, step, curved=False, margins=False)
+        if point is None:
+            break
+        lower = yield from F.at(point.theta, curved=True, margins=False)
+    return lower.theta - start.theta, start.value - lower.value

@@ -18,6 +18,7 @@ from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.rows import CHAIN, DenseRows, RoughRows, SampledRows, SparseRows, array_product, product
+from laconic.glm.scaling import moments
 from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
@@ -38,6 +39,8 @@ ONCE = 2**18
 """Values of a dense X up to which F is computed of all rows at once: NumPy's calls cost less than torch's."""
 DESCEND = 128
 """Weights from which on a fit begins with L-BFGS, where Hessians are not cheap."""
+NOISE = 1e-12
+"""Of the longest direction of a basis: shorter ones are rounding errors."""
 SYMMETRIC = 32
 """Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
 FEW, CHEAP = 64, 2**24
@@ -46,6 +49,10 @@ WIDTH = 16
 """Columns per output of a dense X up to which its Gram matrix preconditions conjugate gradients."""
 SMALL_TARGET, LARGE_TARGET = 1e-12, 1e-5
 """Relative decrement at which Newton's method ends, if `tol` is not smaller: up to 2²² values; above, and by CG."""
+
+OUTLYING, TYPICAL, LEAST_SAMPLE, MOST_SAMPLE, SAMPLE_VALUES = 3.0, 0.75, 31, 255, 2**20
+"""A column has outliers where the root mean square of its distances from the median is more than three times their
+third quartile. Median and quartile are of a sample of rows: so many, by the values that they have together."""
 
 T = TypeVar("T")
 Bend = Callable[[slice, SampledRows, torch.Tensor], tuple[torch.Tensor, Any]]
@@ -60,7 +67,6 @@ class Pass:
     v    (C, n + 1), the intercept last
     add  called with what else was found, block after block
     rough  whether products in float32 will do, where X has no more digits
-    looks  whether only what else is found in the margins matters, not the mean
     out  where to write the answer, if there is such a place
     """
 
@@ -70,7 +76,6 @@ class Pass:
     add: Callable[[Any], object] = lambda found: None
     squared: bool = False
     rough: bool = False
-    looks: bool = False
     out: torch.Tensor | None = None
 
 
@@ -135,6 +140,9 @@ class Basis:
         if scaling is not None and options.penalises_given:
             root = 1 / scaling.deviation
         Q, R = torch.linalg.qr((X / root).T)
+        sizes = R.norm(dim=1)
+        real = sizes > NOISE * sizes.max()  # of rows that depend on each other, as centred ones do, rounding is left
+        Q, R = Q * real, R * real[:, None]
         w, offset = problem.weights, problem.offset
         own = Problem(
             DenseColumns(R.T.contiguous()),
@@ -166,6 +174,7 @@ class Objective:
     earlier   those of a larger penalty
     second    the mean of a aᵀ, where it preconditions, and
     spectrum  its eigenvalues and eigenvectors relative to the penalty
+    outlying  distances of outliers, once they were asked for
     sample    the same of a part of the rows, while fits that share passes begin with it
     """
 
@@ -214,6 +223,7 @@ class Objective:
         self.sample: list[Objective] = []
         self.second: torch.Tensor | None = None
         self.spectrum: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.outlying: torch.Tensor | None = None
         self.squares: tuple[torch.Tensor, torch.Tensor] | None = None
         self.earlier: tuple[torch.Tensor, torch.Tensor] | None = None
         self.target = SMALL_TARGET if self.direct and small else LARGE_TARGET
@@ -354,15 +364,26 @@ class Objective:
             asked.add(found)
             return torch.from_numpy(array_product(A.T, factors.numpy()) / self.m).T
 
-    def weigh(self, t: torch.Tensor, rows: slice, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Times the weights; a row of weight 0, or one that is left out, counts for nothing, even where its loss is
-        infinite."""
-        shape = -1, *[1] * (t.dim() - 1)
-        if out is not None:
-            t = torch.where(out[rows].view(shape), 0.0, t)
+    def outliers(self) -> torch.Tensor:
+        """How far values of each column can lie from typical ones, (n + 1,): 0 for columns without outliers."""
+        if self.outlying is None:
+            self.outlying, m = self.l2.new_zeros(self.n + 1), len(self.y)
+            rows = np.arange(self.columns.m) if self.problem.rows is None else self.problem.rows
+            k = min(m, max(LEAST_SAMPLE, min(MOST_SAMPLE, SAMPLE_VALUES // max(1, self.n))))
+            if m and self.n:
+                sample = self.columns.take(rows[np.linspace(0, m - 1, k).astype(int)], self.dtype).dense()
+                middle = sample.median(0).values
+                spread = torch.quantile((sample - middle).abs(), TYPICAL, dim=0)
+                mean, deviation = (t.to(spread) for t in moments(self.columns))
+                size = torch.hypot(mean - middle, deviation)
+                self.outlying[:-1] = torch.where((spread > 0) & (size > OUTLYING * spread), m**0.5 * size, 0.0)
+        return self.outlying
+
+    def weigh(self, t: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Times the weights; a row of weight 0 counts for nothing, even where its loss is infinite."""
         if self.problem.weights is None:
             return t
-        w = self.w[rows].view(shape)
+        w = self.w[rows].view(-1, *[1] * (t.dim() - 1))
         return torch.where(w > 0, w * t, 0.0)
 
     def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
@@ -382,7 +403,7 @@ class Objective:
         total = cast(torch.Tensor, out) if fits else v.new_empty(v.shape[1], len(v), dtype=torch.float64).T
         total.zero_()
         apart = self.apart and v.numel() <= BLOCK_VALUES
-        rough, looks = self.rough and apart and all(one.rough for one in asked), all(one.looks for one in asked)
+        rough = self.rough and apart and all(one.rough for one in asked)
         taken = torch.float32 if rough else self.taken
         x = v[:, :-1].to(taken or v.dtype)
 
@@ -395,8 +416,6 @@ class Objective:
             bent = [one.bend(rows, Y, part) for one, part in zip(asked, torch.split(u, C, 1), strict=True)]
             p = bent[0][0] if len(asked) == 1 else torch.cat([factors for factors, _ in bent], 1)
             sums = v.new_zeros(v.shape, dtype=torch.float64) if apart else total
-            if looks:
-                return sums, [found for _, found in bent]
             Y.add_combination(p.T.to(x.dtype), None, sums[:, :-1])
             if self.fit_intercept:
                 sums[:, -1] += p.sum(0)
@@ -409,7 +428,7 @@ class Objective:
             for one, own in zip(asked, found, strict=True):
                 one.add(own)
         total /= self.m
-        if self.wire.comm.peers.size > 1 and not looks:  # teams, which have other rows
+        if self.wire.comm.peers.size > 1:  # teams, which have other rows
             self.wire.comm.peers.all_reduce(total)()
         total = total.to(self.dtype)
         return [total] if len(asked) == 1 else list(torch.split(total, C))

@@ -21,9 +21,9 @@ from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire, gather_array
 from laconic.glm.resolve import resolve
 from laconic.glm.solvers import ca_sgd, sgd
-from laconic.glm.solvers.conjugate_gradients import confirmed, newton_step
+from laconic.glm.solvers.conjugate_gradients import newton_step
 from laconic.glm.solvers.device import device_solver
-from laconic.glm.solvers.newton import descend, newton_epoch, relative
+from laconic.glm.solvers.newton import confirmed, descend, newton_epoch, relative
 from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
 from laconic.glm.solvers.teams import Averaged
@@ -343,6 +343,9 @@ class Run:
             if (yield from self.measure(point)) <= cast(float, options.tol):
                 return Outcome.CONVERGED
         if options.polish:
+            if not point.value <= self.objective.null:  # a better place to begin with is the null model
+                state.weights.x.zero_()
+                state.weights.intercept.value.copy_(self.problem.null * options.fit_intercept)
             self.newton = state.polishing = True
             self.ran, state.stalls = f"{self.ran}, then newton", 0
             return None
