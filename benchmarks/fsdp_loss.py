@@ -132,9 +132,8 @@ def loss_rows(options: LossOptions, progress: Progress = no_progress) -> list[Lo
     for label, seed in options.runs:
         if options.file_of(label, seed).exists():
             found.setdefault(label, {})[seed] = json.loads(options.file_of(label, seed).read_text())
-    return [
-        _row(label, runs, found[FP32], options) for label, runs in found.items() if runs.keys() <= found[FP32].keys()
-    ]
+    plain = found.get(FP32, {})
+    return [_row(label, runs, plain, options) for label, runs in found.items() if runs.keys() <= plain.keys()]
 
 
 def _row(label: str, runs: Mapping[int, Any], plain: Mapping[int, Any], options: LossOptions) -> LossRow:
@@ -143,7 +142,7 @@ def _row(label: str, runs: Mapping[int, Any], plain: Mapping[int, Any], options:
         contender=label,
         ranks=options.ranks,
         device=options.device,
-        n=runs[0]["n"],
+        n=next(iter(runs.values()))["n"],
         n_steps=options.steps,
         n_seeds=len(runs),
         loss=fmean(run["loss"] for run in runs.values()),

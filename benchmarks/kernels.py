@@ -166,7 +166,7 @@ def arrays(options: KernelOptions) -> Iterator[tuple[torch.Tensor, torch.Tensor]
         yield v, torch.empty_like(v)
 
 
-def _who(row: Row) -> str:
+def _label(row: Row) -> str:
     payloads = number_in(row, "n_payloads")
     said = f", {payloads:.0f} payload{'s' if payloads != 1 else ''}" if payloads else ""
     dtype = text_in(row, "dtype", "float32")
@@ -189,8 +189,8 @@ PRESENTATION = Presentation(
             ],
             "GB/s of the bytes that must be read and written once.",
         ),
-        speedups("a copy on the same GPU, in bytes moved", "ratio_to_copy", group="operation", label=_who),
-        BarChart("GB moved per second", "gb_per_second", "GB/s", group="operation", label=_who),
+        speedups("a copy on the same GPU, in bytes moved", "ratio_to_copy", group="operation", label=_label),
+        BarChart("GB moved per second", "gb_per_second", "GB/s", group="operation", label=_label),
     ],
     "Bytes that must be read and written once, beside the fastest copy.",
 )

@@ -191,7 +191,7 @@ def scaling_rows(options: ScalingOptions, progress: Progress = no_progress) -> M
     cluster = DEFAULT if calibrated is None else Calibration.from_json(calibrated).cluster
     rows = [{**row, "predicted": _predicted(row, options, cluster)} for row in rows]
     said = {"left_out": left, "race": race, "calibrated": calibrated is not None, "calibration": calibrated}
-    on_paper = {} if options.device else {"paper": paper(options, cluster), "rests_on": _rests_on(cluster)}
+    on_paper = {} if options.device else {"paper": paper(options, cluster), "rests_on": _model_parameters(cluster)}
     return {"rows": rows, **said, **on_paper}
 
 
@@ -300,7 +300,7 @@ def paper(options: ScalingOptions, cluster: Cluster) -> list[dict[str, Any]]:
     return [{"contender": name, "curve": curve} for name, curve in curves.items()]
 
 
-def _rests_on(cluster: Cluster) -> list[dict[str, Any]]:
+def _model_parameters(cluster: Cluster) -> list[dict[str, Any]]:
     """α, β, ω and γ of the cost model, γ by solver and recipe."""
     alpha, omega = cluster.all_reduce.alpha_seconds, cluster.all_reduce.wait_seconds
     links = {"alpha_seconds": alpha, "beta_seconds_per_byte": 8 / PAPER_RATE, "wait_seconds": omega}

@@ -79,7 +79,7 @@ class _Team(Communicator):
 
     def __init__(self, rank, size):
         super().__init__()
-        object.__setattr__(self, "_around", (Communicator(rank, size), self))
+        object.__setattr__(self, "_peers_and_parent", (Communicator(rank, size), self))
 
 
 @pytest.mark.parametrize(("teams", "size"), [(2, 4), (4, 4)])

@@ -318,7 +318,7 @@ def _firsts(rows: list[JsonRow]) -> list[JsonRow]:
     return list({text_in(row, "contender"): row for row in reversed(_working(rows))}.values())[::-1]
 
 
-def _who(row: JsonRow) -> str:
+def _label(row: JsonRow) -> str:
     via = text_in(row, "via")
     return text_in(row, "contender", "?") + (f", {via}" if via in ("codec", "kernel") else "")
 
@@ -372,7 +372,7 @@ PRESENTATION = Presentation(
             limit=("bound", "proved bound"),
             rows=lambda rows: [row for row in _firsts(rows) if row.get("error")],
         ),
-        speedups("a torch copy of the same values", "ratio_to_copy", group="operation", label=_who, rows=_working),
+        speedups("a torch copy of the same values", "ratio_to_copy", group="operation", label=_label, rows=_working),
     ],
     "Every scheme and coder beside a copy of the same values.",
 )

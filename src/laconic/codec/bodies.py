@@ -1,9 +1,9 @@
 """Four implementations that write and read a payload's body (norms and coded symbols); a codec picks one when made.
 
-Fused      one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
-Raw        values in float32 or bfloat16, as they are
-Tabled     dithered values, rounded and entropy-coded by one kernel
-Stepwise   anything else: quantize, then code; decode, then dequantize
+Fused               one norm per bucket, symbols of fixed width: one kernel rounds and packs, one unpacks and adds
+Raw                 values in float32 or bfloat16, as they are
+EntropyCodedDither  dithered values, rounded and entropy-coded by one kernel
+Stepwise            anything else: quantize, then code; decode, then dequantize
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
     if isinstance(layout.coder, FixedWidth) and isinstance(core, Identity):
         return Raw(quantizer, layout, backend, core)
     if isinstance(layout.coder, TableRANS) and isinstance(core, Dithered):
-        return Tabled(quantizer, layout, backend, core, layout.coder)
+        return EntropyCodedDither(quantizer, layout, backend, core, layout.coder)
     if isinstance(layout.coder, SymbolCoder) and not isinstance(core, Dithered):
         return Stepwise(quantizer, layout, backend, core, layout.coder)
     raise ValueError(f"{core} is coded by TableRANS(), and by no other coder; got {layout.coder}")
@@ -132,7 +132,7 @@ class Body(ABC):
             raise CorruptPayload("bits of the payload beyond the last symbol of a bucket are not zero")
 
     def has_slots(self, device: torch.device) -> bool:
-        """Whether payloads on `device` go through slots (see `Tabled`), so that the host need not wait."""
+        """Whether payloads on `device` go through slots (see `EntropyCodedDither`), so that the host need not wait."""
         return False
 
     def _kernels(self, device: torch.device) -> Backend:
@@ -193,7 +193,7 @@ class Raw(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Tabled(Body):
+class EntropyCodedDither(Body):
     """One kernel rounds and entropy-codes; one decodes, subtracts the dither and adds.
 
     A *slot* is a row of fixed size that a GPU writes a payload into, without the host learning the payload's length.
@@ -207,7 +207,7 @@ class Tabled(Body):
         n, kernels = v.numel(), self._kernels(v.device)
         shape: Any
         if n and self.has_slots(v.device):
-            steps, shape = self.core.steps_there(v, kernels.cell_moments(v))
+            steps, shape = self.core.steps_on_device(v, kernels.cell_moments(v))
         else:
             steps, shape = self.core.steps(v, self.backend, *scale)
         coded = torch.empty(0, dtype=torch.uint8, device=v.device)
@@ -230,7 +230,7 @@ class Tabled(Body):
         if rows and isinstance(self._kernels(out.device), DeviceBackend):
             self._read_rows(rows, out, weight, False)
         else:
-            super(Tabled, self).read_sum(rows, out, weight, *scale)
+            super(EntropyCodedDither, self).read_sum(rows, out, weight, *scale)
 
     def _read_rows(self, rows: Sequence[Tensor], out: Tensor, weight: float, accumulate: bool) -> None:
         """`read_slots`; raises `CorruptPayload` if a block is corrupt."""
@@ -272,7 +272,7 @@ class Tabled(Body):
         n, kernels = v.numel(), self._kernels(v.device)
         there, size = cast(DeviceBackend, kernels), torch.zeros(1, dtype=torch.int64, device=v.device)
         if n:
-            steps, shape = self.core.steps_there(v, kernels.cell_moments(v))
+            steps, shape = self.core.steps_on_device(v, kernels.cell_moments(v))
             self._steps_in(slot, n).copy_(steps)
             coded = slot[self.layout.first_coded(n) // 4 :]
             size = there.dither_encode_into(v, steps, self.core.bucket_size, stream.key, shape, coded)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from laconic import coders, quantizers
-from laconic.codec.bodies import Body, Tabled, body_for
+from laconic.codec.bodies import Body, EntropyCodedDither, body_for
 from laconic.codec.layout import MAX_VALUES, Layout
 from laconic.codec.payload import Payload
 from laconic.coders import Coder, FixedWidth, SymbolCoder, TableRANS
@@ -169,19 +169,19 @@ class Codec:
 
         The header gives the size, even if the payload is longer than the slot; nothing is written past the slot's end.
         """
-        self._tabled().encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
+        self._dither().encode_slot(flat(v), stream, memory, slot.view(torch.int32), scale)
 
     def decode_slots(self, slots: Tensor, out: Tensor, weight: float, verdict: Tensor, *, scale: Scale = ONES) -> None:
         """out = weight * sum of the values in slots (P, n_bytes) uint8, whose rows may be strided, without waiting.
 
         verdict  (1,) int32, incremented for each row that is corrupt or did not fit; `out` is then undefined
         """
-        good = self._tabled().read_slots(slots.view(torch.int32), out, weight, False)
+        good = self._dither().read_slots(slots.view(torch.int32), out, weight, False)
         verdict += (good == 0).any(1).sum()
         scale.multiply(out)
 
-    def _tabled(self) -> Tabled:
-        if not isinstance(self._body, Tabled):
+    def _dither(self) -> EntropyCodedDither:
+        if not isinstance(self._body, EntropyCodedDither):
             raise TypeError(f"{self} has no slots; ask has_slots(device) first")
         return self._body
 

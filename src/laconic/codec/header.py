@@ -32,7 +32,7 @@ class Header:
     fingerprint  of the quantizer's grid
     flags        `CHECKSUM` or 0
     stream_key   for quantizers whose decoder draws the encoder's random numbers again, otherwise 0
-    step_size    for quantizers with one step for all values, otherwise 0
+    step_size    reserved for quantizers with one step for all values; 0 for all so far
     checksum     of the body, where the flag says that it has one
 
     >>> header = Header(quantizer=1, bits=4, coder=0, bucket_size=8192, n=100, coded_bytes=50)

@@ -170,7 +170,7 @@ def _pieces(source: Source, low: int, high: int) -> "Iterator[Lines]":
                 limits.check("line_bytes", limits.line_bytes + 1, path, f"line {n_lines + 1} is longer")
             pieces = parse_lines(np.frombuffer(buffer, np.uint8), _cuts(buffer, size), low, high)
             for piece in pieces:
-                _read_again(path, buffer, piece, n_lines)
+                _parse_exactly(path, buffer, piece, n_lines)
                 if piece.error != GOOD:
                     raise _malformed(path, buffer, piece.position, n_lines, piece.error)
                 limits.check("features", piece.largest, path, f"it has a column {piece.largest}, more")
@@ -207,7 +207,7 @@ def _cuts(buffer: bytearray, size: int) -> list[int]:
     return sorted(cuts)
 
 
-def _read_again(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> None:
+def _parse_exactly(path: Path, buffer: bytearray, piece: "Lines", n_lines: int) -> None:
     """Read the numbers that the kernel could not read exactly; the first that is no number raises `MalformedFile`.
 
     A line that is malformed further on has no row: its numbers are checked, and the slice assignments drop them.

@@ -18,7 +18,7 @@ from laconic.exchange.communicator import Communicator
 from laconic.kernels.layout import n_buckets
 from laconic.quantizers import Identity, QSGDInf
 
-RESERVE = QSGDInf(bits=8)
+FALLBACK_QUANTIZER = QSGDInf(bits=8)
 """The quantizer of averages where the codec's own is biased, and so must not quantise them."""
 SMALL_BYTES = 2**16
 
@@ -315,4 +315,4 @@ def _second(codec: Codec) -> Codec:
     core = codec.quantizer.core
     if core.unbiased or core.wire_id == 0:
         return codec if core is codec.quantizer else replace(codec, quantizer=core)
-    return replace(codec, quantizer=replace(RESERVE, bucket_size=core.bucket_size))
+    return replace(codec, quantizer=replace(FALLBACK_QUANTIZER, bucket_size=core.bucket_size))

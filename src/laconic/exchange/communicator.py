@@ -35,17 +35,17 @@ class Communicator:
     channels: tuple[Channel, ...] = ()
     owned: bool = False
     _n_sent: list[int] = field(default_factory=([0] * N_TAGS).copy, compare=False)
-    _around: "tuple[Communicator, Communicator] | None" = None
+    _peers_and_parent: "tuple[Communicator, Communicator] | None" = None
 
     @property
     def peers(self) -> "Communicator":
         """For a team: the ranks with this rank's number, one per team; otherwise this rank alone."""
-        return Communicator() if self._around is None else self._around[0]
+        return Communicator() if self._peers_and_parent is None else self._peers_and_parent[0]
 
     @property
     def whole(self) -> "Communicator":
         """For a team: the ranks of all teams; otherwise these ranks."""
-        return self if self._around is None else self._around[1]
+        return self if self._peers_and_parent is None else self._peers_and_parent[1]
 
     @classmethod
     def over(cls, group: dist.ProcessGroup | None = None) -> "Communicator":
@@ -123,7 +123,7 @@ class Communicator:
                 groups = [make(part.tolist(), like.timeout(), backend) for part in (ranks, ranks.T)]  # type: ignore[no-untyped-call]
             made[teams] = [own for own, _ in groups]
         team, peers = map(Communicator.over, made[teams])
-        return replace(team, _around=(peers, self))
+        return replace(team, _peers_and_parent=(peers, self))
 
     def close(self) -> None:
         """Destroy the channels that `open` made, if they still exist."""

@@ -49,7 +49,7 @@ class KeptBuffers(Buffers):
 
     def __init__(self) -> None:
         self.capacities: dict[int, int] = {}
-        self._rows: dict[tuple[str, int, torch.dtype, torch.device], torch.Tensor] = {}
+        self._rows: dict[tuple[str, int, torch.dtype, torch.device, bool], torch.Tensor] = {}
 
     def learn(self, phase: int, n_bytes: int) -> None:
         """Set the capacity to an eighth more than the longest code, unless the old one fits and is at most a quarter
@@ -65,7 +65,7 @@ class KeptBuffers(Buffers):
     def empty(
         self, purpose: str, n: int, dtype: torch.dtype, device: torch.device, *, pinned: bool = False
     ) -> torch.Tensor:
-        key = (purpose, n, dtype, device)
+        key = (purpose, n, dtype, device, pinned)
         if key not in self._rows:
             self._rows[key] = super().empty(purpose, n, dtype, device, pinned=pinned)
         return self._rows[key]

@@ -71,7 +71,7 @@ class Contender(GlmOption):
         return FitOptions(**own, alpha=ALPHA, tol=None, **steps)
 
 
-TALKING = (
+SYNC_CONTENDERS = (
     *(Contender("sgd", recipe) for recipe in ("fp32", "C")),
     *(Contender("ca_sgd", recipe, s) for recipe, s in (("fp32", 8), ("C", 16), ("fp32", 32))),
 )
@@ -200,7 +200,7 @@ def measure_sync(clock: Stopwatch, cluster: Cluster, found: Measurements) -> flo
         return 0.0
     noise, timings, extra = noise_problem(N_ROWS, N_NARROW), [], []
     job = GlmJob(N_ROWS, N_NARROW * clock.comm.size, batch_size=8)
-    for contender in TALKING:
+    for contender in SYNC_CONTENDERS:
         run, _ = SolverRun.of(contender, noise, job.batch_size, clock.comm).rounds()
         timings.append(clock.time(run, rounds=3, seconds=0.03))
         predicted = cost(job, contender, cluster)

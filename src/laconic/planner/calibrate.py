@@ -225,14 +225,14 @@ def measure(
         found.links[name], errors = fit_link(name, samples[name], clock.comm.size)
         found.note(name, list(samples[name].values()), errors)
     if clock.comm.size >= 4 and clock.comm.size % 2 == 0 and not quick:
-        _tell_waiting(clock, found)
+        _split_latency(clock, found)
     if clock.comm.size > 1:
         progress("exchanges")
-        _settle(clock, found, quick=quick)
+        _adjust_rates(clock, found, quick=quick)
     return found
 
 
-def _tell_waiting(clock: Stopwatch, found: Measurements) -> None:
+def _split_latency(clock: Stopwatch, found: Measurements) -> None:
     """Split the latency of all-reduces into messages and waiting, by an all-reduce of two ranks, all pairs at once."""
     pair, v = clock.comm.split(clock.comm.size // 2), torch.zeros(1, device=clock.device)
     timing = clock.time(lambda: pair.all_reduce(v)(), rounds=ROUNDS)
@@ -265,7 +265,7 @@ def announced(names: Sequence[str], progress: Progress, what: str) -> Iterator[s
         yield name
 
 
-def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
+def _adjust_rates(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
     """Adjust the rates so that they predict some real exchanges, then check the predictions of others.
 
     1. α of all_to_all is raised to what an exchange of few values shows: it wakes threads, which single messages do
@@ -273,22 +273,22 @@ def _settle(clock: Stopwatch, found: Measurements, *, quick: bool) -> None:
     bandwidth than by itself.
     """
     pipeline = Pipeline(clock.comm)
-    seconds, predicted = _try(pipeline, clock, found, SMALL, SMALL_VALUES)
+    seconds, predicted = _time_exchange(pipeline, clock, found, SMALL, SMALL_VALUES)
     link = found.links["all_to_all"]
     more = max(0.0, seconds - predicted.seconds) / (clock.comm.size - 1)
     found.links["all_to_all"] = replace(link, alpha_seconds=link.alpha_seconds + more)
     for name, rates in list(found.codecs.items()):
         if name not in PLAIN:
             option = NetworkOption(name, "scatter_reduce")
-            seconds, predicted = _try(pipeline, clock, found, option, QUICK_EXCHANGED if quick else EXCHANGED)
+            seconds, predicted = _time_exchange(pipeline, clock, found, option, QUICK_EXCHANGED if quick else EXCHANGED)
             factor = (seconds - predicted.wire_seconds) / predicted.work_seconds
             found.codecs[name] = scaled(rates, min(max(factor, LEAST_FACTOR), MOST_FACTOR))
     for option in () if quick else CHECKED:
-        _try(pipeline, clock, found, option, CHECKED_VALUES)
+        _time_exchange(pipeline, clock, found, option, CHECKED_VALUES)
     pipeline.close()
 
 
-def _try(
+def _time_exchange(
     pipeline: Pipeline, clock: Stopwatch, found: Measurements, option: NetworkOption, n: int
 ) -> tuple[float, Cost]:
     """Measured seconds of an exchange of n values, and its predicted cost."""

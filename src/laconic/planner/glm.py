@@ -35,7 +35,7 @@ WORK_BYTES = 4
 ONE_PROCESS = ", one process"
 AVERAGING_SHARE = 0.1
 """Share of a fit's time that averages between teams may take."""
-TOGETHER_BYTES = 2**20
+GATHER_LIMIT_BYTES = 2**20
 """Bytes up to which a rank gathers the weights of all teams, intercept included, instead of summing them."""
 MOST_S = 256
 """Iterations that share a message, at most."""
@@ -208,7 +208,7 @@ def average_cost(job: GlmJob, n_teams: int, cluster: Cluster) -> Cost:
     intercept."""
     intercept = WORK_BYTES * job.n_outputs
     n_bytes = intercept * -(-job.n_features // cluster.n_ranks)
-    if (n_teams - 1) * n_bytes <= TOGETHER_BYTES:
+    if (n_teams - 1) * n_bytes <= GATHER_LIMIT_BYTES:
         sent = all_to_all("average", n_bytes + intercept, cluster.all_to_all, n_teams)
     else:
         sent = all_reduce(n_bytes, cluster.all_reduce, n_teams, cluster.algorithm)

@@ -75,7 +75,7 @@ class NetworkJob:
         >>> NetworkJob(1000).margin(DEFAULT)
         1.1
         """
-        return min(MOST_PAYS, max(PAYS, 1 + cluster.uncertainty))
+        return min(MAX_MARGIN, max(MARGIN, 1 + cluster.uncertainty))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ SHARDED_OPTIONS = tuple(
     for codec in dict.fromkeys(option.codec for option in NETWORK_OPTIONS)
 )
 """Options of a sharded network (FSDP2)."""
-PAYS, MOST_PAYS = 1.10, 1.5
+MARGIN, MAX_MARGIN = 1.10, 1.5
 """How much faster compression must be: 10 %, and up to 50 % where the calibration is less certain than that."""
 
 

@@ -16,7 +16,7 @@ from laconic.units import shown
 VERSION = 1
 Job = GlmJob | NetworkJob
 JOBS: dict[str, type[GlmJob] | type[NetworkJob]] = {job.kind: job for job in (GlmJob, NetworkJob)}
-SAME, MOST_SAME = 1.03, 1.15
+TIE, MAX_TIE = 1.03, 1.15
 """Options within 3 % of the fastest count as equally fast, since predictions are no better, and the plainest of them is
 taken; between precisions up to 15 %, if the calibration is that uncertain."""
 SLOWEST_LINK, FASTEST_LINK = 1e5, 1e13
@@ -212,9 +212,9 @@ def recommend(job: Job, found: Sequence[Prediction], cluster: Cluster) -> Predic
     for one in allowed:
         by_precision.setdefault(one.option.precision, []).append(one)
     best = {name: min(one.seconds for one in group) for name, group in by_precision.items()}
-    same = min(MOST_SAME, max(SAME, 1 + cluster.uncertainty / 2))
+    same = min(MAX_TIE, max(TIE, 1 + cluster.uncertainty / 2))
     name = next(name for name in by_precision if best[name] <= same * min(best.values()))
-    return next(one for one in by_precision[name] if one.seconds <= SAME * best[name])
+    return next(one for one in by_precision[name] if one.seconds <= TIE * best[name])
 
 
 def crossover(job: Job, cluster: Cluster) -> Crossover | None:
@@ -260,7 +260,7 @@ def best_s(job: GlmJob, cluster: Cluster, recipe: str = "fp32", most: int = MOST
     options = [GlmOption("sgd", recipe)] if recipe != "D" else []
     options += [GlmOption("ca_sgd", recipe, block) for block in job.blocks(most)]
     seconds = {option: glm.cost(job, option, cluster).seconds for option in options}
-    return next(option.s for option in options if seconds[option] <= SAME * min(seconds.values()))
+    return next(option.s for option in options if seconds[option] <= TIE * min(seconds.values()))
 
 
 RATES = tuple(10 ** (7 + i / 4) for i in range(17))

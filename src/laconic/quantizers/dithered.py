@@ -122,7 +122,7 @@ class Dithered(Quantizer):
             steps = np.where(steps > 0, np.maximum(steps, SMALLEST), steps).astype(np.float32)
         return torch.from_numpy(steps).to(v.device), shape
 
-    def steps_there(self, v: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
+    def steps_on_device(self, v: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
         """`steps` from `error`, computed on the values' device without the host waiting; the shape is (1,) int32.
 
         v        n > 0 values

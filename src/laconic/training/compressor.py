@@ -219,11 +219,11 @@ class Compressor:
         if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
         measure = self.settings.error_every > 0 and self.step % self.settings.error_every == 0
-        exchange, codec = self._way(group)
+        exchange, codec = self._exchange_and_codec(group)
         codec = self.metric.codec(codec, group)
         return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers, scale)
 
-    def _way(self, group: Group) -> tuple[Exchange, Codec]:
+    def _exchange_and_codec(self, group: Group) -> tuple[Exchange, Codec]:
         """The exchange and the codec of a group after the warm-up."""
         if group.compressed:
             return self.exchanges.get(group.index, self.exchange), self.codec_of(group)
@@ -248,7 +248,7 @@ class Compressor:
         start = time.perf_counter()
         needed: dict[tuple[Exchange, Codec], int] = {}
         for group in sorted(self.groups, key=lambda group: -group.n_values):
-            exchange, codec = self._way(group)
+            exchange, codec = self._exchange_and_codec(group)
             members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
             needed |= {(member, codec): group.n_values for member in members}
         for (exchange, codec), n in ({} if self.passes_through else needed).items():

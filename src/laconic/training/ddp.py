@@ -225,7 +225,7 @@ def _begin_sharded(
     if isinstance(codec, str) and codec == "auto":
         raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
     if isinstance(earlier := _compressors.get(model), ShardedCompressor):
-        earlier.give_back()
+        earlier.uninstall()
     else:
         model.register_forward_pre_hook(_before_forward, prepend=True)
     compressor = ShardedCompressor.of(model, settings, replica_codec, weight_codec)

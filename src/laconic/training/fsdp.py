@@ -106,7 +106,7 @@ class ShardedCompressor(Compressor):
                 leave_out_replicas(unit.fsdp)
                 unit.module.set_all_reduce_hook(ours.average_replicas)
 
-    def give_back(self) -> None:
+    def uninstall(self) -> None:
         """Have FSDP2 use its own exchanges again, as before `install`."""
         for unit in self.units:
             for name, value in unit.native.items():

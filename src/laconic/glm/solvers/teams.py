@@ -27,7 +27,7 @@ from laconic.glm.ranks import Wire
 from laconic.glm.solvers.objective import Requests
 from laconic.glm.solvers.state import Segment, State
 from laconic.kernels import Stream
-from laconic.planner.glm import TOGETHER_BYTES
+from laconic.planner.glm import GATHER_LIMIT_BYTES
 from laconic.quantizers import ErrorFeedback
 
 COLUMNS = ("x", "momentum", "average")
@@ -75,7 +75,7 @@ class Averaged:
         state, tensors, teams = self.state, self.state.tensors(), self.wire.comm.peers.size
         intercept = [n for n in tensors if n.startswith("intercept")] if state.weights.intercept.fitted else []
         n_bytes = 4 * (teams - 1) * sum(tensors[name].numel() for name in COLUMNS)
-        if self.options.average_codec == "fp32" and n_bytes <= TOGETHER_BYTES:
+        if self.options.average_codec == "fp32" and n_bytes <= GATHER_LIMIT_BYTES:
             self._move([*COLUMNS, *intercept], before, self.wire.mean_over_teams)
         else:
             self._by_codec(before)

@@ -18,7 +18,7 @@ from laconic.kernels.layout import n_buckets, packed_bucket_bytes, packed_bytes
 from laconic.kernels.scaling import ONES, Scale
 
 f32 = np.float32
-GIVEN = -1
+NORMS_GIVEN = -1
 """Replaces the number of a norm: the norms are given."""
 
 
@@ -56,7 +56,7 @@ def _quantize_pack(v, norm, size, grid, key, width, stride, m, norms, data, firs
         x, out = v[b * size : (b + 1) * size], data[b * stride : (b + 1) * stride]
         if m[0].size:
             scale_span(x, b * size, m, DIVIDE)
-        if norm != GIVEN:
+        if norm != NORMS_GIVEN:
             norms[b] = bucket_norm(x, norm)
         if width == 4:
             round_pack_4(x, norms[b], rounding, bits, levels, key, b, words, more, out)
@@ -125,7 +125,7 @@ def norms(v: Tensor, bucket_size: int, norm: Norm) -> Tensor:
 def quantize(v: Tensor, norms: Tensor, grid: Grid, bucket_size: int, key: int) -> Tensor:
     """v (n,) and norms (n_buckets,) to symbols (n,) uint8."""
     out = torch.empty(v.numel(), dtype=torch.uint8, device=v.device)
-    quantize_pack(v, GIVEN, grid, bucket_size, key, norms, out, width=8)
+    quantize_pack(v, NORMS_GIVEN, grid, bucket_size, key, norms, out, width=8)
     return out
 
 
