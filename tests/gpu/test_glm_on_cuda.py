@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from glm_agreement import compiled
 from running import n_processes, run
 
+from laconic import CASGDClassifier
 from laconic.bench.glm.suite import GLMOptions, glm_rows
 from laconic.glm.rows import HalfRows
 
@@ -49,3 +51,20 @@ def test_products_of_rows_in_bfloat16_have_the_digits_of_float32(k):
     ):
         assert found.dtype == torch.float32
         assert ((found - wanted).abs() <= 2e-6 * sizes).all()
+
+
+def test_outliers_hide_nothing_on_a_gpu_either(monkeypatch):
+    monkeypatch.setattr("laconic.glm.solvers.objective.PRODUCTS", 0)  # by conjugate gradients
+    rng = np.random.default_rng(29)
+    X = rng.standard_normal((800, 40))
+    for _ in range(3):
+        X[rng.integers(800), rng.integers(40)] *= 10.0 ** rng.integers(3, 8)
+    Z = np.clip((X - X.mean(0)) / X.std(0), -5, 5)
+    y, values = (Z @ rng.standard_normal((40, 4)) / 3 + rng.gumbel(size=(800, 4))).argmax(1), []
+    for device in ("cpu", "cuda"):
+        model = CASGDClassifier(random_state=0).fit(torch.from_numpy(X).to(device), y)
+        assert model.converged_
+        z = X @ np.asarray(model.coef_).T + np.asarray(model.intercept_)
+        loss = np.log(np.exp(z - z.max(1, keepdims=True)).sum(1)) + z.max(1) - z[np.arange(800), y]
+        values.append(loss.mean() + 0.5e-4 * np.square(np.asarray(model.coef_)).sum())
+    assert values[1] == pytest.approx(values[0], rel=1e-4)
