@@ -26,9 +26,9 @@ relative to all that was gained; before a Hessian is formed, also after as many 
 LEAST_SHARE = 0.05
 """Of a step that went too far, that is tried next."""
 CLOSE, OFTEN, MOVED, OUTLYING_PRODUCTS, OUTLYING_STEPS = 10.0, 8, 0.1, 2**30, 50
-"""From ten times the target on, and in every eighth epoch, columns are minimised over where a step changes the margin
-of some row by more than 0.1, or in proportion to the root of what is left, since its curvature may then be another: as
-many columns as have a Hessian of so many products, in so many steps."""
+"""From ten times the target on, and once in every eighth epoch, columns are minimised over where a step changes the
+margin of some row by more than 0.1, or in proportion to the root of what is left, since its curvature may then be
+another: as many columns as have a Hessian of so many products, in so many steps."""
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
 
@@ -134,14 +134,14 @@ def newton_epoch(
         point = yield from objective.at(theta, curved=curved, margins=not direct)
     hessian = point.hessian if hessian is None else hessian
     gap, before = float("inf"), float("inf")
-    for _ in range(1 if not direct else STEPS if eager else QUASI_STEPS):
+    for k in range(1 if not direct else STEPS if eager else QUASI_STEPS):
         try:
             factor = factor if hessian is None else Factor(hessian)
         except FloatingPointError:  # means overflow: there is no step from here
             break
         step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
-        if target > SMALL_TARGET and (left <= CLOSE * target or state.epoch % OFTEN == OFTEN - 1):
+        if SMALL_TARGET < target >= left / CLOSE or (k == 0 and state.epoch % OFTEN == OFTEN - 1):
             step, gap = yield from confirmed(objective, point, step, gap, target * (objective.null - point.value))
             left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
