@@ -297,6 +297,15 @@ def test_the_null_model_is_the_best_constant(family, shifted):
         ).sum()
 
 
+@pytest.mark.parametrize("family", **EVERY)
+@pytest.mark.parametrize("by", [-900.0, 900.0])
+def test_a_constant_in_the_offset_moves_the_null_model_by_as_much(family, by):
+    """Also where e to that constant is no number: exposures in other units."""
+    data, C = arrays(named(family)), family.n_outputs
+    y, w, offset = data["y"], data["weights"], data["offset"][:, None].expand(M, C)
+    assert torch.allclose(family.null(y, w, offset + by), family.null(y, w, offset) - by, rtol=0, atol=1e-9)
+
+
 def test_every_code_is_a_family_s():
     assert {family.kernel_code for family in FAMILIES.values()} == set(LinkCode)
 

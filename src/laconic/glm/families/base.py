@@ -111,7 +111,9 @@ class Family(ABC):
         offset      (m, C) float64, or None
         """
         c = self.start(self.target_mean(y, weights))
-        return c if offset is None else self._newton(c, y, weights, offset)
+        if offset is None:
+            return c
+        return self._newton(c - weights @ offset / weights.sum(), y, weights, offset)
 
     def _newton(self, c: torch.Tensor, y: torch.Tensor, w: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
         """Newton's method from c, each step halved until the loss falls."""

@@ -51,11 +51,13 @@ class PowerFamily(LogLink):
         return float(max(largest ** (2 - p), at_null))
 
     def null(self, y: torch.Tensor, weights: torch.Tensor, offset: torch.Tensor | None = None) -> torch.Tensor:
-        events, exposure = weights @ y, weights.sum()
-        if offset is not None:
-            up, down = self._terms(offset, y)
-            events, exposure = weights @ down[:, 0], weights @ up[:, 0]
-        return self.start((torch.where(events > 0, events, NO_EVENT) / exposure).reshape(1))
+        events, p = weights * y, self.power
+        if offset is None:
+            total = events.sum()
+            return self.start((torch.where(total > 0, total, NO_EVENT) / weights.sum()).reshape(1))
+        up, down = (2 - p) * offset + weights.log()[:, None], (1 - p) * offset + events.log()[:, None]
+        least = up.new_tensor(NO_EVENT).log()  # sums of powers of e, which may overflow, by their logarithms
+        return (down.logsumexp(0) if bool((events > 0).any()) else least) - up.logsumexp(0)
 
     def hessian(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         up, down = self._terms(z, y)
