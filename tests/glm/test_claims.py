@@ -134,6 +134,7 @@ def test_a_fit_that_claims_convergence_is_at_the_optimum(columns, kind, seed, mo
     rng = np.random.default_rng([seed, *columns.encode(), *kind.encode()])
     if rng.random() < 0.5:  # as with more weights: by conjugate gradients
         monkeypatch.setattr("laconic.glm.solvers.objective.DIRECT", 0)
+        monkeypatch.setattr("laconic.glm.solvers.objective.MOST_DIRECT", 0)
     X = COLUMNS[columns](rng.standard_normal((rng.choice([60, 300, 1500]), rng.choice([2, 8, 30]))), rng)
     X = X.astype(rng.choice([np.float32, np.float64]))
     dense = (X.toarray() if scipy.sparse.issparse(X) else X).astype(float)

@@ -141,7 +141,8 @@ def newton_epoch(
             break
         step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
-        if SMALL_TARGET < target >= left / CLOSE or (k == 0 and state.epoch % OFTEN == OFTEN - 1):
+        near = SMALL_TARGET < target >= left / (1.0 if direct else CLOSE)
+        if near or (k == 0 and state.epoch % OFTEN == OFTEN - 1):
             step, gap = yield from confirmed(objective, point, step, gap, target * (objective.null - point.value))
             left = relative(objective, point, gap)
         if gap > GOOD_STEP * before or left <= target:
@@ -245,6 +246,7 @@ def _of_columns(F: Objective, point: Point, index: torch.Tensor) -> tuple[Object
     z, b, y, w, of_intercept = (t.double().cpu() for t in (point.z, point.theta[:, -1:], F.y, F.w, F.l2[-1:]))
     weights = None if F.problem.weights is None else w
     problem = Problem(DenseColumns(A), F.family, y, weights, z - A @ x.T - b.T)
+    problem.known_null.append(b[:, 0])  # any will do: nobody asks for the gain over it
     part = Objective(problem, FitOptions(recipe="fp64", fit_intercept=F.fit_intercept), Wire(Communicator()))
     part.l2 = torch.cat([l2[0], of_intercept])
     return part, torch.cat([x, b], 1), slice(first, first + len(index))

@@ -41,6 +41,8 @@ DESCEND = 128
 """Weights from which on a fit begins with L-BFGS, where Hessians are not cheap."""
 NOISE = 1e-12
 """Of the longest direction of a basis: shorter ones are rounding errors."""
+MOST_DIRECT = 2048
+"""Weights up to which a fit that conjugate gradients do not end goes on with Hessians."""
 SYMMETRIC = 32
 """Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
 FEW, CHEAP = 64, 2**24
@@ -163,6 +165,8 @@ class Objective:
 
     narrow    where X has more columns than rows, take weights of an orthonormal basis of the rows for θ
     basis     that basis, if it was taken
+    direct    whether the Hessian is formed, and
+    slow_direct  whether it is where conjugate gradients do not end
     gram      Σ w φ'' a aᵀ, which is kept where φ is quadratic: the same at every θ
     rough     whether products with H are computed in float32: of a large X that has no more digits
     descends  whether a fit is to begin with L-BFGS
@@ -209,8 +213,8 @@ class Objective:
         self.gram: torch.Tensor | None = None
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
         few = self.family.n_outputs == 1 or size <= SEVERAL or problem.n_train * size * size <= PRODUCTS
-        few = few and alone and size <= DIRECT
-        self.direct = few and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
+        formed = alone and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
+        self.direct, self.slow_direct = formed and few and size <= DIRECT, formed and on_cpu and size <= MOST_DIRECT
         small = problem.n_train * self.n < SAMPLE_FROM
         cheap = size <= FEW or problem.n_train * size * size <= CHEAP
         self.eager = self.direct and cheap and small and not self.family.quadratic

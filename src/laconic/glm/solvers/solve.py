@@ -48,6 +48,10 @@ SAMPLE, SAMPLED_ROWS, SAMPLED_VALUES = 16, 64, 2**24
 """A large X is first fitted to a 16th of its rows, if these are 64 per weight; to fewer where they have more values."""
 SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-4
 """Of the fit to a part of the rows that Newton's method begins with."""
+PATIENCE = 8
+"""Epochs of Newton's method after which Hessians are factorised that are dear to form, and one is formed every step."""
+IDLE, PACE = 8, 1e-2
+"""Newton's method ends where so many epochs together gain less than this share of `tol`, of what was gained in all."""
 SHRINK = 0.2
 """What the adaptive learning rate multiplies η by when the loss no longer falls."""
 SMALLEST_FACTOR = 1e-4
@@ -343,9 +347,8 @@ class Run:
             if (yield from self.measure(point)) <= cast(float, options.tol):
                 return Outcome.CONVERGED
         if options.polish:
-            if not point.value <= self.objective.null:  # a better place to begin with is the null model
-                state.weights.x.zero_()
-                state.weights.intercept.value.copy_(self.problem.null * options.fit_intercept)
+            if not point.value <= self.objective.null:  # a better place to begin with
+                self.put_null()
             self.newton = state.polishing = True
             self.ran, state.stalls = f"{self.ran}, then newton", 0
             return None
@@ -354,6 +357,11 @@ class Run:
             state.factor, state.stalls = state.factor * SHRINK, 0
             return None
         return Outcome.STALLED if self.problem.validation is None else Outcome.HELD_BACK
+
+    def put_null(self) -> None:
+        """Go to the null model."""
+        self.state.weights.x.zero_()
+        self.state.weights.intercept.value.copy_(self.problem.null * self.options.fit_intercept)
 
     def measure(self, point: Point) -> Requests[float]:
         """The relative Newton decrement at a point."""
@@ -424,6 +432,9 @@ class Run:
     def newton_epoch(self) -> Requests[Outcome | None]:
         """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
         state, target = self.state, min(self.options.tol or 0.0, self.objective.target)
+        if state.epoch >= PATIENCE and self.objective.slow_direct:
+            self.ran += "" if self.objective.direct else ", then Cholesky"
+            self.objective.direct = self.objective.eager = True
         before = state.weights.x.clone(), state.weights.intercept.value.clone()
         point, self.gap = yield from newton_epoch(self.objective, state, target, self.point, self.hessian)
         self.hessian, self.point = None, point
@@ -433,11 +444,20 @@ class Run:
         outcome = None
         if self.gap <= target:
             outcome = Outcome.CONVERGED
-        elif not bool(self.wire.all_reduce(torch.tensor([float(moved)]))):
+        elif not bool(self.wire.all_reduce(torch.tensor([float(moved)]))) or self.idles():
             outcome = Outcome.STALLED
         progress = Progress(state.epoch, state.iteration, 1.0, point.loss, state)
         state.epoch, state.ended = state.epoch + 1, "" if outcome is None else outcome.name
         return Outcome.STOPPED if self.tell(progress) and outcome is None else outcome
+
+    def idles(self) -> bool:
+        """Whether the last epochs of Newton's method gained nothing worth the time: rounding errors are left, or flat
+        directions that nobody needs."""
+        values = [row["objective"] for row in self.state.history if "gap" in row]
+        if self.options.tol is None or len(values) <= IDLE:
+            return False
+        before, best = min(values[:-IDLE]), min(values)
+        return before - best <= PACE * self.options.tol * (self.objective.null - best)
 
     def tell(self, progress: Progress) -> bool:
         """Call all callbacks; whether one of them stops the fit."""
@@ -462,6 +482,9 @@ class Run:
             state.at_best = options.average_after is None and state.history[-1]["validation_loss"] > state.best_loss
             return outcome
         point = yield from self.objective.at(self.objective.theta(state))
+        if not point.value <= self.objective.null and self.newton:
+            self.put_null()
+            point = yield from self.objective.at(self.objective.theta(state))
         if not self.newton and options.average_after is None:
             state.at_best = True
             best = yield from self.objective.at(self.objective.theta(state))
