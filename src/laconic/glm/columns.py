@@ -65,6 +65,7 @@ class Columns(ABC):
     compiled  whether `sgd` can run on these columns
     row_values  values of a row as stored, by which blocks of rows are cut
     in_place  whether rows can be taken as they are stored, with products in float64, on a GPU in float32
+    known_moments  mean and deviation of each column, once they were asked for (`scaling.moments`)
     """
 
     m: int
@@ -74,6 +75,7 @@ class Columns(ABC):
     compiled: bool
     row_values: int
     in_place: bool = False
+    known_moments: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @abstractmethod
     def take(self, rows: np.ndarray, dtype: torch.dtype | None) -> SampledRows:

@@ -112,6 +112,12 @@ def moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
     Of a dense X in one pass, by differences from its first row: their squares add up to what that row is off by, at
     least, so that no more than its share of digits is lost.
     """
+    if columns.known_moments is None:
+        columns.known_moments = _moments(columns)
+    return columns.known_moments
+
+
+def _moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
     if isinstance(columns, SparseColumns):
         mean, variance = _sparse_moments(columns)
     elif 0 < columns.m * columns.n <= CACHED_VALUES:
