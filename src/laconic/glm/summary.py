@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import erfc, isfinite, sqrt
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -13,7 +13,7 @@ from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers.newton import Factor
-from laconic.glm.solvers.objective import Objective, add_gram, serve_alone
+from laconic.glm.solvers.objective import Objective, add_outer, serve_alone
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
@@ -117,28 +117,27 @@ def _covariance(
     """Of all weights, class by class with the intercept last, for columns as given; and the dispersion."""
     C, n = coef.shape
     objective = Objective(problem, options, Wire(Communicator()))
-    scaling = problem.scaling
+    family, scaling = problem.family, problem.scaling
     mean, deviation = (torch.zeros(n), torch.ones(n)) if scaling is None else (scaling.mean, scaling.deviation)
     theta = torch.cat([coef * deviation, (intercept + coef @ mean.double())[:, None]], 1).to(objective.dtype)
     w = objective.w.double() * problem.mean_weight
-    J, meat, pearson = torch.zeros(2, C, n + 1, C, n + 1, dtype=objective.dtype), None, 0.0
-    J, meat = J[0], J[1]
+    (J, meat), pearson = torch.zeros(2, C, n + 1, C, n + 1, dtype=objective.dtype), 0.0
     z = serve_alone(objective.at(theta)).z
     for rows, Y in objective.columns.blocks(problem.rows, objective.dtype, objective.step):
         y, part = objective.y[rows], z[rows]
-        fisher = problem.family.hessian(part, problem.family.mean(part) if C == 1 else y)
-        slope = problem.family.derivative(part, y)
-        add_gram(J, Y, w[rows, None, None] * fisher)
+        expected = family.mean(part) if C == 1 else y
+        fisher, slope = cast(torch.Tensor, family.expand(part, expected, curved=True)[2]), family.derivative(part, y)
+        objective.add_hessian(J, Y, fisher, rows)
         if robust:
-            add_gram(meat, Y, w[rows, None, None].square() * slope[:, :, None] * slope[:, None, :])
-        if problem.family.dispersed:
-            pearson += float((w[rows] * slope[:, 0].square() / fisher[:, 0, 0])[w[rows] > 0].sum())
-    J, meat, total = J.view(C * (n + 1), -1), meat.view(C * (n + 1), -1), float(w.sum())
+            add_outer(meat, Y, w[rows, None] * slope)
+        if family.dispersed:
+            pearson += float((w[rows] * slope[:, 0].square() / fisher[:, 0])[w[rows] > 0].sum())
+    J, meat, total = problem.mean_weight * J.view(C * (n + 1), -1), meat.view(C * (n + 1), -1), float(w.sum())
     J.diagonal().add_(total * objective.l2.repeat(C))
     if not options.fit_intercept:
         J[n :: n + 1], J[:, n :: n + 1] = 0, 0
     inverse = torch.linalg.pinv(J, hermitian=True) if C > 1 or not options.fit_intercept else _inverse(J)
-    dispersion = pearson / max(1.0, total - n - options.fit_intercept) if problem.family.dispersed else 1.0
+    dispersion = pearson / max(1.0, total - n - options.fit_intercept) if family.dispersed else 1.0
     covariance = inverse @ meat @ inverse if robust else dispersion * inverse
     back = torch.eye(n + 1, dtype=covariance.dtype)
     back[:n, :n] /= deviation.to(back)[:, None]

@@ -141,8 +141,9 @@ class Family(ABC):
         return torch.stack(rows, 1)
 
     def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
-        """φ (m,), ∂φ/∂z (m, C), and where it is `curved` ∂²φ/∂z² (m, C, C)."""
-        return self.loss(z, y), self.derivative(z, y), self.hessian(z, y) if curved else None
+        """φ (m,), ∂φ/∂z (m, C), and where it is `curved` h (m, C): ∂²φ/∂z² is diag(h), where outputs are redundant
+        diag(h) − h hᵀ."""
+        return self.loss(z, y), self.derivative(z, y), self.hessian_diagonal(z, y) if curved else None
 
     def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """∂²φ/∂z_c², shape (m, C)."""

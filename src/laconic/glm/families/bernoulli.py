@@ -57,7 +57,7 @@ class Bernoulli(Family):
 
     def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
         mean = torch.sigmoid(z)
-        return self.loss(z, y), mean - y[:, None], (mean * torch.sigmoid(-z))[:, :, None] if curved else None
+        return self.loss(z, y), mean - y[:, None], mean * torch.sigmoid(-z) if curved else None
 
     def derivative_change(self, z: torch.Tensor, y: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         return torch.minimum(self.hessian(z, y)[:, :, 0] * torch.expm1(h), h / 4).clamp(max=1.0)

@@ -84,7 +84,7 @@ class Multinomial(Family):
         p = torch.exp(z - top)
         total = p.sum(1, keepdim=True)
         loss, p = (total.log() + top - z.gather(1, own))[:, 0], p / total
-        return loss, p.scatter_add(1, own, z.new_full(own.shape, -1.0)), _spread(p) if curved else None
+        return loss, p.scatter_add(1, own, z.new_full(own.shape, -1.0)), p if curved else None
 
     def hessian_diagonal(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         p = softmax(z)

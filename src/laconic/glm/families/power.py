@@ -96,7 +96,7 @@ class Poisson(PowerFamily):
 
     def expand(self, z: torch.Tensor, y: torch.Tensor, *, curved: bool) -> Expansion:
         mean = torch.exp(z)
-        return mean[:, 0] - y * z[:, 0], mean - y[:, None], mean[:, :, None]
+        return mean[:, 0] - y * z[:, 0], mean - y[:, None], mean if curved else None
 
     def draw(self, z: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return torch.poisson(self.mean(z), generator=generator)

@@ -67,7 +67,7 @@ def _second(F: Objective) -> torch.Tensor:
 
         def work(rows: slice, Y: SampledRows) -> torch.Tensor:
             own = torch.zeros_like(gram)
-            add_gram(own, Y, F.w[rows, None, None])
+            add_gram(own, Y, F.w[rows, None])
             return own
 
         for own in F.columns.map_blocks(work, F.problem.rows, F.dtype, F.step):

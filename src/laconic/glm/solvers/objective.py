@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, starmap
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,8 +26,9 @@ DENSE_VALUES, SHORT_ROW = 2**22, 64
 SEVERAL, PRODUCTS = 128, 2**26
 """Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
 above, products with it are the cheaper way."""
-BLOCK_VALUES, GRAM_VALUES = 2**19, 2**22
-"""Values of X that are taken at a time, so that they stay in cache; and most values of their products with each h."""
+BLOCK_VALUES, OUTER_VALUES, LEAST_ROWS = 2**19, 2**18, 256
+"""Values of X that are taken at a time, so that they stay in cache; and values of their products with each output, if
+that leaves so many rows."""
 LARGE_BLOCK, BLOCK_SHARE, PER_OUTPUT = 2**26, 1 / 64, 32
 """Values of X that are taken at a time where few launches matter more; on a GPU, with so many values for each output
 of a row, up to that share of its memory."""
@@ -45,8 +46,9 @@ MOST_DIRECT = 2048
 """Weights up to which a fit that conjugate gradients do not end goes on with Hessians."""
 SYMMETRIC = 32
 """Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
-FEW, CHEAP = 64, 2**24
-"""A Hessian is formed at every step of a small X with up to so many weights, or up to so many products for it."""
+FEW, FEW_OUTPUTS, CHEAP = 16, 4, 2**22
+"""A Hessian is formed at every step of a small X with up to so many weights for each of up to so many outputs, or with
+up to so many products for it."""
 WIDTH = 16
 """Columns per output of a dense X up to which its Gram matrix preconditions conjugate gradients."""
 SMALL_TARGET, LARGE_TARGET = 1e-12, 1e-5
@@ -216,7 +218,7 @@ class Objective:
         formed = alone and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
         self.direct, self.slow_direct = formed and few and size <= DIRECT, formed and on_cpu and size <= MOST_DIRECT
         small = problem.n_train * self.n < SAMPLE_FROM
-        cheap = size <= FEW or problem.n_train * size * size <= CHEAP
+        cheap = size <= FEW * min(self.family.n_outputs, FEW_OUTPUTS) or problem.n_train * size * size <= CHEAP
         self.eager = self.direct and cheap and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
         curved = not self.family.quadratic and self.l1 == 0
@@ -295,7 +297,7 @@ class Objective:
             own, gram = self.weigh(losses, rows).sum(dtype=torch.float64), None
             if hessian is not None and bent is not None:
                 gram = torch.zeros_like(hessian)
-                add_gram(gram, Y, self.weigh(bent, rows))
+                self.add_hessian(gram, Y, bent, rows)
             return self.weigh(slopes, rows), (own, gram)
 
         def add(found: tuple[torch.Tensor, torch.Tensor | None]) -> None:
@@ -334,10 +336,7 @@ class Objective:
             penalty = self.l2.numpy() * x
             slope = array_product(self.weigh(slopes, every).numpy().T, A) / self.m + penalty
             if curved and bent is not None:
-                h, sums = self.weigh(bent, every).numpy(), np.empty((C, A.shape[1], C, A.shape[1]))
-                for d, c in combinations_with_replacement(range(C), 2):
-                    sums[c, :, d] = sums[d, :, c] = array_product(A.T, h[:, c, d, None] * A)
-                gram = torch.from_numpy(sums)
+                gram = self._gram_at_once(A, bent)
                 self.gram = gram if self.family.quadratic else None
             value = loss / self.m + float(np.vdot(penalty, x)) / 2
         hessian = None
@@ -346,6 +345,18 @@ class Objective:
             hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
         none = theta.new_empty(0, C)
         return Point(theta, none, loss / max(self.weight, 1e-300), value, torch.from_numpy(slope), hessian)
+
+    def _gram_at_once(self, A: np.ndarray, bent: torch.Tensor) -> torch.Tensor:
+        """Σ w ∂²φ/∂z² a aᵀ, as `add_hessian` adds it, of the rows of `_all_rows`."""
+        C, size = bent.shape[1], A.shape[1]
+        sums, every = torch.zeros(C, size, C, size, dtype=torch.float64), slice(None)
+        if self.family.redundant:
+            add_outer(sums, torch.from_numpy(A), self.weigh(bent, every, root=True))
+            return _of_softmax(sums)
+        for c, h in enumerate(self.weigh(bent, every).numpy().T[:, :, None]):
+            B, D = (np.sqrt(h) * A,) * 2 if size > SYMMETRIC and h.min() >= 0 else (A, h * A)
+            sums[c, :, c] = torch.from_numpy(array_product(B.T, D))
+        return sums
 
     def _all_rows(self) -> np.ndarray:
         """(m, n + 1): few rows, with a column for the intercept."""
@@ -383,12 +394,21 @@ class Objective:
                 self.outlying[:-1] = torch.where((spread > 0) & (size > OUTLYING * spread), m**0.5 * size, 0.0)
         return self.outlying
 
-    def weigh(self, t: torch.Tensor, rows: slice) -> torch.Tensor:
-        """Times the weights; a row of weight 0 counts for nothing, even where its loss is infinite."""
+    def weigh(self, t: torch.Tensor, rows: slice, *, root: bool = False) -> torch.Tensor:
+        """Times the weights, or their roots; a row of weight 0 counts for nothing, even where its loss is infinite."""
         if self.problem.weights is None:
             return t
         w = self.w[rows].view(-1, *[1] * (t.dim() - 1))
-        return torch.where(w > 0, w * t, 0.0)
+        return torch.where(w > 0, (w.sqrt() if root else w) * t, 0.0)
+
+    def add_hessian(self, total: torch.Tensor, Y: SampledRows, bent: torch.Tensor, rows: slice) -> None:
+        """Add Σ w ∂²φ/∂z² a aᵀ to total (C, n + 1, C, n + 1), with `bent` (k, C) as `Family.expand` returns it."""
+        if not self.family.redundant:
+            add_gram(total, Y, self.weigh(bent, rows))
+            return
+        outer = torch.zeros_like(total)
+        add_outer(outer, Y, self.weigh(bent, rows, root=True))
+        total += _of_softmax(outer)
 
     def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
         """The shortest subgradient of F with its absolute values."""
@@ -449,34 +469,64 @@ class Objective:
 
 
 def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
-    """Add Σ_i h_i[c, d] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total (C, n + 1, C, n + 1).
+    """Add Σ_i h_i[c] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total[c, :, c].
 
-    h  (k, C, C), symmetric
+    total  (C, n + 1, C, n + 1)
+    h      (k, C)
     """
-    k, C, size = len(h), h.shape[1], total.shape[1]
-    if isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * k * Y.n:
+    for c, own in enumerate(h.T):
+        if _is_sparse(Y):
+            from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
+
+            total[c, :, c] += weighted_gram(Y.matrix, own.contiguous(), Y.n)
+            continue
+        A, own = Y.dense(), own[:, None]
+        if len(total[c]) > SYMMETRIC and bool((own >= 0).all()):
+            B = own.sqrt() * A
+            total[c, :-1, c, :-1] += product(B.T, B)
+        else:
+            total[c, :-1, c, :-1] += product(A.T, own * A)
+        total[c, :-1, c, -1] += (border := (own.T @ A)[0])
+        total[c, -1, c] += torch.cat([border, own.sum()[None]])
+
+
+def add_outer(total: torch.Tensor, Y: SampledRows | torch.Tensor, q: torch.Tensor) -> None:
+    """Add Σ_i (q_i ⊗ a_i)(q_i ⊗ a_i)ᵀ to total (C, n + 1, C, n + 1), with 1 for the intercept at the end of each row.
+
+    Y  or a matrix that has such a column already
+    q  (k, C)
+    """
+    C, size = total.shape[:2]
+    if not isinstance(Y, torch.Tensor) and _is_sparse(Y):
         from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
 
         for d, c in combinations_with_replacement(range(C), 2):
-            gram = weighted_gram(Y.matrix, h[:, c, d], Y.n)
+            gram = weighted_gram(Y.matrix, q[:, c] * q[:, d], Y.n)
             total[c, :, d] += gram
             if c > d:
                 total[d, :, c] += gram
         return
-    if C == 1:
-        A = Y.dense()
-        if size > SYMMETRIC and bool((h >= 0).all()):
-            B = h[:, 0].sqrt() * A
-            total[0, :-1, 0, :-1] += product(B.T, B)
-        else:
-            total[0, :-1, 0, :-1] += product(A.T, h[:, 0] * A)
-        total[0, :-1, 0, -1] += (border := (h[:, 0].T @ A)[0])
-        total[0, -1, 0] += torch.cat([border, h.sum()[None]])
-        return
-    A, step = torch.cat([Y.dense(), h.new_ones(k, 1)], 1), max(1, GRAM_VALUES // (C * C * size))
-    for part, factors in zip(torch.split(A, step), torch.split(h.flatten(1), step), strict=True):
-        weighted = factors[:, :, None] * part[:, None]
-        total.transpose(0, 1).add_(product(part.T, weighted.flatten(1)).view(size, C, C, size))
+    A = Y if isinstance(Y, torch.Tensor) else torch.cat([Y.dense(), q.new_ones(len(q), 1)], 1)
+    step = max(LEAST_ROWS, OUTER_VALUES // (C * size))
+    for part, factors in zip(torch.split(A, step), torch.split(q, step), strict=True):
+        B = (factors[:, :, None] * part[:, None]).flatten(1)
+        total.view(C * size, -1).add_(product(B.T, B))
+
+
+def _of_softmax(outer: torch.Tensor) -> torch.Tensor:
+    """Σ (diag(p) − p pᵀ) ⊗ a aᵀ from Σ (p ⊗ a)(p ⊗ a)ᵀ, in its place: p_c (1 − p_c) as the sum of all other p_c p_d,
+    which keeps its digits where p_c is nearly 1."""
+    diagonal = outer.diagonal(dim1=0, dim2=2)
+    diagonal.zero_()
+    sums = outer.sum(2)
+    outer.neg_()
+    diagonal.copy_(sums.permute(1, 2, 0))
+    return outer
+
+
+def _is_sparse(Y: SampledRows) -> TypeGuard[SparseRows]:
+    """Whether products with these rows are to be sparse."""
+    return isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * (len(Y.matrix[2]) - 1) * Y.n
 
 
 def _has_short_rows(columns: Columns) -> bool:

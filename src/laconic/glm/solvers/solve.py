@@ -48,7 +48,7 @@ SAMPLE, SAMPLED_ROWS, SAMPLED_VALUES = 16, 64, 2**24
 """A large X is first fitted to a 16th of its rows, if these are 64 per weight; to fewer where they have more values."""
 SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-4
 """Of the fit to a part of the rows that Newton's method begins with."""
-PATIENCE = 8
+PATIENCE = 16
 """Epochs of Newton's method after which Hessians are factorised that are dear to form, and one is formed every step."""
 IDLE, PACE = 8, 1e-2
 """Newton's method ends where so many epochs together gain less than this share of `tol`, of what was gained in all."""
