@@ -13,7 +13,7 @@ import torch
 
 from laconic.errors import InvalidOption, Option
 from laconic.glm.precision import AUTO
-from laconic.glm.rows import DenseRows, HalfRows, SampledRows, SparseRows, StoredRows
+from laconic.glm.rows import DENSITY, DenseRows, HalfRows, SampledRows, SparseRows, StoredRows
 from laconic.kernels import require_gpu
 from laconic.kernels.formats import FORMAT_OF, FORMATS
 from laconic.kernels.glm import CSR, Batches, Weights
@@ -29,8 +29,6 @@ SHARE = 0.7
 """Of the GPU's free memory that a matrix may take; a larger one stays in the host's memory, page-locked."""
 RESIDENT_BYTES, FAULT_BYTES = 1 << 25, 1 << 21
 """Of a mapped file that are in memory at a time, and that one access may bring in: a huge page."""
-DENSITY = 0.2
-"""Share of a sparse X that is not zero from which on products of all its rows are faster as those of a dense one."""
 WIDE_PRODUCTS = 2**28
 """Products up to which a basis of the rows is found where these are fewer than columns."""
 COMPILED = (torch.float32, torch.float64, torch.bfloat16)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import torch
@@ -13,6 +13,12 @@ from laconic.kernels.glm import CSR
 
 CHAIN = 4096
 """Rows that matrix units add up in one accumulator of float32, which they do not round to nearest."""
+DENSITY = 0.2
+"""Share of a sparse X that is not zero from which on products of all its rows are faster as those of a dense one."""
+SYMMETRIC = 32
+"""Columns from which on AᵀdA is faster as BᵀB, of which NumPy computes one half."""
+OUTER_VALUES, OUTER_ROWS = 2**18, 256
+"""Products of rows and outputs that are formed at a time, so that they stay in cache, if that leaves so many rows."""
 ACCUMULATOR_COLUMNS = 32
 """A narrow accumulator is emulated as tensor cores have it: exact products of this many columns are summed in the
 carrier's type, then added to the accumulator, which is rounded."""
@@ -46,6 +52,26 @@ class SampledRows(ABC):
         d = self.dense() - origin
         total += d.sum(0)
         squares += d.square_().sum(0)
+
+    def add_gram(self, h: torch.Tensor, total: torch.Tensor) -> None:
+        """Add Σ_i h_i[c] a_i a_iᵀ, with 1 for the intercept at the end of each row a, to total[c, :, c].
+
+        h      (k, C)
+        total  (C, n + 1, C, n + 1)
+        """
+        A = self.dense()
+        for c, own in enumerate(h.T[:, :, None]):
+            if len(total[c]) > SYMMETRIC and bool((own >= 0).all()):
+                B = own.sqrt() * A
+                total[c, :-1, c, :-1] += product(B.T, B)
+            else:
+                total[c, :-1, c, :-1] += product(A.T, own * A)
+            total[c, :-1, c, -1] += (border := (own.T @ A)[0])
+            total[c, -1, c] += torch.cat([border, own.sum()[None]])
+
+    def add_outer(self, q: torch.Tensor, total: torch.Tensor) -> None:
+        """Add Σ_i (q_i ⊗ a_i)(q_i ⊗ a_i)ᵀ, with the same rows a, to all of total; q (k, C)."""
+        total += outer_products(torch.cat([self.dense(), q.new_ones(len(q), 1)], 1), q)
 
     @abstractmethod
     def squared(self) -> "SampledRows":
@@ -211,6 +237,16 @@ def array_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found
 
 
+def outer_products(A: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Σ_i (q_i ⊗ a_i)(q_i ⊗ a_i)ᵀ, (C, n, C, n), for A (k, n) and q (k, C)."""
+    size, total = q.shape[1] * A.shape[1], A.new_zeros(q.shape[1] * A.shape[1], q.shape[1] * A.shape[1])
+    step = max(OUTER_ROWS, OUTER_VALUES // max(1, size))
+    for rows, factors in zip(torch.split(A, step), torch.split(q, step), strict=True):
+        B = (factors[:, :, None] * rows[:, None]).flatten(1)
+        total += product(B.T, B)
+    return total.view(q.shape[1], A.shape[1], q.shape[1], A.shape[1])
+
+
 def _narrow_product(a: torch.Tensor, b: torch.Tensor, accumulate: Format) -> torch.Tensor:
     """a bᵀ with an accumulator of fewer bits than the operands' type."""
     total = torch.zeros(len(a), len(b), dtype=a.dtype, device=a.device)
@@ -261,6 +297,31 @@ class SparseRows(SampledRows):
         if precision is not None:
             values, p = precision.format("update").round(values), precision.format("update").round(p)
         sparse.add_combination((values, columns, begins), p, out)
+
+    def add_gram(self, h: torch.Tensor, total: torch.Tensor) -> None:
+        if self._is_dense():
+            SampledRows.add_gram(self, h, total)
+            return
+        for c in range(h.shape[1]):
+            total[c, :, c] += self._weighted_gram(h[:, c])
+
+    def add_outer(self, q: torch.Tensor, total: torch.Tensor) -> None:
+        if self._is_dense():
+            SampledRows.add_outer(self, q, total)
+            return
+        for d, c in combinations_with_replacement(range(q.shape[1]), 2):
+            gram = self._weighted_gram(q[:, c] * q[:, d])
+            total[c, :, d] += gram
+            if c > d:
+                total[d, :, c] += gram
+
+    def _is_dense(self) -> bool:
+        return len(self.matrix[0]) > DENSITY * (len(self.matrix[2]) - 1) * self.n
+
+    def _weighted_gram(self, h: torch.Tensor) -> torch.Tensor:
+        from laconic.kernels.cpu import sparse
+
+        return sparse.weighted_gram(self.matrix, h.contiguous(), self.n)
 
     def squared(self) -> "SparseRows":
         return SparseRows((self.matrix[0].square(), *self.matrix[1:]), self.n)

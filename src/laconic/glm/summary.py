@@ -13,7 +13,7 @@ from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.solvers.newton import Factor
-from laconic.glm.solvers.objective import Objective, add_outer, serve_alone
+from laconic.glm.solvers.objective import Objective, serve_alone
 
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
@@ -129,7 +129,7 @@ def _covariance(
         fisher, slope = cast(torch.Tensor, family.expand(part, expected, curved=True)[2]), family.derivative(part, y)
         objective.add_hessian(J, Y, fisher, rows)
         if robust:
-            add_outer(meat, Y, w[rows, None] * slope)
+            Y.add_outer(w[rows, None] * slope, meat)
         if family.dispersed:
             pearson += float((w[rows] * slope[:, 0].square() / fisher[:, 0])[w[rows] > 0].sum())
     J, meat, total = problem.mean_weight * J.view(C * (n + 1), -1), meat.view(C * (n + 1), -1), float(w.sum())

@@ -7,7 +7,7 @@ import torch
 
 from laconic.glm.ranks import gather_array
 from laconic.glm.rows import SampledRows
-from laconic.glm.solvers.objective import Bent, Objective, Pass, Point, Requests, add_gram
+from laconic.glm.solvers.objective import Bent, Objective, Pass, Point, Requests
 
 CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE, FAR = 250, 4, 2, 0.2, 0.1, 5.0, 10.0
 """Conjugate gradients end when the last 4 steps have added at most this share of the decrement found; the last 2 where
@@ -67,7 +67,7 @@ def _second(F: Objective) -> torch.Tensor:
 
         def work(rows: slice, Y: SampledRows) -> torch.Tensor:
             own = torch.zeros_like(gram)
-            add_gram(own, Y, F.w[rows, None])
+            Y.add_gram(F.w[rows, None], own)
             return own
 
         for own in F.columns.map_blocks(work, F.problem.rows, F.dtype, F.step):

@@ -7,17 +7,17 @@ model holds: an estimate of how far F lies above its minimum, whatever the units
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, starmap
-from typing import Any, TypeGuard, TypeVar, cast
+from itertools import starmap
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from laconic.glm.columns import DENSITY, Columns, DenseColumns, SparseColumns, is_wide
+from laconic.glm.columns import Columns, DenseColumns, SparseColumns, is_wide
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.rows import CHAIN, DenseRows, RoughRows, SampledRows, SparseRows, array_product, product
+from laconic.glm.rows import CHAIN, SYMMETRIC, DenseRows, RoughRows, SampledRows, array_product, outer_products
 from laconic.glm.scaling import moments
 from laconic.glm.solvers.state import Segment, State
 
@@ -26,9 +26,8 @@ DENSE_VALUES, SHORT_ROW = 2**22, 64
 SEVERAL, PRODUCTS = 128, 2**26
 """Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
 above, products with it are the cheaper way."""
-BLOCK_VALUES, OUTER_VALUES, LEAST_ROWS = 2**19, 2**18, 256
-"""Values of X that are taken at a time, so that they stay in cache; and values of their products with each output, if
-that leaves so many rows."""
+BLOCK_VALUES = 2**19
+"""Values of X that are taken at a time, so that they stay in cache."""
 LARGE_BLOCK, BLOCK_SHARE, PER_OUTPUT = 2**26, 1 / 64, 32
 """Values of X that are taken at a time where few launches matter more; on a GPU, with so many values for each output
 of a row, up to that share of its memory."""
@@ -44,8 +43,6 @@ NOISE = 1e-12
 """Of the longest direction of a basis: shorter ones are rounding errors."""
 MOST_DIRECT = 2048
 """Weights up to which a fit that conjugate gradients do not end goes on with Hessians."""
-SYMMETRIC = 32
-"""Weights from which on a Hessian is faster as BᵀB, of which NumPy computes one half."""
 FEW, FEW_OUTPUTS, CHEAP = 16, 4, 2**22
 """A Hessian is formed at every step of a small X with up to so many weights for each of up to so many outputs, or with
 up to so many products for it."""
@@ -348,11 +345,10 @@ class Objective:
 
     def _gram_at_once(self, A: np.ndarray, bent: torch.Tensor) -> torch.Tensor:
         """Σ w ∂²φ/∂z² a aᵀ, as `add_hessian` adds it, of the rows of `_all_rows`."""
-        C, size = bent.shape[1], A.shape[1]
-        sums, every = torch.zeros(C, size, C, size, dtype=torch.float64), slice(None)
+        C, size, every = bent.shape[1], A.shape[1], slice(None)
         if self.family.redundant:
-            add_outer(sums, torch.from_numpy(A), self.weigh(bent, every, root=True))
-            return _of_softmax(sums)
+            return _of_softmax(outer_products(torch.from_numpy(A), self.weigh(bent, every, root=True)))
+        sums = torch.zeros(C, size, C, size, dtype=torch.float64)
         for c, h in enumerate(self.weigh(bent, every).numpy().T[:, :, None]):
             B, D = (np.sqrt(h) * A,) * 2 if size > SYMMETRIC and h.min() >= 0 else (A, h * A)
             sums[c, :, c] = torch.from_numpy(array_product(B.T, D))
@@ -404,10 +400,10 @@ class Objective:
     def add_hessian(self, total: torch.Tensor, Y: SampledRows, bent: torch.Tensor, rows: slice) -> None:
         """Add Σ w ∂²φ/∂z² a aᵀ to total (C, n + 1, C, n + 1), with `bent` (k, C) as `Family.expand` returns it."""
         if not self.family.redundant:
-            add_gram(total, Y, self.weigh(bent, rows))
+            Y.add_gram(self.weigh(bent, rows), total)
             return
         outer = torch.zeros_like(total)
-        add_outer(outer, Y, self.weigh(bent, rows, root=True))
+        Y.add_outer(self.weigh(bent, rows, root=True), outer)
         total += _of_softmax(outer)
 
     def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
@@ -468,51 +464,6 @@ class Objective:
         return float(self.wire.all_reduce(own.double().reshape(1))) + float(a[:, -1] @ b[:, -1])
 
 
-def add_gram(total: torch.Tensor, Y: SampledRows, h: torch.Tensor) -> None:
-    """Add Σ_i h_i[c] a_i a_iᵀ, with 1 for the intercept at the end of each row, to total[c, :, c].
-
-    total  (C, n + 1, C, n + 1)
-    h      (k, C)
-    """
-    for c, own in enumerate(h.T):
-        if _is_sparse(Y):
-            from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
-
-            total[c, :, c] += weighted_gram(Y.matrix, own.contiguous(), Y.n)
-            continue
-        A, own = Y.dense(), own[:, None]
-        if len(total[c]) > SYMMETRIC and bool((own >= 0).all()):
-            B = own.sqrt() * A
-            total[c, :-1, c, :-1] += product(B.T, B)
-        else:
-            total[c, :-1, c, :-1] += product(A.T, own * A)
-        total[c, :-1, c, -1] += (border := (own.T @ A)[0])
-        total[c, -1, c] += torch.cat([border, own.sum()[None]])
-
-
-def add_outer(total: torch.Tensor, Y: SampledRows | torch.Tensor, q: torch.Tensor) -> None:
-    """Add Σ_i (q_i ⊗ a_i)(q_i ⊗ a_i)ᵀ to total (C, n + 1, C, n + 1), with 1 for the intercept at the end of each row.
-
-    Y  or a matrix that has such a column already
-    q  (k, C)
-    """
-    C, size = total.shape[:2]
-    if not isinstance(Y, torch.Tensor) and _is_sparse(Y):
-        from laconic.kernels.cpu.sparse import weighted_gram  # Numba is loaded where it is first needed
-
-        for d, c in combinations_with_replacement(range(C), 2):
-            gram = weighted_gram(Y.matrix, q[:, c] * q[:, d], Y.n)
-            total[c, :, d] += gram
-            if c > d:
-                total[d, :, c] += gram
-        return
-    A = Y if isinstance(Y, torch.Tensor) else torch.cat([Y.dense(), q.new_ones(len(q), 1)], 1)
-    step = max(LEAST_ROWS, OUTER_VALUES // (C * size))
-    for part, factors in zip(torch.split(A, step), torch.split(q, step), strict=True):
-        B = (factors[:, :, None] * part[:, None]).flatten(1)
-        total.view(C * size, -1).add_(product(B.T, B))
-
-
 def _of_softmax(outer: torch.Tensor) -> torch.Tensor:
     """Σ (diag(p) − p pᵀ) ⊗ a aᵀ from Σ (p ⊗ a)(p ⊗ a)ᵀ, in its place: p_c (1 − p_c) as the sum of all other p_c p_d,
     which keeps its digits where p_c is nearly 1."""
@@ -522,11 +473,6 @@ def _of_softmax(outer: torch.Tensor) -> torch.Tensor:
     outer.neg_()
     diagonal.copy_(sums.permute(1, 2, 0))
     return outer
-
-
-def _is_sparse(Y: SampledRows) -> TypeGuard[SparseRows]:
-    """Whether products with these rows are to be sparse."""
-    return isinstance(Y, SparseRows) and len(Y.matrix[0]) <= DENSITY * (len(Y.matrix[2]) - 1) * Y.n
 
 
 def _has_short_rows(columns: Columns) -> bool:
