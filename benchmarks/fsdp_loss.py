@@ -22,7 +22,7 @@ import torch
 from benchmarks.fsdp_simulated import SimulatedShards, units_of
 from laconic.atomic_write import atomic_write
 from laconic.bench.fsdp import WEIGHTS, FSDPOptions, new_run
-from laconic.bench.ranks import RankOptions, choose, finish, resolve_network
+from laconic.bench.ranks import PAPERS_BUCKET, RankOptions, choose, finish, resolve_network
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import NetworkProblem, TrainingRun, Trial, batch_rows, interleave
 from laconic.codec import make_codec
@@ -207,7 +207,9 @@ def simulate(label: str, seed: int, path: str, trial: Mapping[str, Any], size: i
     problem = asked.network_problem()
     codec, _, weights = label.partition("+")
     units, network = units_of(problem.network(), size), problem.new_network(seed)
-    model = SimulatedShards(network, units, None if label == FP32 else make_codec(codec), WEIGHTS[weights], seed)
+    model = SimulatedShards(
+        network, units, None if label == FP32 else make_codec(codec, PAPERS_BUCKET), WEIGHTS[weights], seed
+    )
     optimizer, seconds = problem.new_optimizer(model.masters), []
     for step in range(asked.n_steps):
         begin = time.perf_counter()

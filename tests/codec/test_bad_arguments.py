@@ -19,6 +19,7 @@ from laconic import (
     Payload,
     QSGDInf,
     Sign,
+    TableRANS,
     codec,
 )
 from laconic.codec import codec_for
@@ -57,6 +58,10 @@ CASES = [
     (lambda: codec("nuqsgd", bit=4), TypeError, "nuqsgd has no option 'bit'; it takes bits, bucket_size, p"),
     (lambda: codec("ef-qsgd", p=0.5), TypeError, "qsgd has no option 'p'; it takes bits, bucket_size"),
     (lambda: codec("fp32", bits=4), TypeError, "fp32 has no option 'bits'; it takes none"),
+    (lambda: codec_for("nuqsgd-4-zip"), ValueError, "unknown coder 'zip'; choose one of fixed, elias, huffman, rans"),
+    (lambda: codec_for("nuqsgd 4"), ValueError, "unknown codec 'nuqsgd 4'; names are such as nuqsgd, nuqsgd-4"),
+    (lambda: codec_for("nuqsgd-9"), ValueError, "nuqsgd: bits must be a whole number from 2 to 8; got 9"),
+    (lambda: Codec(NUQSGD(), TableRANS()), ValueError, r"TableRANS\(\) codes Dithered only; got NUQSGD\("),
     (lambda: codec("nuqsgd", "zip"), ValueError, "unknown coder 'zip'; choose one of fixed, elias, huffman, rans"),
     (lambda: codec_for({"*.bias": None}), TypeError, r"one for all, got .*bias.*; others by name go to policy=Policy"),
     (lambda: Codec(Numbered()), ValueError, "nuqsgd: wire_id must be a whole number from 0 to 255; got 256"),

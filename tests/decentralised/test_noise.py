@@ -118,6 +118,8 @@ def test_members_refuse_what_they_cannot_bear():
     with pytest.raises(ValueError, match=r"ECD-PSGD: QSGD\(bits=4, bucket_size=512\) may lose 3.23 .* at any clock"):
         make(ECDPSGD, QSGD(bits=4, bucket_size=512))
     make(ECDPSGD, QSGD(bits=4, bucket_size=512), clock=Clock(hold=5))  # asked for by name
+    for member in (DCDPSGD, ECDPSGD):
+        assert make(member, None).nodes[0].codec.quantizer == NUQSGD(bits=4)
     for codec in (ErrorFeedback(Sign()), Identity("bf16")):
         with pytest.raises(ValueError, match="needs an unbiased quantizer, got"):
             make(ECDPSGD, codec)

@@ -1,10 +1,12 @@
 """Training under DistributedDataParallel: the same model on every rank, in every mode DDP has."""
 
+import contextlib
 from datetime import timedelta
 
 import pytest
 import torch
 from models import adamw, batch, network, sgd, train, weights, wrap
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import laconic
@@ -261,13 +263,22 @@ def called(name):
     return type(name, (torch.nn.Linear,), {})(4, 4)
 
 
+def hooked(group):
+    """A model with a hook of PyTorch's, and laconic's refusal of it, which leaves nothing behind."""
+    model = wrap(group, None)
+    model.register_comm_hook(None, default_hooks.allreduce_hook)
+    with contextlib.suppress(ValueError):
+        laconic.compress(model, "nuqsgd")
+    return model
+
+
 MISTAKES = {
     "needs a model wrapped in DistributedDataParallel, got Sequential": lambda g: laconic.compress(network()),
     "got FullyShardedDataParallel; FSDP1 has no hook": lambda g: laconic.compress(called("FullyShardedDataParallel")),
     "got OptimizedModule; compress the model in Dist": lambda g: laconic.compress(compiled(g)),
     "got DataParallel; DataParallel sends nothing": lambda g: laconic.compress(torch.nn.DataParallel(network())),
     "replicate() hides its DistributedDataParallel": lambda g: laconic.compress(replicated(g)),
-    "give DDPStrategy ddp_comm_state and": lambda g: laconic.compress(called("LightningModule")),
+    "compress trainer.strategy.model from a callback": lambda g: laconic.compress(called("LightningModule")),
     "got int; call it as compress(DistributedDataParallel(model), ...)": lambda g: laconic.compress(7),
     "compressed already; call compress() once": lambda g: laconic.compress(wrap(g, "nuqsgd"), "nuqsgd"),
     "not compressed; call laconic.compress": lambda g: laconic.stats(network()),
@@ -279,6 +290,17 @@ MISTAKES = {
     "optimizer must be one such as torch.optim.SGD(model.parameters()), got 'sgd'": lambda g: laconic.DPSGD(
         network(), "sgd", laconic.Ring()
     ),
+    "policy: its codecs have 'module.*', which matches no parameter; names are such as '0.weight'": lambda g: wrap(
+        g, "nuqsgd", policy=Policy(codecs={"module.*": None})
+    ),
+    "this model has a communication hook already, and DDP takes one": lambda g: laconic.compress(hooked(g)),
+    "this SGD has none of the model's parameters": lambda g: laconic.ECDPSGD(
+        network(), torch.optim.SGD(network().parameters()), laconic.Ring()
+    ),
+    "ECD-PSGD mixes models itself: give it the module inside, model.module": lambda g: laconic.ECDPSGD(
+        wrap(g, None), torch.optim.SGD(network().parameters()), laconic.Ring()
+    ),
+    "unknown codec 'nuqsgd-four'; names are such as nuqsgd, nuqsgd-4": lambda g: wrap(g, "nuqsgd-four"),
     "unknown scheme 'nuq'": lambda g: laconic.compress(wrap(g, None), "nuq"),
     "policy: group_values must be a whole number, at least 1; got 0": lambda g: Policy(group_values=0),
     "policy: warmup_steps must be a whole number, at least 0; got 1.5": lambda g: Policy(warmup_steps=1.5),

@@ -66,7 +66,7 @@ def forgetful(rank, store, part, pipe):
 
 NEVER = [
     (False, "did every rank call compress, or whatever"),
-    pytest.param(True, "did every rank call laconic.compress?", marks=pytest.mark.exhaustive),
+    pytest.param(True, "did every rank make the same calls of compress", marks=pytest.mark.exhaustive),
 ]
 
 

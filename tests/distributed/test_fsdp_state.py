@@ -204,6 +204,10 @@ def refused(group, case):
         codec = "auto"
     elif case == "optimizer":
         options = {"optimizer": torch.optim.AdamW(net.parameters())}
+    elif case == "metric":
+        options = {"metric": "tensor"}
+    elif case == "policy":
+        options = {"policy": Policy(codecs={"head*": None})}
     elif case == "verify_every":
         options = {"policy": Policy(verify_every=1)}
     elif case == "biased weights":
@@ -230,7 +234,9 @@ REFUSED = {
     "reduce-scatter": (2, "the root has a reduce-scatter of its own, ProcessGroupAllocReduceScatter; leave that out"),
     "twice": (2, "this model is compressed already; call compress() once"),
     "automatic": (2, "codec='auto' measures for DistributedDataParallel only; name a codec"),
-    "optimizer": (2, "optimizer of a sharded model knows this rank's second moments only; leave it out, or give"),
+    "optimizer": (2, "optimizer of a sharded model knows this rank's second moments only, which make no metric; leave"),
+    "metric": (2, "metric must be 'auto' or 'none' for a sharded model, whose ranks share no second moments"),
+    "policy": (2, "policy: its codecs have 'head*', which matches no parameter; names are such as '0.weight'"),
     "biased weights": (2, "weight_codec must be unbiased or Identity, for weights have no error memory; got"),
     "all-gather": (2, "the root has an all-gather of its own, OwnAllGather; leave weight_codec out"),
     "several types": (2, "the root gathers weights of several types, bfloat16, float32; leave weight_codec out"),

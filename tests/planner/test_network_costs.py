@@ -33,7 +33,7 @@ def test_bytes_of_the_exchanges(n_ranks):
 
 
 def test_a_chunk_is_at_least_a_bucket():
-    assert wire_bytes(scatter_reduce(8192, CODEC, cluster(4))) == 2 * 3 * 8192 / 2
+    assert wire_bytes(scatter_reduce(512, CODEC, cluster(4))) == 2 * 3 * 512 / 2
 
 
 @pytest.mark.parametrize(("n_bytes", "way"), [(8, "tree"), (10**9, "ring")])

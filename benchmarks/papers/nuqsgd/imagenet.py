@@ -22,7 +22,7 @@ from benchmarks.training.jobs import left_out
 from laconic.atomic_write import atomic_write
 from laconic.bench.ddp import BASELINES, ddp_on_rank
 from laconic.bench.protocol import Spread
-from laconic.bench.ranks import check_replicas, finish, on_ranks, resolve_network, slowest
+from laconic.bench.ranks import PAPERS_BUCKET, check_replicas, finish, on_ranks, resolve_network, slowest
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, WARMUP_STEPS, NetworkProblem, Trial, backward
 from laconic.codec import Codec, make_codec
@@ -225,7 +225,7 @@ def simulated(
         if name != NOTHING:
             if not gradients:
                 compute(0)
-            codec = make_codec(name)
+            codec = make_codec(name, PAPERS_BUCKET)
             groups = make_groups(parameters.items(), Policy(), codec)
             flat = [[group.flatten(own) for group in groups] for own in gradients]
             run = partial(exchange, codec, groups, flat)

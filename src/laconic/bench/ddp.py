@@ -13,7 +13,17 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from laconic.bench.exchange import PHASES, WHERE_THE_TIME_GOES
-from laconic.bench.ranks import EVERY, CodecOptions, RankRow, columns_of, compared, digest, noise, scheme_of
+from laconic.bench.ranks import (
+    EVERY,
+    PAPERS_BUCKET,
+    CodecOptions,
+    RankRow,
+    columns_of,
+    compared,
+    digest,
+    noise,
+    scheme_of,
+)
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.bench.training import PROBLEMS, NetworkProblem, TrainingRun, Trial, interleave
 from laconic.codec import make_codec
@@ -33,11 +43,12 @@ LOW_RANK = {"DDP PowerSGD hook": "powersgd", "DDP PowerSGD hook, rank 32": "powe
 HOOKS = {BASELINES[0]: "fp32", BASELINES[1]: "bf16", **LOW_RANK}
 """PyTorch's hooks: label to the name for --codec; "fp32" is plain DDP."""
 CODECS = ("bf16", "nuqsgd-4", "nuqsgd-4/512", "nuqsgd-4-rans", "qsgdinf-8", "ef-sign", "nothing")
-WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4", "dithered-1", "dithered-0.1")
+WIDTHS = ("nuqsgd-2", "nuqsgd-8", "qsgd-4", "rotated-2", "rotated-3", "rotated-4")
+ERRORS = ("dithered-1", "dithered-0.3", "dithered-0.1")
 VERIFIED, IN_METRIC = "+verify", "@metric"
 """Suffixes of a codec's name: compare the replicas at every step (`Policy(verify_every=1)`); quantize in the metric of
 the optimizer."""
-MORE = (*WIDTHS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd-4" + VERIFIED)
+MORE = (*WIDTHS, *ERRORS, "nuqsgd-4-huffman", "nuqsgd-4-elias", "qsgdinf-8-rans", "nuqsgd-4" + VERIFIED)
 """laconic's contenders, by names of `codec.make_codec`; "nothing" exchanges nothing. MORE are trained only if asked for
 by name, or by "every"."""
 ASKED_BY: dict[str, tuple[str, ...]] = {label: (name,) for label, name in HOOKS.items()}
@@ -172,7 +183,8 @@ def _new_run(label: str, problem: NetworkProblem, seed: int) -> TrainingRun:
         name = label.removesuffix(VERIFIED).removesuffix(IN_METRIC)
         name, exchange = ("fp32", label) if label == "nothing" else (name, "auto")
         compressor = compress(
-            model, make_codec(name), exchange=exchange, policy=Policy(verify_every=int(label.endswith(VERIFIED))),
+            model, make_codec(name, PAPERS_BUCKET), exchange=exchange,
+            policy=Policy(verify_every=int(label.endswith(VERIFIED))),
             seed=seed, error_every=0, optimizer=optimizer if label.endswith(IN_METRIC) else None,
         )  # fmt: skip
     return TrainingRun(model, optimizer, compressor)

@@ -10,7 +10,18 @@ from typing import Any, ClassVar
 import torch
 
 from laconic.bench.protocol import ROUNDOFF, WrongResult
-from laconic.bench.ranks import CodecOptions, RankRow, barrier, columns_of, compared, digest, finish, noise, scheme_of
+from laconic.bench.ranks import (
+    PAPERS_BUCKET,
+    CodecOptions,
+    RankRow,
+    barrier,
+    columns_of,
+    compared,
+    digest,
+    finish,
+    noise,
+    scheme_of,
+)
 from laconic.bench.suite import Progress, Suite, no_progress
 from laconic.codec import Codec, make_codec
 from laconic.exchange import Communicator, Exchange, Exchanged, ScatterReduce, by_name, pipeline_for
@@ -25,7 +36,7 @@ LEVELS = [f"{scheme}-{bits}" for bits in (2, 4, 8) for scheme in ("nuqsgd", "qsg
 BEYOND = ["rotated-2", "rotated-4", "dithered-0.1", "dithered-0.3", "dithered-1"]
 EXCHANGES = [
     *(f"{codec} all_reduce" for codec in ("fp32", "bf16")),
-    *(f"{codec} scatter_reduce" for codec in ("bf16", *LEVELS)),
+    *(f"{codec} scatter_reduce" for codec in ("bf16", *LEVELS, "nuqsgd-4/512")),
     "nuqsgd-4 all_gather",
     *(f"{codec} scatter_reduce" for codec in ("nuqsgd-4-rans", *BEYOND)),
     "ef-sign all_gather",
@@ -44,7 +55,7 @@ class ExchangeOptions(CodecOptions):
     """
 
     size: int = option(2**22, "Number of float32 values per rank.")
-    bucket_size: int = option(8192, "Values that share one norm.")
+    bucket_size: int = option(PAPERS_BUCKET, "Values that share one norm, where a codec's name does not say.")
     piece_values: int | None = option(
         None, "Values that go through the pipeline together; 2,097,152, and four times as many on GPUs.", flag="--piece"
     )

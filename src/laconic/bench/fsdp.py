@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from laconic.bench.ddp import DDPOptions, ddp_rows, parts, train_on_rank
-from laconic.bench.ranks import noise, scheme_of
+from laconic.bench.ranks import PAPERS_BUCKET, noise, scheme_of
 from laconic.bench.suite import Suite
 from laconic.bench.training import NetworkProblem, TrainingRun
 from laconic.codec import make_codec
@@ -79,7 +79,7 @@ def new_run(label: str, problem: NetworkProblem, seed: int, **options: Any) -> T
     if label in NATIVE:
         return TrainingRun(model, optimizer)
     codec, _, weights = label.partition("+")
-    found = compress(model, make_codec(codec), weight_codec=WEIGHTS[weights], seed=seed, error_every=0)
+    found = compress(model, make_codec(codec, PAPERS_BUCKET), weight_codec=WEIGHTS[weights], seed=seed, error_every=0)
     return TrainingRun(model, optimizer, found)
 
 

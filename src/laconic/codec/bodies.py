@@ -42,6 +42,8 @@ def body_for(quantizer: Quantizer, layout: Layout, backend: str) -> "Body":
         return EntropyCodedDither(quantizer, layout, backend, core, layout.coder)
     if isinstance(layout.coder, SymbolCoder) and not isinstance(core, Dithered):
         return Stepwise(quantizer, layout, backend, core, layout.coder)
+    if isinstance(layout.coder, TableRANS):
+        raise ValueError(f"{layout.coder} codes Dithered only; got {core}, which FixedWidth() or RANS() codes")
     raise ValueError(f"{core} is coded by TableRANS(), and by no other coder; got {layout.coder}")
 
 

@@ -1,8 +1,9 @@
 """A codec: one quantizer and one coder, values to payload and back."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -216,34 +217,42 @@ def codec(
 
 
 def codec_for(what: Codec | Quantizer | str) -> Codec:
-    """A codec from a codec, a quantizer (with its default coder), or a scheme's name.
+    """A codec from a codec, a quantizer (with its default coder), or a name for `make_codec`.
 
-    >>> codec_for("bf16").quantizer
-    Identity(dtype='bf16')
+    >>> codec_for("bf16").quantizer, codec_for("nuqsgd-4").quantizer
+    (Identity(dtype='bf16'), NUQSGD(bits=4, bucket_size=512, p=0.5))
     """
     if isinstance(what, Codec):
         return what
     if isinstance(what, Mapping):
         raise TypeError(f"codec must be one for all, got {what!r}; others by name go to policy=Policy(codecs={{...}})")
-    return codec(what) if isinstance(what, str) else Codec(what)
+    return make_codec(what) if isinstance(what, str) else Codec(what)
 
 
+_NAME = re.compile(r"((?:ef-)?[a-z]+\d*)(?:-(\d+(?:\.\d+)?)(?:-([a-z]+))?)?(?:/(\d+))?")
+EXAMPLES = ("nuqsgd", "nuqsgd-4", "nuqsgd-4/8192", "nuqsgd-4-rans", "dithered-0.3", "rotated-4", "ef-sign", "bf16")
+"""Names for `make_codec`."""
 BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
 """Schemes that `make_codec` gives its bucket size; others keep their own default."""
 
 
-def make_codec(name: str, bucket_size: int = 8192) -> Codec:
-    """A codec from its short name SCHEME[-BITS[-CODER]][/BUCKET_SIZE]; dithered has its error in the place of BITS.
+def make_codec(name: str, bucket_size: int | None = None) -> Codec:
+    """A codec from its name SCHEME[-BITS[-CODER]][/BUCKET_SIZE]; dithered has its error in the place of BITS.
 
-    >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/512").quantizer.bucket_size
-    (NUQSGD(bits=4, bucket_size=8192, p=0.5), 512)
+    bucket_size  of a name that has none; by default the scheme's own
+
+    >>> make_codec("nuqsgd-4-rans").quantizer, make_codec("nuqsgd-4/8192").quantizer.bucket_size
+    (NUQSGD(bits=4, bucket_size=512, p=0.5), 8192)
     >>> make_codec("dithered-0.3").quantizer, make_codec("dithered-1/512").quantizer
     (Dithered(error=0.3), Dithered(error=1.0, bucket_size=512))
     """
-    name, _, own = name.partition("/")
-    _, wrapped, name = name.rpartition("ef-")
-    scheme, *more = name.split("-")
-    options: dict[str, Any] = {"bucket_size": int(own or bucket_size)} if own or scheme in BUCKETED else {}
-    if more:
-        options |= {"error": float(more[0])} if scheme == Dithered.name else {"bits": int(more[0])}
-    return codec(wrapped + scheme, *more[1:], **options)
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"unknown codec {name!r}; names are such as {', '.join(EXAMPLES)}")
+    scheme, size, coder, own = found.groups()
+    dithered, options = scheme.removeprefix("ef-") == Dithered.name, dict[str, Any]()
+    if size:
+        options = {"error": float(size)} if dithered else {"bits": float(size) if "." in size else int(size)}
+    if own or (bucket_size and scheme.removeprefix("ef-") in BUCKETED):
+        options["bucket_size"] = int(own or cast(int, bucket_size))
+    return codec(scheme, coder, **options)

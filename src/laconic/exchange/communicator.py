@@ -18,6 +18,13 @@ N_TAGS = 4
 """Phases whose messages have their own numbering; all later ones share the last."""
 
 
+def _backend(group: dist.ProcessGroup) -> str:
+    """What a new group like this one is made with: of a single backend its name, since torch warns when it destroys a
+    group that was made with the configuration that the name stands for."""
+    name = str(dist.get_backend(group))
+    return name if name in ("gloo", "nccl") else str(dist.get_backend_config(group))
+
+
 @dataclass(frozen=True, slots=True)
 class Communicator:
     """Ranks, and the channels between them: a single one, or one for each phase of an exchange.
@@ -84,7 +91,7 @@ class Communicator:
             return base
         like, ranks = base.channels[0], list(range(base.size))
         n_channels = n_channels if like.is_gloo(device) else 1
-        backend, timeout = dist.get_backend_config(like.group), timeout or like.timeout(device)
+        backend, timeout = _backend(like.group), timeout or like.timeout(device)
         try:
             with yielding_threads():
                 groups = [dist.new_group(ranks, timeout=timeout, backend=backend) for _ in range(n_channels)]
@@ -118,7 +125,7 @@ class Communicator:
         made = _SPLITS.setdefault(like.group, {})
         if teams not in made:
             ranks = np.arange(self.size).reshape(teams, size)
-            backend, make = dist.get_backend_config(like.group), dist.new_subgroups_by_enumeration
+            backend, make = _backend(like.group), dist.new_subgroups_by_enumeration
             with yielding_threads():
                 groups = [make(part.tolist(), like.timeout(), backend) for part in (ranks, ranks.T)]  # type: ignore[no-untyped-call]
             made[teams] = [own for own, _ in groups]

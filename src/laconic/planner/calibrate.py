@@ -15,7 +15,7 @@ from laconic.exchange import Accounting, Exchanged, Pipeline, Scheduler, average
 from laconic.kernels import Stream
 from laconic.planner.cluster import LINKS, Cluster, CodecRates, Link
 from laconic.planner.network import NETWORK_OPTIONS, NetworkJob, NetworkOption, cost
-from laconic.planner.terms import BUCKET_SIZE, Cost, all_reduce, all_to_all, doublings
+from laconic.planner.terms import Cost, all_reduce, all_to_all, doublings
 from laconic.planner.timing import Rounds, Stopwatch, fit_rates, spread
 
 LINK_SIZES = (64, 2**14, 2**17, 2**20, 2**22, 2**24)
@@ -304,7 +304,7 @@ def exchange_call(
     pipeline: Scheduler,
     option: NetworkOption,
     v: torch.Tensor,
-    bucket_size: int = BUCKET_SIZE,
+    bucket_size: int | None = None,
     piece_values: int | None = None,
 ) -> Callable[[int], Exchanged]:
     """A function of the step that averages v (n,) over ranks as under DistributedDataParallel.

@@ -15,11 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from laconic.planner.cluster import Cluster, CodecRates, Link
+from laconic.quantizers import NUQSGD
 from laconic.units import shown
 
 WIRE, WORK = "wire", "work"
 """Kinds of terms: waiting for the network, or this rank's own work."""
-BUCKET_SIZE = 8192
+BUCKET_SIZE = NUQSGD().bucket_size
 """Values that share a norm, the default of codecs; each rank sums at least one bucket."""
 
 

@@ -38,6 +38,7 @@ DEFAULTS: dict[str, tuple[Quantizer, str]] = {
     "tensor": (Dithered(error=0.1), "few bits, and the noise follows each parameter's own gradient"),
     "model": (Dithered(error=0.3), "few bits, and SGD averages the noise out"),
     "none": (NUQSGD(bits=4), "small buckets suit every optimizer; give optimizer= for fewer bits"),
+    "sharded": (NUQSGD(bits=4), "small buckets suit every optimizer"),
     "gpu": (NUQSGD(bits=4), "small buckets suit every optimizer, and a GPU packs them in one pass"),
 }
 """The codec that `compress` uses if none is given, and why, by metric; docs/training.md has the training losses."""
@@ -60,7 +61,7 @@ def choose(comm: Communicator, groups: Sequence[Group], device: torch.device) ->
         cluster = measure(stopwatch, quick=True).cluster(comm.size)
     made = plan(NetworkJob(n), cluster)
     option = made.recommended.option
-    codec = make_codec(getattr(option, "codec", "fp32"), NUQSGD().bucket_size)
+    codec = make_codec(getattr(option, "codec", "fp32"))
     if comm.rank == 0:
         log.info("codec='auto': %s; %s", made.verdict(), made.crossing())
     return codec, exchange_by_name(getattr(option, "exchange", "auto"), codec, comm.size, n), made
@@ -106,8 +107,8 @@ def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Te
 
 def check_stepped(optimizer: optim.Optimizer | None, parameters: Mapping[str, torch.Tensor]) -> None:
     """Raise `InvalidOption` for an optimizer that steps none of these parameters; some may be added later."""
-    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer else set()
-    if optimizer and stepped.isdisjoint(map(id, parameters.values())):
+    stepped = {id(p) for group in getattr(optimizer, "param_groups", ()) for p in group["params"]}
+    if stepped and stepped.isdisjoint(map(id, parameters.values())):
         what = (
             f": this {type(optimizer).__name__} has none of the model's parameters; give the one that steps this model"
         )

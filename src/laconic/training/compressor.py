@@ -59,7 +59,7 @@ class Settings:
             object.__setattr__(self, name, value)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Compressor:
     """All state of one compressed model. What must survive a restart is `step`, `seed`, `memory` and kept `weights`.
 
@@ -115,6 +115,10 @@ class Compressor:
 
     def __post_init__(self) -> None:
         self.seed = self.settings.seed
+
+    def __repr__(self) -> str:
+        how = "closed" if self.closed else "off" if self.off else f"{self.codec.quantizer!r} by {self.exchange!r}"
+        return f"<{type(self).__name__}: {how}, after {self.step} steps of rank {self.rank} of {self.world_size}>"
 
     def use(self, codec: Codec, reason: str, exchange: Exchange | None = None) -> None:
         """Use this codec from the next step on; ranks compare it then. Error memory that it does not need is dropped.
@@ -188,7 +192,9 @@ class Compressor:
             try:
                 require_same(self.comm, self.facts(), device=self.device, replicas=self.replicas)
             except ExchangeFailed as error:
-                raise ExchangeFailed(*error.parts, "; did every rank call laconic.compress?") from error
+                raise ExchangeFailed(
+                    *error.parts, "; did every rank make the same calls of compress, set_codec and load_state_dict?"
+                ) from error
             self.agreed = True
         if self._compared == self.step:
             return
@@ -205,7 +211,7 @@ class Compressor:
             **describe(self.codec, self.policy, self.groups),
             "exchange": repr(self.exchange),
             "metric": self.metric.name,
-            "off": self.off,
+            "codec switched off": self.off,
             "seed": self.seed,
             "step": self.step,
         }

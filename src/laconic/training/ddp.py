@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from laconic.codec import Codec, codec_for
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator, Exchange
-from laconic.quantizers import ErrorFeedback, Quantizer, Sign
+from laconic.quantizers import ErrorFeedback, Identity, Quantizer, Sign
 from laconic.training.choices import check_stepped, choose, default_codec, log, metric_kind
 from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp import ShardedCompressor
@@ -28,8 +28,8 @@ _ADVICE = {
     "FullyShardedDataParallel": "FSDP1 has no hook that could quantise; shard the model by fully_shard (FSDP2)",
     "OptimizedModule": "compress the model in DistributedDataParallel first, then call torch.compile on it",
     "DataParallel": "DataParallel sends nothing between processes; use DistributedDataParallel under torchrun",
-    "LightningModule": "give DDPStrategy ddp_comm_state and ddp_comm_hook of laconic.hook(module, codec)",
-    "_FabricModule": "give DDPStrategy ddp_comm_state and ddp_comm_hook of laconic.hook(module, codec)",
+    "LightningModule": "compress trainer.strategy.model from a callback, in on_fit_start (examples/lightning_fit.py)",
+    "_FabricModule": "compress the DistributedDataParallel inside, as examples/lightning_fit.py does",
     "DeepSpeedEngine": "DeepSpeed averages gradients by itself; use DistributedDataParallel or fully_shard instead",
 }
 """What to do about models of other kinds, by the name of a class."""
@@ -58,8 +58,8 @@ def compress(
     """Send this model's gradients compressed from now on. Call it on every rank, once, before the first step.
 
     model        a model wrapped in DistributedDataParallel, or sharded by `fully_shard`
-    codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a scheme's name, or "auto": link and device are
-                 measured for a second or two, and the one of NUQSGD at 4 or 8 bits, bfloat16 and float32 that is
+    codec        a `Codec`, a quantizer such as `NUQSGD(bits=4)`, a name such as "nuqsgd-4", or "auto": link and device
+                 are measured for a second or two, and the one of NUQSGD at 4 or 8 bits, bfloat16 and float32 that is
                  predicted to be fastest is taken, with its exchange; `compress(...).plan.explain()` says why.
                  If left out, one that trains like float32 with this optimizer, by `training.choices.DEFAULTS`
     optimizer    of the model, if gradients are to be quantised in its metric: divided by the root of the second moments
@@ -97,6 +97,8 @@ def compress(
     _leave_out(replica_codec=replica_codec, weight_codec=weight_codec)
     if model in _hooks:  # DDP takes a hook once
         return _begin(model, codec, settings, model.process_group, _hooks[model])
+    if getattr(model, "_comm_hooks", ()):
+        raise ValueError("this model has a communication hook already, and DDP takes one; wrap the network anew")
     model.register_comm_hook(*hook(model, codec, **options))
     return compressor_of(model)
 
@@ -189,6 +191,8 @@ def _begin(
     """Make the compressor of a model, and have `state` use it. Connections are made once the arguments are checked."""
     parameters = averaged(model)
     check_stepped(settings.optimizer, parameters)
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    settings.policy.require_matches(name for name, _ in inner.named_parameters())
     automatic, device = isinstance(codec, str) and codec == "auto", next(iter(parameters.values())).device
     first = (PLAIN, "") if automatic else _chosen(codec, settings, device)
     groups = make_groups(parameters.items(), settings.policy, first[0])
@@ -220,27 +224,31 @@ def _begin_sharded(
 ) -> Compressor:
     """Make the compressor of a model of `fully_shard`."""
     kind, _ = metric_kind(settings.metric, settings.optimizer)
-    needless = kind == "none" or (kind == "model" and settings.metric == "auto")
-    _leave_out(timeout=settings.timeout, optimizer=None if needless else settings.optimizer or settings.metric)
+    _leave_out(timeout=settings.timeout, metric=None if settings.metric in ("auto", "none") else settings.metric)
+    _leave_out(optimizer=None if kind in ("none", "model") else settings.optimizer)
     if isinstance(codec, str) and codec == "auto":
         raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
     if isinstance(earlier := _compressors.get(model), ShardedCompressor):
         earlier.uninstall()
     else:
         model.register_forward_pre_hook(_before_forward, prepend=True)
+    settings.policy.require_matches(name for name, _ in model.named_parameters())
     compressor = ShardedCompressor.of(model, settings, replica_codec, weight_codec)
-    compressor.use(*_chosen(codec, settings, next(model.parameters()).device))
+    compressor.use(*_chosen(codec, settings, next(model.parameters()).device, sharded=True))
     compressor.install()
     _compressors[model] = compressor
     _prepare(compressor)
     return compressor
 
 
-def _chosen(codec: Codec | Quantizer | str | None, settings: Settings, device: torch.device) -> tuple[Codec, str]:
+def _chosen(
+    codec: Codec | Quantizer | str | None, settings: Settings, device: torch.device, *, sharded: bool = False
+) -> tuple[Codec, str]:
     """The codec that was asked for, or the default, and why."""
     if codec is not None:
         return codec_for(codec), "asked for"
-    quantizer, reason = default_codec(metric_kind(settings.metric, settings.optimizer)[0], device)
+    metric = "sharded" if sharded else metric_kind(settings.metric, settings.optimizer)[0]
+    quantizer, reason = default_codec(metric, device)
     return codec_for(quantizer), reason
 
 
@@ -269,10 +277,12 @@ def _prepare(compressor: Compressor) -> None:
         log.info("no codec was given: %r; %s", quantizer, compressor.reason)
     if isinstance(quantizer, ErrorFeedback) and isinstance(quantizer.core, Sign):
         log.warning(
-            "%r sends a sign per value, late by what its memory holds: a learning rate that suits float32 may be far "
-            "too large for it; try smaller ones, or QSGDInf or Dithered, which take the same as float32",
+            "%r sends one sign per value and delivers the rest in later steps: a learning rate that suits float32 may "
+            "be far too large for it; try smaller ones, or QSGDInf or Dithered, which take the same as float32",
             quantizer,
         )
+    elif not quantizer.unbiased and not isinstance(quantizer, Identity | ErrorFeedback):
+        log.warning("%r is biased, and what it loses never arrives; use ErrorFeedback(%r)", quantizer, quantizer)
 
 
 def _close_later(compressor: Compressor) -> None:
@@ -287,7 +297,8 @@ _REASONS = {
     "replica_codec": " is for models of fully_shard with several copies; leave it out",
     "weight_codec": " is for models of fully_shard, whose weights travel; leave it out",
     "timeout": " of a sharded model is that of its mesh; leave it out",
-    "optimizer": " of a sharded model knows this rank's second moments only; leave it out, or give metric='none'",
+    "optimizer": " of a sharded model knows this rank's second moments only, which make no metric; leave it out",
+    "metric": " must be 'auto' or 'none' for a sharded model, whose ranks share no second moments",
 }
 
 

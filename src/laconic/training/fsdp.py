@@ -35,7 +35,7 @@ from laconic.training.groups import PLAIN
 from laconic.training.metric import Metric, SquaredError
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ShardedCompressor(Compressor):
     """All state of a model of `fully_shard`, and the backward pass under way, over all units.
 

@@ -66,6 +66,14 @@ class Policy:
         made = {pattern: None if codec is None else codec_for(codec) for pattern, codec in self.codecs.items()}
         object.__setattr__(self, "codecs", made)
 
+    def require_matches(self, names: Iterable[str]) -> None:
+        """Raise `InvalidOption` for a pattern of `codecs` that no name of a parameter matches."""
+        known = list(names)
+        for pattern in self.codecs:
+            if known and not any(fnmatchcase(name, pattern) for name in known):
+                what = f": its codecs have {pattern!r}, which matches no parameter; names are such as {known[0]!r}"
+                raise InvalidOption(Option("policy"), what)
+
     def compresses(self, parameter: torch.Tensor) -> bool:
         """Whether this parameter's gradient is compressed.
 

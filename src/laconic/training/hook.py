@@ -15,7 +15,7 @@ from laconic.training.compressor import Compressor
 from laconic.training.groups import Group, trainable
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class DDPCompressor(Compressor):
     """All state of a model in DistributedDataParallel, and the backward pass under way.
 

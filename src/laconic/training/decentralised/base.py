@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from laconic.codec import Codec, Payload, codec_for
 from laconic.errors import InvalidOption, Option
@@ -18,6 +19,7 @@ from laconic.exchange.topology import Topology, topology_for
 from laconic.kernels import Stream
 from laconic.options import MAX_SEED, check_int, check_timeout
 from laconic.quantizers import Quantizer
+from laconic.training.choices import check_stepped
 from laconic.training.groups import PLAIN, Policy, describe, make_groups, trainable
 from laconic.training.state import check_format, check_shapes
 
@@ -44,7 +46,8 @@ class Decentralised(ABC):
     model       any module; parameters may begin differently, buffers stay each node's own
     optimizer   any torch optimizer over the model's parameters
     topology    `Ring()`, `Torus()`, `Exponential()`, `Star()`, `Complete()`, `Custom(matrix)`, or a name such as "ring"
-    codec       how models go over the wire: a `Codec`, a quantizer or a scheme's name; must be unbiased
+    codec       how models go over the wire: a `Codec`, a quantizer or a name such as "nuqsgd-4"; must be unbiased. By
+                default that of the class
     order       "combine_then_adapt": as above, the papers' order. "adapt_then_combine": d_i is taken at Σ_j W_ij x̃_j;
                 on a complete graph without compression this is AllReduce training itself
     policy      what stays in float32, warm-up steps in float32, group size; see `Policy`
@@ -58,13 +61,14 @@ class Decentralised(ABC):
     """
 
     name: ClassVar[str]
+    default_codec: ClassVar[str] = "nuqsgd"
 
     def __init__(
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         topology: Topology | str,
-        codec: Codec | Quantizer | str = "fp32",
+        codec: Codec | Quantizer | str | None = None,
         *,
         order: Order = "combine_then_adapt",
         policy: Policy | None = None,
@@ -76,8 +80,10 @@ class Decentralised(ABC):
         if order not in get_args(Order):
             raise ValueError(f"unknown order {order!r}; choose one of {', '.join(get_args(Order))}")
         self.model, self.optimizer = model, optimizer
-        self.topology, self.codec = topology_for(topology), codec_for(codec)
+        self.topology, self.codec = topology_for(topology), codec_for(self.default_codec if codec is None else codec)
         self.order, self.policy, self.seed = order, policy or Policy(), check_int("seed", seed, 0, MAX_SEED)
+        if isinstance(model, DistributedDataParallel):
+            raise TypeError(f"{self.name} mixes models itself: give it the module inside, model.module")
         self.parameters = trainable(model)
         self.groups = make_groups(self.parameters.items(), self.policy, self.codec)
         self.device = next(iter(self.parameters.values())).device
@@ -87,6 +93,7 @@ class Decentralised(ABC):
         timeout = check_timeout(timeout)
         if not callable(getattr(optimizer, "step", None)):
             raise TypeError(f"optimizer must be one such as torch.optim.SGD(model.parameters()), got {optimizer!r}")
+        check_stepped(optimizer, self.parameters)
         self.neighbours = neighbours or Neighbours.open(self.topology, group, self.device, timeout=timeout)
         self.mixing, self.node = self.neighbours.mixing, self.neighbours.rank
         self.n_steps = 0
@@ -114,7 +121,7 @@ class Decentralised(ABC):
         """Raise `ValueError` if this algorithm cannot work with codec and graph; the message names both."""
         if not self.codec.quantizer.unbiased:
             raise ValueError(
-                f"{self.name} needs an unbiased quantizer, got {self.codec.quantizer!r}; use NUQSGD, QSGD or QSGDInf"
+                f"{self.name} needs an unbiased quantizer, got {self.codec.quantizer!r}; use NUQSGD(bits=4)"
             )
 
     @property

@@ -32,6 +32,7 @@ class DPSGD(Decentralised):
     """
 
     name: ClassVar[str] = "D-PSGD"
+    default_codec: ClassVar[str] = "fp32"
 
     def check(self) -> None:
         if self.codec != PLAIN:
@@ -165,7 +166,7 @@ class ECDPSGD(Decentralised):
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         topology: Topology | str,
-        codec: Codec | Quantizer | str = "nuqsgd",
+        codec: Codec | Quantizer | str | None = None,
         *,
         reference: Reference = "estimate",
         clock: Clock | None = None,
