@@ -15,8 +15,8 @@ ADVICE = [
     ("Adam and its like", "`Dithered(error=0.1)` with `optimizer=`", "lm-adamw", "dithered-0.1@metric",
      "dithered-0.1 scatter_reduce"),
     ("any optimizer", "`Rotated(bits=4)`", "lm-adamw", "rotated-4", "rotated-4 scatter_reduce"),
-    ("any optimizer, on GPUs or links from 1 Gbit/s on", "`NUQSGD(bits=4, bucket_size=512)`", "lm-adamw", "nuqsgd-4/512",
-     "nuqsgd-4/512 scatter_reduce"),
+    ("any optimizer, on GPUs or links from 1 Gbit/s on", "`NUQSGD(bits=4, bucket_size=512)`", "lm-adamw",
+     "nuqsgd-4/512", "nuqsgd-4/512 scatter_reduce"),
     ("any optimizer, as a baseline", "`\"bf16\"`", "lm-adamw", "bf16", "bf16 all_reduce"),
 ]  # fmt: skip
 """Use case of a codec, its spelling, its task and member of suite `training`, its contender of suite `exchange`."""
@@ -44,8 +44,8 @@ def three_figures() -> str:
     shared = times("ddp-1gbit", f"{step} fp32", f"{step} the bf16 hook")
     points = [
         "Links are emulated: hosts are network namespaces of one machine.",
-        f"A **training step** of 4.2 M parameters on 4 ranks at 1 Gbit/s, with NUQSGD in 4 bits, is {faster} as fast as "
-        f"DDP in float32 / with PyTorch's bf16 hook where each rank has 4 cores, and {shared} where all share two.",
+        f"A **training step** of 4.2 M parameters on 4 ranks at 1 Gbit/s, with NUQSGD in 4 bits, is {faster} as fast "
+        f"as DDP in float32 / with PyTorch's bf16 hook where each rank has 4 cores, and {shared} where all share two.",
         _language_model(),
         "**The papers' claims**, three of those in [docs/papers.md](docs/papers.md): recipe C is mixed-precision "
         "CA-SGD, NUQSGD the quantiser of Ramezani-Kebrya et al. (2021).",
@@ -65,8 +65,8 @@ def _language_model() -> str:
         f"A **language model** of {rows['fp32']['n'] / 1e6:.0f} M parameters on 4 NCCL ranks at 1 Gbit/s reaches the "
         f"loss of float32's {made['options']['steps']} steps sooner than DDP in float32 / with the bf16 hook: "
         f"{sooner('dithered-0.1@metric')} with `Dithered(0.1)`, {sooner('nuqsgd-4/512')} with NUQSGD in 4 bits. "
-        f"PyTorch's own PowerSGD of rank 32 has {sooner('powersgd-32')}. The loss by step is that of simulated workers, the "
-        "time of a step that of the four ranks."
+        f"PyTorch's own PowerSGD of rank 32 has {sooner('powersgd-32')}. The loss by step is that of simulated "
+        "workers, the time of a step that of the four ranks."
     )
 
 

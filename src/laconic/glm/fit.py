@@ -67,9 +67,8 @@ class Fit(Chosen):
         problem, solution, state = self.problem, self.solution, self.solution.state
         lines = [f"ran {solution.ran}: {solution.outcome.value}"]
         if solution.gap is not None:
-            lines.append(
-                f"an estimated {solution.gap:.1g} of what was gained is left to gain (tol {self.options.tol:g})"
-            )
+            how = "an estimated" if solution.converged else "at least"
+            lines.append(f"{how} {solution.gap:.1g} of what was gained is left to gain (tol {self.options.tol:g})")
         if problem.scaling is not None:
             lines.append(problem.scaling.explain(self.options))
         if state.returns:

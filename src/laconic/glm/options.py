@@ -21,8 +21,9 @@ SOLVERS = ("sgd", "ca_sgd", "newton")
 GRADIENTS = ("mean", "sum")
 ORDERS = ("shuffle", "cyclic", "replacement")
 SCHEDULES = ("constant", "invscaling", "cosine", "adaptive")
-DIRECT = 768
-"""Weights, of all outputs and the intercept, up to which Newton's method forms and factorises the Hessian."""
+DIRECT, SEVERAL = 768, 128
+"""Weights, the intercept included, up to which Newton's method forms and factorises the Hessian: of one output, and of
+several, where products with it are otherwise the cheaper way."""
 FAMILY_NAMES = ", ".join(FAMILIES)
 
 

@@ -11,7 +11,7 @@ from laconic.data.errors import BadTable
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import SparseColumns, is_wide
-from laconic.glm.options import DEFAULTS, DIRECT, OF_SGD, FitOptions
+from laconic.glm.options import DEFAULTS, DIRECT, OF_SGD, SEVERAL, FitOptions
 from laconic.glm.precision import (
     AUTO,
     KNOBS,
@@ -39,6 +39,9 @@ LARGEST_BATCH = 2**12
 """Values of a batch up to which SGD in one launch is the faster way on a GPU."""
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
+LACKS_L1 = (
+    f"absolute values in the penalty of over {DIRECT} weights ({SEVERAL} of several classes), on ranks or on a GPU"
+)
 _way = attrgetter(*OF_SGD)
 FEW_VALUES = 2**25
 """Values of X up to which classes are fitted by Newton's method however many columns there are."""
@@ -56,11 +59,12 @@ def resolve(
     """The options with a solver, an s, a recipe and a step size that suit the problem where these are "auto".
 
     "auto" is Newton's method in one process, on a CPU where X is sparse or has few columns, or few values and classes
-    for targets, on a GPU always, where a pass over the rows costs far less than an epoch of SGD; unless there is an L1
-    penalty or something was asked for that only SGD heeds. Otherwise it is SGD in one process, unless CA-SGD pays
-    there: on a GPU, where a block of s iterations costs a few launches instead of a few per iteration, and where
-    batches are not so small that SGD runs in one launch. The recipe is the one to begin with; `find_recipe` may find a
-    cheaper one. A step size is cut to three digits, so that it does not depend on the order in which ranks add.
+    for targets, on a GPU always, where a pass over the rows costs far less than an epoch of SGD; unless something was
+    asked for that only SGD heeds, or there is an L1 penalty and the Hessian is too large to be formed. Otherwise it is
+    SGD in one process, unless CA-SGD pays there: on a GPU, where a block of s iterations costs a few launches instead
+    of a few per iteration, and where batches are not so small that SGD runs in one launch. The recipe is the one to
+    begin with; `find_recipe` may find a cheaper one. A step size is cut to three digits, so that it does not depend on
+    the order in which ranks add.
 
     eta0      a step size that is known already, where it is "auto"
     steepest  likewise, the loss's `steepness`
@@ -69,18 +73,20 @@ def resolve(
     solver, s, size = options.solver, options.s, options.batch_size
     tol = None if options.tol is None or options.tol < 0 else options.tol
     own_way = _way(options) != _way(DEFAULTS) or tol is None
-    newton_lacks = "absolute values in the penalty" if options.l1 else ""
+    size_of_hessian, alone = (columns.n + 1) * problem.family.n_outputs, comm.size == 1 and comm.peers.size == 1
+    formed = alone and not on_gpu and size_of_hessian <= (DIRECT if problem.family.n_outputs == 1 else SEVERAL)
+    newton_lacks = "" if not options.l1 or formed else LACKS_L1
     newton_lacks = newton_lacks if problem.validation is None else newton_lacks or "rows held back"
     plain = not (own_way or newton_lacks)
     polish = options.polish if options.polish != AUTO else plain and solver == AUTO
     if solver == AUTO:
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
-        few = on_gpu or (columns.n + 1) * problem.family.n_outputs <= DIRECT or isinstance(columns, SparseColumns)
+        few = on_gpu or size_of_hessian <= DIRECT or isinstance(columns, SparseColumns)
         few = few or is_wide(columns, problem.n_train)
         few = few or (problem.family.classifies and columns.m * columns.n <= FEW_VALUES)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
         exact = is_auto(options.recipe) or recipe(options.recipe).is_plain(*KNOBS)
-        if plain and few and exact and comm.size == 1 and comm.peers.size == 1:
+        if plain and few and exact and alone:
             solver = "newton"
     if newton_lacks and (solver == "newton" or options.polish is True):
         name = Option("solver", "newton") if solver == "newton" else Option("polish", True)

@@ -268,7 +268,7 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.s_, self.eta0_ = options.step, options.eta0
         self._explained = fitted.explain()
         if not (solution.converged or solution.outcome is Outcome.STOPPED or options.tol is None):
-            left = "" if solution.gap is None else f"about {solution.gap:.1g} of what was gained is left to gain; "
+            left = "" if solution.gap is None else f"at least {solution.gap:.1g} of what was gained is left to gain; "
             warnings.warn(
                 f"the fit did not converge within max_iter={self.max_iter} epochs (tol={self.tol:g}): {left}"
                 f"{solution.outcome.advice}, or set tol=None to run that many epochs and no more",

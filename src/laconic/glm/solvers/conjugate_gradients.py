@@ -1,12 +1,13 @@
 """Newton's step by conjugate gradients: products with the Hessian alone, in passes over the rows."""
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
 
 from laconic.glm.ranks import gather_array
-from laconic.glm.rows import SampledRows
+from laconic.glm.rows import DenseRows, SampledRows
 from laconic.glm.solvers.objective import Bent, Objective, Pass, Point, Requests
 
 CG_STEPS, CG_DELAY, CG_SURE, CG_REST, CG_FINE, SURE, FAR = 250, 4, 2, 0.2, 0.1, 5.0, 10.0
@@ -20,17 +21,7 @@ FLAT, UNPENALISED = 1e-8, 1e-12
 for that no penalty bounds."""
 
 
-def bends(F: Objective, point: Point) -> dict[int, Bent]:
-    """u → ∂²φ/∂z² u of each block of rows, by its first."""
-    return {
-        first: F.family.bend(point.z[first : first + F.step], F.y[first : first + F.step])
-        for first in range(0, len(F.y), F.step)
-    }
-
-
-def preconditioner(
-    F: Objective, point: Point, bends: dict[int, Bent], free: torch.Tensor | float
-) -> Requests[tuple[Bent, float]]:
+def preconditioner(F: Objective, point: Point, free: torch.Tensor | float) -> Requests[tuple[Bent, float]]:
     """What is nearly H⁻¹, M⁻¹, and the least that an eigenvalue of M⁻¹H can be by the penalty alone, intercepts
     aside. M is the diagonal of H, or of a dense X with few columns, S ⊗ G + λ:
 
@@ -50,12 +41,12 @@ def preconditioner(
     if F.spectrum is None:
         values, Q = torch.linalg.eigh(penalty.rsqrt()[:, None] * second * penalty.rsqrt())
         F.spectrum = values.clamp(min=0), penalty.rsqrt()[:, None] * Q
-    units = torch.eye(F.family.n_outputs, dtype=F.dtype)
-    S = torch.zeros_like(units)
-    for first, bent in bends.items():
+    S = F.l2.new_zeros(F.family.n_outputs, 1, F.family.n_outputs, 1)
+    for first in range(0, len(F.y), F.step):
         rows = slice(first, first + F.step)
-        S += torch.stack([F.weigh(bent(unit.expand_as(point.z[rows])), rows).sum(0) for unit in units])
-    (of_rows, Q), (of_outputs, U) = F.spectrum, torch.linalg.eigh(S / F.m)
+        bent = cast(torch.Tensor, F.family.expand(point.z[rows], F.y[rows], curved=True)[2])
+        F.add_hessian(S, DenseRows(bent[:, :0]), bent, rows)  # of the intercepts alone
+    (of_rows, Q), (of_outputs, U) = F.spectrum, torch.linalg.eigh(S[:, 0, :, 0] / F.m)
     values = of_rows[:, None] * of_outputs.clamp(min=0) + 1
     least = float(_least(F.l2 / penalty)) / float(values.max())
     return lambda r: (Q @ ((Q.T @ r.T @ U) / values) @ U.T).T * free, least
@@ -116,13 +107,16 @@ def newton_step(
     enough  decrement of a point that is near the minimum
     judged  whether that is all that is asked: a larger decrement need not be known
     """
-    bent = bends(F, point)
+    bent = {  # u → ∂²φ/∂z² u of each block of rows, by its first
+        first: F.family.bend(point.z[first : first + F.step], F.y[first : first + F.step])
+        for first in range(0, len(F.y), F.step)
+    }
 
     def bend(rows: slice, Y: SampledRows, u: torch.Tensor) -> tuple[torch.Tensor, None]:
         return F.weigh(bent[rows.start](u), rows), None
 
-    free = ((point.theta != 0) | (point.slope != 0)).to(F.dtype) if F.l1 else 1.0
-    (precondition, least), r = (yield from preconditioner(F, point, bent, free)), -point.slope
+    free = ((point.theta != 0) | (point.slope != 0)).to(F.dtype) if F.l1 is not None else 1.0
+    (precondition, least), r = (yield from preconditioner(F, point, free)), -point.slope
     p, out = precondition(r).clone(), torch.empty_like(r)
     x, terms, rs = torch.zeros_like(r), list[float](), F.dot(r, p)
     penalised, least, inverse = least > 0, least or UNPENALISED, torch.where(F.l2 > 0, 1 / F.l2, 0.0)
@@ -134,7 +128,7 @@ def newton_step(
     while rs > 0 and len(terms) < CG_STEPS and not (judged and sum(terms) / 2 > enough):
         Hp = yield Pass(F, p, bend, rough=True, out=out)
         Hp.addcmul_(F.l2, p)
-        if F.l1:
+        if F.l1 is not None:
             Hp *= free
         curvature = F.dot(p, Hp)
         if not curvature > 0:

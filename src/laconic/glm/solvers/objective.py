@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns, is_wide
-from laconic.glm.options import DIRECT, FitOptions
+from laconic.glm.options import DIRECT, SEVERAL, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.rows import CHAIN, SYMMETRIC, DenseRows, RoughRows, SampledRows, array_product, outer_products
@@ -23,9 +23,8 @@ from laconic.glm.solvers.state import Segment, State
 
 DENSE_VALUES, SHORT_ROW = 2**22, 64
 """The Hessian of a sparse X is formed where it has no more values, zeros included, or so few in the rows of most."""
-SEVERAL, PRODUCTS = 128, 2**26
-"""Weights up to which the Hessian of several outputs is formed, and products for it up to which it is in any case;
-above, products with it are the cheaper way."""
+PRODUCTS = 2**26
+"""Products for a Hessian of several outputs up to which it is formed however many weights there are."""
 BLOCK_VALUES = 2**19
 """Values of X that are taken at a time, so that they stay in cache."""
 LARGE_BLOCK, BLOCK_SHARE, PER_OUTPUT = 2**26, 1 / 64, 32
@@ -41,8 +40,8 @@ DESCEND = 128
 """Weights from which on a fit begins with L-BFGS, where Hessians are not cheap."""
 NOISE = 1e-12
 """Of the longest direction of a basis: shorter ones are rounding errors."""
-MOST_DIRECT = 2048
-"""Weights up to which a fit that conjugate gradients do not end goes on with Hessians."""
+MOST_DIRECT, MOST_PRODUCTS = 2048, 2**35
+"""Weights, and products for a Hessian, up to which a fit that conjugate gradients do not end goes on with Hessians."""
 FEW, FEW_OUTPUTS, CHEAP = 16, 4, 2**22
 """A Hessian is formed at every step of a small X with up to so many weights for each of up to so many outputs, or with
 up to so many products for it."""
@@ -106,7 +105,8 @@ class Point:
     z        margins (m, C), offset included; (0, C) where they were not asked for
     loss     mean of φ by weight
     value    F
-    slope    g (C, n + 1), 0 for an intercept that is not fitted
+    slope    g (C, n + 1), 0 for an intercept that is not fitted; where F has absolute values the shortest subgradient
+    smooth   the slope without absolute values
     hessian  of all C (n + 1) weights, where it was asked for
     """
 
@@ -116,6 +116,7 @@ class Point:
     value: float
     slope: torch.Tensor
     hessian: torch.Tensor | None = None
+    smooth: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +183,7 @@ class Objective:
     """
 
     def __init__(self, problem: Problem, options: FitOptions, wire: Wire, *, narrow: bool = False) -> None:
-        wide = narrow and wire.comm.whole.size == 1 and is_wide(problem.columns, problem.n_train)
+        wide = narrow and not options.l1 and wire.comm.whole.size == 1 and is_wide(problem.columns, problem.n_train)
         self.basis = Basis.of(problem, options) if wide else None
         problem = problem if self.basis is None else self.basis.problem
         self.problem, self.wire, self.fit_intercept = problem, wire, options.fit_intercept
@@ -208,20 +209,23 @@ class Objective:
         rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
         self.y, self.w = problem.y[rows].to(self.dtype), problem.weights_as(self.dtype)[rows]
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
-        self.l1, self.l2 = options.l1, self.penalty(options)
+        self.l1, self.l2 = self.penalty(options)
         self.gram: torch.Tensor | None = None
         size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
         few = self.family.n_outputs == 1 or size <= SEVERAL or problem.n_train * size * size <= PRODUCTS
         formed = alone and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
-        self.direct, self.slow_direct = formed and few and size <= DIRECT, formed and on_cpu and size <= MOST_DIRECT
+        bearable = size <= MOST_DIRECT and (problem.n_train + size) * size * size <= MOST_PRODUCTS
+        self.direct, self.slow_direct = formed and few and size <= DIRECT, formed and on_cpu and bearable
         small = problem.n_train * self.n < SAMPLE_FROM
         cheap = size <= FEW * min(self.family.n_outputs, FEW_OUTPUTS) or problem.n_train * size * size <= CHEAP
+        if self.l1 is not None and (options.solver == "newton" or options.polish is True):
+            self.direct, cheap, small = True, True, True
         self.eager = self.direct and cheap and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
-        curved = not self.family.quadratic and self.l1 == 0
+        curved = not self.family.quadratic and self.l1 is None
         self.descends = curved and size > DESCEND and not self.eager and not self.spectral
         self.few = alone and on_cpu and dense and problem.n_train * self.n <= ONCE
-        self.once = self.few and self.direct and self.l1 == 0
+        self.once = self.few and self.direct
         self.rows: np.ndarray | None = None
         self.sample: list[Objective] = []
         self.second: torch.Tensor | None = None
@@ -237,18 +241,21 @@ class Objective:
     def penalised(self, options: FitOptions, wire: Wire) -> "Objective":
         """The same with the penalty of other options, and a wire of its own."""
         own = copy(self)
-        own.l1, own.l2, own.wire, own.spectrum = options.l1, self.penalty(options), wire, None
+        (own.l1, own.l2), own.wire, own.spectrum = self.penalty(options), wire, None
         own.earlier = self.squares if self.earlier is None else self.earlier
         return own
 
-    def penalty(self, options: FitOptions) -> torch.Tensor:
-        """λ_j (n + 1,), 0 for the intercept, and 1 for one that is not fitted, so that it stays: of columns as given
-        where scaling was ours to choose and Newton's steps are the last."""
+    def penalty(self, options: FitOptions) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Factors (n + 1,) of absolute values, None without any, and of squares, λ_j: 0 for the intercept, and λ = 1
+        for one that is not fitted, so that it stays. Of columns as given where scaling was ours to choose and Newton's
+        steps are the last."""
         l2 = torch.full((self.n + 1,), options.l2, dtype=self.dtype, device=self.columns.device)
-        l2[-1], scaling = float(not self.fit_intercept), self.problem.scaling
+        l1, scaling = torch.full_like(l2, options.l1), self.problem.scaling
+        l1[-1], l2[-1] = 0.0, float(not self.fit_intercept)
         if scaling is not None and options.penalises_given:
+            l1[:-1] /= scaling.deviation.to(l1)
             l2[:-1] /= scaling.deviation.to(l2).square()
-        return l2
+        return l1 if options.l1 else None, l2
 
     def _null_loss(self) -> float:
         """Σ w φ of the best constant: what a fit gains is counted from there."""
@@ -311,16 +318,15 @@ class Objective:
         penalty = self.l2 * theta
         slope += penalty
         own = penalty.T.reshape(-1) @ theta.T.reshape(-1) / 2
-        if self.l1:
-            own += self.l1 * theta[:, :-1].abs().sum()
+        if self.l1 is not None:
+            own += (self.l1 * theta.abs()).sum()
         total, of_weights = torch.cat([loss.reshape(1), self.wire.all_reduce(own.double().reshape(1))]).tolist()
         (total,) = self.wire.sum_over_teams(total)
         value = total / self.m + of_weights
         if hessian is not None:
             hessian = hessian.view(self.l2.numel() * C, -1) / self.m
             hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
-        slope = slope if self.l1 == 0 else self._subgradient(theta, slope)
-        return Point(theta, z, total / max(self.weight, 1e-300), value, slope, hessian)
+        return Point(theta, z, total / max(self.weight, 1e-300), value, self._subgradient(theta, slope), hessian, slope)
 
     def _at_once(self, theta: torch.Tensor, *, curved: bool) -> Point:
         """The same of few rows A, in one process: with 1 for the intercept, or 0 for one that is not fitted."""
@@ -336,12 +342,15 @@ class Objective:
                 gram = self._gram_at_once(A, bent)
                 self.gram = gram if self.family.quadratic else None
             value = loss / self.m + float(np.vdot(penalty, x)) / 2
+            if self.l1 is not None:
+                value += float((self.l1 * theta.abs()).sum())
         hessian = None
         if curved:
             hessian = (gram if self.gram is None else self.gram).view(A.shape[1] * C, -1) / self.m
             hessian.diagonal().add_(self.l2.expand(C, -1).reshape(-1))
-        none = theta.new_empty(0, C)
-        return Point(theta, none, loss / max(self.weight, 1e-300), value, torch.from_numpy(slope), hessian)
+        none, smooth = theta.new_empty(0, C), torch.from_numpy(slope)
+        shortest = self._subgradient(theta, smooth)
+        return Point(theta, none, loss / max(self.weight, 1e-300), value, shortest, hessian, smooth)
 
     def _gram_at_once(self, A: np.ndarray, bent: torch.Tensor) -> torch.Tensor:
         """Σ w ∂²φ/∂z² a aᵀ, as `add_hessian` adds it, of the rows of `_all_rows`."""
@@ -408,9 +417,10 @@ class Objective:
 
     def _subgradient(self, theta: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
         """The shortest subgradient of F with its absolute values."""
-        x, g = theta[:, :-1], slope[:, :-1]
-        at_zero = torch.sign(g) * (g.abs() - self.l1).clamp(min=0)
-        return torch.cat([torch.where(x != 0, g + self.l1 * torch.sign(x), at_zero), slope[:, -1:]], 1)
+        if self.l1 is None:
+            return slope
+        at_zero = torch.sign(slope) * (slope.abs() - self.l1).clamp(min=0)
+        return torch.where(theta != 0, slope + self.l1 * torch.sign(theta), at_zero)
 
     def passes(self, asked: Sequence[Pass]) -> list[torch.Tensor]:
         """The answers to several requests, all squared or none: rows are widened once, margins are one product, one

@@ -48,8 +48,9 @@ SAMPLE, SAMPLED_ROWS, SAMPLED_VALUES = 16, 64, 2**24
 """A large X is first fitted to a 16th of its rows, if these are 64 per weight; to fewer where they have more values."""
 SAMPLE_EPOCHS, SAMPLE_TOL = 10, 1e-4
 """Of the fit to a part of the rows that Newton's method begins with."""
-PATIENCE = 16
-"""Epochs of Newton's method after which Hessians are factorised that are dear to form, and one is formed every step."""
+PATIENCE = 32
+"""Epochs of Newton's method after which Hessians are factorised that are dear to form, and one is formed every step;
+fewer where these no longer gain anything."""
 IDLE, PACE = 8, 1e-2
 """Newton's method ends where so many epochs together gain less than this share of `tol`, of what was gained in all."""
 SHRINK = 0.2
@@ -399,7 +400,8 @@ class Run:
         led. A callback cannot stop the latter, so that a fit that was stopped goes on as if it had not been."""
         state, problem, x = self.state, self.objective.problem, self.state.weights.x
         where = "" if problem.columns.device.type == "cpu" else f", {problem.columns.device}"
-        self.ran = f"newton, {'Cholesky' if self.objective.direct else 'conjugate gradients'}{where}"
+        how = "Cholesky" if self.objective.direct else "conjugate gradients"
+        self.ran = f"newton, {how if self.objective.l1 is None else 'coordinate descent'}{where}"
         m, n_weights = problem.n_train, x.numel() + len(x)
         small = m * problem.columns.n < SAMPLE_FROM or m < SAMPLE * SAMPLED_ROWS * n_weights
         if state.epoch or bool(x.any()):
@@ -432,7 +434,9 @@ class Run:
     def newton_epoch(self) -> Requests[Outcome | None]:
         """One epoch of Newton's method; returns why to stop, or None to go on. The first may do with fewer rows."""
         state, target = self.state, min(self.options.tol or 0.0, self.objective.target)
-        if state.epoch >= PATIENCE and self.objective.slow_direct:
+        values = [row["objective"] for row in state.history if "gap" in row]
+        slow = state.epoch >= PATIENCE or any(self.idles(values[:k]) for k in range(2, len(values) + 1))
+        if slow and self.objective.slow_direct:
             self.ran += "" if self.objective.direct else ", then Cholesky"
             self.objective.direct = self.objective.eager = True
         before = state.weights.x.clone(), state.weights.intercept.value.clone()
@@ -444,20 +448,20 @@ class Run:
         outcome = None
         if self.gap <= target:
             outcome = Outcome.CONVERGED
-        elif not bool(self.wire.all_reduce(torch.tensor([float(moved)]))) or self.idles():
-            outcome = Outcome.STALLED
+        elif self.objective.direct or not self.objective.slow_direct:  # nothing else is left to try
+            gained = bool(self.wire.all_reduce(torch.tensor([float(moved)])))
+            outcome = None if gained and not self.idles([*values, point.value]) else Outcome.STALLED
         progress = Progress(state.epoch, state.iteration, 1.0, point.loss, state)
         state.epoch, state.ended = state.epoch + 1, "" if outcome is None else outcome.name
         return Outcome.STOPPED if self.tell(progress) and outcome is None else outcome
 
-    def idles(self) -> bool:
-        """Whether the last epochs of Newton's method gained nothing worth the time: rounding errors are left, or flat
-        directions that nobody needs."""
-        values = [row["objective"] for row in self.state.history if "gap" in row]
-        if self.options.tol is None or len(values) <= IDLE:
+    def idles(self, values: Sequence[float]) -> bool:
+        """Whether the last of Newton's epochs, which ended at these values of F, gained nothing, or several of them
+        nothing worth the time: rounding errors are left, or flat directions that nobody needs."""
+        if self.options.tol is None:
             return False
-        before, best = min(values[:-IDLE]), min(values)
-        return before - best <= PACE * self.options.tol * (self.objective.null - best)
+        before, best = min(values[:-IDLE], default=math.inf), min(values)
+        return values[-2:-1] == values[-1:] or before - best <= PACE * self.options.tol * (self.objective.null - best)
 
     def tell(self, progress: Progress) -> bool:
         """Call all callbacks; whether one of them stops the fit."""
