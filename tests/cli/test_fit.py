@@ -348,6 +348,12 @@ WRONG = {
     "alpha": (["{store}", "--alpha", "-1"], "--alpha must be a number from 0 to inf; got -1.0"),
     "momentum": (["{store}", "--momentum", "1"], "--momentum must be a number from 0 to 1 (excluded); got 1.0"),
     "resume alone": (["{store}", "--resume"], "--resume needs --checkpoint"),
+    "robust alone": (
+        ["{store}", "--robust"],
+        "--robust is of the standard errors that --summary prints: add --summary",
+    ),
+    "folds alone": (["{store}", "--cv", "3"], "--cv is of the penalties that --alphas tries: add --alphas"),
+    "two penalties": (["{store}", "--alphas", "1,2", "--alpha", "3"], "own penalties: leave out --alpha"),
     "test file": (["{store}", "--test", "none.csv"], "there is no file none.csv"),
     "test columns": (["{store}", "--test", "one.safetensors"], "has 1 features and the model 4"),
     "diverged": (["{store}", "--eta0", "1e200", "--recipe", "fp64"], "lower --eta0"),

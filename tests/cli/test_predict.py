@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from laconic import atomic_write
+from laconic import CASGDRegressor, atomic_write
 from laconic.cli import main
-from laconic.data import Table, convert, write_store
+from laconic.data import Source, Table, convert, write_store
 from laconic.glm.model import Model
 
 NAMES = ("age", "size", "area=A", "area=B")
@@ -78,6 +78,22 @@ def test_the_models_exposure_is_used_where_it_is_there(models, rows, tmp_path, c
     without.write_text("".join(f"{line.rsplit(',', 1)[0]}\n" for line in rows.read_text().splitlines()))
     out = predict(capsys, tmp_path / "poisson.safetensors", without)
     assert [float(line) for line in out.splitlines()[1:]] == pytest.approx(models["poisson"].predict(X), rel=1e-6)
+
+
+@pytest.mark.parametrize("margin", ["exposure", "offset"])
+def test_a_model_of_a_store_knows_the_columns_that_the_store_was_made_of(rows, tmp_path, capsys, margin):
+    how = {"one_hot": ["area"], "exclude": ["name"], "target": "count", margin: "years"}
+    source, table = tmp_path / "counts.csv", rows.read_text().splitlines()
+    source.write_text("\n".join(f"{line},{count}" for line, count in zip(table, ["count", 1, 4, 2], strict=True)))
+    convert(Source(source, **how), tmp_path / "counts.safetensors", dtype="fp64")
+    model = CASGDRegressor("poisson").fit(tmp_path / "counts.safetensors")
+    model.save(tmp_path / "model.safetensors")
+    out = [
+        predict(capsys, tmp_path / "model.safetensors", tmp_path / f"counts.{kind}") for kind in ("csv", "safetensors")
+    ]
+    of_csv, of_store = ([float(line) for line in one.splitlines()[1:]] for one in out)
+    assert of_csv == pytest.approx(of_store, rel=1e-6)
+    assert "years" not in model.feature_names_in_
 
 
 @pytest.mark.parametrize("proba", [False, True])

@@ -478,6 +478,26 @@ def test_singular_columns_are_no_trouble():
     assert solution.history[-1]["loss"] < 1e-12
 
 
+def test_errors_of_categories_are_of_differences_between_them():
+    """All categories beside an intercept: half of what two differ by, whose error is known without one of them."""
+    rng = np.random.default_rng(0)
+    south, age = rng.integers(0, 2, 2000), rng.standard_normal(2000)
+    y, both = rng.poisson(np.exp(0.4 * south + 0.2 * age - 1)), np.stack([1 - south, south, age], 1)
+    every = CASGDRegressor("poisson", alpha=1e-8).fit(both, y).summary(both, y).rows
+    without = CASGDRegressor("poisson", alpha=0).fit(both[:, 1:], y).summary(both[:, 1:], y).rows
+    assert [row.error for row in every[1:]] == pytest.approx([without[1].error / 2] * 2 + [without[2].error], rel=1e-3)
+    assert every[2].z == pytest.approx(without[1].z, rel=1e-3)
+    labels = np.digitize(age + rng.standard_normal(2000), [-0.5, 0.5])
+    rows = CASGDClassifier(alpha=1e-8).fit(both[:, 2:], labels).summary(both[:, 2:], labels).rows
+    assert max(row.error for row in rows) < 0.2
+
+
+def test_errors_without_degrees_of_freedom_are_not_numbers():
+    X = np.eye(3)
+    (_, *rows) = CASGDRegressor(alpha=1e-3).fit(X, np.arange(3.0)).summary(X, np.arange(3.0)).rows
+    assert all(np.isnan(row.error) for row in rows)
+
+
 # --- parts of the data ------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -183,3 +183,10 @@ def test_a_search_finds_the_penalty_of_single_fits():
     for wrong in ([], "x", [None, "y"]):
         with pytest.raises(ValueError, match="alphas must be a list of penalties"):
             CASGDRegressorCV(alphas=wrong).fit(X, y)
+    splitter, groups = GroupKFold(3), np.arange(len(y)) % 5
+    with pytest.raises(ValueError, match=r"cv: GroupKFold\(.*\) needs groups; give its splits, such as cv=list\("):
+        CASGDClassifierCV(alphas=alphas, cv=splitter).fit(X, y)
+    splits = list(splitter.split(X, y, groups))
+    found = CASGDClassifierCV(alphas=alphas, cv=splits, random_state=0).fit(X, y)
+    one_by_one = [cross_val_score(CASGDClassifier(alpha=a), X, y, cv=splits) for a in alphas]
+    np.testing.assert_allclose(found.scores_.T, one_by_one, atol=1e-6)

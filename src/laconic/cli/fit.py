@@ -13,7 +13,7 @@ import typer
 
 from laconic.cli.command import BadInput, Interrupted, Printing, bar, options_command, spell
 from laconic.data.files import Source
-from laconic.glm.options import JOB, FileFit, FitOptions
+from laconic.glm.options import DEFAULTS, JOB, FileFit, FitOptions
 
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
 FASTER = 2.0
@@ -33,6 +33,12 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     printed = Printing(**printing)
     if job.resume and job.checkpoint is None:
         raise BadInput("--resume needs --checkpoint FOLDER, where the fit was saved")
+    if job.robust and not job.summary:
+        raise BadInput("--robust is of the standard errors that --summary prints: add --summary")
+    if job.cv is not None and not job.alphas:
+        raise BadInput("--cv is of the penalties that --alphas tries: add --alphas NUMBER,...")
+    if job.alphas and job.options.alpha != DEFAULTS.alpha:
+        raise BadInput("--alphas takes the best of its own penalties: leave out --alpha")
     if not job.checkpoint_every >= 0:
         raise BadInput(f"--checkpoint-every must be a number of at least 0; got {job.checkpoint_every:g}")
     if job.summary and n_ranks(job.ranks, default=1) > 1:

@@ -157,6 +157,8 @@ def rows(
         raise _repeated(names, f"{source.path}: a column and a category would both be named")
     if source.n_features not in (None, len(names)):
         raise wrong_width(source.path, len(names), source.n_features)
+    margin = "offset" if source.exposure is None else "exposure"
+    roles = {"target": schema.target, "sample_weight": schema.sample_weight, margin: schema.offset}
     like = Table(
         torch.empty(0, columns[1] - columns[0], dtype=to_dtype(dtype)),
         none,
@@ -168,6 +170,7 @@ def rows(
         schema.classes,
         one_hot=schema.categories,
         notes=notes,
+        roles={role: [name] for role, name in roles.items() if name is not None},
     )
     blocks = _blocks(source, batches, schema, like)
     return RowStream(blocks, n_rows, like, None, schema.target is not None, Path(source.path).name)

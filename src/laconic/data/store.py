@@ -8,8 +8,9 @@ then the tensors, one after the other without gaps. Ours starts at a multiple of
               indices I32 (k)  values F32 or BF16 (k)
 
 y is missing where there was no target. `__metadata__` has `laconic_store` (the version of this layout), `n_features`,
-`source` and, as JSON where there are any, the lists `feature_names`, `classes` and `notes` and a table `one_hot` of the
-categories of columns; `zero_based` says whether a LIBSVM file counted columns from 0 ("true" or "false").
+`source` and, as JSON where there are any, the lists `feature_names`, `classes` and `notes`, a table `one_hot` of the
+categories of columns, and a table `roles` of the columns that became target, weights, offset or exposure, each a list
+of one name; `zero_based` says whether a LIBSVM file counted columns from 0 ("true" or "false").
 """
 
 import json
@@ -83,7 +84,7 @@ class StoreHeader:
             found = json.loads(self.metadata.get(key, "null"))
         except (ValueError, RecursionError) as error:
             raise CorruptPayload(f"its {key} are not JSON") from error
-        if isinstance(found, dict) == (key == "one_hot"):
+        if isinstance(found, dict) == (key in ("one_hot", "roles")):
             lists = found.values() if isinstance(found, dict) else [found or []]
             if all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists):
                 return tuple(found) if isinstance(found, list) else found
@@ -191,6 +192,7 @@ def _table(header: StoreHeader, mapped: mmap.mmap, columns: tuple[int, int] | No
         header.told("one_hot") or {},
         header.told("notes") or (),
         mapped if "X" in tensors else None,
+        header.told("roles") or {},
     )
 
 

@@ -89,7 +89,8 @@ def _tensors(stream: RowStream, dtype: torch.dtype) -> dict[str, tuple[torch.dty
 
 def _metadata(stream: RowStream) -> dict[str, str]:
     known = {
-        name: getattr(stream.like, name) for name in ("feature_names", "classes", "zero_based", "one_hot", "notes")
+        name: getattr(stream.like, name)
+        for name in ("feature_names", "classes", "zero_based", "one_hot", "notes", "roles")
     }
     told = {name: json.dumps(value) for name, value in known.items() if value not in (None, {}, ())}
     return {"n_features": str(stream.like.n_features), "source": stream.source, **told}

@@ -44,6 +44,7 @@ class Table:
     one_hot        categories of each column of the file that became one column per category
     notes          what the user should know about the file, a sentence each
     mapped         the memory map that X lies in, if any
+    roles          the file's columns that became target, sample_weight, offset and exposure, each as a list of one name
 
     >>> table = Table(torch.eye(3)[:, 1:], torch.tensor([1, 0, 1]), columns=(1, 3), n_features=3)
     >>> table.n_rows, table.columns, table.is_sparse
@@ -62,6 +63,7 @@ class Table:
     one_hot: Mapping[str, Sequence[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     mapped: mmap | None = None
+    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         X, (first, last) = self.X, self.columns

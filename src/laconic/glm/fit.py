@@ -176,7 +176,7 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         from laconic.glm.sweep import best_alpha  # which is built on fits
 
         with user_errors(comm.whole):
-            options, tried = best_alpha(options, problem, comm, job.alphas, job.cv)
+            options, tried = best_alpha(options, problem, comm, job.alphas, job.cv or 5)
     chosen = choose(options, problem, comm)
     problem = chosen.problem  # where a recipe was found, X is stored anew
     fitted = run(options, chosen, comm, callbacks=callbacks, checkpointing=checkpointing)

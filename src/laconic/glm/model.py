@@ -80,6 +80,9 @@ class Model:
 
     def margins(self, X: Any, offset: torch.Tensor | None = None) -> torch.Tensor:
         """X coefᵀ + intercept + offset, (m, C); X is a tensor, an array, or a SciPy matrix in CSR form."""
+        if not hasattr(X, "dtype"):
+            kind = type(X).__name__
+            raise TypeError(f"X must be a tensor, an array or a SciPy matrix in CSR form; convert this {kind}")
         columns = as_columns(X)
         if columns.n != self.n_features:
             raise ValueError(f"X has {columns.n} columns and the model {self.n_features}")
@@ -201,10 +204,9 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[s
 
 def inputs_of(source: Source, table: Table) -> dict[str, Any]:
     """How a model's columns came from the file: what `rows_for` needs to read another one for it. JSON values."""
+    of_store = {role: names[0] for role, names in table.roles.items() if names}
     return {
-        "target": source.target,
-        "offset": source.offset,
-        "exposure": source.exposure,
+        **{role: getattr(source, role) or of_store.get(role) for role in ("target", "offset", "exposure")},
         "one_hot": dict(table.one_hot),
         "zero_based": table.zero_based,
     }

@@ -291,7 +291,9 @@ class FileFit:
     share_gpu: bool = option(False, "Let ranks share GPUs, where there are fewer GPUs than ranks.", flag="--share-gpu")
     test: str | None = option(None, "Rows to judge the model by.", metavar="FILE")
     alphas: Sequence[float] = option((), "Take the best of these penalties, by rows held out.", metavar="NUMBER,...")
-    cv: int = option(5, "Folds of rows that --alphas holds out in turn.", least=2, metavar="N")
+    cv: int | None = option(
+        None, "Folds of rows that --alphas holds out in turn; 5 if not given.", least=2, metavar="N"
+    )
     checkpoint: str | None = option(None, "Save the fit's state here, to go on from with --resume.", metavar="FOLDER")
     checkpoint_every: float = option(
         300.0, "Seconds after which --checkpoint saves within an epoch, too.", metavar="SECONDS"

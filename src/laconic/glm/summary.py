@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import erfc, isfinite, sqrt
+from math import erfc, isfinite, nan, sqrt
 from typing import Any, cast
 
 import torch
@@ -12,9 +12,10 @@ from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
-from laconic.glm.solvers.newton import Factor
 from laconic.glm.solvers.objective import Objective, serve_alone
 
+UNKNOWN = 1e-10
+"""Eigenvalues of an information matrix with a diagonal of ones that are rounding errors."""
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
 
@@ -81,8 +82,8 @@ def summarise(
     """The table of a model's coefficients on the rows it was fitted to, in one process.
 
     With I = Σ w E[φ''] a aᵀ and the penalty's M Λ (M = Σ w: a row of weight 2 is two rows), J = I + M Λ and the
-    covariance is φ J⁻¹; robust, J⁻¹ (Σ w² φ'² a aᵀ) J⁻¹. With a penalty, these are errors around the penalised optimum.
-    Coefficients of several classes are determined up to a constant; their errors are those of a sum of zero.
+    covariance is φ J⁻¹ I J⁻¹; robust, J⁻¹ (Σ w² φ'² a aᵀ) J⁻¹. With a penalty, these are errors around the penalised
+    optimum. Where columns depend on each other, or classes, errors are those of differences from their mean.
 
     coef, intercept  (C, n), (C,), of columns as given
     options          with nothing "auto" left
@@ -132,13 +133,14 @@ def _covariance(
             Y.add_outer(w[rows, None] * slope, meat)
         if family.dispersed:
             pearson += float((w[rows] * slope[:, 0].square() / fisher[:, 0])[w[rows] > 0].sum())
-    J, meat, total = problem.mean_weight * J.view(C * (n + 1), -1), meat.view(C * (n + 1), -1), float(w.sum())
-    J.diagonal().add_(total * objective.l2.repeat(C))
+    fisher, meat, total = problem.mean_weight * J.view(C * (n + 1), -1), meat.view(C * (n + 1), -1), float(w.sum())
+    J = fisher + torch.diag(total * objective.l2.repeat(C))
     if not options.fit_intercept:
-        J[n :: n + 1], J[:, n :: n + 1] = 0, 0
-    inverse = torch.linalg.pinv(J, hermitian=True) if C > 1 or not options.fit_intercept else _inverse(J)
-    dispersion = pearson / max(1.0, total - n - options.fit_intercept) if family.dispersed else 1.0
-    covariance = inverse @ meat @ inverse if robust else dispersion * inverse
+        for one in (J, fisher, meat):
+            one[n :: n + 1], one[:, n :: n + 1] = 0, 0
+    freedom = total - n - options.fit_intercept
+    dispersion = 1.0 if not family.dispersed else pearson / freedom if freedom > 0 else nan
+    covariance = _sandwich(J, fisher, meat if robust else dispersion * fisher)
     back = torch.eye(n + 1, dtype=covariance.dtype)
     back[:n, :n] /= deviation.to(back)[:, None]
     back[n, :n] = -(mean / deviation).to(back)
@@ -146,5 +148,12 @@ def _covariance(
     return back @ covariance @ back.T, dispersion
 
 
-def _inverse(J: torch.Tensor) -> torch.Tensor:
-    return Factor(J).solve(torch.eye(len(J), dtype=J.dtype))
+def _sandwich(J: torch.Tensor, fisher: torch.Tensor, meat: torch.Tensor) -> torch.Tensor:
+    """J⁻¹ meat J⁻¹, 0 along directions of which the rows know nothing, whatever the units of the columns."""
+    scale = torch.where(fisher.diagonal() > 0, fisher.diagonal(), 1.0).rsqrt()
+    J, fisher, meat = (scale[:, None] * one * scale for one in (J, fisher, meat))
+    values, known = torch.linalg.eigh(fisher)
+    known = known[:, values > UNKNOWN]
+    half = torch.linalg.pinv(J, rtol=UNKNOWN, hermitian=True) @ known
+    covariance: torch.Tensor = half @ (known.T @ meat @ known) @ half.T
+    return scale[:, None] * covariance * scale

@@ -48,9 +48,14 @@ class CrossValidated(CASGDEstimator):
             what = " needs X in memory and one process; leave it out to judge by accuracy or D²"
             raise InvalidOption(Option("scoring"), what)
         target = problem.y.cpu().numpy()
-        splits = check_cv(self.cv, target, classifier=problem.family.classifies).split(
-            np.zeros((len(target), 1)), target
-        )
+        splitter = check_cv(self.cv, target, classifier=problem.family.classifies)
+        try:
+            splits = list(splitter.split(np.zeros((len(target), 1)), target))
+        except ValueError as error:
+            if "groups" not in str(error):
+                raise
+            what = f": {splitter!r} needs groups; give its splits, such as cv=list(splitter.split(X, y, groups))"
+            raise InvalidOption(Option("cv"), what) from error
         tests = [gather_array(np.asarray(test), comm.whole)[0] for _, test in splits]  # those of rank 0
         found = held_out(options, problem, comm, self.alphas_.tolist(), tests)
         self.scores_ = np.array(
