@@ -138,13 +138,12 @@ class Basis:
     def of(cls, problem: Problem, options: FitOptions) -> "Basis":
         rows = np.arange(problem.columns.m) if problem.rows is None else problem.rows
         X, scaling, index = problem.columns.take(rows, torch.float64).dense(), problem.scaling, torch.from_numpy(rows)
-        root = torch.ones(problem.columns.n, dtype=torch.float64)
-        if scaling is not None and options.penalises_given:
-            root = 1 / scaling.deviation
-        Q, R = torch.linalg.qr((X / root).T)
+        root = 1 / scaling.deviation if scaling is not None and options.penalises_given else None
+        Q, R = torch.linalg.qr((X if root is None else X / root).T)
         sizes = R.norm(dim=1)
         real = sizes > NOISE * sizes.max()  # of rows that depend on each other, as centred ones do, rounding is left
-        Q, R = Q * real, R * real[:, None]
+        if not bool(real.all()):
+            Q, R = Q * real, R * real[:, None]
         w, offset = problem.weights, problem.offset
         own = Problem(
             DenseColumns(R.T.contiguous()),
@@ -154,7 +153,7 @@ class Basis:
             None if offset is None else offset[index],
             mean_weight=problem.mean_weight,
         )
-        return cls(own, Q / root[:, None], Q * root[:, None])
+        return cls(own, Q, Q) if root is None else cls(own, Q / root[:, None], Q * root[:, None])
 
 
 class Objective:
