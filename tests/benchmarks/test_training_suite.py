@@ -16,6 +16,7 @@ from benchmarks.training.members import FLOOR, MEMBERS, OPTIMIZER, TENSOR, Membe
 from benchmarks.training.networks import ByteTransformer, ConvNet
 from benchmarks.training.run import Job, Weights, train
 from laconic.bench.ddp import CODECS
+from laconic.bench.ranks import PAPERS_BUCKET
 from laconic.codec import make_codec
 from laconic.errors import InvalidOption
 from laconic.kernels import Stream
@@ -224,7 +225,9 @@ def test_the_codecs_of_ddp_are_trained_for_long_and_judged(tmp_path_factory, pub
     assert options.steps >= 500
     assert options.seeds >= 5
     trained = [MEMBERS[name].quantizer for name in options.members]
-    assert [name for name in CODECS if name != "nothing" and make_codec(name).quantizer not in trained] == []
+    assert [
+        name for name in CODECS if name != "nothing" and make_codec(name, PAPERS_BUCKET).quantizer not in trained
+    ] == []
     asked = ["--steps", "3", "--seeds", "2", "--batch-size", "2", "--width", "32", "--member", "fp32,nuqsgd-4/8192"]
     document = published(["ddp-loss", *asked, "--out", str(tmp_path_factory.mktemp("runs"))])
     assert [row["contender"] for row in document["rows"]] == ["fp32", "nuqsgd-4/8192"]

@@ -97,7 +97,7 @@ def compress(
     _leave_out(replica_codec=replica_codec, weight_codec=weight_codec)
     if model in _hooks:  # DDP takes a hook once
         return _begin(model, codec, settings, model.process_group, _hooks[model])
-    if getattr(model, "_comm_hooks", ()):
+    if any(one is not average_gradients for one, _ in getattr(model, "_comm_hooks", ())):  # ours is of a copied model
         raise ValueError("this model has a communication hook already, and DDP takes one; wrap the network anew")
     model.register_comm_hook(*hook(model, codec, **options))
     return compressor_of(model)

@@ -95,8 +95,8 @@ def check_format(state: object, version: int, numbers: Sequence[str], tables: Se
         raise ValueError(f"state has format {found}, this laconic reads {version}")
     missing = [name for name in ("format", *numbers, *tables) if name not in state]
     if missing:
-        got = ", ".join(map(str, list(state)[:5])) or "nothing"
-        raise ValueError(f"load_state_dict takes what state_dict gave; this has no {missing[0]!r}, but {got}")
+        got = f"has no {missing[0]!r}, but {', '.join(map(str, list(state)[:5]))}" if state else "is empty"
+        raise ValueError(f"load_state_dict takes what state_dict gave; this {got}")
     for name in numbers:
         _number(name, state[name])
     for name in tables:
