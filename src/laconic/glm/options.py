@@ -21,9 +21,10 @@ SOLVERS = ("sgd", "ca_sgd", "newton")
 GRADIENTS = ("mean", "sum")
 ORDERS = ("shuffle", "cyclic", "replacement")
 SCHEDULES = ("constant", "invscaling", "cosine", "adaptive")
-DIRECT, SEVERAL = 768, 128
+DIRECT, SEVERAL, MOST_PRODUCTS = 768, 128, 2**35
 """Weights, the intercept included, up to which Newton's method forms and factorises the Hessian: of one output, and of
-several, where products with it are otherwise the cheaper way."""
+several, where products with it are otherwise the cheaper way; and products for it that several may cost where there is
+no other way."""
 FAMILY_NAMES = ", ".join(FAMILIES)
 
 

@@ -11,7 +11,7 @@ from laconic.data.errors import BadTable
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
 from laconic.glm.columns import SparseColumns, is_wide
-from laconic.glm.options import DEFAULTS, DIRECT, OF_SGD, SEVERAL, FitOptions
+from laconic.glm.options import DEFAULTS, DIRECT, MOST_PRODUCTS, OF_SGD, FitOptions
 from laconic.glm.precision import (
     AUTO,
     KNOBS,
@@ -39,9 +39,7 @@ LARGEST_BATCH = 2**12
 """Values of a batch up to which SGD in one launch is the faster way on a GPU."""
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
-LACKS_L1 = (
-    f"absolute values in the penalty of over {DIRECT} weights ({SEVERAL} of several classes), on ranks or on a GPU"
-)
+LACKS_L1 = f"absolute values in the penalty of over {DIRECT} weights, of many rows and classes, on ranks or on a GPU"
 _way = attrgetter(*OF_SGD)
 FEW_VALUES = 2**25
 """Values of X up to which classes are fitted by Newton's method however many columns there are."""
@@ -74,7 +72,8 @@ def resolve(
     tol = None if options.tol is None or options.tol < 0 else options.tol
     own_way = _way(options) != _way(DEFAULTS) or tol is None
     size_of_hessian, alone = (columns.n + 1) * problem.family.n_outputs, comm.size == 1 and comm.peers.size == 1
-    formed = alone and not on_gpu and size_of_hessian <= (DIRECT if problem.family.n_outputs == 1 else SEVERAL)
+    formed = alone and not on_gpu and size_of_hessian <= DIRECT
+    formed = formed and (problem.family.n_outputs == 1 or problem.n_train * size_of_hessian**2 <= MOST_PRODUCTS)
     newton_lacks = "" if not options.l1 or formed else LACKS_L1
     newton_lacks = newton_lacks if problem.validation is None else newton_lacks or "rows held back"
     plain = not (own_way or newton_lacks)

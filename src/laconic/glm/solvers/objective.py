@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from laconic.glm.columns import Columns, DenseColumns, SparseColumns, is_wide
-from laconic.glm.options import DIRECT, SEVERAL, FitOptions
+from laconic.glm.options import DIRECT, MOST_PRODUCTS, SEVERAL, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
 from laconic.glm.rows import CHAIN, SYMMETRIC, DenseRows, RoughRows, SampledRows, array_product, outer_products
@@ -40,8 +40,8 @@ DESCEND = 128
 """Weights from which on a fit begins with L-BFGS, where Hessians are not cheap."""
 NOISE = 1e-12
 """Of the longest direction of a basis: shorter ones are rounding errors."""
-MOST_DIRECT, MOST_PRODUCTS = 2048, 2**35
-"""Weights, and products for a Hessian, up to which a fit that conjugate gradients do not end goes on with Hessians."""
+MOST_DIRECT = 2048
+"""Weights up to which a fit that conjugate gradients do not end goes on with Hessians."""
 FEW, FEW_OUTPUTS, CHEAP = 16, 4, 2**22
 """A Hessian is formed at every step of a small X with up to so many weights for each of up to so many outputs, or with
 up to so many products for it."""
@@ -217,7 +217,7 @@ class Objective:
         self.direct, self.slow_direct = formed and few and size <= DIRECT, formed and on_cpu and bearable
         small = problem.n_train * self.n < SAMPLE_FROM
         cheap = size <= FEW * min(self.family.n_outputs, FEW_OUTPUTS) or problem.n_train * size * size <= CHEAP
-        if self.l1 is not None and (options.solver == "newton" or options.polish is True):
+        if self.needs_hessian(options):
             self.direct, cheap, small = True, True, True
         self.eager = self.direct and cheap and small and not self.family.quadratic
         self.spectral = alone and on_cpu and dense and not self.direct and self.n <= WIDTH * self.family.n_outputs
@@ -242,7 +242,13 @@ class Objective:
         own = copy(self)
         (own.l1, own.l2), own.wire, own.spectrum = self.penalty(options), wire, None
         own.earlier = self.squares if self.earlier is None else self.earlier
+        if own.needs_hessian(options):
+            own.direct, own.eager = True, not own.family.quadratic
         return own
+
+    def needs_hessian(self, options: FitOptions) -> bool:
+        """Whether Newton's steps are to minimise with absolute values, which they do by the Hessian alone."""
+        return self.l1 is not None and (options.solver == "newton" or options.polish is True)
 
     def penalty(self, options: FitOptions) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Factors (n + 1,) of absolute values, None without any, and of squares, λ_j: 0 for the intercept, and λ = 1
