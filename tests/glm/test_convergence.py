@@ -516,6 +516,20 @@ def test_a_first_part_of_another_scale_is_forgotten():
     assert score(1e-3) > 0.65
 
 
+def test_a_part_that_is_predicted_far_worse_than_by_a_constant_gives_a_warning():
+    """Columns with long tails: a row of one part throws the weights far off for those of the next."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 5))
+    y = rng.poisson(np.exp(X @ [0.5, -0.3, 0.2, 0, 0] + 1))
+    for columns, is_far_off in ((X, False), (np.exp(3 * X), True)):
+        model = CASGDRegressor("poisson", random_state=0)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for part in range(0, 4000, 200):
+                model.partial_fit(columns[part : part + 200], y[part : part + 200])
+        assert any("partial_fit scales no columns" in str(one.message) for one in told) == is_far_off
+
+
 def test_a_first_part_without_events_is_harmless():
     X, y, _ = data("claims")
     X = (X - X.mean(0)) / X.std(0)

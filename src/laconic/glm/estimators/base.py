@@ -48,6 +48,8 @@ from laconic.glm.scores import ScoredRows, by_output
 from laconic.glm.solvers import Callback, Outcome, Progress, begin
 from laconic.glm.summary import Summary, summarise
 
+WORSE = 10.0
+"""A part of the data is fitted badly whose loss is so many times the deviance of its best constant above that."""
 PRINTED = {"loss": ".6g", "objective": ".6g", "validation_loss": ".6g", "gap": ".1g", "eta": ".3g"}
 """Of a row of the history, where it has them: what `verbose` prints."""
 UNCOMPARED = ("random_state", "verbose", "callbacks", "warm_start")
@@ -180,6 +182,8 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         coef, intercept = fitted.coefficients(comm)
         self._publish(coef.numpy(), intercept.numpy())
         self._report(fitted, before)
+        if one_epoch:
+            self._check_part(fitted.problem)
 
     def _searched(self, options: FitOptions, problem: Problem, data: Given, comm: Communicator) -> FitOptions:
         """The options to fit with; `cv` looks for a penalty here."""
@@ -272,6 +276,24 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             warnings.warn(
                 f"the fit did not converge within max_iter={self.max_iter} epochs (tol={self.tol:g}): {left}"
                 f"{solution.outcome.advice}, or set tol=None to run that many epochs and no more",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _check_part(self, problem: Problem) -> None:
+        """Warn where the rows of a part, each met once, were predicted far worse than by their best constant."""
+        family, y, w = problem.family, problem.y.double(), problem.weights_as(torch.float64)
+        z = problem.null.expand(len(y), -1)
+        z = z if problem.offset is None else z + problem.offset_as(torch.float64)
+        loss, constant, deviance = (
+            self.history_[-1]["loss"],
+            *(float((w * of(z, y)).sum() / w.sum()) for of in (family.loss, family.deviance)),
+        )
+        if loss - constant > WORSE * deviance / 2:
+            warnings.warn(
+                f"the mean loss of this part was {loss:.3g}, and that of its best constant is {constant:.3g}: rows of "
+                "other parts have led the weights far off. partial_fit scales no columns: scale them (StandardScaler), "
+                "take the logarithm of those with long tails, or lower eta0",
                 ConvergenceWarning,
                 stacklevel=4,
             )
