@@ -56,6 +56,12 @@ def claims_table(only: Sequence[str] = ()) -> str:
     return "\n\n".join([made, *explained])
 
 
+def from_precision(name: str = "papers-ca-sgd-h200") -> str:
+    """The range of Recipe C's speed over CA-SGD in float32, for a run's problems."""
+    (found,) = (line.ours for line in _lines("papers-ca-sgd", name) if line.what.startswith("of that, from precision"))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A claim of one document, for all its problems.

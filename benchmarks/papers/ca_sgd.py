@@ -389,8 +389,9 @@ def about(rows: Sequence[CASGDRow]) -> str:
 def _problem(rows: list[Row]) -> str:
     """The title of a problem's table."""
     first = rows[0]
-    epochs, iterations = (number_in(first, key) or 0 for key in ("n_epochs", "n_iterations"))
-    seen = f"{epochs:.2g} epochs of {iterations:,.0f} iterations in all"
+    iterations, size, m = (number_in(first, key) or 0 for key in ("n_iterations", "batch_size", "n_rows"))
+    epochs = number_in(first, "n_epochs") or iterations * size / max(1, m)
+    seen = f"{epochs:.2g} epochs, {iterations:,.0f} iterations"
     return (
         f"{text_in(first, 'problem')}: {shape(first)}, {text_in(first, 'family')}; {text_in(first, 'source')}; {seen}"
     )

@@ -98,7 +98,7 @@ PUBLISHED = (
             Column("verdict", lambda row: row.get("verdict"), None, words=VERDICTS),
             text("holds for", "holds_for"),
         ],
-        "beyond: better than published. holds for: the width within which ours counts as the paper's.",
+        "beyond: outside the range, on the better side. holds for: where ours counts as the paper's, as we chose it.",
         of="published",
     ),
     RowTable("Where in the papers, and what differs", [CLAIM, text("source", "source"), text("note", "note")],
