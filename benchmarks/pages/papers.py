@@ -104,7 +104,7 @@ def _lines(suite: str, name: str) -> Iterator[Line]:
         worst = next((verdict for verdict in WORST_FIRST if verdict in verdicts), "–")
         published, width = _with_unit(first.published, first.unit), first.holds_for if worst != "–" else ""
         weight = (not published.startswith("not "), epochs if "loss" in what else 0, seeds, -mean(speeds or [0.0]))
-        run = name, _where(row), _length(row)
+        run = name, _where(row), ", ".join(filter(None, [_length(row), first.seeds]))
         yield Line(what, len(same), published, _range(same), worst, width, first.why, *run, weight)
 
 

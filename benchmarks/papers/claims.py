@@ -25,6 +25,7 @@ class Claim:
     problem    that the claim is about, if it is about one
     note       differences between the runs
     why        explanation, if the claim does not hold
+    seeds      of which methods there are fewer than of others, in words
     """
 
     what: str
@@ -38,6 +39,7 @@ class Claim:
     problem: str | None = None
     note: str = ""
     why: str = ""
+    seeds: str = ""
 
     @property
     def verdict(self) -> str | None:

@@ -62,16 +62,16 @@ def claims(document: Row) -> list[Claim]:
         value = None if measured is None else float(f"{measured:.4g}")
         return Claim(what, published, value, EXPERIMENTS, problem=text_in(by[FP32], "problem"), **more)  # type: ignore[arg-type]
 
-    one = " (one seed)" if len(by.get(QSGD, {}).get("seeds", ())) == 1 < len(by[FP32]["seeds"]) else ""
+    fewer = "of QSGD one seed" if len(by.get(QSGD, {}).get("seeds", ())) == 1 < len(by[FP32]["seeds"]) else ""
     found = [
         claim("normalised variance, QSGD ÷ NUQSGD", "above 1", _ratio(by, VARIANCE, QSGD, OURS), unit="×", low=1.0,
               note=here),
         claim("normalised variance, NUQSGD ÷ QSGDinf", "about 1", _ratio(by, VARIANCE, OURS, INF), unit="×",
               low=1 / SAME_VARIANCE, high=SAME_VARIANCE, better="less", note=here, why=WHY_INF),
-        claim(f"training loss, QSGD ÷ NUQSGD{one}", "above 1", _ratio(by, "loss", QSGD, OURS), unit="×", low=1.0,
-              note=longer),
-        claim(f"test accuracy, NUQSGD − QSGD{one}", "above 0", _points(by, OURS, QSGD), unit="points", low=0.0,
-              note=longer),
+        claim("training loss, QSGD ÷ NUQSGD", "above 1", _ratio(by, "loss", QSGD, OURS), unit="×", low=1.0,
+              note=longer, seeds=fewer),
+        claim("test accuracy, NUQSGD − QSGD", "above 0", _points(by, OURS, QSGD), unit="points", low=0.0,
+              note=longer, seeds=fewer),
         claim("test accuracy, QSGDinf − NUQSGD", "about 0", _points(by, INF, OURS), **same),
         claim("test accuracy, full precision − NUQSGD", "about 0", _points(by, FP32, OURS), **same),
         claim("test accuracy, full precision − Dithered", "not in the paper", _points(by, FP32, DITHERED), **same),
