@@ -1,6 +1,7 @@
 """Small problems with a known best model, for the estimators' tests."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
@@ -64,3 +65,23 @@ def distance(ours, best):
     """Relative distance of the coefficients."""
     a, b = np.ravel(ours.coef_), np.ravel(best.coef_)
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+@cache
+def data(name: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Rows, targets and loss of data that were called converged far from the optimum."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 5))
+    z = X @ [1.0, -0.5, 0.3, 0.2, 0.0]
+    if name == "outlier":
+        X[7, 4] = 1e6
+        return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
+    if name == "long tails":
+        X[:, 4] = np.exp(4 * X[:, 4])
+        return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
+    if name == "seconds since 1970":
+        return X + 1.7e9, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
+    X = X * [5, 1, 20, 0.3, 3000] + [2015, 6, 45, 0.5, 1500]
+    return X, rng.poisson(np.exp(z / 4 - 2)) if name == "claims" else z + rng.standard_normal(len(z)), {
+        "claims": "poisson", "prices": "squared_error"
+    }[name]  # fmt: skip

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
-from glm.tables import FAMILIES, Case, M, plain
+from glm.estimator_problems import data
+from glm.tables import FAMILIES, Case, plain
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.exchange import Communicator
 from laconic.glm import DenseColumns, FitOptions, Multinomial, Outcome, Problem, solve
@@ -26,26 +27,6 @@ WAYS = {
     "ca_sgd": {"solver": "ca_sgd", "s": 4},
     "polished": {"solver": "sgd", "polish": True, "standardize": False},
 }
-
-
-@cache
-def data(name: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Rows, targets and loss of data that were called converged far from the optimum."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((4000, 5))
-    z = X @ [1.0, -0.5, 0.3, 0.2, 0.0]
-    if name == "outlier":
-        X[7, 4] = 1e6
-        return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
-    if name == "long tails":
-        X[:, 4] = np.exp(4 * X[:, 4])
-        return X, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
-    if name == "seconds since 1970":
-        return X + 1.7e9, (z + rng.logistic(size=len(z)) > 0).astype(int), "log_loss"
-    X = X * [5, 1, 20, 0.3, 3000] + [2015, 6, 45, 0.5, 1500]
-    return X, rng.poisson(np.exp(z / 4 - 2)) if name == "claims" else z + rng.standard_normal(len(z)), {
-        "claims": "poisson", "prices": "squared_error"
-    }[name]  # fmt: skip
 
 
 def objective(model, X: np.ndarray, y: np.ndarray, loss: str) -> float:
@@ -346,64 +327,6 @@ def test_conjugate_gradients_heed_the_penalty_of_each_column(monkeypatch):
     assert model.history_[-1]["objective"] - exact < 1e-4 * (np.log(30) - exact)
 
 
-@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("layout", ["dense", "sparse"])
-@pytest.mark.parametrize("family", ["bernoulli", "gaussian", "poisson", "gamma", "multinomial3", "one-vs-rest3"])
-@pytest.mark.parametrize("few", [True, False])
-def test_newton_ends_where_no_subgradient_leads_on(family, layout, fit_intercept, l1_ratio, few, monkeypatch):
-    """At the optimum the slope of the smooth part is −l1 sign(x), and no steeper than l1 where x is 0."""
-    monkeypatch.setattr("laconic.glm.solvers.objective.ONCE", 2**18 if few else 0)
-    case = Case(family, layout=layout, weighted=True, offset=not family.endswith("3"))
-    problem, every = case.problem(), np.arange(M)
-    offset = 0 if problem.offset is None else problem.offset[:, None]
-
-    def slopes(z):
-        own = problem.weights[:, None] * problem.family.derivative(z, problem.y) / M
-        return own, problem.columns.take(every, torch.float64).combine(own.T)
-
-    steepest = float(slopes(problem.null * fit_intercept + offset + torch.zeros(M, 1))[1].abs().max())
-    alpha = 0.7 * steepest / l1_ratio
-    options = FitOptions(
-        solver="newton", alpha=alpha, l1_ratio=l1_ratio, recipe="fp64", tol=1e-11, fit_intercept=fit_intercept
-    )
-    solution = solve(problem, options)
-    assert (solution.outcome, solution.ran) == (Outcome.CONVERGED, "newton, coordinate descent, fp64")
-    x, b = solution.state.coef, solution.state.intercept
-    of_rows, smooth = slopes(problem.columns.margins(x) + b + offset)
-    smooth, at_zero = smooth + options.l2 * x, x == 0
-    assert bool(at_zero.any())
-    assert not bool(at_zero.all())
-    assert bool((smooth[at_zero].abs() <= options.l1 * (1 + 1e-5)).all())
-    assert torch.allclose(smooth[~at_zero], -options.l1 * x.sign()[~at_zero], rtol=0, atol=1e-4 * options.l1)
-    assert torch.allclose(of_rows.sum(0) * fit_intercept, torch.zeros(len(b), dtype=torch.float64), atol=1e-5)
-
-
-@pytest.mark.parametrize("depend", [False, True])
-def test_absolute_values_choose_columns_as_coordinate_descent_alone_does(depend):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 30))
-    if depend:  # three columns are nearly one, and neither rows nor squares keep them apart
-        X = np.repeat(X[:, :10], 3, 1) + 1e-3 * rng.standard_normal((300, 30))
-    y = X[:, 0] - 2 * X[:, 7] + rng.standard_normal(300)
-    ours = CASGDRegressor(alpha=0.05, l1_ratio=1.0).fit(X, y)
-    rival = Lasso(alpha=0.05, tol=1e-12, max_iter=10**6).fit(X, y)
-    assert (ours.converged_, ours.ran_) == (True, "newton, coordinate descent, fp64")
-    assert ours.coef_ == pytest.approx(rival.coef_, abs=1e-6)
-    assert 0 < np.count_nonzero(ours.coef_) == np.count_nonzero(rival.coef_) < 30
-
-
-def test_scaled_columns_leave_an_l1_penalty_of_columns_as_given():
-    X, y, _ = data("claims")
-    X = X * 10.0 ** np.arange(X.shape[1])
-    models = [
-        CASGDRegressor("poisson", alpha=0.01, l1_ratio=0.5, standardize=how, tol=1e-10).fit(X, y)
-        for how in ("auto", False)
-    ]
-    assert "columns were scaled" in models[0].explain()
-    assert models[0].coef_ == pytest.approx(models[1].coef_, rel=1e-4, abs=1e-7)
-
-
 def test_a_small_residual_along_flat_directions_is_not_called_convergence(monkeypatch):
     X = np.random.default_rng(3).standard_normal((100, 1000))
     y = np.random.default_rng(4).poisson(np.exp(X[:, 0]))
@@ -478,26 +401,6 @@ def test_singular_columns_are_no_trouble():
     assert solution.history[-1]["loss"] < 1e-12
 
 
-def test_errors_of_categories_are_of_differences_between_them():
-    """All categories beside an intercept: half of what two differ by, whose error is known without one of them."""
-    rng = np.random.default_rng(0)
-    south, age = rng.integers(0, 2, 2000), rng.standard_normal(2000)
-    y, both = rng.poisson(np.exp(0.4 * south + 0.2 * age - 1)), np.stack([1 - south, south, age], 1)
-    every = CASGDRegressor("poisson", alpha=1e-8).fit(both, y).summary(both, y).rows
-    without = CASGDRegressor("poisson", alpha=0).fit(both[:, 1:], y).summary(both[:, 1:], y).rows
-    assert [row.error for row in every[1:]] == pytest.approx([without[1].error / 2] * 2 + [without[2].error], rel=1e-3)
-    assert every[2].z == pytest.approx(without[1].z, rel=1e-3)
-    labels = np.digitize(age + rng.standard_normal(2000), [-0.5, 0.5])
-    rows = CASGDClassifier(alpha=1e-8).fit(both[:, 2:], labels).summary(both[:, 2:], labels).rows
-    assert max(row.error for row in rows) < 0.2
-
-
-def test_errors_without_degrees_of_freedom_are_not_numbers():
-    X = np.eye(3)
-    (_, *rows) = CASGDRegressor(alpha=1e-3).fit(X, np.arange(3.0)).summary(X, np.arange(3.0)).rows
-    assert all(np.isnan(row.error) for row in rows)
-
-
 # --- parts of the data ------------------------------------------------------------------------------------------------
 
 
@@ -539,58 +442,3 @@ def test_a_first_part_without_events_is_harmless():
         model.partial_fit(X, y)
     assert model.intercept_ == pytest.approx(CASGDRegressor("poisson").fit(X, y).intercept_, abs=0.2)
     assert model.score(X, y) > 0
-
-
-# --- standard errors --------------------------------------------------------------------------------------------------
-
-
-def by_hand(X, y, model, fisher, slope):
-    """Errors from Σ h a aᵀ and, robust, Σ r² a aᵀ, with NumPy."""
-    A = np.column_stack([X, np.ones(len(X))])
-    inverse = np.linalg.inv((A * fisher[:, None]).T @ A)
-    return np.sqrt(np.diag(inverse)), np.sqrt(np.diag(inverse @ ((A * slope[:, None] ** 2).T @ A) @ inverse))
-
-
-@pytest.mark.parametrize("loss", ["log_loss", "squared_error", "poisson", "gamma", "negative_binomial"])
-def test_standard_errors_are_the_textbook_s(loss):
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((800, 3)) * [1, 20, 500] + [0, 3, 900]
-    mean = np.exp(0.3 * X[:, 0] + 0.01 * X[:, 1])
-    y = {
-        "log_loss": (rng.random(800) < 1 / (1 + 1 / mean)).astype(int),
-        "squared_error": mean + rng.standard_normal(800),
-        "gamma": mean * rng.gamma(2.0, 0.5, 800),
-    }.get(loss, rng.poisson(mean).astype(float))
-    more = {"theta": 2.0} if loss == "negative_binomial" else {}
-    kind = CASGDClassifier if loss == "log_loss" else CASGDRegressor
-    model = kind(loss, alpha=0, **more).fit(X, y)
-    z = X @ np.ravel(model.coef_) + model.intercept_
-    mu = {"log_loss": 1 / (1 + np.exp(-z)), "squared_error": z}.get(loss, np.exp(z))
-    fisher, slope = {
-        "log_loss": (mu * (1 - mu), mu - y),
-        "squared_error": (np.ones(800), mu - y),
-        "poisson": (mu, mu - y),
-        "gamma": (np.ones(800), 1 - y / mu),
-        "negative_binomial": (mu * 2 / (mu + 2), 2 * (mu - y) / (mu + 2)),
-    }[loss]
-    plain_errors, robust = by_hand(X, y, model, fisher, slope)
-    dispersion = (slope**2 / fisher).sum() / (800 - 4) if loss in ("squared_error", "gamma") else 1.0
-    found = model.summary(X, y)
-    assert [row.name for row in found.rows] == ["intercept", "c0", "c1", "c2"]
-    order = [3, 0, 1, 2]
-    assert [row.error for row in found.rows] == pytest.approx(np.sqrt(dispersion) * plain_errors[order], rel=1e-5)
-    assert [row.error for row in model.summary(X, y, robust=True).rows] == pytest.approx(robust[order], rel=1e-5)
-    assert found.dispersion == pytest.approx(dispersion, rel=1e-6)
-    assert "95 % intervals" in str(found)
-
-
-def test_standard_errors_of_several_classes_and_refusals():
-    X, y, _ = data("prices")
-    labels = np.digitize(y, np.quantile(y, [0.3, 0.6]))
-    model = CASGDClassifier().fit(X, labels)
-    rows = model.summary(X, labels).rows
-    assert len(rows) == 3 * 6
-    assert all(0 < row.error < 1e3 for row in rows if not row.name.endswith("intercept"))
-    sparse = CASGDRegressor(l1_ratio=0.5, max_iter=2, tol=None).fit(X, y)
-    with pytest.raises(ValueError, match=r"no formula with l1_ratio=0\.5"):
-        sparse.summary(X, y)

@@ -14,7 +14,6 @@ import torch
 
 from laconic.errors import Option
 from laconic.exchange import Accounting, Communicator
-from laconic.glm.columns import SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
 from laconic.glm.problem import Problem
@@ -25,9 +24,9 @@ from laconic.glm.solvers.conjugate_gradients import newton_step
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.newton import confirmed, descend, newton_epoch, relative
 from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
-from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, segment
+from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, begin, segment
 from laconic.glm.solvers.teams import Averaged
-from laconic.kernels.glm import Intercept, Weights
+from laconic.kernels.glm import Weights
 from laconic.kernels.threads import serial_libraries
 
 SEGMENTS = 16
@@ -62,24 +61,6 @@ SMALLER_STEP = 0.25
 
 Order = Callable[[int], np.ndarray]
 """The order of the rows in an epoch."""
-
-
-def begin(problem: Problem, options: FitOptions) -> State:
-    """The state before the first iteration: no weights, and the intercept of a model without features."""
-    n_outputs, n, device = problem.family.n_outputs, problem.columns.n, problem.columns.device
-    x = torch.zeros(n, n_outputs, dtype=options.precision.carrier, device=device).T
-    if not isinstance(problem.columns, SparseColumns):  # whose kernels want the outputs of a column side by side
-        x = x.contiguous()
-    momentum = torch.zeros_like(x if options.momentum > 0 else x[:0])
-    average = torch.zeros_like(x if options.average else x[:0])
-    b = x.new_zeros(n_outputs)
-    if options.fit_intercept:
-        rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
-        if float(problem.weights_as(torch.float64)[rows].sum()) == 0:
-            raise ValueError("all sample weights are zero")
-        b.copy_(problem.null)
-    weights = Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept))
-    return State(weights, best=(x.clone(), b.clone()), entry=(x.clone(), b.clone()))
 
 
 class Ahead:

@@ -10,6 +10,7 @@ import torch
 
 from laconic.errors import LaconicError, Option
 from laconic.exchange import Accounting
+from laconic.glm.columns import SparseColumns
 from laconic.glm.options import FitOptions
 from laconic.glm.problem import Problem
 from laconic.kernels.glm import Intercept, Weights
@@ -118,6 +119,24 @@ class State:
         if self.at_best:
             return self.best[1]
         return own.average if len(self.weights.average) else own.value
+
+
+def begin(problem: Problem, options: FitOptions) -> State:
+    """The state before the first iteration: no weights, and the intercept of a model without features."""
+    n_outputs, n, device = problem.family.n_outputs, problem.columns.n, problem.columns.device
+    x = torch.zeros(n, n_outputs, dtype=options.precision.carrier, device=device).T
+    if not isinstance(problem.columns, SparseColumns):  # whose kernels want the outputs of a column side by side
+        x = x.contiguous()
+    momentum = torch.zeros_like(x if options.momentum > 0 else x[:0])
+    average = torch.zeros_like(x if options.average else x[:0])
+    b = x.new_zeros(n_outputs)
+    if options.fit_intercept:
+        rows = slice(None) if problem.rows is None else torch.from_numpy(problem.rows)
+        if float(problem.weights_as(torch.float64)[rows].sum()) == 0:
+            raise ValueError("all sample weights are zero")
+        b.copy_(problem.null)
+    weights = Weights(x, momentum, average, Intercept(b, torch.zeros_like(b), b.clone(), options.fit_intercept))
+    return State(weights, best=(x.clone(), b.clone()), entry=(x.clone(), b.clone()))
 
 
 def _copy(source: Iterable[torch.Tensor], target: Iterable[torch.Tensor]) -> None:
