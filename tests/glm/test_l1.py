@@ -1,14 +1,18 @@
 """Absolute values in the penalty: Newton's method ends at the optimum, with weights that are exactly zero."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from glm.estimator_problems import data
 from glm.tables import Case, M
-from laconic import CASGDRegressor
-from laconic.glm import FitOptions, Outcome, solve
+from laconic import CASGDClassifier, CASGDRegressor
+from laconic.glm import DenseColumns, FitOptions, Gaussian, Outcome, Problem, path, solve
 
 
 @pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
@@ -56,6 +60,36 @@ def test_absolute_values_choose_columns_as_coordinate_descent_alone_does(depend)
     assert (ours.converged_, ours.ran_) == (True, "newton, coordinate descent, fp64")
     assert ours.coef_ == pytest.approx(rival.coef_, abs=1e-6)
     assert 0 < np.count_nonzero(ours.coef_) == np.count_nonzero(rival.coef_) < 30
+
+
+def test_small_data_of_nearly_equal_columns_end_soon():
+    """Coordinate descent alone follows such columns for hours."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((65, 1)) + 1e-3 * rng.standard_normal((65, 4))
+    y = (X @ np.ones((4, 3)) * [0, 1, 2] / 4 + rng.gumbel(size=(65, 3))).argmax(1)
+    model = CASGDClassifier(alpha=2e-6, l1_ratio=1.0).fit(X, y)
+    assert (model.converged_, model.n_iter_ <= 5) == (True, True)
+
+
+def test_a_path_that_ends_without_a_penalty_has_single_fits():
+    """Fewer rows than columns, whose basis knows nothing of absolute values."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.standard_normal((60, 100)))
+    y = 2 * X[:, 0] - X[:, 1] + torch.from_numpy(rng.standard_normal(60))
+    problem, options = Problem(DenseColumns(X), Gaussian(), y), FitOptions(l1_ratio=1.0)
+    for alpha, fit in zip([0.1, 0.3], path(options, problem, alphas=[0.0, 0.1, 0.3])[1:], strict=True):
+        single = solve(problem, replace(options, alpha=alpha))
+        assert torch.allclose(fit.solution.state.coef, single.state.coef, atol=1e-6)
+        assert bool((single.state.coef == 0).any())
+
+
+def test_means_that_overflow_end_in_a_warning_not_in_an_error():
+    rng = np.random.default_rng(9)
+    X, y, far = rng.standard_normal((30, 2)) * 100, rng.poisson(1, 30), 700 * rng.standard_normal((20, 30))
+    for offset in far:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            CASGDRegressor("tweedie", alpha=1e-3, l1_ratio=1.0, standardize=False).fit(X, y, offset=offset)
 
 
 def test_scaled_columns_leave_an_l1_penalty_of_columns_as_given():

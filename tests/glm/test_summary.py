@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from glm.estimator_problems import data
 from laconic import CASGDClassifier, CASGDRegressor
@@ -71,6 +72,26 @@ def test_errors_of_categories_are_of_differences_between_them():
     labels = np.digitize(age + rng.standard_normal(2000), [-0.5, 0.5])
     rows = CASGDClassifier(alpha=1e-8).fit(both[:, 2:], labels).summary(both[:, 2:], labels).rows
     assert max(row.error for row in rows) < 0.2
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("far", "small", "alpha"), [(0.0, 1e-6, 1.0), (1e6, 1.0, 0.0), (1e6, 1e-5, 1e-3)])
+def test_errors_do_not_depend_on_where_columns_lie_and_in_which_units(far, small, alpha, sparse):
+    """A penalty that is hard on a small column, and a column far from 0, whose intercept is hardly known."""
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((300, 2))
+    X, y = Z * [1, small] + [far, 0], Z.sum(1) + rng.standard_normal(300)
+    given = scipy.sparse.csr_matrix(X) if sparse else X
+    model = CASGDRegressor(alpha=alpha).fit(given, y)
+    A = np.concatenate([X - X.mean(0), np.ones((300, 1))], 1)
+    fisher, r = A.T @ A, y - model.predict(given)
+    J = fisher + 300 * alpha * np.diag([1.0, 1.0, 0.0])
+    unit = np.diag(1 / np.sqrt(np.diag(J)))
+    inverse = unit @ np.linalg.inv(unit @ J @ unit) @ unit
+    covariance = r @ r / 297 * inverse @ fisher @ inverse
+    at = np.append(-X.mean(0), 1.0)
+    expected = np.sqrt([at @ covariance @ at, covariance[0, 0], covariance[1, 1]])
+    assert [row.error for row in model.summary(given, y).rows] == pytest.approx(expected, rel=1e-4)
 
 
 def test_errors_without_degrees_of_freedom_are_not_numbers():

@@ -63,7 +63,7 @@ class Columns(ABC):
     compiled  whether `sgd` can run on these columns
     row_values  values of a row as stored, by which blocks of rows are cut
     in_place  whether rows can be taken as they are stored, with products in float64, on a GPU in float32
-    known_moments  mean and deviation of each column, once they were asked for (`scaling.moments`)
+    known_moments  mean and deviation of each column, once they were asked for (`scaling.moments`): X must not change
     """
 
     m: int

@@ -66,7 +66,7 @@ class Fit(Chosen):
         """What was chosen, what happened, and how far it came: a sentence each."""
         problem, solution, state = self.problem, self.solution, self.solution.state
         lines = [f"ran {solution.ran}: {solution.outcome.value}"]
-        if solution.gap is not None:
+        if solution.gap is not None and self.options.tol is not None:
             how = "an estimated" if solution.converged else "at least"
             lines.append(f"{how} {solution.gap:.1g} of what was gained is left to gain (tol {self.options.tol:g})")
         if problem.scaling is not None:

@@ -12,9 +12,11 @@ from laconic.exchange import Communicator
 from laconic.glm.options import DIRECT, FitOptions
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import Wire
+from laconic.glm.rows import DenseRows
+from laconic.glm.scaling import moments
 from laconic.glm.solvers.objective import Objective, serve_alone
 
-UNKNOWN = 1e-10
+UNKNOWN = 1e-12
 """Eigenvalues of an information matrix with a diagonal of ones that are rounding errors."""
 NORMAL = 1.959963984540054
 """Standard errors on both sides of a 95 % interval."""
@@ -124,7 +126,12 @@ def _covariance(
     w = objective.w.double() * problem.mean_weight
     (J, meat), pearson = torch.zeros(2, C, n + 1, C, n + 1, dtype=objective.dtype), 0.0
     z = serve_alone(objective.at(theta)).z
+    shift = torch.zeros(n)
+    if options.fit_intercept:  # which knows little of columns that are far from 0
+        shift = moments(problem.columns)[0].to(objective.dtype)
+        mean = mean + shift * deviation
     for rows, Y in objective.columns.blocks(problem.rows, objective.dtype, objective.step):
+        Y = DenseRows(Y.dense() - shift) if bool(shift.any()) else Y
         y, part = objective.y[rows], z[rows]
         expected = family.mean(part) if C == 1 else y
         fisher, slope = cast(torch.Tensor, family.expand(part, expected, curved=True)[2]), family.derivative(part, y)
@@ -150,10 +157,15 @@ def _covariance(
 
 def _sandwich(J: torch.Tensor, fisher: torch.Tensor, meat: torch.Tensor) -> torch.Tensor:
     """J⁻¹ meat J⁻¹, 0 along directions of which the rows know nothing, whatever the units of the columns."""
-    scale = torch.where(fisher.diagonal() > 0, fisher.diagonal(), 1.0).rsqrt()
+
+    def units(one: torch.Tensor) -> torch.Tensor:
+        """In which it has a diagonal of ones."""
+        return torch.where(one.diagonal() > 0, one.diagonal(), 1.0).rsqrt()
+
+    scale = units(fisher)
     J, fisher, meat = (scale[:, None] * one * scale for one in (J, fisher, meat))
     values, known = torch.linalg.eigh(fisher)
-    known = known[:, values > UNKNOWN]
-    half = torch.linalg.pinv(J, rtol=UNKNOWN, hermitian=True) @ known
+    known, own = known[:, values > UNKNOWN], units(J)[:, None]
+    half = own * (torch.linalg.pinv(own * J * own.T, rtol=UNKNOWN, hermitian=True) @ (own * known))
     covariance: torch.Tensor = half @ (known.T @ meat @ known) @ half.T
     return scale[:, None] * covariance * scale

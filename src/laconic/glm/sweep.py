@@ -178,14 +178,14 @@ def solve_several(
     Messages of a shared pass are counted once, with the first model that takes part in it.
     """
     found: dict[int, Solution] = {}
-    falling = sorted(range(len(options)), key=lambda j: -options[j].l2)
+    falling = sorted(range(len(options)), key=lambda j: -options[j].alpha)
     warm = warm and comm.whole.size == 1 and problem.columns.device.type == "cpu" and bool(options[0].tol)
     exact = [j for j in falling if options[j].solver == "newton" or (warm and options[j].polish)]
     before: list[Run] = []
     for some in _rounds(exact, problem, comm):
         runs, fits = list[Run](), list[Requests[Solution]]()
         for j in some:
-            known = _nearest(before, options[j].l2)
+            known = _nearest(before, options[j].alpha)
             state, shared = _start(problem, options[j], known, known or runs)
             runs.append(Run(problem, options[j], comm, state, callbacks if j == 0 else (), ours, shared))
             fits.append(_led(runs[-1], known))
@@ -228,12 +228,12 @@ def _most_at_once(problem: Problem, comm: Communicator) -> int:
     return max(1, int(room // (values * torch.float32.itemsize)))
 
 
-def _nearest(runs: Sequence[Run], l2: float) -> list[Run]:
+def _nearest(runs: Sequence[Run], alpha: float) -> list[Run]:
     """The fits with the nearest penalties, by their logarithms, the nearest first."""
 
     def distance(j: int) -> tuple[float, int]:
-        other = runs[j].options.l2
-        return (abs(math.log(l2 / other)) if min(l2, other) > 0 else math.inf), -j
+        other = runs[j].options.alpha
+        return (abs(math.log(alpha / other)) if min(alpha, other) > 0 else math.inf), -j
 
     return [runs[j] for j in sorted(range(len(runs)), key=distance)[:KNOWN]]
 
@@ -260,11 +260,11 @@ def _led(run: Run, known: Sequence[Run]) -> Requests[Solution]:
 
 def _extrapolate(run: Run, known: Sequence[Run]) -> Requests[None]:
     """Begin where the curve through the solutions for other penalties, over their logarithms, leads; unless F is larger
-    there than at the nearest of them."""
-    last, own = known[0], run.options.l2
-    known = sorted(known, key=lambda one: -one.options.l2)
-    penalties = [one.options.l2 for one in known]
-    if last.point is None or min(own, *penalties) <= 0 or len({own, *penalties}) <= len(known):
+    there than at the nearest of them. Not with absolute values, whose curve has corners."""
+    last, own = known[0], run.options.alpha
+    known = sorted(known, key=lambda one: -one.options.alpha)
+    penalties = [one.options.alpha for one in known]
+    if last.point is None or run.options.l1 or min(own, *penalties) <= 0 or len({own, *penalties}) <= len(known):
         return
     F, places = run.objective, [math.log(one) for one in penalties]
     t = max(math.log(own), places[-1] - FARTHEST * (places[-2] - places[-1]))

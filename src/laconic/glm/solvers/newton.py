@@ -30,7 +30,7 @@ CLOSE, OFTEN, MOVED, OUTLYING_PRODUCTS, OUTLYING_STEPS = 10.0, 8, 0.1, 2**30, 50
 margin of some row by more than 0.1, or in proportion to the root of what is left, since its curvature may then be
 another: as many columns as have a Hessian of so many products, in so many steps."""
 LASSO_ROUNDS, LASSO_SWEEPS, LASSO_SHARE = 200, 10, 1e-9
-"""With absolute values in F: rounds of so many sweeps over the weights and of a quadratic for fixed signs, until sweeps
+"""With absolute values in F: rounds of a quadratic for fixed signs and of so many sweeps over the weights, until sweeps
 gain less than this share of all that was gained."""
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
@@ -141,9 +141,9 @@ def newton_epoch(
     for k in range(1 if not direct else STEPS if eager else QUASI_STEPS):
         try:
             factor = factor if hessian is None else hessian if objective.l1 is not None else Factor(hessian)
+            step, gap = yield from _step(objective, point, factor, target)
         except FloatingPointError:  # means overflow: there is no step from here
             break
-        step, gap = yield from _step(objective, point, factor, target)
         left = relative(objective, point, gap)
         near = SMALL_TARGET < target >= left / (1.0 if direct else CLOSE)
         if near or (k == 0 and state.epoch % OFTEN == OFTEN - 1):
@@ -182,29 +182,31 @@ def _step(
 def _lasso(H: torch.Tensor, g: torch.Tensor, x: torch.Tensor, l1: torch.Tensor) -> tuple[torch.Tensor, float]:
     """The z that minimises gᵀ(z − x) + ½ (z − x)ᵀ H (z − x) + Σ l1 |z|, and by how much; infinite if it was not found.
 
-    Coordinate descent finds the signs, and then the minimum for these signs is that of a quadratic: so columns that
-    nearly depend on each other cost no more sweeps than others.
+    Coordinate descent finds the signs, and then the minimum for these signs is that of a quadratic: it need not follow
+    columns that nearly depend on each other, which would take many sweeps.
     """
     from laconic.kernels.cpu import lasso  # Numba is loaded where it is first needed
 
     z, r, H, l1 = x.clone(), g.clone(), H.contiguous(), l1.contiguous()
-    gained, solved = 0.0, False
+    gained = lasso.sweep(H, r, z, l1, LASSO_SWEEPS)
     for _ in range(LASSO_ROUNDS):
+        blocked = True
+        while blocked:  # by a weight that would change its sign, and is 0 from here on
+            free = torch.nonzero((z != 0) | (l1 == 0))[:, 0]
+            slope = r[free] + l1[free] * z[free].sign()
+            step = Factor(H[free[:, None], free]).solve(slope)
+            change = H[:, free] @ step
+            down, curvature = float(slope @ step), float(step @ change[free])
+            to_zero = torch.where((l1[free] > 0) & (z[free] * step > 0), z[free] / step, math.inf)
+            length = min(down / curvature if curvature > 0 else 1.0, float(to_zero.min()))
+            blocked = bool((to_zero <= length).any())
+            z[free] -= length * step
+            z[free[to_zero <= length]] = 0.0
+            r -= length * change
+            gained += length * (down - length * curvature / 2)
         gained += (gain := lasso.sweep(H, r, z, l1, LASSO_SWEEPS))
-        if solved and gain <= LASSO_SHARE * gained:
+        if gain <= LASSO_SHARE * gained:
             return z, gained
-        free = torch.nonzero((z != 0) | (l1 == 0))[:, 0]
-        slope = r[free] + l1[free] * z[free].sign()
-        step = Factor(H[free[:, None], free]).solve(slope)
-        change = H[:, free] @ step
-        down, curvature = float(slope @ step), float(step @ change[free])
-        to_zero = torch.where((l1[free] > 0) & (z[free] * step > 0), z[free] / step, math.inf)
-        length = min(down / curvature if curvature > 0 else 1.0, float(to_zero.min()) if len(free) else 1.0)
-        z[free] -= length * step
-        z[free[to_zero <= length]] = 0.0  # from here on another sign may be better
-        r -= length * change
-        gained += length * (down - length * curvature / 2)
-        solved = not bool((to_zero <= length).any())
     return z, math.inf
 
 

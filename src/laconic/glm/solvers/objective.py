@@ -182,7 +182,8 @@ class Objective:
     """
 
     def __init__(self, problem: Problem, options: FitOptions, wire: Wire, *, narrow: bool = False) -> None:
-        wide = narrow and not options.l1 and wire.comm.whole.size == 1 and is_wide(problem.columns, problem.n_train)
+        alone = wire.comm.whole.size == 1
+        wide = narrow and alone and not options.l1_ratio and is_wide(problem.columns, problem.n_train)
         self.basis = Basis.of(problem, options) if wide else None
         problem = problem if self.basis is None else self.basis.problem
         self.problem, self.wire, self.fit_intercept = problem, wire, options.fit_intercept
@@ -210,7 +211,7 @@ class Objective:
         self.offset = None if problem.offset is None else problem.offset_as(self.dtype)[rows]
         self.l1, self.l2 = self.penalty(options)
         self.gram: torch.Tensor | None = None
-        size, alone = (self.n + 1) * self.family.n_outputs, wire.comm.whole.size == 1
+        size = (self.n + 1) * self.family.n_outputs
         few = self.family.n_outputs == 1 or size <= SEVERAL or problem.n_train * size * size <= PRODUCTS
         formed = alone and (dense or self.columns.m * self.n <= DENSE_VALUES or _has_short_rows(self.columns))
         bearable = size <= MOST_DIRECT and (problem.n_train + size) * size * size <= MOST_PRODUCTS
