@@ -213,3 +213,15 @@ def test_a_fit_in_inference_mode_is_the_same(many_blocks):
     plain = solve(problem, FitOptions(alpha=1e-3)).state.coef
     with torch.inference_mode():
         assert torch.equal(solve(_problem("classes"), FitOptions(alpha=1e-3)).state.coef, plain)
+
+
+def test_a_small_x_with_many_classes_has_the_same_bits_on_any_number_of_threads():
+    """So few values that passes take all rows at once, and so many margins that threads would share the products."""
+    g = torch.Generator().manual_seed(0)
+    X, y = torch.randn(13_000, 20, generator=g, dtype=torch.float64), torch.randint(0, 25, (13_000,), generator=g)
+    found = []
+    for n_threads in COUNTS[:2]:
+        torch.set_num_threads(n_threads)
+        problem = Problem(DenseColumns(X), Multinomial(25), y)
+        found.append(solve(problem, FitOptions(solver="newton", recipe="fp64", max_iter=1)).state.coef)
+    assert torch.equal(*found)

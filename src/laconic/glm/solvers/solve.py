@@ -23,7 +23,7 @@ from laconic.glm.solvers import ca_sgd, sgd
 from laconic.glm.solvers.conjugate_gradients import newton_step
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.newton import confirmed, descend, newton_epoch, relative
-from laconic.glm.solvers.objective import SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
+from laconic.glm.solvers.objective import ONCE, SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
 from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, begin, segment
 from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import Weights
@@ -129,7 +129,8 @@ def solve(
 def few_threads(problem: Problem) -> AbstractContextManager[object]:
     """One thread, where X is so small that libraries' threads would spend more time on waiting for each other."""
     columns, n_outputs = problem.columns, problem.family.n_outputs
-    small = columns.device.type == "cpu" and columns.m * columns.row_values * n_outputs < ONE_THREAD
+    values = columns.m * columns.row_values
+    small = columns.device.type == "cpu" and (values * n_outputs < ONE_THREAD or values <= ONCE)
     return serial_libraries() if small else nullcontext()
 
 
