@@ -39,7 +39,6 @@ LARGEST_BATCH = 2**12
 """Values of a batch up to which SGD in one launch is the faster way on a GPU."""
 LARGEST_BLOCK = 512
 """Rows of a block on a GPU, in one process."""
-LACKS_L1 = f"absolute values in the penalty of over {DIRECT} weights, of many rows and classes, on ranks or on a GPU"
 _way = attrgetter(*OF_SGD)
 FEW_VALUES = 2**25
 """Values of X up to which classes are fitted by Newton's method however many columns there are."""
@@ -71,16 +70,15 @@ def resolve(
     solver, s, size = options.solver, options.s, options.batch_size
     tol = None if options.tol is None or options.tol < 0 else options.tol
     own_way = _way(options) != _way(DEFAULTS) or tol is None
-    size_of_hessian, alone = (columns.n + 1) * problem.family.n_outputs, comm.size == 1 and comm.peers.size == 1
-    formed = alone and not on_gpu and size_of_hessian <= DIRECT
-    formed = formed and (problem.family.n_outputs == 1 or problem.n_train * size_of_hessian**2 <= MOST_PRODUCTS)
-    newton_lacks = "" if not options.l1 or formed else LACKS_L1
-    newton_lacks = newton_lacks if problem.validation is None else newton_lacks or "rows held back"
+    n_weights, alone = (columns.n + 1) * problem.family.n_outputs, comm.size == 1 and comm.peers.size == 1
+    newton_lacks = "" if problem.validation is None else "rows held back"
+    if options.l1 and (where := _forms_no_hessian(problem, n_weights, alone=alone, on_gpu=on_gpu)):
+        newton_lacks = f"absolute values in the penalty {where}"
     plain = not (own_way or newton_lacks)
     polish = options.polish if options.polish != AUTO else plain and solver == AUTO
     if solver == AUTO:
         small = problem.family.n_outputs == 1 and columns.n * size <= LARGEST_BATCH
-        few = on_gpu or size_of_hessian <= DIRECT or isinstance(columns, SparseColumns)
+        few = on_gpu or n_weights <= DIRECT or isinstance(columns, SparseColumns)
         few = few or is_wide(columns, problem.n_train)
         few = few or (problem.family.classifies and columns.m * columns.n <= FEW_VALUES)
         solver = "sgd" if comm.size == 1 and (small or not on_gpu) else "ca_sgd"
@@ -107,6 +105,16 @@ def resolve(
         eta0 = float(min(gather_array(np.array(own), comm.peers)))  # that of the steepest team
         options = replace(options, eta0=eta0)
     return options
+
+
+def _forms_no_hessian(problem: Problem, n_weights: int, *, alone: bool, on_gpu: bool) -> str:
+    """Where no Hessian is formed for absolute values, in words; "" where one is."""
+    if not alone or on_gpu:
+        return "on a GPU" if alone else "on several ranks"
+    if n_weights > DIRECT:
+        return f"of more than {DIRECT} weights; here are {n_weights:,}"
+    heavy = problem.family.n_outputs > 1 and problem.n_train * n_weights**2 > MOST_PRODUCTS
+    return f"of {n_weights} weights of several classes with {problem.n_train:,} rows" if heavy else ""
 
 
 def auto_s(batch_size: int, n_ranks: int, n_features: int = TYPICAL_FEATURES, *, on_gpu: bool = False) -> int:
