@@ -237,7 +237,7 @@ BUCKETED = [scheme.name for scheme in SCHEMES if issubclass(scheme, Bucketed)]
 
 
 def make_codec(name: str, bucket_size: int | None = None) -> Codec:
-    """A codec from its name SCHEME[-BITS[-CODER]][/BUCKET_SIZE]; dithered has its error in the place of BITS.
+    """A codec from its name, `SCHEME[-BITS[-CODER]][/BUCKET_SIZE]`; dithered has its error in the place of BITS.
 
     bucket_size  of a name that has none; by default the scheme's own
 
