@@ -12,7 +12,6 @@ from typing import cast
 import numpy as np
 import torch
 
-from laconic.errors import Option
 from laconic.exchange import Accounting, Communicator
 from laconic.glm.options import FitOptions
 from laconic.glm.precision import AUTO
@@ -24,7 +23,17 @@ from laconic.glm.solvers.conjugate_gradients import newton_step
 from laconic.glm.solvers.device import device_solver
 from laconic.glm.solvers.newton import confirmed, descend, newton_epoch, relative
 from laconic.glm.solvers.objective import ONCE, SAMPLE_FROM, Advance, Objective, Point, Requests, serve_alone
-from laconic.glm.solvers.state import Callback, Diverged, Outcome, Progress, Segment, Solution, State, begin, segment
+from laconic.glm.solvers.state import (
+    Callback,
+    Outcome,
+    Progress,
+    Segment,
+    Solution,
+    State,
+    begin,
+    diverged,
+    segment,
+)
 from laconic.glm.solvers.teams import Averaged
 from laconic.kernels.glm import Weights
 from laconic.kernels.threads import serial_libraries
@@ -128,9 +137,8 @@ def solve(
 
 def few_threads(problem: Problem) -> AbstractContextManager[object]:
     """One thread, where X is so small that libraries' threads would spend more time on waiting for each other."""
-    columns, n_outputs = problem.columns, problem.family.n_outputs
-    values = columns.m * columns.row_values
-    small = columns.device.type == "cpu" and (values * n_outputs < ONE_THREAD or values <= ONCE)
+    columns, values = problem.columns, problem.columns.m * problem.columns.row_values
+    small = columns.device.type == "cpu" and (values * problem.family.n_outputs < ONE_THREAD or values <= ONCE)
     return serial_libraries() if small else nullcontext()
 
 
@@ -241,7 +249,7 @@ class Run:
             loss = yield from self.step(segment(problem, options, state, order, step))
             if not math.isfinite(loss):
                 if not self.go_back():
-                    raise _diverged(options, state, loss)
+                    raise diverged(options, state, loss)
                 continue
             progress = Progress(state.epoch, state.iteration, state.batch / n_batches, loss, state)
             outcome = None
@@ -490,14 +498,3 @@ def validation_loss(problem: Problem, state: State, wire: Wire) -> float:
     loss = (w * problem.family.loss(z.double(), problem.y[rows].double())).sum()
     total, weight = wire.sum_over_teams(float(loss), float(w.sum()))
     return total / weight
-
-
-def _diverged(options: FitOptions, state: State, loss: float) -> Diverged:
-    eta0, momentum = float(options.eta0), options.momentum
-    return Diverged(
-        f"the loss became {loss} near iteration {state.iteration} of epoch {state.epoch + 1}: lower ",
-        Option("eta0"),
-        f" (it is {eta0:g}; try {eta0 / 10:g})",
-        *((" or ", Option("momentum"), f" (it is {momentum:g})") if momentum else ()),
-        ", or standardise the columns of X",
-    )

@@ -262,6 +262,18 @@ class Diverged(LaconicError, ArithmeticError):
     """The loss is no longer a number."""
 
 
+def diverged(options: FitOptions, state: State, loss: float) -> Diverged:
+    """What to raise where a loss became infinite, with what to try."""
+    eta0, momentum = float(options.eta0), options.momentum
+    return Diverged(
+        f"the loss became {loss} near iteration {state.iteration} of epoch {state.epoch + 1}: lower ",
+        Option("eta0"),
+        f" (it is {eta0:g}; try {eta0 / 10:g})",
+        *((" or ", Option("momentum"), f" (it is {momentum:g})") if momentum else ()),
+        ", or standardise the columns of X",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """The result of a fit: its last state, why it ended, and what was sent over the network.
