@@ -9,8 +9,7 @@ from laconic.kernels import Stream
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here"),
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),  # torch.compile imports what is deprecated
-    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # it is off on purpose
+    pytest.mark.filterwarnings("default"),  # torch.compile warns of its own imports and choices
 ]
 
 

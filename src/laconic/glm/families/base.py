@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -11,8 +11,11 @@ from laconic.kernels.glm import LinkCode
 
 NEWTON_STEPS = 50
 """Of the constant that fits best beside an offset; three or four are usual."""
+ROUNDING = 1e-12
+"""A sum of losses may rise by this share of itself: rounding errors of its size hide what a last step gains."""
 
 Expansion = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+Curved = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Family(ABC):
@@ -116,17 +119,18 @@ class Family(ABC):
         return self._newton(c - weights @ offset / weights.sum(), y, weights, offset)
 
     def _newton(self, c: torch.Tensor, y: torch.Tensor, w: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-        """Newton's method from c, each step halved until the loss falls."""
+        """Newton's method from c, each step halved until the loss does not rise."""
 
-        def value(c: torch.Tensor) -> float:
-            return float((w * self.loss(offset + c, y)).sum())
+        def losses(c: torch.Tensor) -> torch.Tensor:
+            return w * self.loss(offset + c, y)
 
         for _ in range(NEWTON_STEPS):
-            slope = (w[:, None] * self.derivative(offset + c, y)).sum(0)
-            hessian = (w[:, None, None] * self.hessian(offset + c, y)).sum(0)
-            step = torch.linalg.pinv(hessian, hermitian=True) @ slope
-            before = value(c)
-            while float(step.abs().max()) > 0 and not value(c - step) <= before:
+            _, slopes, h = cast(Curved, self.expand(offset + c, y, curved=True))
+            hessian = (w @ h).diag() - (h.T @ (w[:, None] * h) if self.redundant else 0)
+            step = torch.linalg.pinv(hessian, rtol=ROUNDING, hermitian=True) @ (w @ slopes)
+            before = losses(c)
+            most = float(before.sum()) + ROUNDING * float(before.abs().sum())
+            while float(step.abs().max()) > 0 and not float(losses(c - step).sum()) <= most:
                 step = torch.where(step.abs() > 1e-12, step / 2, 0.0)
             c = c - step
             if float(step.abs().max()) <= 1e-12 * (1 + float(c.abs().max())):
