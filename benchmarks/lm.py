@@ -354,12 +354,13 @@ PRESENTATION = Presentation(
                 Column("MB per step", "bytes_sent", "MB"),
                 Column("s to loss", "seconds_to_loss"),
                 Column("× fp32", "speedup"),
-                Column("× bf16 hook", "speedup_over_bf16"),
+                Column("× bf16", "speedup_over_bf16"),
                 Column("loss after N", "loss_at_n", digits=4),
             ],
             "steps: until the loss of fp32 after N steps is reached. MB sent by a rank, where laconic sent them. "
-            "nothing: no exchange at all. FSDP2 gathers weights in float32, or as it says after a plus: in bfloat16 "
-            "(with the curve of bf16), or as 8-bit differences to those before.",
+            "nothing: no exchange at all. bf16: gradients in bfloat16, under DDP by PyTorch's hook. FSDP2 gathers "
+            "weights in float32, or as it says after a plus: in bfloat16 (with the curve of bf16), or as 8-bit "
+            "differences to those before.",
             by="problem",
         ),
         Text(left_out),

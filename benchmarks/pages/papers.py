@@ -1,4 +1,4 @@
-"""The tables and figures of docs/papers.md, from the files benchmarks/results/papers-*.json.
+"""The tables and figures of docs/papers.md, from benchmarks/results/{papers-*,sensitivity,imagenet*}.json.
 
 The claims table comes first: one line per claim, for all its problems. Documents from before verdicts had two sides are
 judged again.
@@ -19,9 +19,8 @@ from benchmarks.training.run import PAPER
 SUITES = ("papers-ca-sgd", "papers-nuqsgd")
 CLAIMS = {"papers-ca-sgd": ca_sgd_claims.claims, "papers-nuqsgd": nuqsgd_claims.claims}
 PUBLISHED_TITLES = ("Published and measured", "Where in the papers, and what differs")
-METHODS = dict(
-    zip(("fp32", *PAPER), (GREY, BLUE, "#c2255c", GREEN, PURPLE, "#8d6e4b", ORANGE, "#5c940d", "#f06595"), strict=True)
-)
+COLOURS = (GREY, BLUE, "#c2255c", GREEN, PURPLE, "#8d6e4b", ORANGE, "#5c940d", "#f06595", "#0b7285")
+METHODS = dict(zip(("fp32", *PAPER), COLOURS, strict=False))
 RECIPES = {"fp32": ORANGE, "C": BLUE, "D": GREEN}
 PUBLISHED_SPEED = (5.1, 6.8, "published: 5.1 to 6.8")
 Drawn = dict[str, tuple[str, str]]
@@ -122,9 +121,9 @@ def _range(same: Sequence[Claim]) -> str:
 
 
 def _where(row: Document) -> str:
-    """Short name of a run: a network and its learning rate, or the number and kind of ranks."""
+    """Short name of a run: a network, its learning rate and precision, or the number and kind of ranks."""
     if "workers" in row:
-        return f"{row['problem'].split()[-1]} at rate {row.get('learning_rate', 0.1):g}"
+        return f"{row['problem'].split()[-1]} at rate {row.get('learning_rate', 0.1):g}, {row['precision']}"
     kind = "NCCL ranks" if row.get("device") == "cuda" else "ranks"
     return "one GPU" if kind != "ranks" and row["ranks"] == 1 else f"{row.get('ranks')} {kind}"
 
@@ -133,7 +132,7 @@ def _length(row: Document) -> str:
     """`_where`, and the length of the run."""
     if "workers" in row:
         many = f"{n} seeds" if (n := len(row["seeds"])) > 1 else "one seed"
-        return f"{_where(row)}, {row['n_epochs']} epochs, {row['precision']}, {many}"
+        return f"{_where(row)}, {row['n_epochs']} epochs, {many}"
     length = f"{row['n_epochs']:.2g} epochs" if row.get("n_epochs") else f"{row['n_iterations']} iterations"
     return f"{_where(row)}, {length}"
 
@@ -230,11 +229,14 @@ def _nuqsgd_figures(name: str, made: Document) -> Drawn:
 
 
 def _curves(rows: Sequence[Document], key: str, factor: float) -> list[Curve]:
+    known = all(row["contender"] in METHODS for row in rows)
     return [
         Curve(
-            row["contender"], METHODS.get(row["contender"], GREY), _points(row["curve"][1:], "iteration", key, factor)
+            row["contender"],
+            METHODS[row["contender"]] if known else COLOURS[i % len(COLOURS)],
+            _points(row["curve"][1:], "iteration", key, factor),
         )
-        for row in rows
+        for i, row in enumerate(rows)
     ]
 
 
@@ -251,12 +253,15 @@ def _fastest(made: Document, problem: str, recipe: str) -> Document:
     return max(own, key=lambda row: row["speedup_over_fp32"]["median"])
 
 
-def sensitivity() -> str:
-    return "\n\n".join([presented(common.load("sensitivity")), origin("sensitivity")])
+def tables(*results: str) -> str:
+    """The tables of some results, and the origin of each; titles where there are several."""
+    made = [[presented(common.load(name), 4 * (len(results) > 1)), origin(name)] for name in results]
+    return "\n\n".join(part for parts in made for part in parts)
 
 
 WRITERS: dict[str, Callable[[], str]] = {
     "papers-claims": claims_table,
-    "sensitivity": sensitivity,
+    "sensitivity": partial(tables, "sensitivity"),
+    "imagenet": partial(tables, "imagenet", "imagenet-nccl"),
     **{suite: partial(section, suite) for suite in SUITES},
 }

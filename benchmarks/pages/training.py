@@ -1,14 +1,14 @@
-"""The tables and figures of docs/training.md, from benchmarks/results: {training,lm,lm-fsdp}.json."""
+"""The tables and figures of docs/training.md, from benchmarks/results/{training,lm}.json."""
 
 from collections.abc import Callable
 
 from benchmarks.goals import NEAR
 from benchmarks.lm import about as about_lm
-from benchmarks.pages.common import NOTHING, RESULTS, Document, goals, link, load, origin, presented
+from benchmarks.pages.common import Document, goals, link, load, origin, presented
 from benchmarks.pages.svg import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, curves
 from benchmarks.training.suite import about
 
-NAME, LM, LM_SHARDED = "training", "lm", "lm-fsdp"
+NAME, LM = "training", "lm"
 CODECS = {
     "fp32": GREY,
     "bf16": ORANGE,
@@ -16,6 +16,8 @@ CODECS = {
     "dithered-0.1@metric": BLUE,
     "rotated-4": PURPLE,
     "powersgd-32": "#8d6e4b",
+    "bf16+bf16": "#f06595",
+    "nuqsgd-4/512+differences-8": BLUE,
 }
 COLOURS = {
     "Dithered in the metric": BLUE,
@@ -34,15 +36,8 @@ HIGHEST = 1.08
 """Largest loss over that of fp32 that is drawn; larger ones are only in the tables."""
 
 
-def exists(name: str = NAME) -> bool:
-    """Whether there is a result to write about."""
-    return (RESULTS / f"{name}.json").is_file()
-
-
 def tables() -> str:
     """The setting, a figure and a table for each task and number of workers, goals, and the origin of the file."""
-    if not exists():
-        return ""
     made = load(NAME)
     note = f"Members whose loss is more than {100 * (HIGHEST - 1):.0f} % above float32's are not drawn."
     drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _drawings(made).items())
@@ -51,35 +46,31 @@ def tables() -> str:
 
 
 def language_model() -> str:
-    """Time to a loss on slow links: a figure and a table for each link, goals, and the origin of each file."""
-    parts: list[str] = []
-    for name in filter(exists, (LM, LM_SHARDED)):
-        made = load(name)
-        drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _over_seconds(made).items())
-        aims = ["### Goals of the language model", goals(name)] if made["goals"] else []
-        parts += [about_lm(made), *filter(None, [drawn]), presented(made, level=3), *aims, origin(name)]
-    return "\n\n".join(parts) or NOTHING
+    """Time to a loss on slow links: a figure and a table for each link, goals, and the origin of the file."""
+    made = load(LM)
+    drawn = "\n".join(f"![{title}](figures/{file})" for file, (title, _) in _over_seconds(made).items())
+    aims = ["### Goals of the language model", goals(LM)]
+    return "\n\n".join([about_lm(made), drawn, presented(made, level=3), *aims, origin(LM)])
 
 
 def figures() -> dict[str, str]:
     """Figures by file name, as SVG."""
-    drawn = (_drawings(load(NAME)) if exists() else {}) | (_over_seconds(load(LM)) if exists(LM) else {})
+    drawn = _drawings(load(NAME)) | _over_seconds(load(LM))
     return {file: drawing for file, (_, drawing) in drawn.items()}
 
 
 def _over_seconds(made: Document) -> dict[str, tuple[str, str]]:
     found = {}
-    ddp = [row for row in made["rows"] if row["way"] == "DDP"]
-    for rate in dict.fromkeys(row["rate"] for row in ddp):
-        of_link = [row for row in ddp if row["rate"] == rate]
+    for way, rate in dict.fromkeys((row["way"], row["rate"]) for row in made["rows"]):
+        of_link = [row for row in made["rows"] if (row["way"], row["rate"]) == (way, rate)]
         rows = {row["contender"]: row for row in of_link if row["curve"]}
         shown = [
             Curve(name, colour, [(point["seconds"], point["loss"]) for point in rows[name]["curve"][1:]])
             for name, colour in CODECS.items()
             if name in rows
         ]
-        title = f"A language model at {link(rate)}"
-        found[f"lm-{rate}.svg"] = title, curves(title, "seconds", "validation loss", shown, x_log=True)
+        title = f"A language model under {way} at {link(rate)}"
+        found[f"lm-{way.lower()}-{rate}.svg"] = title, curves(title, "seconds", "validation loss", shown, x_log=True)
     return found
 
 

@@ -275,17 +275,19 @@ PRESENTATION = Presentation(
             lambda rows: f"{text_in(rows[0], 'problem')}, {shown(number_in(rows[0], 'n'), 'n')} parameters",
             [
                 text("method", "contender"),
-                Column("seeds", "n_seeds"),
+                Column("seeds", "n_seeds", "n"),
                 Column("accuracy", "accuracy", "%", 4),
                 Column("±", "deviation", "%", 2),
                 Column("below fp32", "below_fp32"),
                 Column("loss", "loss", digits=4),
                 Column("bits", "bits"),
+                Column("variance", "variance"),
                 Column("s per epoch", "seconds_per_epoch"),
             ],
             "accuracy: on the test images, mean over seeds ± standard deviation. below fp32: points, seed by seed. "
-            "loss: on training images. bits: per value, as sent by default. s per epoch: of all workers on one device, "
-            "beside other runs.",
+            "loss: on training images. bits: per value, as sent by default. variance: E‖Q(g) − g‖² / ‖g‖² of a "
+            "worker's gradient along the method's own run. s per epoch: of all workers on one device, beside other "
+            "runs.",
             by="problem",
             rows=_several,
         ),
