@@ -1,8 +1,8 @@
 """The suite `glm-optimum`: our default estimators on typical data, beside those of scikit-learn and glum.
 
-Each contender fits the same objective (mean loss + alpha/2 ‖x‖², intercept not penalised) to the raw columns and to
-standardised ones, with its own defaults. The optimum is the least objective that any of them, or ours with a smaller
-tolerance, has reached.
+Each contender fits the same objective (mean loss + alpha/2 ‖x‖², or alpha ‖x‖₁, intercept not penalised) to the raw
+columns and to standardised ones, with its own defaults. The optimum is the least objective that any of them, or ours
+with a smaller tolerance, has reached.
 
 Streamed rows are written to a Parquet file: ours is fitted from it and from a store of it, rivals in memory, each in
 a process of its own.
@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from sklearn import datasets
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import d2_tweedie_score
 
 from benchmarks.glm.libsvm_speed import resident
@@ -47,12 +47,17 @@ STREAMED_FUNCTION, STREAMED_SECONDS = "benchmarks.glm.optimum:fit_streamed", 360
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A data set: X (m, n) float64, dense or CSR, y (m,), and the loss; or a file for X, and y's name."""
+    """A data set: X (m, n) float64, dense or CSR, y (m,), and the loss; or a file for X, and y's name.
+
+    alpha, l1_ratio  of the penalty: 0 for squares, 1 for absolute values
+    """
 
     name: str
     X: Any
     y: Any
     loss: str
+    alpha: float = ALPHA
+    l1_ratio: float = 0.0
 
     def scaled(self) -> "Rows | None":
         """The data set with columns of mean 0 and variance 1; None for sparse rows."""
@@ -60,14 +65,21 @@ class Rows:
             return None
         deviation = self.X.std(0)
         X = (self.X - self.X.mean(0)) / np.where(deviation > 0, deviation, 1)
-        return Rows(self.name, X, self.y, self.loss)
+        return replace(self, X=X)
+
+    def lasso(self, share: float) -> "Rows":
+        """With absolute values as penalty: `share` of the least alpha that leaves no weight."""
+        several = self.loss == "log_loss" and self.y.max() > 1
+        y = np.eye(self.y.max() + 1)[self.y] if several else self.y[:, None].astype(float)
+        return replace(self, alpha=share * float(np.abs(self.X.T @ (y - y.mean(0))).max()) / len(y), l1_ratio=1.0)
 
     def objective(self, coef: np.ndarray, intercept: np.ndarray) -> float:
         """The objective that all contenders minimise; infinite where it is not finite."""
         coef = np.atleast_2d(coef)
         with np.errstate(over="ignore", invalid="ignore"):
             z = np.asarray(self.X @ coef.T + np.ravel(intercept))
-            value = self._losses(z).mean() + ALPHA / 2 * np.square(coef).sum()
+            penalty = np.abs(coef).sum() if self.l1_ratio else np.square(coef).sum() / 2
+            value = self._losses(z).mean() + self.alpha * penalty
         return float(value) if np.isfinite(value) else float("inf")
 
     def _losses(self, z: np.ndarray) -> np.ndarray:
@@ -100,6 +112,7 @@ class OptimumRow:
     threads    of the faster
     converged  whether the contender gave no ConvergenceWarning
     peak_bytes  peak memory of its process, where it has one of its own
+    zeros      weights that are exactly 0
     """
 
     data: str
@@ -114,6 +127,7 @@ class OptimumRow:
     threads: int
     converged: bool
     peak_bytes: int | None = None
+    zeros: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +138,9 @@ class OptimumOptions:
     repeats: int = option(3, "Fits of each, of which the median counts.")
     threads: int = option(2, "Most threads of a fit; each contender also runs on one, and its faster time counts.")
     large: bool = option(False, "Also a million drawn rows of 50 columns.")
+    lasso: float | None = option(
+        None, "Absolute values as penalty, with this share of the least alpha that leaves no weight.", metavar="SHARE"
+    )
     streamed: int | None = option(None, f"Also so many drawn rows of {STREAMED_COLUMNS} columns, from a file.")
 
     def __post_init__(self) -> None:
@@ -134,7 +151,8 @@ class OptimumOptions:
     def published(self) -> dict[str, Any]:
         """The options as JSON values, without the folder's path."""
         own = {"repeats": self.repeats, "threads": self.threads, "large": self.large, "files": self.data is not None}
-        return own if self.streamed is None else own | {"streamed": self.streamed}
+        more = {"streamed": self.streamed, "lasso": self.lasso}
+        return own | {name: value for name, value in more.items() if value is not None}
 
     @property
     def n_parts(self) -> int:
@@ -148,18 +166,25 @@ Fitted = tuple[np.ndarray, np.ndarray]
 def ours(rows: Rows, **more: Any) -> Fitted:
     """Our default estimator."""
     kind = CASGDClassifier if rows.loss == "log_loss" else CASGDRegressor
-    model = kind(rows.loss, alpha=ALPHA, random_state=0, **more).fit(rows.X, rows.y)
+    model = kind(rows.loss, alpha=rows.alpha, l1_ratio=rows.l1_ratio, random_state=0, **more).fit(rows.X, rows.y)
     return model.coef_, model.intercept_
 
 
 def scikit_learn(rows: Rows) -> Fitted:
     """scikit-learn's estimator of the same objective, with its default solver and more iterations."""
-    m = len(rows.y)
-    model = {
-        "log_loss": LogisticRegression(C=1 / (ALPHA * m), max_iter=200),
-        "poisson": PoissonRegressor(alpha=ALPHA, max_iter=200),
-        "squared_error": Ridge(alpha=ALPHA * m),
-    }[rows.loss].fit(rows.X, rows.y)
+    m, alpha = len(rows.y), rows.alpha
+    if rows.l1_ratio:  # saga alone has absolute values and an intercept that is not penalised
+        models = {
+            "log_loss": LogisticRegression(C=1 / (alpha * m), l1_ratio=1.0, solver="saga", max_iter=1000),
+            "squared_error": Lasso(alpha=alpha, max_iter=10_000),
+        }
+    else:
+        models = {
+            "log_loss": LogisticRegression(C=1 / (alpha * m), max_iter=200),
+            "poisson": PoissonRegressor(alpha=alpha, max_iter=200),
+            "squared_error": Ridge(alpha=alpha * m),
+        }
+    model = models[rows.loss].fit(rows.X, rows.y)
     return model.coef_, np.atleast_1d(model.intercept_)
 
 
@@ -167,14 +192,16 @@ def glum(rows: Rows) -> Fitted:
     """glum's estimator, for one output."""
     GeneralizedLinearRegressor = import_module("glum").GeneralizedLinearRegressor
     family = {"log_loss": "binomial", "poisson": "poisson", "squared_error": "normal"}[rows.loss]
-    model = GeneralizedLinearRegressor(family=family, alpha=ALPHA, l1_ratio=0)
+    model = GeneralizedLinearRegressor(family=family, alpha=rows.alpha, l1_ratio=rows.l1_ratio)
     model.fit(rows.X, rows.y.astype(float))
     return model.coef_, np.atleast_1d(model.intercept_)
 
 
 def contenders(rows: Rows) -> dict[str, Callable[[Rows], Fitted]]:
     """Contenders that are installed and have a model for these rows."""
-    found: dict[str, Callable[[Rows], Fitted]] = {"laconic": ours, "scikit-learn": scikit_learn}
+    found: dict[str, Callable[[Rows], Fitted]] = {"laconic": ours}
+    if not (rows.l1_ratio and rows.loss == "poisson"):
+        found["scikit-learn"] = scikit_learn
     several = rows.loss == "log_loss" and rows.y.max() > 1
     return found if several or find_spec("glum") is None else found | {"glum": glum}
 
@@ -191,7 +218,7 @@ def race(options: OptimumOptions, progress: Progress = no_progress) -> list[Opti
         progress(rows.name)
         for columns, one in (("raw", rows), ("scaled", rows.scaled())):
             if one is not None:
-                found += _compare(one, columns, options)
+                found += _compare(one if options.lasso is None else one.lasso(options.lasso), columns, options)
     return found if options.streamed is None else found + _streamed(options, progress)
 
 
@@ -205,7 +232,8 @@ def _compare(rows: Rows, columns: str, options: OptimumOptions) -> list[OptimumR
         value = rows.objective(*point)
         gap, score = (value - optimum) / (null - optimum), _score(rows, point)
         shape = (len(rows.y), int(rows.X.shape[1]))
-        made.append(OptimumRow(rows.name, columns, *shape, name, value, gap, score, **told))
+        zeros = int((point[0] == 0).sum()) if rows.l1_ratio else None
+        made.append(OptimumRow(rows.name, columns, *shape, name, value, gap, score, **told, zeros=zeros))
     return made
 
 
@@ -405,17 +433,24 @@ def _file(path: Path) -> Rows:
         drop += tuple(one.name for one in pq.read_schema(path) if not str(one.type).startswith(numbers))
     table = read(Source(str(path), target=target, exclude=drop), dtype="fp64" if target else None)
     X = table.X.numpy() if target else table.X.astype(float)
+    if not target:  # saga takes no other
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     y = table.y.numpy()
     if loss == "log_loss":
         y = (y == int(positive)).astype(int) if positive else (y > 0).astype(int)
     return Rows(path.name.split(".")[0], X, y if loss == "log_loss" else y.astype(float), loss)
 
 
+def under(rows: Sequence[Row]) -> str:
+    """Which penalty the rows have, where it is L1, to be added to a title."""
+    return "; L1" if any(row.get("zeros") is not None for row in rows) else ""
+
+
 PRESENTATION = Presentation(
     "Default fits against the optimum",
     [
         RowTable(
-            "Above the optimum, relative to what there is to gain",
+            lambda rows: "Above the optimum, relative to what there is to gain" + under(rows),
             [
                 text("data", "data"),
                 text("columns", "columns"),
@@ -424,14 +459,15 @@ PRESENTATION = Presentation(
                 text("contender", "contender"),
                 Column("objective", "objective", digits=6),
                 Column("gap", "gap", digits=2),
+                Column("weights 0", "zeros", "n"),
                 Column("score", "score", digits=4),
                 Column("s", "seconds"),
                 text("threads", "threads"),
                 Column("peak memory", "peak_bytes", "B"),
                 text("claims convergence", lambda row: "yes" if row.get("converged") else "no"),
             ],
-            f"Same objective for all: mean loss + {ALPHA:g}/2 ‖x‖². s: of `fit`, median; on one thread or on all of "
-            "them, whichever is faster.",
+            "Same objective for all: mean loss + alpha/2 ‖x‖², with L1 alpha ‖x‖₁. s: of `fit`, median; on one thread "
+            "or on all of them, whichever is faster.",
         ),
         BarChart("Seconds of a fit", "seconds", "s", group="data"),
     ],
@@ -444,11 +480,11 @@ NEAR, SMALL = 1e-3, 50_000 * 100
 def outcomes(document: Row) -> Iterator[Outcome]:
     """Convergence and gap of our fits, and their time over that of the fastest rival that comes as near."""
     rows = rows_in(document)
-    ours = [row for row in rows if row["contender"] == "laconic"]
+    l1, ours = under(rows), [row for row in rows if row["contender"] == "laconic"]
     claimed = [row["gap"] for row in ours if row["converged"]]
     far = sum(gap > NEAR for gap in claimed)
-    yield outcome(f"fits that claim convergence farther than {NEAR:g} from the optimum", far, 0, 0)
-    yield outcome("the largest gap of a fit that claims convergence", max(claimed, default=0.0), NEAR, 1e-5)
+    yield outcome(f"fits that claim convergence farther than {NEAR:g} from the optimum{l1}", far, 0, 0)
+    yield outcome(f"the largest gap of a fit that claims convergence{l1}", max(claimed, default=0.0), NEAR, 1e-5)
     peaks = [row["peak_bytes"] for row in rows if row["contender"] == "laconic from Parquet"]
     if any(peaks):
         yield outcome("peak memory of a fit that is streamed from Parquet, GB", max(peaks) / 1e9, 1.0, 0.5)
@@ -460,7 +496,7 @@ def outcomes(document: Row) -> Iterator[Outcome]:
             ratios[own["n_rows"] * own["n_features"] < SMALL].append(own["seconds"] / min(rivals))
     for small, name, marks in ((True, "small", (3.0, 1.0)), (False, "large", (1.0, 0.3))):
         if ratios[small]:
-            kind = f"{name} problems: seconds ÷ the faster rival's within {NEAR:g}"
+            kind = f"{name} problems{l1}: seconds ÷ the faster rival's within {NEAR:g}"
             yield outcome(f"{kind}, median", median(ratios[small]), *marks)
             yield outcome(f"{kind}, worst", max(ratios[small]), *marks)
 

@@ -147,3 +147,15 @@ def test_streamed_rows_are_fitted_from_each_file_alike(tmp_path):
         assert optimum._judged(table, point) == pytest.approx((values[-1], optimum._score(rows, point)), rel=1e-9)
         assert found["converged"]
     assert values == pytest.approx([values[0]] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [optimum._cancer, optimum._wine, optimum._diabetes, optimum._claims])
+def test_a_lasso_is_given_as_a_share_of_the_penalty_that_leaves_no_weight(make):
+    """Each contender minimises the objective that is judged."""
+    scaled = make().scaled()
+    assert not optimum.ours(scaled.lasso(1.001))[0].any()
+    rows = scaled.lasso(0.5)
+    found = {name: fit(rows) for name, fit in optimum.contenders(rows).items()}
+    assert all(coef.any() and not coef.all() for coef, _ in found.values())
+    values = [rows.objective(*point) for point in found.values()]
+    assert values == pytest.approx([values[0]] * len(values), rel=1e-6)

@@ -12,6 +12,7 @@ from sklearn.linear_model import Lasso
 from glm.estimator_problems import data
 from glm.tables import Case, M
 from laconic import CASGDClassifier, CASGDRegressor
+from laconic.data import load_digits
 from laconic.glm import DenseColumns, FitOptions, Gaussian, Outcome, Problem, path, solve
 
 
@@ -69,6 +70,13 @@ def test_small_data_of_nearly_equal_columns_end_soon():
     y = (X @ np.ones((4, 3)) * [0, 1, 2] / 4 + rng.gumbel(size=(65, 3))).argmax(1)
     model = CASGDClassifier(alpha=2e-6, l1_ratio=1.0).fit(X, y)
     assert (model.converged_, model.n_iter_ <= 5) == (True, True)
+
+
+def test_a_step_that_can_only_gain_rounding_errors_is_seen_to_end():
+    images, y = load_digits()
+    model = CASGDClassifier(alpha=0.006, l1_ratio=1.0).fit(images.double(), y)
+    assert (model.converged_, len(model.history_)) == (True, 2)
+    assert model.history_[-1]["gap"] <= 1e-4
 
 
 def test_a_path_that_ends_without_a_penalty_has_single_fits():

@@ -32,6 +32,7 @@ another: as many columns as have a Hessian of so many products, in so many steps
 LASSO_ROUNDS, LASSO_SWEEPS, LASSO_SHARE = 200, 10, 1e-9
 """With absolute values in F: rounds of a quadratic for fixed signs and of so many sweeps over the weights, until sweeps
 gain less than this share of all that was gained."""
+EPSILON = float(np.finfo(float).eps)
 LARGEST_GAP = 1e9
 """What a relative decrement is taken for where nothing has been gained."""
 
@@ -169,8 +170,8 @@ def _step(
     absolute values in F by the Hessian itself: they are added to the quadratic model that the step minimises."""
     if isinstance(factor, torch.Tensor):
         l1, smooth = cast(torch.Tensor, objective.l1), cast(torch.Tensor, point.smooth)
-        x, gap = _lasso(factor, smooth.reshape(-1), point.theta.reshape(-1), l1.expand_as(smooth).reshape(-1))
-        return x.view(smooth.shape) - point.theta, gap
+        x, gap = _lasso(factor, smooth, point.theta, l1.expand_as(smooth), EPSILON * abs(point.value))
+        return x - point.theta, gap
     if factor is None:
         return (yield from newton_step(objective, point, target * max(0.0, objective.null - point.value)))
     step = -factor.descend(point.slope.reshape(-1), len(factor.pairs)).view(point.slope.shape)
@@ -179,35 +180,39 @@ def _step(
     return step, -objective.dot(step, point.slope) / 2
 
 
-def _lasso(H: torch.Tensor, g: torch.Tensor, x: torch.Tensor, l1: torch.Tensor) -> tuple[torch.Tensor, float]:
+def _lasso(
+    hessian: torch.Tensor, g: torch.Tensor, x: torch.Tensor, weights: torch.Tensor, least: float
+) -> tuple[torch.Tensor, float]:
     """The z that minimises gᵀ(z − x) + ½ (z − x)ᵀ H (z − x) + Σ l1 |z|, and by how much; infinite if it was not found.
 
     Coordinate descent finds the signs, and then the minimum for these signs is that of a quadratic: it need not follow
-    columns that nearly depend on each other, which would take many sweeps.
+    columns that nearly depend on each other, which would take many sweeps. A gain of `least` counts as none.
     """
     from laconic.kernels.cpu import lasso  # Numba is loaded where it is first needed
 
-    z, r, H, l1 = x.clone(), g.clone(), H.contiguous(), l1.contiguous()
+    H = hessian.contiguous().numpy()
+    z, r, l1 = (one.reshape(-1).clone().numpy() for one in (x, g, weights))
     gained = lasso.sweep(H, r, z, l1, LASSO_SWEEPS)
     for _ in range(LASSO_ROUNDS):
         blocked = True
         while blocked:  # by a weight that would change its sign, and is 0 from here on
-            free = torch.nonzero((z != 0) | (l1 == 0))[:, 0]
-            slope = r[free] + l1[free] * z[free].sign()
-            step = Factor(H[free[:, None], free]).solve(slope)
-            change = H[:, free] @ step
+            free = np.flatnonzero((z != 0) | (l1 == 0))
+            at, rows = z[free], H[free]
+            slope = r[free] + l1[free] * np.sign(at)
+            step = Factor(torch.from_numpy(rows[:, free])).solve(torch.from_numpy(slope)).numpy()
+            change = step @ rows
             down, curvature = float(slope @ step), float(step @ change[free])
-            to_zero = torch.where((l1[free] > 0) & (z[free] * step > 0), z[free] / step, math.inf)
-            length = min(down / curvature if curvature > 0 else 1.0, float(to_zero.min()))
+            to_zero = np.full(len(free), math.inf)
+            np.divide(at, step, out=to_zero, where=(l1[free] > 0) & (at * step > 0))
+            length = min(down / curvature if curvature > 0 else 1.0, float(to_zero.min(initial=math.inf)))
             blocked = bool((to_zero <= length).any())
-            z[free] -= length * step
-            z[free[to_zero <= length]] = 0.0
+            z[free] = np.where(to_zero <= length, 0.0, at - length * step)
             r -= length * change
             gained += length * (down - length * curvature / 2)
         gained += (gain := lasso.sweep(H, r, z, l1, LASSO_SWEEPS))
-        if gain <= LASSO_SHARE * gained:
-            return z, gained
-    return z, math.inf
+        if gain <= max(LASSO_SHARE * gained, least):
+            return torch.from_numpy(z).view(x.shape), gained
+    return torch.from_numpy(z).view(x.shape), math.inf
 
 
 def _search(

@@ -1,6 +1,6 @@
 """Coordinate descent for a quadratic with absolute values: what a Newton step is under an L1 penalty."""
 
-import torch
+import numpy as np
 from numba import njit
 
 
@@ -27,7 +27,7 @@ def _sweep(H, r, x, l1, sweeps):
     return total
 
 
-def sweep(H: torch.Tensor, r: torch.Tensor, x: torch.Tensor, l1: torch.Tensor, sweeps: int) -> float:
+def sweep(H: np.ndarray, r: np.ndarray, x: np.ndarray, l1: np.ndarray, sweeps: int) -> float:
     """Minimise ½ xᵀ H x + … + Σ l1 |x| over one coordinate after another; returns what was gained.
 
     H      (n, n), symmetric, positive semi-definite; coordinates whose diagonal is 0 stay
@@ -36,8 +36,8 @@ def sweep(H: torch.Tensor, r: torch.Tensor, x: torch.Tensor, l1: torch.Tensor, s
 
     Friedman, Hastie and Tibshirani, J. Stat. Softw. 33(1), 2010.
 
-    >>> x, r = torch.zeros(2).double(), torch.tensor([-3.0, 0.5]).double()
-    >>> sweep(torch.eye(2).double(), r, x, torch.ones(2).double(), 9), x.tolist()
+    >>> x, r = np.zeros(2), np.array([-3.0, 0.5])
+    >>> sweep(np.eye(2), r, x, np.ones(2), 9), x.tolist()
     (2.0, [2.0, 0.0])
     """
-    return float(_sweep(H.numpy(), r.numpy(), x.numpy(), l1.numpy(), sweeps))
+    return float(_sweep(H, r, x, l1, sweeps))
