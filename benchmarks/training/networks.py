@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional
 
 N_BYTES, CONTEXT = 256, 128
@@ -249,10 +250,21 @@ class OfModule(Network):
 
     def scores(self, p: Parameters, x: torch.Tensor, buffers: Parameters) -> torch.Tensor:
         """If gradients are recorded, the module is in training mode and buffers are updated."""
-        training, kind = torch.is_grad_enabled(), x.device.type
-        self.module.train(training)
-        k = self.workers if training else 1
-        own = {name: value.view(-1, k, *value.shape[1:]) for name, value in {**p, **buffers}.items()}
+        kind = x.device.type
+        self.module.train(torch.is_grad_enabled())
         images = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-        scores: torch.Tensor = torch.func.functional_call(self.module, own, images.flatten(0, 1))
-        return scores.view(len(x), -1, scores.shape[1])
+        found = self.in_turn if kind == "cpu" else self.together
+        return found({**p, **buffers}, images)
+
+    def in_turn(self, tensors: Parameters, images: torch.Tensor) -> torch.Tensor:
+        """Scores of one replica after the other by torch's layers, twice as fast on a CPU."""
+        own = {name: each.unbind(0) for name, each in tensors.items()}
+        replicas = [{name: each[i] for name, each in own.items()} for i in range(len(images))]
+        return torch.stack([functional_call(self.module, *both) for both in zip(replicas, images, strict=True)])
+
+    def together(self, tensors: Parameters, images: torch.Tensor) -> torch.Tensor:
+        """Scores of all replicas at once."""
+        k = self.workers if self.module.training else 1
+        joint = {name: each.view(-1, k, *each.shape[1:]) for name, each in tensors.items()}
+        scores: torch.Tensor = functional_call(self.module, joint, images.flatten(0, 1))
+        return scores.view(*images.shape[:2], -1)

@@ -27,6 +27,8 @@ COSINE, DROPS, CONSTANT = (0.05, None), (0.01, (0.5, 0.75)), (0.05, ())
 """Schedules: fraction of the steps for warm-up; then None for a cosine to 0, or where the rate drops to a tenth."""
 EVALUATION_SIZE = {"lm": 128, "cnn": 128, "resnet": 1000, "imagenet": 250}
 """Examples of each seed in one forward pass of an evaluation."""
+MOST_ON_CPU = 125
+"""The same on a CPU at most, so that they stay in its caches."""
 POINTS = 20
 """Rounds of a run, evenly spaced, after which losses, errors and bits are measured."""
 GRAPH_WARMUP = 3
@@ -398,9 +400,11 @@ def evaluate(of: Gradients) -> dict[str, tuple[list[float | None], list[float]]]
     """
     job, p = of.job, of.weights.replicas(1)
     buffers = {name: b[:: job.workers] for name, b in of.buffers.items()}
+    size = EVALUATION_SIZE[TASKS[job.task].kind]
+    size = size if of.examples.is_cuda else min(size, MOST_ON_CPU)
     found = {}
     with torch.no_grad(), of.autocast():
-        for part, batches in of.data.evaluation(EVALUATION_SIZE[TASKS[job.task].kind]).items():
+        for part, batches in of.data.evaluation(size).items():
             total, right, count = (torch.zeros(job.seeds, device=of.examples.device) for _ in range(3))
             for x, y in batches:
                 x, y = (one.expand(job.seeds, *one.shape[1:]) for one in (x, y))

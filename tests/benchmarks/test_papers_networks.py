@@ -16,7 +16,7 @@ from benchmarks.papers.nuqsgd.networks import (
     network,
 )
 from benchmarks.training.data import PADDING, Crops
-from benchmarks.training.networks import OfModule
+from benchmarks.training.networks import OfModule, cross_entropy
 from benchmarks.training.run import Weights, open_data
 from laconic.kernels import Stream
 
@@ -62,8 +62,9 @@ def test_scores_come_out_for_any_size_and_every_parameter_has_a_gradient(name, s
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
 
 
+@pytest.mark.parametrize("way", ["in_turn", "together"])
 @pytest.mark.parametrize(("name", "side"), [("resnet-8", 32), ("resnet-18", 64)])
-def test_workers_at_once_are_torchs_layers_one_by_one(name, side, monkeypatch):
+def test_workers_have_the_gradients_of_torchs_layers(name, side, way, monkeypatch):
     """Gradients and running statistics of 3 workers of each of 2 seeds."""
     before, shape = torch.get_default_dtype(), (3, side, side)
     torch.set_default_dtype(torch.float64)
@@ -72,7 +73,8 @@ def test_workers_at_once_are_torchs_layers_one_by_one(name, side, monkeypatch):
         p = Weights(made, range(2), CPU).replicas(3)
         buffers = {key: b.expand(6, *b.shape).clone() for key, b in made.buffers().items()}
         x, y = torch.randn(6, 4, *shape), torch.randint(7, (6, 4))
-        found = torch.autograd.grad(made.loss(p, x, y, buffers).sum(), list(p.values()))
+        scores = getattr(made, way)({**p, **buffers}, x)
+        found = torch.autograd.grad(cross_entropy(scores, y).sum(), list(p.values()))
         monkeypatch.setattr(Scores, "forward", torch.nn.Linear.forward)
         for i in range(6):
             alone = network(name, 7, shape)
