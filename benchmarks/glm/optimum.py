@@ -38,7 +38,7 @@ from laconic.options import check_counts, option
 from laconic.report import BarChart, Column, Presentation, RowTable, text
 from laconic.report.values import Row, rows_in
 
-ALPHA = 1e-4
+ALPHA, SHARE = 1e-4, 0.01
 DRAWN_ROWS = 20_000
 LONG = 3.0
 STREAMED_COLUMNS, STREAMED_BLOCK = 100, 2**16
@@ -67,7 +67,7 @@ class Rows:
         X = (self.X - self.X.mean(0)) / np.where(deviation > 0, deviation, 1)
         return replace(self, X=X)
 
-    def lasso(self, share: float) -> "Rows":
+    def lasso(self, share: float = SHARE) -> "Rows":
         """With absolute values as penalty: `share` of the least alpha that leaves no weight."""
         several = self.loss == "log_loss" and self.y.max() > 1
         y = np.eye(self.y.max() + 1)[self.y] if several else self.y[:, None].astype(float)
@@ -138,9 +138,7 @@ class OptimumOptions:
     repeats: int = option(3, "Fits of each, of which the median counts.")
     threads: int = option(2, "Most threads of a fit; each contender also runs on one, and its faster time counts.")
     large: bool = option(False, "Also a million drawn rows of 50 columns.")
-    lasso: float | None = option(
-        None, "Absolute values as penalty, with this share of the least alpha that leaves no weight.", metavar="SHARE"
-    )
+    lasso: bool = option(False, f"Absolute values as penalty, with {SHARE} of the least alpha that leaves no weight.")
     streamed: int | None = option(None, f"Also so many drawn rows of {STREAMED_COLUMNS} columns, from a file.")
 
     def __post_init__(self) -> None:
@@ -152,7 +150,7 @@ class OptimumOptions:
         """The options as JSON values, without the folder's path."""
         own = {"repeats": self.repeats, "threads": self.threads, "large": self.large, "files": self.data is not None}
         more = {"streamed": self.streamed, "lasso": self.lasso}
-        return own | {name: value for name, value in more.items() if value is not None}
+        return own | {name: value for name, value in more.items() if value}
 
     @property
     def n_parts(self) -> int:
@@ -218,7 +216,7 @@ def race(options: OptimumOptions, progress: Progress = no_progress) -> list[Opti
         progress(rows.name)
         for columns, one in (("raw", rows), ("scaled", rows.scaled())):
             if one is not None:
-                found += _compare(one if options.lasso is None else one.lasso(options.lasso), columns, options)
+                found += _compare(one.lasso() if options.lasso else one, columns, options)
     return found if options.streamed is None else found + _streamed(options, progress)
 
 
@@ -466,8 +464,9 @@ PRESENTATION = Presentation(
                 Column("peak memory", "peak_bytes", "B"),
                 text("claims convergence", lambda row: "yes" if row.get("converged") else "no"),
             ],
-            "Same objective for all: mean loss + alpha/2 ‖x‖², with L1 alpha ‖x‖₁. s: of `fit`, median; on one thread "
-            "or on all of them, whichever is faster.",
+            f"Same objective for all: mean loss + {ALPHA}/2 ‖x‖²; with L1 mean loss + alpha ‖x‖₁, where alpha is "
+            f"{SHARE} of the least that leaves no weight. s: of `fit`, median; on one thread or on all of them, "
+            "whichever is faster.",
         ),
         BarChart("Seconds of a fit", "seconds", "s", group="data"),
     ],
