@@ -29,7 +29,7 @@ CLOSE, OFTEN, MOVED, OUTLYING_PRODUCTS, OUTLYING_STEPS = 10.0, 8, 0.1, 2**30, 50
 """From ten times the target on, and once in every eighth epoch, columns are minimised over where a step changes the
 margin of some row by more than 0.1, or in proportion to the root of what is left, since its curvature may then be
 another: as many columns as have a Hessian of so many products, in so many steps."""
-LASSO_ROUNDS, LASSO_SWEEPS, LASSO_SHARE = 200, 10, 1e-9
+LASSO_ROUNDS, LASSO_SWEEPS, LASSO_SHARE = 200, 100, 1e-9
 """With absolute values in F: rounds of a quadratic for fixed signs and of so many sweeps over the weights, until sweeps
 gain less than this share of all that was gained."""
 EPSILON = float(np.finfo(float).eps)
@@ -204,7 +204,7 @@ def _lasso(
             down, curvature = float(slope @ step), float(step @ change[free])
             to_zero = np.full(len(free), math.inf)
             np.divide(at, step, out=to_zero, where=(l1[free] > 0) & (at * step > 0))
-            length = min(down / curvature if curvature > 0 else 1.0, float(to_zero.min(initial=math.inf)))
+            length = min(1.0, float(to_zero.min(initial=math.inf)))
             blocked = bool((to_zero <= length).any())
             z[free] = np.where(to_zero <= length, 0.0, at - length * step)
             r -= length * change
