@@ -403,7 +403,7 @@ PRESENTATION = Presentation(
     "Scaling of generalised linear models",
     [
         RowTable(
-            lambda rows: f"{text_in(rows[0], 'link')}: time per batch, and the plan's prediction",
+            lambda rows: f"{text_in(rows[0], 'link')}: time per batch",
             [
                 text("ranks", "ranks"),
                 *(

@@ -85,13 +85,17 @@ def origin(*names: str) -> str:
 
 def _origin(name: str) -> str:
     places = [row["environment"] for row in load(name)["rows"]]
-    here = places[0]
+    by: dict[str, dict[str, None]] = {}
+    for one in places:
+        by.setdefault(_machine(one), {})[f"{_commit(one['commit'])}, {one['date'][:10]}"] = None
+    made = [f"{machine}, {'; '.join(runs)}" for machine, runs in by.items()]
+    return f"`benchmarks/results/{name}.json`: {'. '.join(made)}."
+
+
+def _machine(here: Document) -> str:
     if here.get("gpu"):
-        machine = f"{here['gpu']}, CUDA {here['cuda']}, torch {here['torch']}, Triton {here['triton']}"
-    else:
-        machine = f"{here['cpu']}, {here['n_cores']} cores, torch {here['torch']}, Numba {here['numba']}"
-    runs = dict.fromkeys(f"{_commit(one['commit'])}, {one['date'][:10]}" for one in places)
-    return f"`benchmarks/results/{name}.json`: {machine}, {'; '.join(runs)}."
+        return f"{here['gpu']}, CUDA {here['cuda']}, torch {here['torch']}, Triton {here['triton']}"
+    return f"{here['cpu']}, {here['n_cores']} cores, torch {here['torch']}, Numba {here['numba']}"
 
 
 def _commit(said: str) -> str:

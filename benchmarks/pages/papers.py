@@ -22,6 +22,8 @@ PUBLISHED_TITLES = ("Published and measured", "Where in the papers, and what dif
 COLOURS = (GREY, BLUE, "#c2255c", GREEN, PURPLE, "#8d6e4b", ORANGE, "#5c940d", "#f06595", "#0b7285")
 METHODS = dict(zip(("fp32", *PAPER), COLOURS, strict=False))
 RECIPES = {"fp32": ORANGE, "C": BLUE, "D": GREEN}
+WORKERS = 4, 128
+"""Workers and images of each, of most runs of the NUQSGD suite."""
 PUBLISHED_SPEED = (5.1, 6.8, "published: 5.1 to 6.8")
 Drawn = dict[str, tuple[str, str]]
 """Figures by file name: (title, SVG)."""
@@ -103,7 +105,7 @@ def _lines(suite: str, name: str) -> Iterator[Line]:
         worst = next((verdict for verdict in WORST_FIRST if verdict in verdicts), "–")
         published, width = _with_unit(first.published, first.unit), first.holds_for if worst != "–" else ""
         weight = (not published.startswith("not "), epochs if "loss" in what else 0, seeds, -mean(speeds or [0.0]))
-        run = name, _where(row), ", ".join(filter(None, [_length(row), first.seeds]))
+        run = name, _where(row), ", ".join(filter(None, [_length(document["rows"]), first.seeds]))
         yield Line(what, len(same), published, _range(same), worst, width, first.why, *run, weight)
 
 
@@ -121,19 +123,23 @@ def _range(same: Sequence[Claim]) -> str:
 
 
 def _where(row: Document) -> str:
-    """Short name of a run: a network, its learning rate and precision, or the number and kind of ranks."""
+    """Short name of a run: a network with what sets its run apart, or the number and kind of ranks."""
     if "workers" in row:
-        return f"{row['problem'].split()[-1]} at rate {row.get('learning_rate', 0.1):g}, {row['precision']}"
+        many = row["workers"], row["batch_size"]
+        other = "" if many == WORKERS else " on {} × {} images".format(*many)
+        return f"{row['problem'].split()[-1]}{other} at rate {row.get('learning_rate', 0.1):g}, {row['precision']}"
     kind = "NCCL ranks" if row.get("device") == "cuda" else "ranks"
     return "one GPU" if kind != "ranks" and row["ranks"] == 1 else f"{row.get('ranks')} {kind}"
 
 
-def _length(row: Document) -> str:
+def _length(rows: Sequence[Document]) -> str:
     """`_where`, and the length of the run."""
+    row = rows[0]
     if "workers" in row:
         many = f"{n} seeds" if (n := len(row["seeds"])) > 1 else "one seed"
         return f"{_where(row)}, {row['n_epochs']} epochs, {many}"
-    length = f"{row['n_epochs']:.2g} epochs" if row.get("n_epochs") else f"{row['n_iterations']} iterations"
+    passes = sorted(one.get("n_epochs") or 0.0 for one in rows)
+    length = f"{passes[0]:.3g} to {passes[-1]:.3g} epochs" if passes[0] else f"{row['n_iterations']} iterations"
     return f"{_where(row)}, {length}"
 
 
@@ -154,7 +160,7 @@ def section(suite: str) -> str:
         document = common.load(name)
         images = [f"![{title}](figures/{file})" for file, (title, _) in drawn(name, document).items()]
         parts += [
-            f"### {_length(document['rows'][0])}",
+            f"### {_length(document['rows'])}",
             document["about"][:1].upper() + document["about"][1:],
         ]
         parts += [published(suite, document), '<div class="figures" markdown>\n\n' + "\n".join(images) + "\n\n</div>"]

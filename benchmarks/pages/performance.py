@@ -21,7 +21,7 @@ GLM_INTRODUCTION = """\
 Each rank has a block of the columns. SGD sums margins over ranks in every iteration; CA-SGD sums them, and the Gram
 matrix of the rows, once in s iterations, and gives the same iterates. Recipe C keeps data and margins in bfloat16. *no
 messages* does the same work on every rank alone: no solver of the kind can be faster. Times are the slowest rank's; CPU
-time is a rank's."""
+time is a rank's. a9a, bike sharing, covtype and freMTPL2 have two ranks and batches of 32, the others four and 8."""
 
 SCALING_INTRODUCTION = """\
 ## Scaling

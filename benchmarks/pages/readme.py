@@ -18,7 +18,7 @@ ADVICE = [
     ("Adam and its like", "`Dithered(error=0.1)` with `optimizer=`", TASKS[1:], "dithered-0.1@metric",
      "dithered-0.1 scatter_reduce"),
     ("the same, without `optimizer=`", "`Rotated(bits=4)`", TASKS[1:], "rotated-4", "rotated-4 scatter_reduce"),
-    ("any optimizer; the fastest on links from 1 Gbit/s on", "`NUQSGD(bits=4, bucket_size=512)`", TASKS,
+    ("any optimizer; of these the fastest at 1 Gbit/s", "`NUQSGD(bits=4, bucket_size=512)`", TASKS,
      "nuqsgd-4/512", "nuqsgd-4/512 scatter_reduce"),
     ("any optimizer, as a baseline", "`\"bf16\"`", TASKS, "bf16", "bf16 all_reduce"),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ communication hooks on its own threads) nor after a fork (data loaders). Plain t
 and they follow `torch.set_num_threads`, so a rank told to use one thread uses one.
 
 Libraries that share their work among threads of their own make every thread wait for the slowest after each operator:
-on a machine with other work to do, or beside another library's threads, for up to a thousand times as long. Work in
+on a machine with other work to do, or beside another library's threads, for many times as long. Work in
 blocks of rows is shared among threads of this pool instead, block by block (`in_order`), while libraries compute on the
 calling thread alone (`serial_libraries`).
 """

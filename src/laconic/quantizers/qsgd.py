@@ -57,9 +57,9 @@ class QSGDInf(QSGD):
     bucket_size  values that share one norm
     subtract     whether the receiver subtracts the random offset, which it draws again from the key in the header:
                  v_i is rounded to a multiple of Δ = 2 ‖v‖∞ / (2^bits − 1) after a shift, with an error uniform on
-                 ±Δ/2 whatever v_i is, even zero. Has about half the error on bell-shaped values, but more where most
-                 are far below Δ; `Rotated` had less at the same width in every measurement. Fixed width only; in plain
-                 torch on a GPU
+                 ±Δ/2 whatever v_i is, even zero. Has a quarter (2 bits) to half (8 bits) of the error on bell-shaped
+                 values, but more where most are far below Δ; `Rotated` had less at the same width in every
+                 measurement. Fixed width only; in plain torch on a GPU
 
     >>> import torch
     >>> QSGDInf(bits=8).quantize(torch.tensor([-2.0, 1.0])).norms

@@ -177,7 +177,7 @@ def analyse(
     """Bound and measure every knob in every format that a device has for it.
 
     on_progress  called with a text before each knob of each block
-    bounded      False to measure only what a recipe can be chosen from, which takes a tenth of the time
+    bounded      False to measure only what a recipe can be chosen from, which is much less work
     """
     paths = [follow(sample) for sample in samples]
     moving = [(sample, path) for sample, path in zip(samples, paths, strict=True) if path.movement > 0]

@@ -14,7 +14,7 @@ PADDING = 8
 
 @njit(nogil=True, cache=True)
 def copy(source, out):
-    """out = source[: out.size]; Numba's own slice assignment is many times slower."""
+    """out = source[: out.size]; Numba's own slice assignment is slower."""
     for j in range(out.size):
         out[j] = source[j]
 

@@ -1,7 +1,7 @@
 """Norm of one bucket, rounding to a grid, and back; `reference/rounding.py` is the specification.
 
 Each loop is one that LLVM turns into vector code: no branch, no call, every integer cut back to 32 bits. Symbols
-pass through a tile of 32-bit words on their way from and to bytes, for a loop that mixes widths runs at half the speed.
+pass through a tile of 32-bit words on their way from and to bytes, for a loop that mixes widths is slower.
 Sums run in float64, in any order: `reassoc` lets them use vector registers.
 """
 

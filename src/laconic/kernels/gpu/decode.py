@@ -152,7 +152,7 @@ def _unpack_dequantize_kernel(
     """out = weight * sum of the payloads' values, or out += the same; PARTS programs per held bucket.
 
     Bytes per value: P bits / 8 read, 4 written, 4 more read to accumulate. At 4 bits and a bandwidth B the floor is
-    (4 + P / 2) n / B seconds: 0.28, 0.37 and 0.50 ms for 2^28 values at 4.3 TB/s and P = 1, 4, 8.
+    (4 + P / 2) n / B seconds: 0.33, 0.44 and 0.58 ms for 2^28 values at 3.7 TB/s and P = 1, 4, 8.
 
     Operations per value and payload at 2 and 4 bits, and UNIFORM at 8: 5 (`words._halves`, and the sum), 4 where
     product and sum are one (`words.add_row`), and 1 of overhead per thread. An H200 can issue 7 in the time of each of
