@@ -358,6 +358,11 @@ WRONG = {
     "test columns": (["{store}", "--test", "one.safetensors"], "has 1 features and the model 4"),
     "diverged": (["{store}", "--eta0", "1e200", "--recipe", "fp64"], "lower --eta0"),
     "torn store": (["torn.safetensors"], "torn.safetensors"),
+    "many words": (
+        ["words.csv", "--target", "y"],
+        "y is text with 1,001 different values, such as '0,0': at most 1000 can",
+    ),
+    "wide summary": (["wide.safetensors", "--summary"], "at most 768; here are 801"),
 }
 
 
@@ -378,6 +383,8 @@ def folder(tmp_path, monkeypatch, csv, store):
     np.save(tmp_path / "y.npy", np.ones(2))
     pq.write_table(pa.table({"a": [1.0, 2.0], "label": [0, 1]}), tmp_path / "rows.parquet")
     write_store(tmp_path / "one.safetensors", Table(torch.ones(2, 1), torch.tensor([0, 1])))
+    (tmp_path / "words.csv").write_text("a;y\n" + "".join(f"{j};{j},0\n" for j in range(1001)))
+    write_store(tmp_path / "wide.safetensors", Table(torch.ones(2, 800), torch.tensor([0, 1])))
     (tmp_path / "torn.safetensors").write_bytes(store.read_bytes()[:-8])
     return tmp_path
 
@@ -389,6 +396,21 @@ def test_mistakes_are_one_line_and_exit_code_2(folder, csv, store, capsys, argum
     assert main(["fit", *filled, "-o", "model.safetensors"]) == 2
     complains(capsys, said)
     assert sorted(folder.iterdir()) == before
+
+
+def test_a_model_is_there_whatever_its_test_file_says(folder, capsys):
+    (folder / "late.csv").write_text("a,y\n1,2\n2,-1\n")
+    assert main(["fit", "three.csv", "--target", "y", "--family", "gamma", "--test", "late.csv", "-o", "m.st"]) == 2
+    complains(capsys, "late.csv: gamma: targets must be positive, but row 2 has y = -1")
+    assert (folder / "m.st").is_file()
+
+
+def test_a_score_that_overflows_is_null_in_json(folder, capsys):
+    (folder / "far.csv").write_text("a,y\n1,2\n9e5,1\n")
+    found = fit(
+        capsys, "three.csv", "--target", "y", "--family", "poisson", "--test", "far.csv", "-o", "m.st", "--json"
+    )
+    assert found["test_metrics"] == {"d2": None, "deviance": None}
 
 
 def test_output_is_checked_before_the_work(store, tmp_path, capsys):

@@ -8,7 +8,14 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    LeaveOneOut,
+    StratifiedKFold,
+    TimeSeriesSplit,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -190,3 +197,26 @@ def test_a_search_finds_the_penalty_of_single_fits():
     found = CASGDClassifierCV(alphas=alphas, cv=splits, random_state=0).fit(X, y)
     one_by_one = [cross_val_score(CASGDClassifier(alpha=a), X, y, cv=splits) for a in alphas]
     np.testing.assert_allclose(found.scores_.T, one_by_one, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "masks"])
+def test_folds_train_on_the_rows_of_their_splits(kind):
+    """A part of the rows before those that are judged, as of a time series."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 20))
+    y, alphas = X @ rng.standard_normal(20) + 3 * rng.standard_normal(120), [1e-4, 0.1, 1.0]
+    splits = list(TimeSeriesSplit(4).split(X))
+    alone = [cross_val_score(CASGDRegressor(alpha=alpha), X, y, cv=splits) for alpha in alphas]
+    if kind == "masks":
+        splits = [tuple(np.isin(np.arange(120), part) for part in split) for split in splits]
+    found = CASGDRegressorCV(alphas=alphas, cv=splits).fit(X, y)
+    np.testing.assert_allclose(found.scores_, np.transpose(alone), rtol=1e-6)
+
+
+def test_of_equal_scores_the_lower_loss_decides():
+    """A row alone has no variance to explain: its score is 0."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 5))
+    y = X @ np.arange(1.0, 6.0) + rng.standard_normal(60)
+    for alphas in ([100.0, 1.0, 1e-3], [1e-3, 1.0, 100.0]):
+        assert CASGDRegressorCV(alphas=alphas, cv=LeaveOneOut()).fit(X, y).alpha_ == 1e-3

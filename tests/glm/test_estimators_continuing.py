@@ -34,6 +34,14 @@ def test_a_callback_stops_and_a_warm_start_goes_on():
     np.testing.assert_array_equal(model.coef_, whole.coef_)
 
 
+@pytest.mark.parametrize("solver", ["sgd", "auto"])
+def test_a_warm_start_without_an_intercept_has_none(solver):
+    X, y = features(), KNOWN["linear"].y
+    model = CASGDRegressor(warm_start=True, solver=solver).fit(X, y + 10)
+    assert abs(float(model.intercept_[0])) > 5
+    assert float(model.set_params(fit_intercept=False).fit(X, y).intercept_[0]) == 0
+
+
 def test_a_warm_start_on_other_data_begins_a_new_run():
     X, y = features(), KNOWN["linear"].y
     model = KNOWN["linear"].ours(warm_start=True).fit(X, y)

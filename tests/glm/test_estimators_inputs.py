@@ -227,6 +227,20 @@ def test_files_are_read_in_the_recipe_s_format(folder, recipe):
         assert model.ran_ == f"sgd, {'torch' if recipe == 'D' else 'compiled'}, {recipe}"
 
 
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [("b,a,y", "feature 1 of .*later.csv is 'b' where the model has 'a'"), ("a,c,y", "feature 2 of .* 'c' .* 'b'")],
+)
+def test_a_later_file_has_the_columns_of_the_first(folder, header, said):
+    rows = [f"{j % 7},{j % 5},{j % 3}" for j in range(30)]
+    for name, top in (("first.csv", "a,b,y"), ("later.csv", header)):
+        (folder / name).write_text("\n".join([top, *rows]))
+    warm = CASGDRegressor(warm_start=True).fit(folder / "first.csv", "y")
+    for call in (warm.fit, CASGDRegressor().fit(folder / "first.csv", "y").partial_fit, warm.summary):
+        with pytest.raises(ValueError, match=said):
+            call(folder / "later.csv", "y")
+
+
 def test_a_sparse_file(folder):
     model = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(str(folder / "train.svm"))
     usual = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(X.astype(np.float32), LABELS)

@@ -1,6 +1,7 @@
 """`laconic fit DATA`: its progress bar and what it prints."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], pr
     if report is None:
         return
     if printed.as_json:
-        typer.echo(json.dumps(report, indent=2, allow_nan=False))
+        typer.echo(json.dumps(_finite(report), indent=2, allow_nan=False))
         return
     for line in lines(report):
         typer.echo(line)
@@ -115,6 +116,15 @@ def fit_progress(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
             shown.update(task, description=f"epoch {epoch} of {total}", completed=done, total=total, loss=loss)
 
         yield show
+
+
+def _finite(value: Any) -> Any:
+    """JSON values with None for numbers that JSON does not have, such as the score of an overflow."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from laconic.glm.ranks import gather_columns
 from laconic.glm.resolve import find_recipe, one_process_seconds, resolve
 from laconic.glm.scores import ScoredRows, Scores, training_scores
 from laconic.glm.solvers import Callback, Progress, Solution, State, begin, solve
-from laconic.glm.summary import summarise
+from laconic.glm.summary import check_summarised, summarise
 from laconic.kernels import require_gpu
 
 OnProgress = Callable[[str], None]
@@ -165,6 +165,13 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     with user_errors(comm):
         problem = problem_of(table, options, comm)
         del table  # from here on X is kept once, as it was prepared
+        family, shape = problem.family, (problem.family.n_outputs, problem.n_features)
+        if job.summary:
+            check_summarised(*shape, options)
+    with user_errors(comm.whole):
+        if job.test is not None and comm.whole.rank == 0:  # before the work: its first rows
+            blank = Model(torch.zeros(shape), torch.zeros(shape[0]), family.option, problem.classes, names, inputs, {})
+            next(rows_for(blank, replace(job.data, path=job.test))[1], None)
     if on_progress is not None:
         on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
         callbacks = [_Reporter(on_progress, options.max_iter), *callbacks]
@@ -182,12 +189,12 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
     fitted = run(options, chosen, comm, callbacks=callbacks, checkpointing=checkpointing)
     scores, tested = training_scores(problem, fitted.solution.state, comm), None
     coef, intercept = fitted.coefficients(comm)
-    settings, family = fitted.options.to_json(), problem.family.option
-    model = Model(coef, intercept, family, problem.classes, names, inputs, settings, scores.metrics)
+    settings = fitted.options.to_json()
+    model = Model(coef, intercept, family.option, problem.classes, names, inputs, settings, scores.metrics)
     with user_errors(comm.whole):
         if comm.whole.rank == 0:
-            tested = None if job.test is None else scores_of_file(model, job.data, job.test)
             model.save(job.output)
+            tested = None if job.test is None else scores_of_file(model, job.data, job.test)
     summary = None
     if job.summary:
         features = names or [f"c{j}" for j in range(problem.n_features)]
@@ -212,6 +219,11 @@ def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     for block in blocks:
         z = model.margins(block.X, block.offset)
         y = block.y if model.classes is None else codes(block.y, rows.like.classes, model.classes, n_before)
+        try:
+            model.kind.check(y)
+        except ValueError as error:
+            where = f" of those after the first {n_before:,}" if n_before else ""
+            raise BadTable(f"{path}: {error}{where}") from error
         scored.add(z, y, block.sample_weight, block.offset)
         n_before += block.n_rows
     return scored.scores().metrics

@@ -273,6 +273,9 @@ def _columns(source: Source, kind: str, comm: Communicator) -> tuple[int, int] |
 def problem_of(table: Table, options: FitOptions, comm: Communicator = ALONE) -> Problem:
     """The problem of a file's table, with the family asked for, or found from the targets. All ranks call this."""
     asked = options.family
+    if table.classes is not None and len(table.classes) > MANY:
+        what = f"y is text with {len(table.classes):,} different values, such as {table.classes[0]!r}: at most {MANY} "
+        raise BadTable(f"{what}can be classes, and numbers are written with a point, as 1.5")
     classifies = asked is None or FAMILIES[asked].classifies
     values = distinct(table.y, table.classes) if classifies or table.classes else None
     kind = FAMILIES[choose_family(asked, values)]

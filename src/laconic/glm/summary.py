@@ -72,6 +72,15 @@ def table(summary: dict[str, Any]) -> list[str]:
     return [*lines, f"standard errors {kind}; dispersion {summary['dispersion']:.6g}; 95 % intervals"]
 
 
+def check_summarised(n_outputs: int, n_features: int, options: FitOptions) -> None:
+    """Raise `InvalidOption` for a model that has no standard errors."""
+    if options.l1:
+        raise InvalidOption("standard errors have no formula with ", Option("l1_ratio", options.l1_ratio))
+    if (n_features + 1) * n_outputs > DIRECT:
+        what = f"standard errors take the inverse of a matrix of all weights, at most {DIRECT}; here are "
+        raise InvalidOption(f"{what}{(n_features + 1) * n_outputs}")
+
+
 def summarise(
     problem: Problem,
     options: FitOptions,
@@ -91,12 +100,7 @@ def summarise(
     options          with nothing "auto" left
     """
     C, n = coef.shape
-    if options.l1:
-        raise InvalidOption("standard errors have no formula with ", Option("l1_ratio", options.l1_ratio))
-    if (n + 1) * C > DIRECT:
-        raise ValueError(
-            f"standard errors take the inverse of a matrix of all weights, at most {DIRECT}; here are {(n + 1) * C}"
-        )
+    check_summarised(C, n, options)
     covariance, dispersion = _covariance(problem, options, coef.double(), intercept.double(), robust=robust)
     errors = covariance.diagonal().clamp(min=0).sqrt().view(C, n + 1)
     labels = ["intercept"] if options.fit_intercept else []

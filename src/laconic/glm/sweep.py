@@ -86,24 +86,33 @@ def path(
 
 
 def held_out(
-    asked: FitOptions, problem: Problem, comm: Communicator, alphas: Sequence[float], tests: Sequence[np.ndarray]
+    asked: FitOptions,
+    problem: Problem,
+    comm: Communicator,
+    alphas: Sequence[float],
+    splits: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> list[list[tuple[Fit, Scores]]]:
-    """For each set of rows held out, a fit to the others for each alpha, and its scores on these; all ranks call this.
+    """For each split, a fit to its first rows for each alpha, and its scores on its second; all ranks call this.
 
-    tests  numbers of rows of the problem, each time among those that it trains on
+    splits  numbers of rows of the problem, of which those that it does not train on count only where they are second
     """
     if comm.peers.size > 1:
         raise InvalidOption(
             Option("teams", comm.peers.size), " cannot be cross-validated; leave ", Option("teams"), " out"
         )
-    return [_scored(asked, problem, comm, alphas, test) for test in tests]
+    return [_scored(asked, problem, comm, alphas, *split) for split in splits]
 
 
 def _scored(
-    asked: FitOptions, problem: Problem, comm: Communicator, alphas: Sequence[float], test: np.ndarray
+    asked: FitOptions,
+    problem: Problem,
+    comm: Communicator,
+    alphas: Sequence[float],
+    train: np.ndarray,
+    test: np.ndarray,
 ) -> list[tuple[Fit, Scores]]:
-    every = np.arange(problem.columns.m) if problem.rows is None else problem.rows
-    train, weights, rows = np.setdiff1d(every, test), problem.weights, torch.from_numpy(test)
+    train = train if problem.rows is None else np.intersect1d(problem.rows, train)
+    weights, rows = problem.weights, torch.from_numpy(test)
     mean = 1.0 if weights is None else float(weights[torch.from_numpy(train)].mean())
     fits = path(asked, replace(problem, rows=train, validation=None, mean_weight=mean or 1.0), comm, alphas=alphas)
     states = [fit.solution.state for fit in fits]
@@ -126,8 +135,8 @@ def best_alpha(
     """The options with the penalty of the best score, on average over folds held out; and loss and score of all."""
     if n_folds > problem.columns.m:
         raise InvalidOption(Option("cv", n_folds), f" is more than the {problem.columns.m} rows there are")
-    tests = folds(problem.y.cpu().numpy(), n_folds, asked.seed)
-    found = held_out(asked, problem, comm, alphas, tests)
+    tests, every = folds(problem.y.cpu().numpy(), n_folds, asked.seed), np.arange(problem.columns.m)
+    found = held_out(asked, problem, comm, alphas, [(np.setdiff1d(every, test), test) for test in tests])
     name = problem.family.metrics[0]
     rows = [
         {

@@ -56,16 +56,16 @@ class CrossValidated(CASGDEstimator):
                 raise
             what = f": {splitter!r} needs groups; give its splits, such as cv=list(splitter.split(X, y, groups))"
             raise InvalidOption(Option("cv"), what) from error
-        tests = [gather_array(np.asarray(test), comm.whole)[0] for _, test in splits]  # those of rank 0
-        found = held_out(options, problem, comm, self.alphas_.tolist(), tests)
+        parts = [[gather_array(_numbers(part), comm.whole)[0] for part in split] for split in splits]  # rank 0's
+        found = held_out(options, problem, comm, self.alphas_.tolist(), [(train, test) for train, test in parts])
         self.scores_ = np.array(
             [
                 [self._judged(fit, scores, data, test, comm) for fit, scores in fold]
-                for fold, test in zip(found, tests, strict=True)
+                for fold, (_, test) in zip(found, parts, strict=True)
             ]
         )
-        mean = self.scores_.mean(0)
-        best = int(np.argmax(np.where(np.isnan(mean), -np.inf, mean)))
+        mean, losses = self.scores_.mean(0), np.mean([[scores.loss for _, scores in fold] for fold in found], 0)
+        best = int(np.lexsort((losses, -np.where(np.isnan(mean), -np.inf, mean)))[0])  # of equal scores the lower loss
         self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
         return replace(options, alpha=self.alpha_)
 
@@ -81,6 +81,12 @@ class CrossValidated(CASGDEstimator):
             raise InvalidOption(Option("scoring"), " knows no offset; leave it out to judge by accuracy or D²")
         weighted = {} if weights is None else {"sample_weight": weights}
         return float(check_scoring(own, self.scoring)(own, X, y, **weighted))
+
+
+def _numbers(part: Any) -> np.ndarray:
+    """Numbers of rows, which scikit-learn also takes as a mask."""
+    rows = np.asarray(part)
+    return np.flatnonzero(rows) if rows.dtype == bool else rows
 
 
 def _init(base: type) -> Any:

@@ -111,6 +111,13 @@ def _read_file(estimator: Any, data: Given, comm: Communicator, options: FitOpti
     if not reset:
         if table.n_features != estimator.n_features_in_:
             raise ValueError(f"{path} has {table.n_features} features, the model has {estimator.n_features_in_}")
+        known = list(getattr(estimator, "feature_names_in_", ()))
+        if known and table.feature_names is not None and list(table.feature_names) != known:
+            at, (theirs, ours) = next(
+                (j, both) for j, both in enumerate(zip(table.feature_names, known, strict=True)) if both[0] != both[1]
+            )
+            what = f"feature {at + 1} of {path} is {theirs!r} where the model has {ours!r}"
+            raise ValueError(f"{what}: give the columns their names and order of the first fit")
         return table
     estimator._inputs, estimator.n_features_in_ = inputs_of(source, table), table.n_features
     if table.feature_names is not None:

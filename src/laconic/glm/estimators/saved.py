@@ -64,7 +64,7 @@ class Saved:
         same, keeps the weights, and forgets what was found about the loss.
         """
         state = begin(problem, options)
-        self._put_into(state, problem)
+        self._put_into(state, problem, intercept=options.fit_intercept)
         if one_epoch:
             self._shrink(state, problem)
             state.factor = (1 + state.epoch) ** -0.5 if adaptive else state.factor
@@ -102,14 +102,14 @@ class Saved:
                 t[name].copy_(plain * now[1])
                 t[f"intercept.{'value' if name == 'x' else name}"].add_((plain @ (now[0] - then[0])).to(t[name]))
 
-    def _put_into(self, state: State, problem: Problem) -> None:
+    def _put_into(self, state: State, problem: Problem, *, intercept: bool) -> None:
         """Arrays that both have, and the counters."""
         first = problem.first
         for name, t in state.tensors().items():
             array = self.arrays[name]
             if name.endswith("average") and not len(self.arrays["average"]):
                 array = self.arrays["x" if name == "average" else "intercept.value"]  # averaging begins now
-            if len(array) == len(t):
+            if len(array) == len(t) and (intercept or not name.startswith("intercept")):
                 part = array[:, first : first + t.shape[1]] if array.ndim == 2 else array
                 t.copy_(torch.from_numpy(part))
         self._rescale(state, problem)
