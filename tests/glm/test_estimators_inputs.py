@@ -241,6 +241,16 @@ def test_a_later_file_has_the_columns_of_the_first(folder, header, said):
             call(folder / "later.csv", "y")
 
 
+@pytest.mark.parametrize("name", ["offset", "exposure"])
+def test_vectors_may_be_read_only(name):
+    """Those of pandas are, and torch warns of them."""
+    y, w, more = COUNTS.copy(), np.ones(60), np.ones(60)
+    for one in (y, w, more):
+        one.flags.writeable = False
+    model = CASGDRegressor("poisson").fit(X, y, w, **{name: more})
+    assert np.isfinite(model.score(X, y, w, **{name: more}))
+
+
 def test_a_sparse_file(folder):
     model = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(str(folder / "train.svm"))
     usual = CASGDClassifier(max_iter=4, tol=None, random_state=0).fit(X.astype(np.float32), LABELS)

@@ -98,3 +98,14 @@ def test_errors_without_degrees_of_freedom_are_not_numbers():
     X = np.eye(3)
     (_, *rows) = CASGDRegressor(alpha=1e-3).fit(X, np.arange(3.0)).summary(X, np.arange(3.0)).rows
     assert all(np.isnan(row.error) for row in rows)
+
+
+@pytest.mark.parametrize("more", ["every category", "a column twice", "a constant column"])
+def test_columns_that_depend_on_others_take_no_degree_of_freedom(more):
+    rng = np.random.default_rng(0)
+    places, age = rng.integers(0, 8, 30), rng.standard_normal(30)
+    X = np.column_stack([age, np.eye(8)[places][:, 1:]])
+    extra = {"every category": np.eye(8)[places][:, 0], "a column twice": age, "a constant column": np.full(30, 5.0)}
+    y = age + places + rng.standard_normal(30)
+    found = [CASGDRegressor(alpha=0).fit(A, y).summary(A, y) for A in (X, np.column_stack([X, extra[more]]))]
+    assert found[1].dispersion == pytest.approx(found[0].dispersion, rel=1e-8)

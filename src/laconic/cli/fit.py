@@ -19,7 +19,8 @@ from laconic.glm.options import DEFAULTS, JOB, FileFit, FitOptions
 TIMEOUT_SECONDS = 30 * 24 * 3600.0
 FASTER = 2.0
 """Predicted speedup of one process from which using ranks gives a warning; typical rates are not more precise."""
-METRICS = {"accuracy": "accuracy", "log_loss": "log-loss", "r2": "R²", "mse": "mean squared error", "d2": "D²"}
+METRICS = {"log_loss": "log-loss", "log_losses": "log-losses of the classes, added", "r2": "R²"}
+METRICS |= {"mse": "mean squared error", "d2": "D²"}
 
 
 def run(data: dict[str, Any], options: dict[str, Any], given: dict[str, Any], printing: dict[str, Any]) -> None:

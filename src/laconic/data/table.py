@@ -159,6 +159,8 @@ def as_floats(values: Any, what: str, *, part: str = "", first_row: int = 0) -> 
     part       field of `Source`: a "sample_weight" is at least 0; an "exposure" is positive, its logarithm returned
     first_row  row number of values[0], counted from 0
     """
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()  # torch warns of others
     tensor = torch.as_tensor(values, dtype=torch.float64)
     if tensor.ndim != 1:
         raise BadTable(f"{what} must have one dimension, it has shape {tuple(tensor.shape)}")

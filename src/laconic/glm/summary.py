@@ -149,9 +149,9 @@ def _covariance(
     if not options.fit_intercept:
         for one in (J, fisher, meat):
             one[n :: n + 1], one[:, n :: n + 1] = 0, 0
-    freedom = total - n - options.fit_intercept
-    dispersion = 1.0 if not family.dispersed else pearson / freedom if freedom > 0 else nan
-    covariance = _sandwich(J, fisher, meat if robust else dispersion * fisher)
+    covariance, rank = _sandwich(J, fisher, meat if robust else fisher)
+    dispersion = 1.0 if not family.dispersed else pearson / (total - rank) if total > rank else nan
+    covariance = covariance if robust else dispersion * covariance
     back = torch.eye(n + 1, dtype=covariance.dtype)
     back[:n, :n] /= deviation.to(back)[:, None]
     back[n, :n] = -(mean / deviation).to(back)
@@ -159,8 +159,9 @@ def _covariance(
     return back @ covariance @ back.T, dispersion
 
 
-def _sandwich(J: torch.Tensor, fisher: torch.Tensor, meat: torch.Tensor) -> torch.Tensor:
-    """J⁻¹ meat J⁻¹, 0 along directions of which the rows know nothing, whatever the units of the columns."""
+def _sandwich(J: torch.Tensor, fisher: torch.Tensor, meat: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """J⁻¹ meat J⁻¹, 0 along directions of which the rows know nothing, whatever the units of the columns; and the
+    number of directions of which they know something."""
 
     def units(one: torch.Tensor) -> torch.Tensor:
         """In which it has a diagonal of ones."""
@@ -172,4 +173,4 @@ def _sandwich(J: torch.Tensor, fisher: torch.Tensor, meat: torch.Tensor) -> torc
     known, own = known[:, values > UNKNOWN], units(J)[:, None]
     half = own * (torch.linalg.pinv(own * J * own.T, rtol=UNKNOWN, hermitian=True) @ (own * known))
     covariance: torch.Tensor = half @ (known.T @ meat @ known) @ half.T
-    return scale[:, None] * covariance * scale
+    return scale[:, None] * covariance * scale, known.shape[1]

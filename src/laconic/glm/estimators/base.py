@@ -211,12 +211,12 @@ class CASGDEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         one_epoch: bool,
     ) -> Problem:
         target, w = self._targets(whole.y, whole.sample_weight, going_on=going_on)
-        y, family, train, validation = torch.from_numpy(target), self._family(), None, None
+        y, family, train, validation = as_tensor(target), self._family(), None, None
         check_width(whole.offset, family.n_outputs)
         if options.early_stopping and not one_epoch:
             train, validation = _split(target, w, options, stratified=family.classifies)
-        weights = None if w is None else torch.from_numpy(w)
-        offset = None if whole.offset is None else torch.from_numpy(whole.offset)
+        weights = None if w is None else as_tensor(w)
+        offset = None if whole.offset is None else as_tensor(whole.offset)
         more: dict[str, Any] = {"offset": offset, "rows": train, "validation": validation}
         more |= {"first": first, "n_features": whole.n_features}
         return make_problem(options, X, family, y, weights, comm=comm, part=one_epoch, **more)

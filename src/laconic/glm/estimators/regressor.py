@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 
 from laconic.exchange import Communicator
 from laconic.glm.estimators.base import CASGDEstimator, like
-from laconic.glm.estimators.inputs import as_margin, check_target
+from laconic.glm.estimators.inputs import as_margin, as_tensor, check_target
 from laconic.glm.families import ALL, Family
 from laconic.glm.options import DEFAULTS
 from laconic.glm.precision import Precision
@@ -117,7 +117,7 @@ class CASGDRegressor(RegressorMixin, CASGDEstimator):  # type: ignore[misc]  # s
         return y, weights
 
     def _encode(self, y: Any, labels: tuple[str, ...] | None, n_rows: int) -> torch.Tensor:
-        encoded = torch.from_numpy(check_target(self, y, n_rows, numeric=True))
+        encoded = as_tensor(check_target(self, y, n_rows, numeric=True))
         self._family().check(encoded)
         return encoded
 

@@ -135,6 +135,7 @@ class OneVsRest(Multinomial):
     option = "one_vs_rest"
     kernel_code = LinkCode.ONE_VS_REST
     redundant = False
+    metrics = ("accuracy", "log_losses")
 
     def loss(self, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return softplus(z).sum(1) - z.gather(1, y.long()[:, None])[:, 0]
