@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -149,8 +150,7 @@ class OptimumOptions:
     def published(self) -> dict[str, Any]:
         """The options as JSON values, without the folder's path."""
         own = {"repeats": self.repeats, "threads": self.threads, "large": self.large, "files": self.data is not None}
-        more = {"streamed": self.streamed, "lasso": self.lasso}
-        return own | {name: value for name, value in more.items() if value}
+        return own | {name: value for name in ("streamed", "lasso") if (value := getattr(self, name))}
 
     @property
     def n_parts(self) -> int:
@@ -209,8 +209,8 @@ def race(options: OptimumOptions, progress: Progress = no_progress) -> list[Opti
     found: list[OptimumRow] = []
     if find_spec("glum") is None:
         sys.stderr.write("glum is not installed, and takes no part: pip install 'laconic[benchmarks]'\n")
-    for fit in contenders(_cancer()).values():  # the first fit loads libraries and is not timed
-        fit(_cancer())
+    for fit in contenders(first := _bundled("breast cancer")).values():  # loads libraries, and is not timed
+        fit(first)
     for make in _sets(options):
         rows = make()
         progress(rows.name)
@@ -348,26 +348,17 @@ def _score(rows: Rows, point: Fitted) -> float:
 
 def _sets(options: OptimumOptions) -> Iterator[Callable[[], Rows]]:
     """Functions that make the data sets."""
-    yield from (_cancer, _wine, _digits, _diabetes, _outlier, _long_tails, _claims, _wide)
+    yield from (partial(_bundled, name) for name in ("breast cancer", "wine", "digits"))
+    yield from (_diabetes, _outlier, _long_tails, _claims, _wide)
     if options.large:
         yield _million
     if options.data is not None:
         yield from (lambda path=path: _file(path) for path in sorted(options.data.iterdir()) if path.name in FILES)
 
 
-def _cancer() -> Rows:
-    X, y = datasets.load_breast_cancer(return_X_y=True)
-    return Rows("breast cancer", X, y, "log_loss")
-
-
-def _wine() -> Rows:
-    X, y = datasets.load_wine(return_X_y=True)
-    return Rows("wine", X, y, "log_loss")
-
-
-def _digits() -> Rows:
-    X, y = datasets.load_digits(return_X_y=True)
-    return Rows("digits", X, y, "log_loss")
+def _bundled(name: str) -> Rows:
+    X, y = getattr(datasets, "load_" + name.replace(" ", "_"))(return_X_y=True)
+    return Rows(name, X, y, "log_loss")
 
 
 def _diabetes() -> Rows:

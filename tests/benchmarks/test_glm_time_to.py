@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -149,7 +150,10 @@ def test_streamed_rows_are_fitted_from_each_file_alike(tmp_path):
     assert values == pytest.approx([values[0]] * 3, rel=1e-4)
 
 
-@pytest.mark.parametrize("make", [optimum._cancer, optimum._wine, optimum._diabetes, optimum._claims])
+@pytest.mark.parametrize(
+    "make",
+    [partial(optimum._bundled, "wine"), partial(optimum._bundled, "breast cancer"), optimum._diabetes, optimum._claims],
+)
 def test_a_lasso_is_given_as_a_share_of_the_penalty_that_leaves_no_weight(make):
     """Each contender minimises the objective that is judged."""
     scaled = make().scaled()

@@ -98,7 +98,7 @@ def test_the_run_to_trust_most_stands_in_the_claims_table(made, tmp_path, monkey
         rows[0] |= {"accuracies": [0.9] * len(seeds)}
         (tmp_path / f"papers-nuqsgd-{name}.json").write_text(json.dumps({**document, "rows": rows}))
     (line,) = (line for line in maker.claims_table(["full precision − NUQSGD"]).splitlines() if "NUQSGD" in line)
-    assert "| 70 points | -0.5 to 0.5 | no; resnet-8 at rate 0.1, fp32: holds |" in line
+    assert "| 70 points | -0.5 to 0.5 | no; resnet-8 on 2 × 4 images at rate 0.1, fp32: holds |" in line
     assert "3 seeds (`papers-nuqsgd-three`)" in line
 
 
