@@ -258,3 +258,15 @@ def test_one_error_for_the_model_is_one_step_for_all_groups():
     before = copy.deepcopy(metric.state())
     metric.observe(groups[0], torch.full((groups[0].n_values,), torch.inf))  # a step that a loss scaler throws away
     assert metric.state() == before
+
+
+OTHERS = (NUQSGD(), Dithered(bits=2.0), Dithered(error=0.1, bucket_size=512), Identity("bf16"))
+
+
+@pytest.mark.parametrize("quantizer", [*OTHERS, *map(ErrorFeedback, OTHERS)], ids=repr)
+def test_one_error_for_the_model_leaves_codecs_without_one_as_they_are(quantizer):
+    """`Policy(codecs=...)` may name them for some parameters of a model that has `Dithered`."""
+    ps = parameters()
+    metric, group = metric_for("model", None, ps, DITHERED), one_group(ps)
+    metric.observe(group, torch.ones(group.n_values))
+    assert metric.codec(Codec(quantizer), group) == Codec(quantizer)

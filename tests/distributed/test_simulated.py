@@ -117,6 +117,40 @@ def test_the_layout_of_parameters_is_no_matter(pool):
         assert all(torch.equal(a, b) for a, b in zip(rank, gradients(net), strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_default_dtype_is_no_matter(metric, dtype):
+    """A network in float32 trains with the same bits whatever torch's default is."""
+    found = []
+    for default in (torch.float32, dtype):
+        net = network()
+        make, name = METRICS[metric]
+        optimizer = make(net)
+        data = [batch(worker, 0) for worker in range(2)]
+        torch.set_default_dtype(default)
+        try:
+            workers = laconic.SimulatedWorkers(net, CODECS["dithered-0.3"], 2, optimizer=optimizer, metric=name)
+            losses = [lambda net=net, x=x, y=y: torch.nn.functional.cross_entropy(net(x), y) for x, y in data]
+            for _ in range(3):
+                workers.backward(losses)
+                optimizer.step()
+            workers.prepare()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found.append(weights(net))
+    assert torch.equal(*found)
+
+
+def test_what_no_worker_uses_has_no_gradient():
+    """Else AdamW would decay it; so it is under DistributedDataParallel. What one worker uses has the average."""
+    net = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+    workers = laconic.SimulatedWorkers(net, "nuqsgd", 2)
+    for _ in range(2):
+        workers.backward([lambda: net[0](torch.ones(4)).sum(), lambda: (net[0](torch.ones(4)) + net[1].weight).sum()])
+        assert [p.grad is None for p in net.parameters()] == [False, False, False, True, True, True]
+    assert net[1].weight.grad.unique().tolist() == [0.5]
+
+
 def test_float32_alone_has_a_ratio_of_one():
     net = network()
     workers = laconic.SimulatedWorkers(net, "nuqsgd", 2, policy=Policy(warmup_steps=1))

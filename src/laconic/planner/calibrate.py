@@ -92,7 +92,8 @@ def sample_values(n: int, gradient: torch.Tensor | None = None) -> torch.Tensor:
     if gradient is not None:
         return gradient.repeat(-(-n // gradient.numel()))[:n]
     g = torch.Generator().manual_seed(0)
-    return torch.randn(n, generator=g).exp().copysign(torch.randn(n, generator=g))
+    sizes, signs = (torch.randn(n, dtype=torch.float32, generator=g) for _ in range(2))
+    return sizes.exp().copysign(signs)
 
 
 def measure_codec(
@@ -234,7 +235,7 @@ def measure(
 
 def _split_latency(clock: Stopwatch, found: Measurements) -> None:
     """Split the latency of all-reduces into messages and waiting, by an all-reduce of two ranks, all pairs at once."""
-    pair, v = clock.comm.split(clock.comm.size // 2), torch.zeros(1, device=clock.device)
+    pair, v = clock.comm.split(clock.comm.size // 2), torch.zeros(1, dtype=torch.float32, device=clock.device)
     timing = clock.time(lambda: pair.all_reduce(v)(), rounds=ROUNDS)
     found.note("pairs", [timing])
     for name in DTYPES:

@@ -65,7 +65,7 @@ class Stopwatch:
         calls = int(np.clip(seconds / max(first, 1e-9), 1, MOST_CALLS))
         own = []
         for _ in range(2 if late or first > LONG_SECONDS else rounds):
-            self.comm.all_reduce(torch.zeros(1, device=self.device))()
+            self.comm.all_reduce(torch.zeros(1, dtype=torch.float32, device=self.device))()
             own.append(self._round(run, calls))
         return self.slowest(own)
 

@@ -17,9 +17,8 @@ from laconic.planner.cluster import Cluster, CodecRates, Link
 from laconic.planner.network import NetworkJob
 from laconic.planner.timing import Stopwatch
 from laconic.quantizers import NUQSGD, Dithered, Identity, Quantizer
-from laconic.quantizers.dithered import WHOLE
 from laconic.training.groups import Group
-from laconic.training.metric import Metric, ModelScale, SquaredError, TensorScale
+from laconic.training.metric import Metric, ModelScale, SquaredError, TensorScale, has_one_error
 from laconic.training.second_moment import SECOND_MOMENTS, SecondMoment
 
 NOWHERE = Link(0.0, 0.0)
@@ -92,9 +91,8 @@ def metric_kind(metric: str, optimizer: object) -> tuple[str, str]:
 def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Tensor], codec: Codec) -> Metric:
     """The metric by name, or chosen by "auto"; `SquaredError` with a codec that it does not help."""
     kind, reason = metric_kind(metric, optimizer)
-    quantizer = codec.quantizer
-    one_step = isinstance(quantizer, Dithered) and quantizer.error is not None and quantizer.bucket_size == WHOLE
-    if metric == "model" and not one_step:
+    quantizer, one_error = codec.quantizer, has_one_error(codec)
+    if metric == "model" and not one_error:
         raise InvalidOption(Option("metric"), f"='model' needs a codec such as Dithered(error=0.3); got {quantizer!r}")
     if isinstance(quantizer, Identity):
         return SquaredError("a float format loses the same share of every value, whatever it is divided by")
@@ -102,7 +100,7 @@ def metric_for(metric: str, optimizer: object, parameters: Mapping[str, torch.Te
         return SecondMoment(reason, parameters, optimizer=cast(optim.Optimizer, optimizer))
     if kind == "tensor":
         return TensorScale(reason, parameters)
-    return ModelScale(reason, parameters) if kind == "model" and one_step else SquaredError(reason)
+    return ModelScale(reason, parameters) if kind == "model" and one_error else SquaredError(reason)
 
 
 def check_stepped(optimizer: optim.Optimizer | None, parameters: Mapping[str, torch.Tensor]) -> None:

@@ -20,6 +20,7 @@ from laconic.exchange import Communicator
 from laconic.exchange.agreement import gather_json
 from laconic.kernels import Number, Part, Scale, select
 from laconic.quantizers import Dithered
+from laconic.quantizers.dithered import WHOLE
 from laconic.training.groups import Group
 
 FLOOR = 0.1
@@ -98,7 +99,7 @@ class TensorScale(Metric):
         return Scale(tuple(Part(i, j, None, 1.0, least) for (i, j), least in zip(spans, floors, strict=True)))
 
     def example(self, n: int, device: torch.device) -> Scale:
-        mean(torch.ones(n, device=device), squared=True)
+        mean(torch.ones(n, dtype=torch.float32, device=device), squared=True)
         return Scale((Part(0, n, None, 1.0, 1.0),))
 
     def observe(self, group: Group, average: torch.Tensor) -> None:
@@ -128,11 +129,11 @@ class ModelScale(TensorScale):
         return Scale()
 
     def codec(self, codec: Codec, group: Group) -> Codec:
-        if any(name not in self.means for name in group.names):
+        if not has_one_error(codec) or any(name not in self.means for name in group.names):
             return codec
         if self._overall is None:
             self._overall = self._mean_square(self.means)
-        own, error = self._mean_square(group.names), codec.quantizer.error  # type: ignore[attr-defined]
+        own, error = self._mean_square(group.names), cast(float, cast(Dithered, codec.quantizer).error)
         octaves = math.log2(self._overall / own) if own > 0 else 0.0
         return _with_error(codec, min(error * 2.0 ** (round(4 * octaves) / 4), max(error, MOST_ERROR)))
 
@@ -165,12 +166,18 @@ def least_squares(group: Group, means: Sequence[torch.Tensor | None], share: flo
 @lru_cache(maxsize=4096)
 def _sizes(group: Group, device: torch.device) -> torch.Tensor:
     """Number of values of each parameter of a group. Cached, since sending it to a GPU makes the host wait."""
-    return torch.tensor([float(shape.numel()) for shape in group.shapes], device=device)
+    return torch.tensor([shape.numel() for shape in group.shapes], dtype=torch.float32, device=device)
 
 
 def mean(values: torch.Tensor, *, squared: bool = False) -> torch.Tensor:
     """The mean of values (n,) float32, or of their squares, as a float32 number on their device."""
     return (select("auto", values.device).total(values, squared) / max(values.numel(), 1)).float()
+
+
+def has_one_error(codec: Codec) -> bool:
+    """Whether the codec has one step for all values of a group, by a given error: what `ModelScale` needs."""
+    quantizer = codec.quantizer
+    return isinstance(quantizer, Dithered) and quantizer.error is not None and quantizer.bucket_size == WHOLE
 
 
 @lru_cache(maxsize=256)

@@ -84,7 +84,7 @@ class SecondMoment(Metric):
         return Scale(tuple(parts))
 
     def example(self, n: int, device: torch.device) -> Scale:
-        ones = torch.ones(n, device=device)
+        ones = torch.ones(n, dtype=torch.float32, device=device)
         return Scale((Part(0, n, ones, 1.0, float(mean(ones))),))
 
     def facts(self, groups: Sequence[Group]) -> dict[str, float]:

@@ -61,16 +61,21 @@ class SimulatedWorkers(Compressor):
         self.use(codec, "asked for")
 
     def backward(self, losses: Sequence[Callable[[], torch.Tensor]]) -> None:
-        """Call each worker's loss, differentiate it, and leave the compressed average in the parameters' `.grad`."""
+        """Call each worker's loss, differentiate it, and leave the compressed average in the parameters' `.grad`.
+
+        A parameter that no worker used has none, as under DistributedDataParallel.
+        """
         if len(losses) != self.n_workers:
             raise ValueError(f"need {self.n_workers} losses, one per worker, got {len(losses)}")
-        averages = [torch.zeros(group.n_values, device=self.device) for group in self.groups]
+        averages = [torch.zeros(group.n_values, dtype=torch.float32, device=self.device) for group in self.groups]
+        used: set[str] = set()
         self.under_way = Accounting()
         for worker, loss in enumerate(losses):
             for p in self.parameters.values():
                 p.grad = None
             loss().backward()  # type: ignore[no-untyped-call]
             gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in self.parameters.items()}
+            used |= {name for name, p in self.parameters.items() if p.grad is not None}
             self.memory = self.memories[worker]
             for group, average in zip(self.groups, averages, strict=True):
                 self._add(worker, group, group.flatten(gradients), average)
@@ -80,7 +85,7 @@ class SimulatedWorkers(Compressor):
                 self.metric.observe(group, average)
             for name, value in group.views(average).items():
                 p = self.parameters[name]
-                p.grad = value.to(p.dtype)
+                p.grad = value.to(p.dtype) if name in used else None
         self.finish_step()
 
     def _add(self, worker: int, group: Group, v: torch.Tensor, average: torch.Tensor) -> None:

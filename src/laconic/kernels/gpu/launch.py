@@ -141,11 +141,11 @@ def cells_on(grid: Grid, device: torch.device, most: int) -> tuple[torch.Tensor,
         below = torch.searchsorted(own[:-1], cell, out_int32=True)
         marks = torch.where(torch.isin(cell, own[:-1]), levels[below + 1], torch.inf)
         if most > 32:
-            pairs = torch.zeros(MOST_LEVELS.value + n, 2, device="cpu")
+            pairs = torch.zeros(MOST_LEVELS.value + n, 2, dtype=torch.float32, device="cpu")
             pairs[: len(gaps)] = torch.stack([levels[:-1], gaps], 1)
             pairs[MOST_LEVELS.value :] = torch.stack([marks, below.view(torch.float32)], 1)
             return pairs.view(torch.int64)[:, 0].to(device), shift, first
-        tables = torch.zeros(4, 32, device="cpu")
+        tables = torch.zeros(4, 32, dtype=torch.float32, device="cpu")
         tables[0, cell.long() % 32], tables[1, cell.long() % 32] = marks, below.view(torch.float32)
         tables[2, : len(gaps)], tables[3, : len(gaps)] = levels[:-1], gaps
         return tables.to(device), shift, first

@@ -60,7 +60,9 @@ class GramPlan:
         parts = max(1, min(PROGRAMS // len(tiles), steps // LEAST_STEPS))
         blocks, parts = (parts, 1) if parts <= MOST_BLOCKS else (1, parts)
         depth = triton.cdiv(steps, parts) * step
-        partial = torch.empty(blocks, len(tiles), triton.cdiv(max(n, 1), depth), size, size, device=device)
+        partial = torch.empty(
+            blocks, len(tiles), triton.cdiv(max(n, 1), depth), size, size, dtype=torch.float32, device=device
+        )
         return cls(k, blocks, torch.tensor(tiles, dtype=torch.int32, device=device), size, step, stages, depth, partial)
 
 

@@ -33,7 +33,7 @@ def recurrence_fits(k: int, batch_size: int, n_outputs: int) -> bool:
 def gram_buffer(n_blocks: int, k: int, batch_size: int, n_outputs: int, device: torch.device) -> torch.Tensor:
     """Zeros for Gram matrices of blocks of k rows: a power of two wide, with spare rows, which are read too."""
     width = next_power_of_two(k)
-    return torch.zeros(n_blocks, width + _depth(batch_size, n_outputs), width, device=device)
+    return torch.zeros(n_blocks, width + _depth(batch_size, n_outputs), width, dtype=torch.float32, device=device)
 
 
 def _depth(batch_size: int, n_outputs: int) -> int:

@@ -59,7 +59,9 @@ class MarginPlan:
         if wide:
             n_programs = min(n_programs, triton.cdiv(WIDE_PROGRAMS, triton.cdiv(n_outputs, WIDE_OUTPUTS)))
         n_groups = 1 if wide else triton.cdiv(n_programs, GROUP)
-        parts, sums = (torch.zeros(rows, n_outputs, k, device=device) for rows in (n_programs, n_groups))
+        parts, sums = (
+            torch.zeros(rows, n_outputs, k, dtype=torch.float32, device=device) for rows in (n_programs, n_groups)
+        )
         return cls(columns, parts, sums, torch.zeros(n_groups, n_outputs, dtype=torch.int32, device=device), wide)
 
 
