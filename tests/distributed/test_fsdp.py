@@ -29,7 +29,7 @@ def copies() -> DeviceMesh:
 def shard(group, codec=None, *, net=None, root=True, compress=None, **options):
     """A sharded model, a unit for each layer with weights; `compress` are options of that."""
     net = network(width=50) if net is None else net
-    options.setdefault("mesh", DeviceMesh.from_group(group, "cpu"))
+    options = {"mesh": None if group is None else DeviceMesh.from_group(group, "cpu"), **options}
     for layer in net if root != "only" else ():
         if list(layer.parameters()):
             fully_shard(layer, **options)
@@ -315,6 +315,7 @@ def test_copies_round_apart(pool):
     ("options", "most"),
     [
         ({"replica_codec": "fp32"}, 0.02),
+        ({"codec": "nuqsgd-4", "replica_codec": "bf16", "exchange": "all_reduce"}, 0.8),
         ({"replica_codec": laconic.QSGDInf(bits=8, bucket_size=64), "exchange": "scatter_reduce"}, 0.05),
         ({"replica_codec": NUQSGD_4, "exchange": "all_gather"}, 0.8),
         ({"exchange": "nothing"}, None),
@@ -324,7 +325,7 @@ def test_copies_round_apart(pool):
 )
 def test_codec_and_exchange_between_copies(pool, options, most):
     exact = pool.run(hybrid, 4, codec="fp32", n_steps=1)
-    found = pool.run(hybrid, 4, codec="bf16", n_steps=1, **options)
+    found = pool.run(hybrid, 4, **{"codec": "bf16", "n_steps": 1, **options})
     assert torch.equal(found[0][0], found[2][0]) == (most is not None)
     if most is not None:
         gradient = found[0][3] * options.get("factor", 4.0) / 4.0

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import warnings
+from unittest import mock
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import laconic
 from forking import forked
-from laconic import NUQSGD, ErrorFeedback, Policy, Sign
+from laconic import NUQSGD, Codec, ErrorFeedback, Policy, Sign
+from laconic.training.compressor import Compressor
 
 SMALL = Policy(min_values=100, group_values=1000)
 KINDS = ("DDP", "FSDP", "HSDP")
@@ -152,6 +154,14 @@ def _join_closing():
             thread.join()
 
 
+def test_no_thread_starts_while_python_shuts_down():
+    """A model that is collected then: a thread that Python does not wait for would abort the process."""
+    ended = mock.patch.object(threading.main_thread(), "is_alive", return_value=False)
+    with ended, mock.patch.object(threading, "Thread") as made:
+        laconic.training.ddp._close_later(mock.Mock())
+    assert not made.called
+
+
 @pytest.mark.parametrize("how", ["close", "delete"])
 def test_threads_and_descriptors_are_given_back(pool, how):
     for before, during, after in pool.run(ended, 4, how=how):
@@ -179,6 +189,27 @@ def closed(group, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_compressor_says_so_and_another_may_follow(pool, kind):
     first, *others = pool.run(closed, 4, kind=kind)
+    assert first[1] == 2
+    assert all(torch.equal(first[0], other[0]) for other in others)
+
+
+def failing_to_begin(group, kind):
+    """Preparing the codec fails; the model is then as if `compress` was not called, and may be compressed."""
+    model, rank = compressed(group, None, kind), torch.distributed.get_rank(group)
+    fails = mock.patch.object(Compressor, "prepare", side_effect=OSError("no folder for kernels"))
+    with fails, pytest.raises(OSError, match="no folder"):
+        laconic.compress(model, "nuqsgd", policy=SMALL)
+    with pytest.raises(ValueError, match="not compressed"):
+        laconic.stats(model)
+    train(model, sgd(model), range(1), rank)
+    laconic.compress(model, "nuqsgd", policy=SMALL)
+    train(model, sgd(model), range(2), rank)
+    return weights(model), laconic.stats(model)["steps"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failed_compress_leaves_the_model_as_it_was(pool, kind):
+    first, *others = pool.run(failing_to_begin, 4, kind=kind)
     assert first[1] == 2
     assert all(torch.equal(first[0], other[0]) for other in others)
 
@@ -249,6 +280,28 @@ def by_hook(group, how):
     return weights(model), weights(other), laconic.stats(given)["steps"]
 
 
+def resumed_by_hook(group):
+    """Two steps, a state, and one more; and the same by a hook that has not been called before the state is loaded."""
+    rank, codec = torch.distributed.get_rank(group), ErrorFeedback(Sign(bucket_size=64))
+    model = wrap(group, codec, policy=SMALL)
+    train(model, sgd(model), range(2), rank)
+    state, before = laconic.state_dict(model), copy.deepcopy(model.module)
+    train(model, sgd(model), range(2, 3), rank)
+    hook = laconic.hook(before, codec, process_group=group, policy=SMALL)
+    with pytest.raises(ValueError, match="this model's hook was not called yet: train a step first, or load a state"):
+        laconic.stats(before)
+    again = DistributedDataParallel(before, process_group=group)
+    again.register_comm_hook(*hook)
+    laconic.load_state_dict(before, state)
+    train(again, sgd(again), range(2, 3), rank)
+    return weights(model), weights(again)
+
+
+def test_a_hook_goes_on_from_a_state(pool):
+    for whole, stopped in pool.run(resumed_by_hook, 2):
+        assert torch.equal(whole, stopped)
+
+
 @pytest.mark.parametrize("how", ["before", "after", "wrapped"])
 def test_the_hook_alone(pool, how):
     first, *others = pool.run(by_hook, 2, how=how)
@@ -312,22 +365,27 @@ def test_replicas_are_verified(pool, dtype, step):
 
 
 COMPILED = {
-    "ef-sign": (ErrorFeedback(Sign(bucket_size=256)), sgd),
-    "elias": (laconic.Codec(laconic.QSGDInf(bits=3), laconic.Elias()), sgd),
-    "nuqsgd in a metric": (NUQSGD(bits=4, bucket_size=256), adamw),
+    "ef-sign": lambda: wrap(None, ErrorFeedback(Sign(bucket_size=256)), make=sgd),
+    "elias": lambda: wrap(None, Codec(laconic.QSGDInf(bits=3), laconic.Elias()), make=sgd),
+    "nuqsgd in a metric": lambda: wrap(None, NUQSGD(bits=4, bucket_size=256), make=adamw, metric="auto"),
+    "shards and their weights": lambda: shard(
+        torch.distributed.group.WORLD, "bf16", compress={"weight_codec": Codec(laconic.QSGDInf(), laconic.Elias())}
+    ),
+    "copies of shards": lambda: shard(
+        None, "bf16", mesh=copies(), compress={"replica_codec": Codec(NUQSGD(), laconic.Elias())}
+    ),
 }
 
 
 def compiling(rank, case, store, pipe):
     """How many kernels `compress` has compiled or loaded in this process, how many the first two steps, and a log."""
-    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=3)
+    torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=4)
     handler, logger = logging.handlers.BufferingHandler(100), logging.getLogger("laconic")
     logger.addHandler(handler), logger.setLevel(logging.INFO)
-    codec, make = COMPILED[case]
     counts = [kernels()]
-    model = wrap(None, codec, make=make, metric="auto")
+    model = COMPILED[case]()
     counts.append(kernels())
-    train(model, model.optimizer, range(2), rank)
+    train(model, getattr(model, "optimizer", None) or sgd(model), range(2), rank)
     counts.append(kernels())
     pipe.send((counts, [record.getMessage() for record in handler.buffer]))
     os._exit(0)
@@ -347,11 +405,21 @@ def kernels() -> int:
 
 @pytest.mark.parametrize("case", COMPILED)
 def test_kernels_are_compiled_before_the_first_step(tmp_path, case):
-    with forked(compiling, 3, case, str(tmp_path / "store")) as (_, pipes):
+    with forked(compiling, 4, case, str(tmp_path / "store")) as (_, pipes):
         told = [pipe.recv() for pipe in pipes]
     for (before, ready, after), _ in told:
         assert before < ready == after
     assert sum("kernels are ready, compiled or loaded in" in line for _, log in told for line in log) == 1
+
+
+def shares_of_copies(group):
+    model = shard(group, "fp32", net=network(width=400), mesh=copies(), compress={"exchange": "all_reduce"})
+    train(model, sgd(model), range(2), torch.distributed.get_rank(group))
+    return laconic.stats(model)["ratio"]
+
+
+def test_the_ratio_of_copies_is_that_to_fsdp2(pool):
+    assert pool.run(shares_of_copies, 4) == pytest.approx([1.0] * 4, rel=0.02)
 
 
 def shares(group, codec, dtype):
@@ -396,7 +464,7 @@ def compiled(group):
     for compile_ in (lambda model: torch.compile(model, backend="eager"), lambda model: model):
         model = wrap(group, NUQSGD(bits=4, bucket_size=256))
         train(compile_(model), sgd(model), range(3), rank)
-        found.append((weights(model), laconic.stats(model)["steps"]))
+        found.append((weights(model), laconic.stats(compile_(model))["steps"]))
     return found
 
 

@@ -1,7 +1,7 @@
 """The averaging of one model's gradients: groups, error memory, step count, statistics."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -235,6 +235,10 @@ class Compressor:
             return self.exchanges.get(group.index, self.exchange), self.codec_of(group)
         return self._plain_exchange, PLAIN
 
+    def _sends(self, group: Group) -> Iterable[tuple[Exchange, Codec]]:
+        """What a step after the warm-up sends for a group: each exchange and its codec."""
+        return [self._exchange_and_codec(group)]
+
     def codec_of(self, group: Group) -> Codec:
         """The codec of a compressed group."""
         return self.policy.codec_of(group, self.codec)
@@ -254,13 +258,14 @@ class Compressor:
         start = time.perf_counter()
         needed: dict[tuple[Exchange, Codec], int] = {}
         for group in sorted(self.groups, key=lambda group: -group.n_values):
-            exchange, codec = self._exchange_and_codec(group)
-            members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
-            needed |= {(member, codec): group.n_values for member in members}
+            for exchange, codec in self._sends(group):
+                members = (exchange.small, exchange.large) if isinstance(exchange, BySize) else (exchange,)
+                needed |= {(member, codec): group.n_values for member in members}
         for (exchange, codec), n in ({} if self.passes_through else needed).items():
             scale = ONES if codec is PLAIN else self.metric.example(n, self.device)
             for coder in codec.coder.variants:
-                v, one = torch.linspace(-1.0, 1.0, n, device=self.device), replace(codec, coder=coder)
+                v = torch.linspace(-1.0, 1.0, n, dtype=torch.float32, device=self.device)
+                one = replace(codec, coder=coder)
                 memory = one.new_memory(v)
                 exchange.average(v, one, memory=memory, comm=Communicator(), measure_error=True, scale=scale)
         return time.perf_counter() - start

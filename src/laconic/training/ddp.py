@@ -4,8 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -38,7 +37,7 @@ _OTHERWISE = "call it as compress(DistributedDataParallel(model), ...), or after
 
 _compressors: "WeakKeyDictionary[torch.nn.Module, Compressor]" = WeakKeyDictionary()
 _hooks: "WeakKeyDictionary[torch.nn.Module, HookState]" = WeakKeyDictionary()
-"""By model; only of models in DistributedDataParallel."""
+"""By model; of models in DistributedDataParallel, and of modules that `hook` was given."""
 
 
 def compress(
@@ -113,7 +112,7 @@ def hook(
     """State and hook for `DistributedDataParallel.register_comm_hook`, for those who register hooks themselves.
 
     model          a model in DistributedDataParallel; or the module that will be, even before there is a process group:
-                   connections are then made, and kernels compiled, in the first backward pass
+                   connections are then made, and kernels compiled, in the first backward pass, or by `load_state_dict`
     process_group  that the module will be averaged over; by default all ranks
     options        those of `compress` for DistributedDataParallel
 
@@ -125,7 +124,9 @@ def hook(
         _begin(model, codec, settings, model.process_group, state)
         model.register_forward_pre_hook(_before_forward)
     else:
-        state.make = partial(_begin, model, codec, settings, process_group, state)
+        module = weakref.ref(model)  # `_hooks` must not keep it alive; DDP does
+        state.make = lambda: _begin(cast(torch.nn.Module, module()), codec, settings, process_group, state)
+        _hooks[model] = state
     return state, average_gradients
 
 
@@ -135,7 +136,7 @@ def set_codec(model: torch.nn.Module, codec: Codec | Quantizer | str | None) -> 
     Ranks that differ raise `Disagreement` at the next step. If the new codec keeps no error memory, what the old one
     had not sent yet is lost. With None, memory stays as it is, for a codec that is set later.
     """
-    compressor = compressor_of(model)
+    compressor = compressor_of(model, on_every_rank=True)
     compressor.require_open()
     if codec is None:
         compressor.off, compressor.agreed = True, False
@@ -144,9 +145,19 @@ def set_codec(model: torch.nn.Module, codec: Codec | Quantizer | str | None) -> 
     _prepare(compressor)
 
 
-def compressor_of(model: torch.nn.Module) -> Compressor:
-    """The state behind a compressed model."""
+def compressor_of(model: torch.nn.Module, *, on_every_rank: bool = False) -> Compressor:
+    """The state behind a compressed model, also if it was compiled since.
+
+    A hook on a module makes its state in the first backward pass; or now, where every rank asks for it together.
+    """
     _require_module(model)
+    model = getattr(model, "_orig_mod", model)
+    if model in _hooks and model not in _compressors:
+        if not (on_every_rank and dist.is_initialized()):
+            raise ValueError(
+                "this model's hook was not called yet: train a step first, or load a state after init_process_group"
+            )
+        _hooks[model].ready()
     if model not in _compressors:
         raise ValueError("this model is not compressed; call laconic.compress(model, codec) first")
     return _compressors[model]
@@ -205,13 +216,17 @@ def _begin(
             f"codec='auto' chooses the exchange, too; leave exchange={settings.exchange!r} out, or name a codec"
         )
     compressor.comm = Communicator.open(process_group, device, timeout=settings.timeout)
-    if automatic:
-        chosen, exchange, compressor.plan = choose(compressor.comm, groups, device)
-        compressor.use(chosen, compressor.plan.verdict(), exchange)
+    try:
+        if automatic:
+            chosen, exchange, compressor.plan = choose(compressor.comm, groups, device)
+            compressor.use(chosen, compressor.plan.verdict(), exchange)
+        _prepare(compressor)
+    except BaseException:  # a model must not be registered as compressed, and then train plainly
+        compressor.close()
+        raise
     state.compressor, state.make = compressor, None
     _compressors[model], _hooks[model] = compressor, state
     weakref.finalize(model, _close_later, compressor).atexit = False
-    _prepare(compressor)
     return compressor
 
 
@@ -228,16 +243,16 @@ def _begin_sharded(
     _leave_out(optimizer=None if kind in ("none", "model") else settings.optimizer)
     if isinstance(codec, str) and codec == "auto":
         raise InvalidOption(Option("codec", "auto"), " measures for DistributedDataParallel only; name a codec")
+    settings.policy.require_matches(name for name, _ in model.named_parameters())
     if isinstance(earlier := _compressors.get(model), ShardedCompressor):
         earlier.uninstall()
-    else:
-        model.register_forward_pre_hook(_before_forward, prepend=True)
-    settings.policy.require_matches(name for name, _ in model.named_parameters())
     compressor = ShardedCompressor.of(model, settings, replica_codec, weight_codec)
     compressor.use(*_chosen(codec, settings, next(model.parameters()).device, sharded=True))
-    compressor.install()
-    _compressors[model] = compressor
     _prepare(compressor)
+    compressor.install()
+    if earlier is None:
+        model.register_forward_pre_hook(_before_forward, prepend=True)
+    _compressors[model] = compressor
     return compressor
 
 
@@ -288,9 +303,11 @@ def _prepare(compressor: Compressor) -> None:
 def _close_later(compressor: Compressor) -> None:
     """Close the compressor of a deleted model, on a thread, since garbage collection may interrupt any code.
 
-    Python waits for the thread at exit: killed while it destroys a process group, it would abort the process.
+    Python waits for the thread at exit: killed while it destroys a process group, it would abort the process. Once
+    Python is shutting down it would wait no longer, and everything ends with the process anyway.
     """
-    threading.Thread(target=compressor.close, name="laconic-closing").start()
+    if threading.main_thread().is_alive():
+        threading.Thread(target=compressor.close, name="laconic-closing").start()
 
 
 _REASONS = {

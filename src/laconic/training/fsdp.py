@@ -6,7 +6,7 @@ backward, prefetching and resharding are FSDP2's own.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from laconic.exchange import (
     Accounting,
     Communicator,
     Exchange,
+    GatherChunks,
     KeptBuffers,
     ReduceScatter,
     ScatterReduce,
@@ -31,7 +32,7 @@ from laconic.quantizers import Quantizer
 from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp_units import Columns, ShardedGroup, Unit, find_units, leave_out_replicas, replica_group
 from laconic.training.fsdp_weights import PLAIN_BF16, UnitGather, WeightCodec, Weights, require_unbiased
-from laconic.training.groups import PLAIN
+from laconic.training.groups import PLAIN, Group
 from laconic.training.metric import Metric, SquaredError
 
 
@@ -83,6 +84,14 @@ class ShardedCompressor(Compressor):
     def _metric_for(self, codec: Codec) -> Metric:
         return SquaredError("ranks share no second moments of a sharded model")
 
+    def _sends(self, group: Group) -> Iterable[tuple[Exchange, Codec]]:
+        exchange, codec = self._exchange_and_codec(group)
+        yield ReduceScatter(), codec
+        if self.replicas.size > 1:
+            yield exchange, codec if codec is PLAIN else self.copies.second_codec(codec)
+        if group.compressed and self.weights.codec is not None:
+            yield GatherChunks(add=self.weights.kept), self.weights.codec
+
     def facts(self) -> dict[str, object]:
         second = self.copies.second
         between = "by codec" if second is None else f"{second.quantizer!r}, {second.coder!r}"
@@ -90,8 +99,10 @@ class ShardedCompressor(Compressor):
 
     @property
     def plain_bytes(self) -> float:
-        """Bytes that FSDP2's reduce-scatter would have this rank send for one step, in float32."""
-        return (self.comm.size - 1) / self.comm.size * 4 * self.totals.n_values / max(1, self.n_counted)
+        """Bytes that FSDP2's reduce-scatter, and all-reduce between copies, would have this rank send in float32."""
+        shards, copies = self.comm.size, self.replicas.size
+        parts = (shards - 1) / shards + 2 * (copies - 1) / copies / shards
+        return parts * 4 * self.totals.n_values / max(1, self.n_counted)
 
     def install(self) -> None:
         """Have FSDP2 use this compressor's exchanges from now on."""

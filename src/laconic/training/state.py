@@ -47,7 +47,7 @@ def load_state_dict(model: torch.nn.Module, state: Mapping[str, Any] | Sequence[
 
     Ranks that loaded different steps or seeds raise `Disagreement` at the next step, as after `compress`.
     """
-    compressor = compressor_of(model)
+    compressor = compressor_of(model, on_every_rank=True)
     states: list[Any] = list(state) if isinstance(state, Sequence) else [state]
     _check(compressor, states)
     if int(states[0]["world_size"]) == compressor.world_size:

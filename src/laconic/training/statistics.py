@@ -23,8 +23,9 @@ def stats(model: torch.nn.Module) -> dict[str, Any]:
     went in float32.
 
     ratio is what PyTorch's own all-reduce of the same gradients would have sent, 2 (P − 1) / P copies in their dtype
-    with P ranks, over bytes_sent; of a sharded model, its reduce-scatter in float32. NaN where nothing was sent.
-    Under all_gather a rank sends P − 1 codes, so that ratio falls as ranks are added.
+    with P ranks, over bytes_sent; of a sharded model, its reduce-scatter and the all-reduce between copies, both in
+    float32. NaN where nothing was sent. Under all_gather a rank sends P − 1 codes, so that ratio falls as ranks are
+    added.
     """
     compressor = compressor_of(model)
     totals, steps, quantizer = compressor.totals, max(1, compressor.n_counted), compressor.codec.quantizer
