@@ -25,9 +25,10 @@ class Rotated(Quantizer):
 
     Unbiased on average over rotations: the scale σ of a bucket makes ⟨x, x̂⟩ = ‖x‖² under every rotation, so that the
     error is orthogonal to x; over uniformly random rotations it is orthogonal to x and as likely as its reflections,
-    hence zero on average. Two rounds are not uniformly random: in buckets of fewer than 64 values, and where one value
-    has more than 99.9 % of a bucket's squares, the mean of the other values is off. Under one given rotation nothing is
-    random. Nothing is clipped: what lies beyond the last level is part of that error.
+    hence zero on average. Two rounds are not uniformly random: in buckets of fewer than 64 values, where one value has
+    more than 99.9 % of a bucket's squares, and where a bucket's size is no power of two and its squares lie in one
+    half, the mean is off. Under one given rotation nothing is random. Nothing is clipped: what lies beyond the last
+    level is part of that error.
 
     bits         2, 3 or 4
     bucket_size  values that are rotated together and share one scale; best a power of two, since others mix less
