@@ -6,6 +6,7 @@ atomically.
 """
 
 import json
+import os
 import re
 import sys
 import time
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import fields
 from itertools import product
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -98,21 +99,26 @@ def check_same(path: Path, was: Mapping[str, Any], settings: Mapping[str, Any]) 
 
 
 def run_job(job: Job, folder: Path, until: float) -> None:
-    """Run or resume a job until it is finished or time is up; write its result, or a checkpoint."""
+    """Run or resume a job until it is finished or time is up; write its result, or a checkpoint.
+
+    A process of a pool whose parent was killed writes a checkpoint and ends: nobody waits for it.
+    """
     if time.time() >= until:
         return
     run, path = Training(job), file_of(job, folder)
     checkpoint = path.with_suffix(".safetensors")
     if checkpoint.is_file():
         run.restore(*_read(checkpoint, job))
-    saved = time.time()
-    while run.done < run.rounds and time.time() < until:
+    saved, parent = time.time(), parent_process()
+    while run.done < run.rounds and time.time() < until and (parent is None or parent.is_alive()):
         run.advance()
         if time.time() > saved + SAVE_EVERY:
             _write(checkpoint, job, run)
             saved = time.time()
     if run.done < run.rounds:
         _write(checkpoint, job, run)
+        if parent is not None and not parent.is_alive():
+            os._exit(1)
         return
     _write_result(path, {"job": job.settings(), "result": run.result()})
     checkpoint.unlink(missing_ok=True)

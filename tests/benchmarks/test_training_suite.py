@@ -1,7 +1,10 @@
 """The suite `training`: replicas do not see each other, members are the library's, runs are kept and not run again."""
 
+import math
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 import torch
@@ -181,6 +184,15 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(job, tmp_path, mon
     found, never_stopped = jobs.result_of(job, tmp_path)["result"], train(job)
     assert found["losses"] == never_stopped["losses"]
     assert found["samples"] == never_stopped["samples"]
+
+
+def test_a_process_whose_parent_was_killed_saves_and_ends(tmp_path, monkeypatch):
+    job = Job("cnn-sgd", "fp32", 2, 1, 6, 4, 32)
+    monkeypatch.setattr(jobs, "parent_process", lambda: mock.Mock(is_alive=lambda: False))
+    monkeypatch.setattr(jobs.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        jobs.run_job(job, tmp_path, until=math.inf)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
 
 
 def test_the_plan_has_known_members_and_fp32_first():
