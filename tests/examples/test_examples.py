@@ -35,6 +35,7 @@ class Run:
 LOSSES = tuple(rf"epoch {i}: mean loss \d\.\d+" for i in range(1, 6))
 TOKENS = (r"step 10: loss [34]\.\d\d", r"step 20: loss [23]\.\d\d", r"step 30: loss 2\.\d\d")
 ACCURATE = r"accuracy on 297 digits not seen: 0\.(8[5-9]|9\d)\d"
+LEARNT = r"accuracy on 297 digits not seen: 0\.[89]\d\d"
 GRADIENT = r"a step sent 10,\d+ bytes a rank of a gradient of 76,840"
 PROBE = (
     r"300 rows of 512 frozen features, 5 classes the network has not seen",
@@ -64,6 +65,13 @@ RUNS = [
     Run("lightning_fit.py", 2, (GRADIENT, ACCURATE), needs="lightning"),
     Run("accelerate_fit.py", 0, (ACCURATE,), needs="accelerate"),
     Run("accelerate_fit.py", 2, (GRADIENT, ACCURATE), needs="accelerate"),
+    Run("transformers_trainer.py", 0, (LEARNT,), needs="transformers"),
+    Run(
+        "transformers_trainer.py",
+        2,
+        (r"a step sent 2\d,\d+ bytes a rank of a gradient of 276,776", LEARNT),
+        needs="transformers",
+    ),
     Run(
         "ray_train.py",
         0,
