@@ -78,6 +78,12 @@ def in_mode(group, mode, make=sgd):
             optimizer.step()
         assert laconic.stats(model)["steps"] == 10
         return weights(model)
+    if mode == "uneven inputs":
+        model = wrap(group, codec, make=make, metric="tensor")
+        with model.join():
+            train(model, model.optimizer, range(4 + 3 * rank), rank)
+        assert laconic.stats(model)["steps"] == 10
+        return weights(model)
     if mode == "unused":
         net = network()
         net.register_module("extra", torch.nn.Linear(64, 64))
@@ -117,6 +123,7 @@ def in_mode(group, mode, make=sgd):
 
 MODES = [
     "accumulate",
+    "uneven inputs",
     "unused",
     "frozen after wrapping",
     "thawed after wrapping",

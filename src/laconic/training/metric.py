@@ -196,5 +196,5 @@ def require_same_scales(comm: Communicator, facts: Mapping[str, float], device: 
             if not math.isclose(ours, theirs, rel_tol=1e-3) and str(ours) != str(theirs):  # NaN is NaN
                 raise Disagreement(
                     f"the mean squared gradient of {name} is {ours:g} on rank 0 and {theirs:g} on rank {rank}, and the "
-                    "metric needs the same. Give every rank the same optimizer and its state, or use metric='none'"
+                    "metric needs the same. Give every rank the same optimizer and its state, or use metric='tensor'"
                 )
