@@ -20,7 +20,7 @@ N_TRAIN = 1500
 
 
 class Compress(TrainerCallback):
-    """`laconic.compress` when training begins and `trainer.model_wrapped` is in DDP; `laconic.stats` at its end.
+    """`laconic.compress` from the beginning of `train`, when `trainer.model_wrapped` is in DDP, to its end.
 
     codec    anything `laconic.compress` takes; `options` are its other arguments
     """
@@ -30,14 +30,15 @@ class Compress(TrainerCallback):
     ) -> None:
         self.trainer, self.codec, self.options = trainer, codec, options
 
-    def on_train_begin(self, *event: Any, **objects: Any) -> None:
-        if self.trainer.args.world_size > 1:
+    def on_train_begin(self, args: TrainingArguments, *event: Any, **objects: Any) -> None:
+        if args.world_size > 1:
             model, optimizer = self.trainer.model_wrapped, self.trainer.optimizer
-            laconic.compress(model, self.codec, optimizer=optimizer, **self.options)
+            self.compressor = laconic.compress(model, self.codec, optimizer=optimizer, **self.options)
 
-    def on_train_end(self, *event: Any, **objects: Any) -> None:
-        if self.trainer.args.world_size > 1:
+    def on_train_end(self, args: TrainingArguments, *event: Any, **objects: Any) -> None:
+        if args.world_size > 1:
             said = laconic.stats(self.trainer.model_wrapped)
+            self.compressor.close()  # another call of `train` has another optimizer, and compresses again
             if self.trainer.is_world_process_zero():
                 print(f"a step sent {said['bytes_sent']:,.0f} bytes a rank of a gradient of {4 * said['values']:,.0f}")
 
