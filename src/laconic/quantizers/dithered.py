@@ -40,8 +40,9 @@ class Dithered(Quantizer):
 
     error        the normalised error E‖Q(v) − v‖² / ‖v‖²: Δ² = 12 · error · ‖v‖² / n, with n the values in cells that
                  are not all zero. By default 0.1
-    bits         bits per value to spend; Δ follows from the values' magnitudes, to a few hundredths of a bit for values
-                 like those of gradients. Fewer are spent where most are zero or a few are far larger than the rest
+    bits         bits per value to spend; Δ follows from the values' magnitudes: to a few hundredths of a bit, up to 6
+                 bits and for values like those of gradients. Fewer are spent beyond that, where most values are zero
+                 and where a few are far larger than the rest
     bucket_size  values that share a Δ, a multiple of 512; by default all of a payload
 
     >>> import laconic
