@@ -123,6 +123,36 @@ def test_one_node_without_compression_is_the_optimizer_itself():
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.parametrize("order", ["combine_then_adapt", "adapt_then_combine"])
+@pytest.mark.parametrize("member", [DPSGD, ECDPSGD, DCDPSGD])
+def test_what_changes_between_steps_is_part_of_the_local_step(member, order):
+    """Clamping, further local steps or loaded weights: what each node adds arrives in the average of all."""
+    n, options = 4, {} if member is DPSGD else {"codec": FP32}
+    models = [Quadratic(torch.full((20,), float(i))) for i in range(n)]
+    graph = SimulatedGraph(member, models, lambda p: torch.optim.SGD(p, lr=0.1), Ring(), order=order, **options)
+    graph.step()
+    before = graph.consensus()["x"]
+    for i, model in enumerate(models):
+        model.x.data += 10 * i
+    graph.step()
+    assert torch.allclose(graph.consensus()["x"], before + 15, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ["combine_then_adapt", "adapt_then_combine"])
+@pytest.mark.parametrize("name", EXACT)
+def test_rounding_of_bfloat16_does_not_add_up(name, order):
+    """Equal models without gradients stay where they are."""
+    member, options = EXACT[name]
+    start = torch.randn(600, generator=torch.Generator().manual_seed(0)).bfloat16()
+    models = [Quadratic(start) for _ in range(4)]
+    graph = SimulatedGraph(
+        member, models, lambda p: torch.optim.SGD(p, lr=0.1), Ring(), codec=FP32, order=order, **options
+    )
+    for _ in range(30):
+        graph.step()
+    assert all(model.x.equal(start) for model in models)
+
+
 def test_any_torch_optimizer_makes_the_local_step():
     """Adam's step depends on gradients only, not on where mixing has put the model."""
     models = [logistic() for _ in range(3)]

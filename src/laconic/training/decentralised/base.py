@@ -157,14 +157,13 @@ class Decentralised(ABC):
     def begin(self, closure: Callable[[], Any] | None = None) -> tuple[Codes, Any]:
         """Steps 1 and 2: the local step, and the codes for the neighbours; with what the optimizer returned."""
         self.under_way = Accounting(n_exchanges=1)
-        x = self.gather()
+        x = self._own or self.gather()
         result = self.optimizer.step(closure)
         self._x_next = self.gather()
         if self.order == "combine_then_adapt":
             for x_next, mixed, before in zip(self._x_next, self._mixed(), x, strict=True):
                 x_next += mixed - before
-        else:
-            x = self._own
+            self._round(self._x_next)
         with self.under_way.timed("encode"):
             codes = [self._encode(index, row) for index, row in enumerate(x)]
         self.under_way.n_values += sum(row.numel() for row in x)
@@ -177,9 +176,9 @@ class Decentralised(ABC):
                 for estimate, code, codec in zip(self.estimates[j], codes[j], self.codecs, strict=True):
                     self.track(estimate, Payload(code), codec)
             settled = [self.settle(*both) for both in zip(self._x_next, self.estimates[self.node], strict=True)]
-            if self.order == "adapt_then_combine":
-                self._own, settled = [row.clone() for row in settled], self._mixed()
-            self._scatter(settled)
+            mixes = self.order == "adapt_then_combine"
+            self._scatter(self._mixed() if mixes else settled)
+        self._own = [row.clone() for row in settled] if mixes else self.gather()
         self._x_next = []
         self.n_steps += 1
         self.last = self.under_way
@@ -188,6 +187,13 @@ class Decentralised(ABC):
     def gather(self) -> list[Row]:
         """Copies of the parameters, a row per group."""
         return self._rows({name: p.detach() for name, p in self.parameters.items()})
+
+    def _round(self, rows: Sequence[Row]) -> None:
+        """Round rows to what the parameters can hold: what is lost in bfloat16 would otherwise add up in estimates."""
+        for group, row in zip(self.groups, rows, strict=True):
+            for name, view in group.views(row).items():
+                if self.parameters[name].dtype.itemsize < row.dtype.itemsize:
+                    view.copy_(view.to(self.parameters[name].dtype))
 
     @torch.no_grad()
     def _scatter(self, rows: Sequence[Row]) -> None:
@@ -282,7 +288,7 @@ class Decentralised(ABC):
         return {
             **{name: torch.tensor(value) for name, value in {"format": FORMAT, **numbers}.items()},
             "estimates": {str(j): self._parts(rows) for j, rows in self.estimates.items()},
-            "own": self._parts(self._own) if self._own else {},
+            "own": self._parts(self._own) if self._own and self.order == "adapt_then_combine" else {},
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

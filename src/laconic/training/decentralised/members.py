@@ -81,8 +81,8 @@ class DCDPSGD(Decentralised):
             )
 
     def outgoing(self, x: Row, x_next: Row, estimate: Row) -> Row:
-        """x_i' − x_i."""
-        return x_next - x
+        """x_i' − x_i, with x_i as x̃_i has it: parameters in bfloat16 have lost digits of it."""
+        return x_next - estimate
 
     def track(self, estimate: Row, payload: Payload, codec: Codec) -> None:
         """x̃_j ← x̃_j + C."""
