@@ -141,8 +141,24 @@ def test_members_refuse_what_they_cannot_bear():
         ECDPSGD(net, optimizer, Ring(), "nuqsgd", clock=3)
     with pytest.raises(TypeError, match=r"policy must be a Policy such as Policy\(min_values=1024\), got 1024"):
         ECDPSGD(models[0], optimizer, Ring(), "nuqsgd", policy=1024)
+    with pytest.raises(TypeError, match=r"torch.nn.Module; got <generator"):
+        ECDPSGD(models[0].parameters(), optimizer, Ring())
+    with pytest.raises(TypeError, match=r"optimizer must be one such as torch\.optim\.SGD\(.*, got <class"):
+        ECDPSGD(models[1], torch.optim.SGD, Ring())
+    with pytest.raises(ValueError, match="a model is given twice, but each node has its own"):
+        SimulatedGraph(ECDPSGD, [net, net], lambda p: optimizer, Ring())
     with pytest.raises(TypeError, match="parameter bias is complex64, and only real numbers are exchanged"):
         ECDPSGD(torch.nn.Linear(2, 2, dtype=torch.complex64), optimizer, Ring(), "nuqsgd")
+
+
+def test_a_parameter_thawed_later_is_refused():
+    net = torch.nn.Linear(2, 2)
+    net.bias.requires_grad_(False)
+    node = ECDPSGD(net, torch.optim.SGD(net.parameters(), lr=0.1), Ring())
+    node.step()
+    net.bias.requires_grad_(True)
+    with pytest.raises(ValueError, match="parameter bias was frozen, or not there, when this ECDPSGD was made"):
+        node.step()
 
 
 def test_clocks_that_make_no_sense():

@@ -292,8 +292,8 @@ MISTAKES = {
     "optimizer: this Adam has none of the model's parameters; give the one that": lambda g: wrap(
         g, "nuqsgd", optimizer=torch.optim.Adam(network().parameters())
     ),
-    "model must be a torch.nn.Module such as DistributedDataParallel(net), got 3": lambda g: laconic.stats(3),
-    "model must be a torch.nn.Module such as DistributedDataParallel(net), got 'net'": lambda g: laconic.hook("net"),
+    "model must be a torch.nn.Module; got 3": lambda g: laconic.stats(3),
+    "model must be a torch.nn.Module; got 'net'": lambda g: laconic.hook("net"),
     "optimizer must be one such as torch.optim.SGD(model.parameters()), got 'sgd'": lambda g: laconic.DPSGD(
         network(), "sgd", laconic.Ring()
     ),

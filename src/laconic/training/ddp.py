@@ -20,7 +20,7 @@ from laconic.training.compressor import Compressor, Settings
 from laconic.training.fsdp import ShardedCompressor
 from laconic.training.fsdp_units import is_sharded
 from laconic.training.fsdp_weights import WeightCodec
-from laconic.training.groups import PLAIN, Policy, make_groups
+from laconic.training.groups import PLAIN, Policy, make_groups, require_module
 from laconic.training.hook import DDPCompressor, HookState, average_gradients, averaged
 
 _ADVICE = {
@@ -118,7 +118,7 @@ def hook(
 
     `laconic.stats`, `laconic.state_dict` and `laconic.set_codec` take the model that was given here.
     """
-    _require_module(model)
+    require_module(model)
     state, settings = HookState(), Settings(**options)
     if isinstance(model, DistributedDataParallel):
         _begin(model, codec, settings, model.process_group, state)
@@ -150,7 +150,7 @@ def compressor_of(model: torch.nn.Module, *, on_every_rank: bool = False) -> Com
 
     A hook on a module makes its state in the first backward pass; or now, where every rank asks for it together.
     """
-    _require_module(model)
+    require_module(model)
     model = getattr(model, "_orig_mod", model)
     if model in _hooks and model not in _compressors:
         if not (on_every_rank and dist.is_initialized()):
@@ -161,11 +161,6 @@ def compressor_of(model: torch.nn.Module, *, on_every_rank: bool = False) -> Com
     if model not in _compressors:
         raise ValueError("this model is not compressed; call laconic.compress(model, codec) first")
     return _compressors[model]
-
-
-def _require_module(model: object) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module such as DistributedDataParallel(net), got {model!r}")
 
 
 def _check_model(model: object) -> None:

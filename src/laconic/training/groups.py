@@ -156,10 +156,17 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     >>> list(trainable(torch.nn.Linear(2, 2)))
     ['weight', 'bias']
     """
+    require_module(model)
     found = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not found:
         raise ValueError(f"{type(model).__name__} has no parameters that require a gradient")
     return found
+
+
+def require_module(model: object) -> None:
+    """Raise `TypeError` unless this is a module."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {model!r}")
 
 
 def require_policy(policy: object) -> Policy:

@@ -91,7 +91,7 @@ class Decentralised(ABC):
             if getattr(self.policy, name):
                 raise InvalidOption(Option("policy"), f": {name} is not for decentralised training; leave it out")
         timeout = check_timeout(timeout)
-        if not callable(getattr(optimizer, "step", None)):
+        if isinstance(optimizer, type) or not callable(getattr(optimizer, "step", None)):
             raise TypeError(f"optimizer must be one such as torch.optim.SGD(model.parameters()), got {optimizer!r}")
         check_stepped(optimizer, self.parameters)
         self.neighbours = neighbours or Neighbours.open(self.topology, group, self.device, timeout=timeout)
@@ -156,6 +156,7 @@ class Decentralised(ABC):
 
     def begin(self, closure: Callable[[], Any] | None = None) -> tuple[Codes, Any]:
         """Steps 1 and 2: the local step, and the codes for the neighbours; with what the optimizer returned."""
+        self._check_thawed()
         self.under_way = Accounting(n_exchanges=1)
         x = self._own or self.gather()
         result = self.optimizer.step(closure)
@@ -168,6 +169,15 @@ class Decentralised(ABC):
             codes = [self._encode(index, row) for index, row in enumerate(x)]
         self.under_way.n_values += sum(row.numel() for row in x)
         return codes, result
+
+    def _check_thawed(self) -> None:
+        """Raise `ValueError` for a parameter that was frozen when the groups were made: nobody would mix it."""
+        for name, p in self.model.named_parameters():
+            if p.requires_grad and name not in self.parameters:
+                raise ValueError(
+                    f"parameter {name} was frozen, or not there, when this {type(self).__name__} was made: it is not "
+                    "exchanged; make a new one, on every node, once parameters are thawed"
+                )
 
     def finish(self, codes: Mapping[int, Codes]) -> None:
         """Steps 3 and 4, given the codes of all nodes that this one tracks, itself included."""

@@ -49,6 +49,8 @@ class SimulatedGraph:
         **options: Any,
     ) -> None:
         self.models = list(models)
+        if len(set(map(id, self.models))) < len(self.models):
+            raise ValueError("a model is given twice, but each node has its own; copy.deepcopy(model) makes another")
         mixing = topology_for(topology).mixing(len(self.models))
         self.nodes: list[Decentralised] = [
             member(
