@@ -192,6 +192,9 @@ def refused(group, case):
         net[0].weight = torch.nn.Parameter(net[0].weight.detach().bfloat16(), requires_grad=False)
         fully_shard(net, mesh=mesh)
         options = {"weight_codec": Differences()}
+    elif case == "a part":
+        fully_shard(net[0], mesh=mesh)
+        fully_shard(net, mesh=mesh)
     elif case == "hook":
         fully_shard(net, mesh=copies()).set_all_reduce_hook(lambda gradient: None)
     else:
@@ -200,6 +203,10 @@ def refused(group, case):
         net.set_allocate_memory_from_process_group_for_comm(True)
     elif case == "twice":
         laconic.compress(net, codec)
+    elif case == "a part":
+        laconic.compress(net[0], codec)
+    elif case == "differences":
+        options = {"weight_codec": case}
     elif case == "automatic":
         codec = "auto"
     elif case == "optimizer":
@@ -232,12 +239,14 @@ REFUSED = {
     "biased between copies": (4, "replica_codec must be unbiased or Identity, for no error memory is kept between"),
     "hook": (4, "the root has an all-reduce hook, which is where compressed gradients are exchanged; leave that out"),
     "reduce-scatter": (2, "the root has a reduce-scatter of its own, ProcessGroupAllocReduceScatter; leave that out"),
+    "a part": (2, "0 is compressed already; call compress() once, for the whole model"),
     "twice": (2, "this model is compressed already; call compress() once"),
     "automatic": (2, "codec='auto' measures for DistributedDataParallel only; name a codec"),
     "optimizer": (2, "optimizer of a sharded model knows this rank's second moments only, which make no metric; leave"),
     "metric": (2, "metric must be 'auto' or 'none' for a sharded model, whose ranks share no second moments"),
     "policy": (2, "policy: its codecs have 'head*', which matches no parameter; names are such as '0.weight'"),
     "biased weights": (2, "weight_codec must be unbiased or Identity, for weights have no error memory; got"),
+    "differences": (2, "weight_codec must be Differences() or a codec; got 'differences'"),
     "all-gather": (2, "the root has an all-gather of its own, OwnAllGather; leave weight_codec out"),
     "several types": (2, "the root gathers weights of several types, bfloat16, float32; leave weight_codec out"),
     "replica_codec": (2, "replica_codec is for copies of the model, and there is one; leave replica_codec out"),
@@ -253,6 +262,21 @@ def test_what_cannot_be_compressed_is_refused_in_a_sentence(pool, case):
     if case == "replicated":
         pytest.importorskip("torch.distributed._composable.replicate_with_fsdp")
     assert all(message in found for found in pool.run(refused, size, case=case))
+
+
+def sharded_later(group):
+    """A forward pass, for training, of a model that was sharded further after compress()."""
+    mesh, net = DeviceMesh.from_group(group, "cpu"), network(width=50)
+    fully_shard(net[0], mesh=mesh)
+    laconic.compress(net, NUQSGD_4)
+    fully_shard(net, mesh=mesh)
+    train(net, sgd(net), range(1), dist.get_rank(group))
+
+
+def test_parts_that_are_sharded_after_compress_are_not_left_out_silently(pool):
+    for good, found in pool.outcomes(sharded_later, 2):
+        assert not good
+        assert "fully_shard was called after laconic.compress" in found[1]
 
 
 def untold(group, case):

@@ -271,7 +271,10 @@ def _before_forward(model: torch.nn.Module, *call: object) -> None:
         state = _hooks.get(model)
         if state is not None and state.error is not None:
             raise state.error()
-        _compressors[model].require_open()
+        compressor = _compressors[model]
+        compressor.require_open()
+        if isinstance(compressor, ShardedCompressor) and not compressor.agreed:
+            compressor.require_all_units(model)
 
 
 def _prepare(compressor: Compressor) -> None:

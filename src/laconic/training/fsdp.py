@@ -30,7 +30,15 @@ from laconic.exchange import (
 from laconic.exchange.base import Phases
 from laconic.quantizers import Quantizer
 from laconic.training.compressor import Compressor, Settings
-from laconic.training.fsdp_units import Columns, ShardedGroup, Unit, find_units, leave_out_replicas, replica_group
+from laconic.training.fsdp_units import (
+    Columns,
+    ShardedGroup,
+    Unit,
+    count_units,
+    find_units,
+    leave_out_replicas,
+    replica_group,
+)
 from laconic.training.fsdp_weights import PLAIN_BF16, UnitGather, WeightCodec, Weights, require_unbiased
 from laconic.training.groups import PLAIN, Group
 from laconic.training.metric import Metric, SquaredError
@@ -41,6 +49,7 @@ class ShardedCompressor(Compressor):
     """All state of a model of `fully_shard`, and the backward pass under way, over all units.
 
     units     of the model
+    n_units   number of all units that the model had, frozen ones included
     copies    its `second_codec` is the codec between copies of the model
     n_calls   how often each unit has had a gradient in this pass: normally once
     streams   CUDA streams that FSDP2 exchanges on
@@ -49,6 +58,7 @@ class ShardedCompressor(Compressor):
     """
 
     units: Sequence[Unit] = ()
+    n_units: int = 0
     copies: ScatterReduce = field(default_factory=ScatterReduce)
     n_calls: Counter[Unit] = field(default_factory=Counter)
     streams: set[torch.cuda.Stream] = field(default_factory=set)
@@ -75,7 +85,18 @@ class ShardedCompressor(Compressor):
         groups = [group for unit in units for group in unit.groups]
         parameters = {name: p.sharded_param for unit in units for name, p in unit.parameters.items()}
         device = units[0].fsdp.device
-        return cls(settings, groups, parameters, device, comm, replicas, weights, units=units, copies=copies)
+        n_units = count_units(model)
+        return cls(
+            settings, groups, parameters, device, comm, replicas, weights, units=units, n_units=n_units, copies=copies
+        )
+
+    def require_all_units(self, model: torch.nn.Module) -> None:
+        """Raise `ValueError` if the model was sharded further since: FSDP2 would average those units by itself."""
+        if count_units(model) != self.n_units:
+            raise ValueError(
+                "fully_shard was called after laconic.compress, which does not know of those parameters; "
+                "call compress() after the last fully_shard"
+            )
 
     def _exchange_for(self, asked: str | Exchange, codec: Codec, n: int) -> Exchange:
         """The exchange between copies of the model."""

@@ -198,7 +198,8 @@ def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
     """The units with parameters that require a gradient; `ValueError` if one cannot be compressed, or there is none."""
     prefix = {id(module): f"{name}." if name else "" for name, module in model.named_modules()}
     units: list[Unit] = []
-    for name, module, fsdp in _parameter_groups(model):
+    for name, module, fsdp, n_groups in _parameter_groups(model):
+        _check(name or "the root", fsdp, n_groups)
         everything = {f"{prefix[id(p._module_info.module)]}{p._module_info.param_name}": p for p in fsdp.fsdp_params}
         parameters = {name: p for name, p in everything.items() if p.sharded_param.requires_grad}
         if parameters:
@@ -215,6 +216,11 @@ def find_units(model: torch.nn.Module, policy: Policy) -> list[Unit]:
     if not units:
         raise ValueError(f"{type(model).__name__} has no sharded parameters that require a gradient")
     return units
+
+
+def count_units(model: torch.nn.Module) -> int:
+    """The number of units, those without a trainable parameter included."""
+    return sum(1 for _ in _parameter_groups(model))
 
 
 def _slices(widths: Mapping[str, int]) -> dict[str, slice]:
@@ -270,8 +276,8 @@ def leave_out_replicas(fsdp: Any) -> None:
     fsdp.mesh_info = inner
 
 
-def _parameter_groups(model: torch.nn.Module) -> Iterator[tuple[str, Any, Any]]:
-    """Name, module and `FSDPParamGroup` of each unit. Only the modules are public in torch."""
+def _parameter_groups(model: torch.nn.Module) -> Iterator[tuple[str, Any, Any, int]]:
+    """Name, module, `FSDPParamGroup` and number of such groups of each unit. Only the modules are public in torch."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         state: Any = module._get_fsdp_state() if is_sharded(module) else None
@@ -282,8 +288,7 @@ def _parameter_groups(model: torch.nn.Module) -> Iterator[tuple[str, Any, Any]]:
         groups = [state._fsdp_param_group] if groups is None else groups  # torch 2.11
         for fsdp in groups:
             if fsdp is not None:
-                _check(name or "the root", fsdp, len(groups))
-                yield name, module, fsdp
+                yield name, module, fsdp, len(groups)
 
 
 def _check(name: str, fsdp: Any, n_groups: int) -> None:
@@ -293,6 +298,8 @@ def _check(name: str, fsdp: Any, n_groups: int) -> None:
         problem = "has parameters on several meshes; call fully_shard for the parameters of each mesh"
     elif not hasattr(info, "shard_process_group"):
         problem = "is replicated, not sharded; wrap it in DistributedDataParallel"
+    elif reduce_scatter == "UnitExchange":
+        problem = "is compressed already; call compress() once, for the whole model"
     elif reduce_scatter != "DefaultReduceScatter":
         problem = f"has a reduce-scatter of its own, {reduce_scatter}; leave that out"
     elif replica_group(fsdp) is not None and fsdp._all_reduce_hook is not None:

@@ -78,6 +78,8 @@ class Weights:
         """From the `weight_codec` of `compress`; raises `InvalidOption` unless it is unbiased, or a cast."""
         if asked is None:
             return cls()
+        if asked == "differences":
+            raise InvalidOption(Option("weight_codec"), f" must be Differences() or a codec; got {asked!r}")
         codec = codec_for(asked.codec if isinstance(asked, Differences) else asked)
         require_unbiased("weight_codec", codec, "weights have no error memory")
         return cls(codec, isinstance(asked, Differences))
