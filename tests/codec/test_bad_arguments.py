@@ -56,6 +56,7 @@ CASES = [
     (lambda: codec(None), TypeError, "a scheme goes by its name, such as 'nuqsgd'; got None"),
     (lambda: codec(NUQSGD(), "rans"), TypeError, r"'nuqsgd'; got NUQSGD\(.*\); a quantizer goes to Codec\(quantizer\)"),
     (lambda: codec("nuqsgd", bit=4), TypeError, "nuqsgd has no option 'bit'; it takes bits, bucket_size, p"),
+    (lambda: codec("nuqsgd-9/512"), ValueError, "nuqsgd: bits must be a whole number from 2 to 8; got 9"),
     (lambda: codec("ef-qsgd", p=0.5), TypeError, "qsgd has no option 'p'; it takes bits, bucket_size"),
     (lambda: codec("fp32", bits=4), TypeError, "fp32 has no option 'bits'; it takes none"),
     (lambda: codec_for("nuqsgd-4-zip"), ValueError, "unknown coder 'zip'; choose one of fixed, elias, huffman, rans"),

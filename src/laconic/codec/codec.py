@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -209,11 +209,17 @@ def codec(
 ) -> Codec:
     """A codec by the names of its scheme and coder; options (`bits`, `bucket_size`, `p`) go to the scheme.
 
+    A name for `make_codec` will do, too; options and a coder given beside it count instead of its own.
+
     >>> codec("nuqsgd", "rans", bits=4).quantizer
     NUQSGD(bits=4, bucket_size=512, p=0.5)
+    >>> codec("nuqsgd-4-rans/8192") == codec("nuqsgd", "rans", bits=4, bucket_size=8192)
+    True
     """
+    named, own_coder, own = _parsed(scheme) if isinstance(scheme, str) else (scheme, None, {})
+    coder = own_coder if coder is None else coder
     chosen: Any = None if coder is None else coders.by_name(coder)
-    return Codec(quantizers.by_name(scheme, **options), chosen, backend, checksum)
+    return Codec(quantizers.by_name(named, **own | options), chosen, backend, checksum)
 
 
 def codec_for(what: Codec | Quantizer | str) -> Codec:
@@ -246,13 +252,20 @@ def make_codec(name: str, bucket_size: int | None = None) -> Codec:
     >>> make_codec("dithered-0.3").quantizer, make_codec("dithered-1/512").quantizer
     (Dithered(error=0.3), Dithered(error=1.0, bucket_size=512))
     """
+    scheme, coder, options = _parsed(name)
+    if bucket_size and scheme.removeprefix("ef-") in BUCKETED:
+        options = {"bucket_size": bucket_size} | options
+    return codec(scheme, coder, **options)
+
+
+def _parsed(name: str) -> tuple[str, str | None, dict[str, Any]]:
+    """Scheme, coder if named, and options of a name for `make_codec`."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"unknown codec {name!r}; names are such as {', '.join(EXAMPLES)}")
-    scheme, size, coder, own = found.groups()
-    dithered, options = scheme.removeprefix("ef-") == Dithered.name, dict[str, Any]()
+    scheme, size, coder, bucket_size = found.groups()
+    options: dict[str, Any] = {"bucket_size": int(bucket_size)} if bucket_size else {}
     if size:
-        options = {"error": float(size)} if dithered else {"bits": float(size) if "." in size else int(size)}
-    if own or (bucket_size and scheme.removeprefix("ef-") in BUCKETED):
-        options["bucket_size"] = int(own or cast(int, bucket_size))
-    return codec(scheme, coder, **options)
+        dithered = scheme.removeprefix("ef-") == Dithered.name
+        options |= {"error": float(size)} if dithered else {"bits": float(size) if "." in size else int(size)}
+    return scheme, coder, options
