@@ -336,6 +336,7 @@ MISTAKES = {
     "all_reduce sums values on the wire and cannot carry QSGDInf": lambda g: laconic.set_codec(
         wrap(g, "fp32", exchange="all_reduce"), "qsgdinf"
     ),
+    "unknown scheme 'qsdg'": lambda g: laconic.hook(network(), "qsdg-4"),
     "unknown scheme 'auto'": lambda g: laconic.set_codec(wrap(g, "fp32"), "auto"),
 }
 

@@ -165,6 +165,10 @@ def test_one_loss_a_worker():
     for n_workers in (0, 2.5, True):
         with pytest.raises(ValueError, match=f"n_workers must be a whole number, at least 1; got {n_workers}"):
             laconic.SimulatedWorkers(network(), "nuqsgd", n_workers)
+    with pytest.raises(TypeError, match=r"each loss must be a function such as lambda: net.*; got Tensor"):
+        workers.backward([torch.zeros(())] * 4)
+    with pytest.raises(ValueError, match=r"policy: its codecs have 'head\*', which matches no parameter"):
+        laconic.SimulatedWorkers(network(), "nuqsgd", 2, policy=Policy(codecs={"head*": None}))
     with pytest.raises(ValueError, match="seed must be a whole number from 0"):
         laconic.SimulatedWorkers(network(), "nuqsgd", 2, seed=-1)
     with pytest.raises(ValueError, match="Sequential has no parameters that require a gradient"):

@@ -119,6 +119,7 @@ def hook(
     `laconic.stats`, `laconic.state_dict` and `laconic.set_codec` take the model that was given here.
     """
     require_module(model)
+    codec = codec if codec is None or codec == "auto" else codec_for(codec)
     state, settings = HookState(), Settings(**options)
     if isinstance(model, DistributedDataParallel):
         _begin(model, codec, settings, model.process_group, state)

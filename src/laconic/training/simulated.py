@@ -53,6 +53,7 @@ class SimulatedWorkers(Compressor):
     ) -> None:
         self.n_workers, parameters = check_int("n_workers", n_workers, 1), trainable(model)
         policy = replace(require_policy(policy or Policy()), alone=True)
+        policy.require_matches(name for name, _ in model.named_parameters())
         settings = Settings(optimizer, metric, "all_gather", policy, seed, error_every=1)
         codec, device = codec_for(codec), next(iter(parameters.values())).device
         groups = make_groups(parameters.items(), policy, codec)
@@ -67,6 +68,8 @@ class SimulatedWorkers(Compressor):
         """
         if len(losses) != self.n_workers:
             raise ValueError(f"need {self.n_workers} losses, one per worker, got {len(losses)}")
+        if wrong := [type(loss).__name__ for loss in losses if not callable(loss)]:
+            raise TypeError(f"each loss must be a function such as lambda: net(x).sum(); got {wrong[0]}")
         averages = [torch.zeros(group.n_values, dtype=torch.float32, device=self.device) for group in self.groups]
         used: set[str] = set()
         self.under_way = Accounting()
