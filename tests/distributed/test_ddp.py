@@ -210,7 +210,7 @@ class Writer:
 
 
 def logged(group, codec, make):
-    model = wrap(group, codec, error_every=2, make=make)
+    model = wrap(group, codec, error_every=100, make=make)
     train(model, model.optimizer, range(3), torch.distributed.get_rank(group))
     writer = Writer()
     laconic.log_stats(model, writer)
@@ -219,6 +219,7 @@ def logged(group, codec, make):
 
 STATISTICS = {
     "sgd": ("nuqsgd", sgd, "NUQSGD(bits=4, bucket_size=512, p=0.5): asked for", "none: SGD takes"),
+    "measured later": ("nuqsgd", adamw, "NUQSGD(bits=4, bucket_size=512, p=0.5): asked for", "second moment: AdamW"),
     "adamw": (laconic.Dithered(error=0.2), adamw, "Dithered(error=0.2): asked for", "second moment: AdamW divides"),
 }
 

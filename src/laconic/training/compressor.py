@@ -1,5 +1,6 @@
 """The averaging of one model's gradients: groups, error memory, step count, statistics."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -111,6 +112,7 @@ class Compressor:
     off: bool = False
     closed: bool = False
     _compared: int = -1
+    _first_coded: float = math.inf
     _buffers: dict[int, KeptBuffers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -224,7 +226,9 @@ class Compressor:
         scale = self.metric.scale(group) if group.compressed and not plain else None
         if scale is None:
             return self._plain_exchange, Task(v, PLAIN, stream, out=v, buffers=buffers)
-        measure = self.settings.error_every > 0 and self.step % self.settings.error_every == 0
+        self._first_coded = min(self._first_coded, self.step)
+        every, first = self.settings.error_every, self.step == self._first_coded
+        measure = every > 0 and (first or self.step % every == 0)
         exchange, codec = self._exchange_and_codec(group)
         codec = self.metric.codec(codec, group)
         return exchange, Task(v, codec, stream, self.memory_of(group), measure, v, buffers, scale)
