@@ -36,12 +36,16 @@ def disagree(group, field):
         options["policy"] = Everything() if odd else Policy()
     elif field == "metric":
         options["metric"] = "tensor" if odd else "none"
-    elif field == "second moment":
+    elif field in ("second moment", "switched off"):
         options["make"] = adamw
     model = wrap(group, **options)
     if field == "second moment":
         train(model, model.optimizer, range(1), rank)
         model.optimizer.state[model.module[2].weight]["exp_avg_sq"].mul_(2 if odd else 1)
+    elif field == "switched off":
+        train(model, model.optimizer, range(1), rank)
+        if odd:
+            laconic.set_codec(model, None)
     elif field.startswith("loaded"):
         train(model, sgd(model), range(1), rank)
         name = field.removeprefix("loaded ")
@@ -60,6 +64,7 @@ MESSAGES = {
     "rule": "what group 0 holds is ['compressed', '2.weight'] on rank 0 and ['compressed', '4.bias', '4.weight', ",
     "metric": "metric is none on rank 0 and tensor on rank 1",
     "second moment": "the mean squared gradient of 2.weight is ",
+    "switched off": "codec switched off is False on rank 0 and True on rank 1",
     "policy": "policy.warmup_steps is 0 on rank 0 and 3 on rank 1",
 }
 

@@ -185,12 +185,15 @@ class Compressor:
     def agree(self) -> None:
         """At the first step, and at the first after a state was loaded, compare configurations across ranks.
 
-        Then, and at steps 1, 2, 4, 8, …, compare the metric as well: it comes from each rank's own optimizer. Every
+        With a metric, which comes from each rank's own optimizer, compare both then and at steps 1, 2, 4, 8, …. Every
         `policy.verify_every` steps, compare the parameters.
         """
         self.require_open()
-        due = not self.agreed or self.step & (self.step - 1) == 0
-        if not self.agreed:
+        if self.agreed and self._compared == self.step:
+            return
+        scaled = not isinstance(self.metric, SquaredError)
+        due = not self.agreed or (scaled and self.step & (self.step - 1) == 0)
+        if due:
             try:
                 require_same(self.comm, self.facts(), device=self.device, replicas=self.replicas)
             except ExchangeFailed as error:
@@ -198,10 +201,8 @@ class Compressor:
                     *error.parts, "; did every rank make the same calls of compress, set_codec and load_state_dict?"
                 ) from error
             self.agreed = True
-        if self._compared == self.step:
-            return
         self._compared = self.step
-        if due and not isinstance(self.metric, SquaredError):
+        if due and scaled:
             compressed = [group for group in self.groups if group.compressed]
             require_same_scales(self.comm, self.metric.facts(compressed), self.device)
         if self.policy.verify_every and self.step % self.policy.verify_every == 0:
