@@ -189,6 +189,7 @@ def damaged(**values):
         (lambda: replace(DEFAULT, algorithm="star"), "unknown algorithm='star'"),
         (lambda: replace(DEFAULT, n_ranks=1).what_if(64), "calibrate with ranks=2"),
         (lambda: DEFAULT.what_if(bits_per_second=0.0), "above 0"),
+        (lambda: DEFAULT.what_if(0), "n_ranks must be a whole number, at least 1; got 0"),
     ],
 )
 def test_mistakes_are_told(ask, said):

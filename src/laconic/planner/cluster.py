@@ -168,7 +168,7 @@ class Cluster:
 
         return replace(
             self,
-            n_ranks=n_ranks or self.n_ranks,
+            n_ranks=self.n_ranks if n_ranks is None else n_ranks,
             algorithm=algorithm or self.algorithm,
             sync_seconds=self.sync_seconds if alpha_seconds is None else 0.0,
             all_reduce=moved(self.all_reduce),
