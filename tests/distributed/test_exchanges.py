@@ -345,10 +345,12 @@ def test_averages_are_not_sent_with_a_bias_or_a_memory(second):
 
 @pytest.mark.parametrize("second", ["fp32", "bf16", "nuqsgd", "qsgd", "qsgdinf"])
 def test_averages_go_in_anything_else(second):
-    way = by_name(ScatterReduce(laconic.codec(second)), laconic.codec("ef-sign"), 4)
+    codec = laconic.codec(second)
+    way = by_name(ScatterReduce(codec), laconic.codec("ef-sign"), 4)
     assert torch.isfinite(way.average(torch.ones(3), laconic.codec("nuqsgd")).value).all()
-    with pytest.raises(TypeError, match=r"second must be a Codec such as Codec\(NUQSGD\(\)\), got "):
-        by_name(ScatterReduce(laconic.codec(second).quantizer), laconic.codec("nuqsgd"), 4)
+    assert way == ScatterReduce(second) == ScatterReduce(codec.quantizer)
+    with pytest.raises(TypeError, match=r"quantizer must be one such as NUQSGD\(bits=4\), got 3"):
+        ScatterReduce(3)
 
 
 def test_second_quantisation_of_a_biased_codec_is_unbiased():

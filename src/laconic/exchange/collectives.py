@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import torch
 
-from laconic.codec import Codec
+from laconic.codec import Codec, codec_for
 from laconic.exchange.accounting import Accounting
 from laconic.exchange.base import Exchange, Exchanged, Phases, Task, measure_error
 from laconic.exchange.codes import Codes
 from laconic.exchange.communicator import Communicator
 from laconic.kernels.layout import n_buckets
-from laconic.quantizers import Identity, QSGDInf
+from laconic.quantizers import Identity, QSGDInf, Quantizer
 
 FALLBACK_QUANTIZER = QSGDInf(bits=8)
 """The quantizer of averages where the codec's own is biased, and so must not quantise them."""
@@ -55,24 +55,26 @@ class ScatterReduce(Exchange):
     A rank receives about two codes' worth of bytes however many ranks there are. The second quantisation adds its own
     variance.
 
-    second  codec of the averages, unbiased or `Identity`; by default that of the values, or 8-bit QSGDInf where that
-            one is biased
+    second  codec of the averages, or its name, unbiased or `Identity`; by default that of the values, or 8-bit
+            QSGDInf where that one is biased
     """
 
-    second: Codec | None = None
+    second: Codec | Quantizer | str | None = None
 
     name: ClassVar[str] = "scatter_reduce"
 
+    def __post_init__(self) -> None:
+        if self.second is not None:
+            object.__setattr__(self, "second", codec_for(self.second))
+
     def second_codec(self, codec: Codec) -> Codec:
         """The codec of the averages, given that of the values."""
-        return _second(codec) if self.second is None else self.second
+        return _second(codec) if self.second is None else codec_for(self.second)
 
     def check(self, codec: Codec) -> None:
         if self.second is None:
             return
-        if not isinstance(self.second, Codec):
-            raise TypeError(f"scatter_reduce: second must be a Codec such as Codec(NUQSGD()), got {self.second!r}")
-        quantizer = self.second.quantizer
+        quantizer = codec_for(self.second).quantizer
         if quantizer is not quantizer.core or not (quantizer.unbiased or isinstance(quantizer, Identity)):
             raise ValueError(
                 f"scatter_reduce keeps no memory of averages and cannot send them in second={quantizer!r}, "

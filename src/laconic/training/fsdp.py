@@ -114,7 +114,7 @@ class ShardedCompressor(Compressor):
             yield GatherChunks(add=self.weights.kept), self.weights.codec
 
     def facts(self) -> dict[str, object]:
-        second = self.copies.second
+        second = None if self.copies.second is None else codec_for(self.copies.second)
         between = "by codec" if second is None else f"{second.quantizer!r}, {second.coder!r}"
         return {**Compressor.facts(self), "replica_codec": between, "weight_codec": self.weights.describe()}
 
@@ -293,4 +293,4 @@ def _check_replicas(comm: Communicator, replicas: Communicator, settings: Settin
     if settings.policy.verify_every and one_copy:
         raise InvalidOption(Option("policy"), ": verify_every compares copies of the model, and there is one")
     if copies.second is not None:
-        require_unbiased("replica_codec", copies.second, "no error memory is kept between copies")
+        require_unbiased("replica_codec", codec_for(copies.second), "no error memory is kept between copies")
