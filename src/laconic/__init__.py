@@ -70,6 +70,11 @@ def load(path: "str | Path") -> "Model":
     return Model.load(path)
 
 
+def __dir__() -> list[str]:
+    """The names here, those of the estimators included, so that notebooks complete them."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the estimators at first use: they need scikit-learn, which is optional."""
     if name.startswith("CASGD") and name in __all__:

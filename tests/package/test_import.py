@@ -21,4 +21,5 @@ def test_no_heavy_library_is_loaded(tmp_path):
 
 def test_public_names_exist():
     assert all(hasattr(laconic, name) for name in laconic.__all__)
+    assert set(laconic.__all__) <= set(dir(laconic))
     assert len(set(laconic.__all__)) == len(laconic.__all__)

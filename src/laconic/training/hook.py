@@ -106,7 +106,9 @@ class HookState:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """None in a copy or pickle of the model: there DDP registers no hook, and connections cannot be copied."""
-        warnings.warn("a copy of a compressed model is not compressed; call laconic.compress on it", stacklevel=2)
+        warnings.warn(
+            "a copy of a compressed model is not compressed; to train it, call laconic.compress on it", stacklevel=2
+        )
         return type(None), ()
 
 
