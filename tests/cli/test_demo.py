@@ -93,6 +93,12 @@ def test_tables_fit_the_terminal(columns, printed, ran):
     assert "rans on nuqsgd-4" in out
 
 
+def test_the_ranks_of_torchrun_are_used(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert demo.DemoOptions().ranks == 2
+
+
 def test_ranks_train_a_network_and_fit_a_model(capsys):
     assert main(["demo", "--repeats", "1", "--ranks", "2", "--steps", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -18,6 +18,7 @@ from laconic.bench.ranks import on_ranks, run_share
 from laconic.bench.suite import Progress, Suite, row_fields
 from laconic.bench.training import GRADIENT_STEPS, NetworkProblem, batch_rows, digits_gradient
 from laconic.data import load_digits
+from laconic.exchange.launch import n_ranks
 from laconic.glm import FitOptions
 from laconic.glm.problem import ALONE
 from laconic.kernels import Stream, select
@@ -43,10 +44,13 @@ class DemoOptions:
     bucket_size: int = option(8192, "Values that share one norm.")
     repeats: int = option(5, "Timed rounds of each operation.")
     seed: int = option(0, "Seed of the network and its mini-batches.", least=0)
-    ranks: int = option(4, "Local ranks that train a small network; 0 for none.", least=0)
+    ranks: int | None = option(
+        None, "Ranks that train a small network: 4 local ones if not given, torchrun's under it; 0 for none.", least=0
+    )
     steps: int = option(40, "Steps of training.")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ranks", n_ranks(self.ranks))
         check_counts(self)
         self.on_ranks  # noqa: B018 (raises if there cannot be so many)
 
