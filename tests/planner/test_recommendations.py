@@ -69,6 +69,13 @@ def test_the_verdict_compares_with_the_baselines_that_are_not_it(job, cluster, s
     assert re.fullmatch(said, plan(job, cluster).verdict())
 
 
+def test_one_rank_is_one_process():
+    """Rates that were taken on several ranks have both."""
+    alone, ranks = plan(GLM, at(1e9, 1)), plan(GLM, at(1e9))
+    assert alone.recommended.option.label == "sgd fp32"
+    assert alone.recommended.seconds == ranks.one_process.seconds
+
+
 def test_fewer_messages_pay_where_latency_counts():
     near, far = (best_s(GLM, at(1e10, alpha=alpha)) for alpha in (1e-6, 1e-2))
     assert near < far
@@ -131,7 +138,7 @@ def test_a_plan_survives_a_file(job):
     assert again == found
 
 
-SLOW_C = {name: replace(DEFAULT.solvers[name], iteration_seconds=1.0) for name in ("sgd C", "ca_sgd C")}
+SLOW_C = {name: replace(rates, iteration_seconds=1.0) for name, rates in DEFAULT.solvers.items() if "sgd C" in name}
 TIGHT = {
     "fp32 of a network": (NETWORK, replace(at(4e11), memory_bytes=14 * NETWORK.n_parameters)),
     "all but codecs": (NETWORK, replace(at(4e11), memory_bytes=10 * NETWORK.n_parameters)),

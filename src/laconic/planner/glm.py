@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from laconic.errors import Option
 from laconic.options import option
-from laconic.planner.cluster import Cluster, Impossible, rates_of
+from laconic.planner.cluster import ONE_PROCESS, Cluster, Impossible, rates_of
 from laconic.planner.terms import WIRE, Cost, CostTerm, all_reduce, all_to_all, doublings
 
 WIRE_BYTES = {"fp32": 4, "C": 4, "D": 2}
@@ -32,7 +32,6 @@ LOSS_GAPS = {"fp32": 0.0, "C": 0.005, "D": 0.02}
 """Relative loss above that of float32 SGD: the paper's limit for C, and ours for D, for which it only says more."""
 WORK_BYTES = 4
 """Arithmetic runs in float32."""
-ONE_PROCESS = ", one process"
 AVERAGING_SHARE = 0.1
 """Share of a fit's time that averages between teams may take."""
 GATHER_LIMIT_BYTES = 2**20

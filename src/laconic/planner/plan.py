@@ -183,6 +183,7 @@ def plan(job: Job, cluster: Cluster, s: int | None = None) -> Plan:
     """
     if s is not None:
         check_int("s", s, 1)
+    cluster = cluster.alone() if cluster.n_ranks == 1 else cluster
     found = predict(job, cluster, s)
     by_option = {one.option: one for one in found}
     fp32, bf16 = (by_option[option] for option in job.baselines)
