@@ -176,7 +176,10 @@ WRONG = {
         [*MODEL, "--calibration", "wrong.json"],
         "laconic: wrong.json: not a calibration of version 1",
     ),
-    "not json": (["plan", "--from", "text.json"], "text.json"),
+    "not json": (
+        ["plan", "--from", "text.json"],
+        "laconic: text.json is not JSON; give a file that laconic plan wrote",
+    ),
     "does not fit": ([*MODEL, "--calibration", "small.json"], "does not fit; use more ranks"),
 }
 

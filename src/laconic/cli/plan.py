@@ -163,6 +163,8 @@ def _read(path: Path, make: Callable[[Any], T]) -> T:
         return make(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not JSON; give a file that laconic plan wrote") from error
     except ValueError as error:
         raise BadInput(f"{path}: {error}") from error
 
