@@ -126,7 +126,7 @@ def test_one_node_without_compression_is_the_optimizer_itself():
 @pytest.mark.parametrize("order", ["combine_then_adapt", "adapt_then_combine"])
 @pytest.mark.parametrize("member", [DPSGD, ECDPSGD, DCDPSGD])
 def test_what_changes_between_steps_is_part_of_the_local_step(member, order):
-    """Clamping, further local steps or loaded weights: what each node adds arrives in the average of all."""
+    """Clamping, say, or further local steps: what each node adds arrives in the average of all."""
     n, options = 4, {} if member is DPSGD else {"codec": FP32}
     models = [Quadratic(torch.full((20,), float(i))) for i in range(n)]
     graph = SimulatedGraph(member, models, lambda p: torch.optim.SGD(p, lr=0.1), Ring(), order=order, **options)
