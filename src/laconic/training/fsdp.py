@@ -114,8 +114,8 @@ class ShardedCompressor(Compressor):
             yield GatherChunks(add=self.weights.kept), self.weights.codec
 
     def facts(self) -> dict[str, object]:
-        second = None if self.copies.second is None else codec_for(self.copies.second)
-        between = "by codec" if second is None else f"{second.quantizer!r}, {second.coder!r}"
+        second = self.copies.second_codec(self.codec)
+        between = f"{second.quantizer!r}, {second.coder!r}"
         return {**Compressor.facts(self), "replica_codec": between, "weight_codec": self.weights.describe()}
 
     @property
