@@ -184,7 +184,7 @@ def make_problem(
             raise InvalidOption(Option("sample_weight"), what)
     whole = teams == 1 or not isinstance(X, Columns)
     if whole and (options.standardize is True or not part):
-        scaling = scaling_for(columns, options, comm, more.get("first", 0), more.get("n_features", columns.n))
+        scaling = scaling_for(columns, options, comm, more.get("first", 0), more.get("n_features", columns.n), weights)
     if scaling is not None:
         columns = scaling.apply(columns, FORMATS[data_format].storage)
     if teams > 1:

@@ -70,11 +70,17 @@ class Scaling:
 
 
 def scaling_for(
-    columns: Columns, options: FitOptions, comm: Communicator, first: int, n_features: int
+    columns: Columns,
+    options: FitOptions,
+    comm: Communicator,
+    first: int,
+    n_features: int,
+    weights: torch.Tensor | None = None,
 ) -> Scaling | None:
     """The scaling of a rank's columns, if they are to be scaled. All ranks call this.
 
     first, n_features  of the rank's first column, and of all ranks' columns
+    weights            (m,) of the rows, the same on every rank; None for ones
 
     >>> columns = DenseColumns(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     >>> scaling = scaling_for(columns, FitOptions(standardize=True), Communicator(), 0, 2)
@@ -83,7 +89,7 @@ def scaling_for(
     """
     if options.standardize is False:
         return None
-    mean, deviation = moments(columns)
+    mean, deviation = moments(columns) if weights is None else _moments(columns, weights)
     centred = options.fit_intercept and not isinstance(columns, SparseColumns)
     own = Scaling(mean if centred else torch.zeros_like(mean), torch.where(deviation > 0, deviation, 1.0))
     if options.standardize is True:
@@ -117,52 +123,74 @@ def moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
     return columns.known_moments
 
 
-def _moments(columns: Columns) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(columns: Columns, weights: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same by weight: a row of weight 2 is two rows, one of weight 0 none."""
+    weights = None if weights is None else weights.double()
     if isinstance(columns, SparseColumns):
-        mean, variance = _sparse_moments(columns)
-    elif 0 < columns.m * columns.n <= CACHED_VALUES:
+        mean, variance = _sparse_moments(columns, weights)
+    elif weights is None and 0 < columns.m * columns.n <= CACHED_VALUES:
         X = columns.between(slice(0, columns.m), torch.float64).dense()
         variance, mean = (t.cpu() for t in torch.var_mean(X, 0, correction=0))
     else:
-        first = columns.between(slice(0, min(1, columns.m)), torch.float64).dense().sum(0)
-        how = (None, None) if columns.in_place else (torch.float64, max(1, CACHED_VALUES // max(1, columns.n)))
-
-        def work(_: slice, Y: SampledRows) -> torch.Tensor:
-            sums = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
-            Y.add_moments(first, *sums)
-            return sums
-
-        nothing = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
-        total, squares = sum(columns.map_blocks(work, None, *how), nothing)
-        off = total / max(1, columns.m)
-        mean = (first + off).cpu()
-        variance = (squares / max(1, columns.m) - off.square()).clamp(min=0).cpu()
+        mean, variance = _dense_moments(columns, weights)
     deviation = variance.sqrt()
     return mean, torch.where(deviation <= 1e-12 * mean.abs(), 0.0, deviation)
 
 
-def _sparse_moments(columns: SparseColumns) -> tuple[torch.Tensor, torch.Tensor]:
-    """Σ x / m and (Σ (x − mean)² − (Σ (x − mean))² / m) / m, where values that are not stored are zeros.
+def _dense_moments(columns: Columns, weights: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance by differences from the first row that counts."""
+    size = columns.m if weights is None else float(weights.sum())
+    w = None if weights is None else weights.to(columns.device)
+    begin = 0 if weights is None or not columns.m else int((weights > 0).int().argmax())
+    first = columns.between(slice(begin, min(begin + 1, columns.m)), torch.float64).dense().sum(0)
+    how = (None, None) if columns.in_place else (torch.float64, max(1, CACHED_VALUES // max(1, columns.n)))
+
+    def work(rows: slice, Y: SampledRows) -> torch.Tensor:
+        sums = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+        if w is None:
+            Y.add_moments(first, *sums)
+        else:
+            d = torch.where(w[rows, None] > 0, Y.dense() - first, 0.0)
+            sums[0], sums[1] = w[rows] @ d, w[rows] @ d.square_()
+        return sums
+
+    nothing = torch.zeros(2, columns.n, dtype=torch.float64, device=columns.device)
+    total, squares = sum(columns.map_blocks(work, None, *how), nothing) / (size or 1)
+    return (first + total).cpu(), (squares - total.square()).clamp(min=0).cpu()
+
+
+def _sparse_moments(columns: SparseColumns, weights: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Σ w x / W and (Σ w (x − mean)² − (Σ w (x − mean))² / W) / W, W = Σ w, where values that are not stored are zeros.
 
     The second term of the variance would be zero, were the mean not rounded.
     """
-    m = columns.m
-    stored, total, from_mean, squares = torch.zeros(4, columns.n, dtype=torch.float64)
-    for j, x in _stored(columns):
-        stored.index_add_(0, j, torch.ones_like(x))
-        total.index_add_(0, j, x)
-    mean, zeros = total / m, m - stored
-    for j, x in _stored(columns):
-        from_mean.index_add_(0, j, x - mean[j])
-        squares.index_add_(0, j, (x - mean[j]).square())
+    n_rows, size = columns.m, float(columns.m)
+    if weights is not None:
+        n_rows, size = int((weights > 0).sum()), float(weights.sum()) or 1.0
+    n_stored, stored, total, from_mean, squares = torch.zeros(5, columns.n, dtype=torch.float64)
+    for j, x, w in _stored(columns, weights):
+        n_stored.index_add_(0, j, (w > 0).double())
+        stored.index_add_(0, j, w)
+        total.index_add_(0, j, w * x)
+    mean, zeros = total / size, torch.where(n_stored < n_rows, size - stored, 0.0)  # not what rounding leaves of W − W
+    for j, x, w in _stored(columns, weights):
+        from_mean.index_add_(0, j, w * (x - mean[j]))
+        squares.index_add_(0, j, torch.where(w > 0, w * (x - mean[j]).square(), 0.0))
     from_mean -= zeros * mean
     squares += zeros * mean.square()
-    return mean, ((squares - from_mean.square() / m) / m).clamp(min=0)
+    return mean, ((squares - from_mean.square() / size) / size).clamp(min=0)
 
 
-def _stored(columns: SparseColumns) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Column numbers and values of what is stored, some at a time."""
-    values, index, _ = columns.matrix
+def _stored(
+    columns: SparseColumns, weights: torch.Tensor | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Column numbers and values of what is stored, and the weights of their rows, some at a time."""
+    values, index, begins = columns.matrix
     for first in range(0, len(values), CHUNK_VALUES):
-        part = slice(first, first + CHUNK_VALUES)
-        yield index[part].long(), values[part].double()
+        part = slice(first, min(first + CHUNK_VALUES, len(values)))
+        x = values[part].double()
+        if weights is None:
+            yield index[part].long(), x, torch.ones_like(x)
+        else:
+            rows = torch.searchsorted(begins, torch.arange(part.start, part.stop), right=True) - 1
+            yield index[part].long(), x, weights[rows]
