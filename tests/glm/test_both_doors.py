@@ -273,3 +273,8 @@ def test_a_file_larger_than_memory_gives_the_same_bits(typed, tmp_path, capsys, 
     with pytest.warns(UserWarning, match=told):
         ours.fit(Source(str(path), exclude=("o",), limit=("memory_bytes=1000",), cache=folder), "y", exposure="w")
     np.testing.assert_array_equal(ours.coef_, in_memory.coef[0].numpy())
+    assert main(["fit", str(path), "-o", "m.safetensors", "--target", "y", *given, "--limit", "bytes=1"]) == 2
+    assert "--limit takes NAME=NUMBER" in capsys.readouterr().err
+    whole, out = fitted_by_command(capsys, path, *given, "--limit", "memory_bytes=12000", "--cache", folder)
+    assert told not in out
+    assert torch.equal(whole.coef, in_memory.coef)

@@ -109,7 +109,9 @@ class Source:
     one_hot: OneHot = option(  # noqa: RUF009
         (), "Columns to turn into one column per category; those of a categorical type are.", metavar="NAME,..."
     )
-    exclude: Sequence[str] = option((), "Columns to leave out.", flag="--drop", metavar="NAME,...")
+    exclude: Sequence[str] = option(
+        (), "Columns to leave out; a name with a comma goes in quotes, as in CSV.", flag="--drop", metavar="NAME,..."
+    )
     header: bool | str = option(
         "auto", "Whether a CSV file begins with names of columns; told by itself.", flag="--header/--no-header"
     )
@@ -126,6 +128,7 @@ class Source:
         for name in ("one_hot", "exclude", "limit"):
             if isinstance(value := getattr(self, name), str):  # one name, not a sequence of letters
                 object.__setattr__(self, name, (value,))
+        _ = self.limits  # which raises for one that is none, whatever becomes of the file
 
     @property
     def limits(self) -> Limits:

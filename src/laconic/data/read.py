@@ -174,7 +174,8 @@ def check_source(source: Source, *, once: bool = False) -> str:
 def stored(source: Source, dtype: str) -> Source | RowStream:
     """The rows of a file with named columns as a stream; if X exceeds `Limits.memory_bytes`, a cached store of them.
 
-    1. an existing store for the same file (path, size and time of change), column roles and dtype is used;
+    1. an existing store for the same file (path, size and time of change), column roles and dtype is used, if X is as
+       large as that;
     2. otherwise, if X would be too large, the rows are streamed to a store, renamed into place when complete. A lock
        lets one process write while others wait and then use its store.
 
@@ -189,8 +190,8 @@ def stored(source: Source, dtype: str) -> Source | RowStream:
     digest = hashlib.blake2b(json.dumps([store.VERSION, str(path), dtype, parts]).encode(), digest_size=8).hexdigest()
     kept_at = folder / f"{path.name}-{digest}.safetensors"
     state = "" if about is None else f"{path}, {about.st_size} bytes, changed at {about.st_mtime_ns} ns"
-    kept = Source(str(kept_at), target=False if source.target is False else None)
-    if about is not None and kept_at.is_file() and _source_of(kept_at) == state:
+    kept = Source(str(kept_at), target=False if source.target is False else None, limit=source.limit)
+    if about is not None and _bytes_kept(kept_at, state) > source.limits.memory_bytes:
         return kept
     rows = STREAMS[check_source(source)](source, dtype=dtype)
     n_bytes = rows.n_rows * rows.like.n_features * to_dtype(dtype).itemsize
@@ -199,7 +200,7 @@ def stored(source: Source, dtype: str) -> Source | RowStream:
     _make(folder)
     with (folder / f".{kept_at.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _source_of(kept_at) != state:
+        if not _bytes_kept(kept_at, state):
             note = f"X takes {n_bytes:,} bytes, more than memory_bytes allows: it is mapped from {kept_at}"
             like = replace(rows.like, notes=(*rows.like.notes, f"{source.path}: {note}"))
             store_writer.write_store(kept_at, replace(rows, like=like, source=state), dtype)
@@ -214,9 +215,11 @@ def _make(folder: Path) -> None:
         raise BadTable(what, Option("cache", ...), ", or more memory with ", Option("limit", ...)) from error
 
 
-def _source_of(path: Path) -> str | None:
-    """The `source` in a store's metadata; None if there is no store or it is damaged."""
+def _bytes_kept(path: Path, state: str) -> int:
+    """The bytes of X in a store that was made of the file in this state; 0 if there is none or it is damaged."""
     try:
-        return store.read_header(path).metadata.get("source")
+        header = store.read_header(path)
     except (OSError, CorruptPayload):
-        return None
+        return 0
+    made = header.metadata.get("source") == state and "X" in header.sections
+    return header.sections["X"].n_bytes if made else 0
