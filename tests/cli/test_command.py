@@ -1,7 +1,9 @@
 """What every command does alike: Ctrl-C is one line and 130, and a list may be given in parts."""
 
+import csv
 import json
 import os
+import shlex
 import stat
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +72,21 @@ def test_a_list_may_be_given_in_parts(folder, capsys):
         assert main(["convert", "rows.csv", "rows.safetensors", "--target", "y", *drop, "--json"]) == 0
         made[len(drop)] = json.loads(capsys.readouterr().out)["columns"]
     assert made == {2: ["c"], 3: ["c"]}
+
+
+NAMES = ["a,b", " c", "", 'd"e', "f "]
+"""Of columns, which a list takes in quotes."""
+
+
+def test_a_name_in_a_list_may_hold_anything(folder, capsys):
+    from laconic.cli.command import spell
+    from laconic.errors import Option
+
+    with Path("rows.csv").open("w") as file:
+        csv.writer(file).writerows([[*NAMES, "kept", "y"], *([i, 2, 3, 4, 5, i % 3, i % 2] for i in range(9))])
+    flag, typed = shlex.split(spell(Option("exclude", tuple(NAMES))))
+    assert main(["convert", "rows.csv", "rows.safetensors", "--target", "y", flag, typed, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["columns"] == ["kept"]
 
 
 def commands(group, path=()):

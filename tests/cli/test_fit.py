@@ -144,7 +144,12 @@ def test_the_best_of_several_penalties_is_taken(store, tmp_path, capsys, ranks):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [("1e-3,x", "--alphas must be numbers"), ("1e-3,-1", "from 0 to inf; got -1")], ids=str
+    ("given", "said"),
+    [
+        ("1e-3,x", "--alphas: expected a number, such as 0.5 or 1e-4, got 'x'"),
+        ("1e-3,-1", "--alphas must be a number from 0 to inf; got -1"),
+    ],
+    ids=str,
 )
 def test_penalties_that_are_none(store, tmp_path, capsys, given, said):
     assert main(["fit", str(store), "-o", str(tmp_path / "model.safetensors"), "--alphas", given]) == 2
@@ -341,6 +346,7 @@ WRONG = {
     "eta0": (["{store}", "--eta0", "-1"], '--eta0 must be a number from 0 (excluded) to inf, or "auto"; got -1'),
     "s": (["{store}", "--s", "0"], '--s must be a whole number, at least 1, or "auto"; got 0'),
     "s in words": (["{store}", "--s", "abc"], "--s must be a whole number, at least 1, or \"auto\"; got 'abc'"),
+    "codec": (["{store}", "--average-codec", "zip"], "--average-codec zip: "),
     "alpha in words": (["{store}", "--alpha", "abc"], "'--alpha': expected a number, such as 0.5 or 1e-4, got 'abc'"),
     "a file for a folder": (["{store}", "--checkpoint", "one.csv"], "one.csv is a file; give --checkpoint a folder"),
     "gamma": (["bad.csv", "--target", "y", "--family", "gamma"], "must be positive, but row 1 has y = -1"),

@@ -63,7 +63,9 @@ def test_weights_count_rows(X, compiled, monkeypatch):
     for kind in (torch.from_numpy, csr_array):
         found, repeated = scaled(kind(X), torch.from_numpy(0.1 * weights)), scaled(kind(X.repeat(weights, 0)))
         assert found.deviation.numpy() == pytest.approx(repeated.deviation.numpy(), rel=1e-9)
-        assert found.mean.numpy() == pytest.approx(repeated.mean.numpy(), rel=1e-9, abs=1e-9 * float(found.deviation.min()))
+        assert found.mean.numpy() == pytest.approx(
+            repeated.mean.numpy(), rel=1e-9, abs=1e-9 * float(found.deviation.min())
+        )
 
 
 @pytest.mark.parametrize("kind", [torch.from_numpy, csr_array])

@@ -22,7 +22,18 @@ TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 PLOTS = (".svg", ".html", ".json")
 
 
-OF_FIT = ("family", "tweedie_power", "standardize", "s", "batch_size", "alpha", "fit_intercept", "eta0", "seed")
+OF_FIT = (
+    "family",
+    "tweedie_power",
+    "theta",
+    "standardize",
+    "s",
+    "batch_size",
+    "alpha",
+    "fit_intercept",
+    "eta0",
+    "seed",
+)
 """Options of a fit that change what an outer iteration computes."""
 
 

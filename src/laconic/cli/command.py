@@ -58,16 +58,38 @@ def spell(option: Option, names: Mapping[str, str] = NAMES) -> str:
 
     names  argument to option where they differ, both without dashes
 
-    >>> spell(Option("batch_size")), spell(Option("exclude", ("id", "day of birth"))), spell(Option("dense", True))
-    ('--batch-size', "--drop 'id,day of birth'", '--dense')
+    >>> spell(Option("batch_size")), spell(Option("dense", True))
+    ('--batch-size', '--dense')
+    >>> print(spell(Option("exclude", ("id", "day, month"))))
+    --drop 'id,"day, month"'
     >>> spell(Option("fit_intercept", False)), spell(Option("target", ...))
     ('--no-intercept', '--target')
     """
     name, value = names.get(option.name, option.name).replace("_", "-"), option.value
     if value is None or value is ... or value is True:
         return f"--{name}"
-    typed = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    typed = ",".join(map(_quoted, map(str, value))) if isinstance(value, (tuple, list)) else str(value)
     return f"--no-{name}" if value is False else f"--{name} {shlex.quote(typed)}"
+
+
+_WORD = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,]*?))\s*(?:,|$)', re.DOTALL)
+"""A word of a list, in quotes or not, and the comma after it."""
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a list with commas. Quotes are those of CSV, around a word that holds commas or begins with blanks.
+
+    >>> words_of('a, b,"c,d"," e",')
+    ['a', 'b', 'c,d', ' e']
+    """
+    found = [match.groups() for match in _WORD.finditer(text)]
+    return [
+        plain if quoted is None else quoted.replace('""', '"') for quoted, plain in found if quoted is not None or plain
+    ]
+
+
+def _quoted(word: str) -> str:
+    return word if words_of(word) == [word] else '"' + word.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +125,10 @@ def options_command(
 
     def command(**given: Any) -> None:
         asked: defaultdict[int, dict[str, Any]] = defaultdict(dict)
-        for key, value in given.items():
-            if value not in (None, []):
-                asked[groups_of[key]][key] = _items(key, kinds[key], value) if "Sequence" in kinds[key] else value
         try:
+            for key, value in given.items():
+                if value not in (None, []):
+                    asked[groups_of[key]][key] = _items(key, kinds[key], value) if "Sequence" in kinds[key] else value
             run(*map(asked.__getitem__, range(len(groups))))
         except LaconicError as error:
             error.parts = (error.message(partial(spell, names=spelling)),)
@@ -151,12 +173,12 @@ def _parameter(one: "Field[Any]", kind: str, default: Any) -> tuple[Any, Any]:
 
 def _items(name: str, kind: str, value: Sequence[str]) -> tuple[Any, ...]:
     """The items typed for a list option; `--drop a --drop b` is `--drop a,b`."""
-    words = [word for word in map(str.strip, ",".join(value).split(",")) if word]
+    words = [word for text in value for word in words_of(text)]
+    parse: Callable[[str], Any] = whole_number() if "int" in kind else whole_number(None) if "float" in kind else str
     try:
-        return tuple(map(whole_number() if "int" in kind else float if "float" in kind else str, words))
-    except ValueError as error:
-        what = f"--{name.replace('_', '-')} must be numbers, such as 1e-6,1e-4,1e-2"
-        raise BadInput(f"{what}; got {','.join(words)}") from error
+        return tuple(map(parse, words))
+    except typer.BadParameter as error:
+        raise BadInput(Option(name), f": {error.message}") from error
 
 
 class Suites(TyperGroup):

@@ -99,16 +99,9 @@ class FitOptions:
                 raise unknown(name, getattr(self, name), choices)
         for name in ("max_iter", "batch_size", "n_iter_no_change", "teams"):
             check_int(name, getattr(self, name), 1)
-        for name, (low, high, ends) in _LIMITS.items():
-            value, open_low, open_high = getattr(self, name), ends[0] == "(", ends[1] == ")"
-            if (name, value) in (("tol", None), ("eta0", AUTO)):
-                continue
-            good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-            if not good or not low <= value <= high or (open_low and value == low) or (open_high and value == high):
-                first, last = " (excluded)" * open_low, " (excluded)" * open_high
-                hint = ', or "auto"' if name == "eta0" else ""
-                allowed = f" must be a number from {low:g}{first} to {high:g}{last}{hint}; got {value!r}"
-                raise InvalidOption(Option(name), allowed)
+        for name in _LIMITS:
+            if (name, getattr(self, name)) not in (("tol", None), ("eta0", AUTO)):
+                check_number(name, getattr(self, name), hint=', or "auto"' if name == "eta0" else "")
         if self.s != AUTO:
             check_int("s", self.s, 1, hint=', or "auto"')
         if self.average_every != AUTO:
@@ -263,6 +256,19 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 """From, to, and whether these are allowed themselves: [ yes, ( no. Infinity never is."""
 
 
+def check_number(name: str, value: Any, called: str = "", *, hint: str = "") -> None:
+    """Raise `InvalidOption` unless the value is a number within the limits of this hyperparameter.
+
+    called  the option that it was given as; by default the hyperparameter itself
+    """
+    low, high, ends = _LIMITS[name]
+    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if not good or not low <= value <= high or (ends[0] == "(" and value == low) or (ends[1] == ")" and value == high):
+        first, last = " (excluded)" * (ends[0] == "("), " (excluded)" * (ends[1] == ")")
+        allowed = f" must be a number from {low:g}{first} to {high:g}{last}{hint}; got {value!r}"
+        raise InvalidOption(Option(called or name), allowed)
+
+
 def shrink(x: torch.Tensor, by: "float | torch.Tensor") -> torch.Tensor:
     """The proximal step of absolute values: towards zero by l1 · step, and not past it."""
     return torch.sign(x) * (x.abs() - by).clamp(min=0)
@@ -302,6 +308,10 @@ class FileFit:
     resume: bool = option(False, "Go on from the checkpoint, if there is one.")
     summary: bool = option(False, "Print the coefficients with standard errors.", flag="--summary")
     robust: bool = option(False, "Robust standard errors in --summary.", flag="--robust")
+
+    def __post_init__(self) -> None:
+        for alpha in self.alphas:
+            check_number("alpha", alpha, "alphas")
 
 
 JOB = tuple(one.name for one in fields(FileFit) if one.metadata)

@@ -19,7 +19,7 @@ from laconic.glm.estimators.classifier import CASGDClassifier
 from laconic.glm.estimators.inputs import Given, is_path
 from laconic.glm.estimators.regressor import CASGDRegressor
 from laconic.glm.fit import Fit
-from laconic.glm.options import FitOptions
+from laconic.glm.options import FitOptions, check_number
 from laconic.glm.problem import Problem
 from laconic.glm.ranks import gather_array
 from laconic.glm.scores import Scores
@@ -44,6 +44,8 @@ class CrossValidated(CASGDEstimator):
         except (TypeError, ValueError) as error:
             why = f" must be a list of penalties such as [1e-4, 1e-2]; got {self.alphas!r}"
             raise InvalidOption(Option("alphas"), why) from error
+        for alpha in self.alphas_.tolist():
+            check_number("alpha", alpha, "alphas")
         if self.scoring is not None and (is_path(data[0]) or comm.whole.size > 1):
             what = " needs X in memory and one process; leave it out to judge by accuracy or D²"
             raise InvalidOption(Option("scoring"), what)
