@@ -242,6 +242,9 @@ HEADERLESS = {
     "tabs": ("a\ty\n1\t0\n2\t1\n", "y", ("a",), [[1], [2]]),
     "0, 1, 2 are names": ("0,1\n5,0\n6,1\n", "1", ("0",), [[5], [6]]),
     "text among numbers is a row": ("5,a\n6,b\n", "c1", ("c0",), [[5], [6]]),
+    "what separates names is not in quotes": ('"a;b;c;d",y\n1,0\n2,1\n', "y", ("a;b;c;d",), [[1], [2]]),
+    "nor are commas": ('"a, in ""mm""";y\n1;0\n2;1\n', "y", ('a, in "mm"',), [[1], [2]]),
+    "quotes within a name are of it": ('5" a;6"\n1;0\n2;1\n', '6"', ('5" a',), [[1], [2]]),
     "a number among names": ("y,2001\n0,5\n1,6\n", "y", ("2001",), [[5], [6]]),
 }
 
@@ -336,30 +339,50 @@ def test_an_npz_that_unpacks_to_too_much(tmp_path, monkeypatch):
         read(tmp_path / "a.npz", limit=("unpacked_ratio=2",))
 
 
-ARFF = """@relation iris
+ARFF = """% of flowers
+@relation iris
 @attribute 'petal length' real
-@attribute kind {a,'b c'}
+@attribute kind {a,'b c',"d,'%"}
 @attribute class {yes,no}
 @data
+% these are three
+
 1.5,a,yes
-?,'b c',no
+  2 , 'b c' ,\t'no'
+3,"d,\\'%",no
 """
 BAD_ARFF = {
     "no data": ("@relation r\n@attribute a real\n", "expected a line @data"),
     "something else": ("@relation r\nhello\n@data\n", "line 2: expected @attribute or @data, found 'hello'"),
     "sparse": ("@relation r\n@attribute a real\n@data\n\n{0 5}\n", "sparse ARFF is not read; save it as LIBSVM"),
+    "sparse after a comment": ("@attribute a real\n@data\n% {\n1\n{0 5}\n", "line 5: sparse ARFF is not read"),
+    "a weight": ("@attribute a real\n@data\n1,{5}\n", "line 3, column 2: expected a value .*, found '.5.'"),
+    "a comment behind a row": (
+        "@attribute a real\n@data\n1 % one\n",
+        "line 3, column 1: expected a value .*, found '1 % one'",
+    ),
+    "a quote alone": ("@attribute a real\n@attribute b {x}\n@data\n\n1,'x\n", "line 5, column 2: expected a value "),
+    "text for a number": (
+        "@attribute a real\n@data\n%\n1\n'x, y'\n",
+        "line 5, column 1: expected a number in 'a', found",
+    ),
+    "a name twice": ("@attribute a real\n@attribute 'a' real\n@data\n", "line 2: a second attribute 'a'; rename one"),
     "too few": ("@relation r\n@attribute a real\n@attribute y real\n@data\n1,2\n3\n", "line 6, column 2: expected 2"),
 }
 
 
 def test_arff(tmp_path):
     path = tmp_path / "iris.arff"
-    path.write_text(ARFF.replace("?", "2"))
-    table = read(path, target="class")
-    assert (table.feature_names, table.classes) == (("petal length", "kind=a", "kind=b c"), ("no", "yes"))
-    assert (table.X.tolist(), table.y.tolist()) == ([[1.5, 1, 0], [2, 0, 1]], [1, 0])
     path.write_text(ARFF)
+    table = read(path, target="class")
+    assert table.feature_names == ("petal length", "kind=a", "kind=b c", "kind=d,'%")
+    assert table.classes == ("no", "yes")
+    assert (table.X.tolist(), table.y.tolist()) == ([[1.5, 1, 0, 0], [2, 0, 1, 0], [3, 0, 0, 1]], [1, 0, 0])
+    path.write_text(ARFF.replace("2 ,", "? ,"))
     with pytest.raises(BadTable, match="X is nan in row 2"):
+        read(path, target="class")
+    path.write_bytes(ARFF.encode().replace(b"1.5,a", b"1.5,\xff"))
+    with pytest.raises(MalformedFile, match="expected text in UTF-8"):
         read(path, target="class")
 
 

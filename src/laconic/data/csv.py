@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import torch
 
-from laconic.data import arrow
+from laconic.data import arff, arrow
 from laconic.data.errors import MalformedFile, NotNumeric
 from laconic.data.files import Limits, Source, format_of, open_bytes
 from laconic.data.table import RowStream, column_block
@@ -32,7 +32,8 @@ _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _NUMBER, _FLAG = "a number", "true or false"
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
-_ATTRIBUTE = re.compile(r"""@attribute\s+('[^']*'|"[^"]*"|[^\s{]+)\s*(.*)""", re.IGNORECASE)
+_QUOTED = re.compile(r'(?<![^,;\t|])"(?:[^"]|"")*("|$)')
+"""A field in quotes, in a line whose delimiter is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class Dialect:
     """How the lines of a file are written.
 
     names      of the columns; the first line of the file if `header`
-    delimiter  separates fields; `quote` encloses them
-    n_skipped  lines before the data: the header of ARFF
+    delimiter  separates fields
+    n_skipped  lines before the data: the header of ARFF, whose data are read as the CSV that `arff` makes of them
     n_bytes    of a block to read, so that it holds many lines of a wide file
     nominal    columns that ARFF declares categorical
     notes      for the user, a sentence each
@@ -50,7 +51,6 @@ class Dialect:
     names: list[str]
     delimiter: str
     header: bool = False
-    quote: str = '"'
     n_skipped: int = 0
     n_bytes: int = 0
     nominal: frozenset[str] = frozenset()
@@ -98,11 +98,14 @@ def dialect(source: Source) -> Dialect:
         raise InvalidOption(Option("header"), f' must be True, False or "auto"; got {source.header!r}')
     with open_bytes(path, limits) as file:
         if format_of(source) == "arff":
-            return _arff(path, file, limits)
+            kinds, n = arff.read_header(path, _lines(path, file, limits))
+            nominal = frozenset(name for name, kind in kinds.items() if kind.startswith("{"))
+            return Dialect(list(kinds), ",", n_skipped=n, nominal=nominal)
         lines = _lines(path, file, limits)
         line = next(lines, "")
         n_bytes = min(LINES * len(line), MOST_BYTES)
-        delimiter = asked or ("," if "," in line or not any(c in line for c in ";\t|") else max(";\t|", key=line.count))
+        bare = _QUOTED.sub("", line)
+        delimiter = asked or ("," if "," in bare or not any(c in bare for c in ";\t|") else max(";\t|", key=bare.count))
         reader = csv.reader(chain([line], lines), delimiter=delimiter)
         try:
             first, second = [*islice(filter(None, reader), 2), [], []][:2]
@@ -118,36 +121,24 @@ def dialect(source: Source) -> Dialect:
     return Dialect(names, delimiter, n_bytes=n_bytes, notes=(note,) if source.header == "auto" else ())
 
 
-def _lines(path: Path, file: IO[bytes], limits: Limits) -> Iterator[str]:
+def _lines(path: Path, file: IO[bytes], limits: Limits, errors: str = "replace") -> Iterator[str]:
     """Decoded lines; raises `BadTable` at one longer than the limit."""
     n = 1
     while line := file.readline(limits.line_bytes + 1):
         limits.check("line_bytes", len(line), path, f"line {n} is longer")
         if n == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             raise MalformedFile(path, "expected text in UTF-8, found UTF-16; save it as UTF-8")
-        text = line.decode("utf-8", "replace")
+        text = line.decode("utf-8", errors)
         yield text.removeprefix("\ufeff") if n == 1 else text
         n += 1
 
 
-def _arff(path: Path, file: IO[bytes], limits: Limits) -> Dialect:
-    """The dialect of a dense ARFF file, whose column names and types are declared before @data."""
-    kinds: dict[str, str] = {}
-    lines = enumerate(_lines(path, file, limits), 1)
-    for n, line in lines:
-        found, word = _ATTRIBUTE.match(line.strip()), line.strip().lower()
-        if word == "@data":
-            break
-        if found:
-            kinds[found[1].strip("'\"")] = found[2].lower()
-        elif word and not word.startswith(("%", "@relation")):
-            raise MalformedFile(path, f"expected @attribute or @data, found {line.strip()[:80]!r}", line=n)
-    else:
-        raise MalformedFile(path, "expected a line @data, found none")
-    if next((line for _, line in lines if line.strip()), "").lstrip().startswith("{"):
-        raise MalformedFile(path, "sparse ARFF is not read; save it as LIBSVM")
-    nominal = frozenset(name for name, kind in kinds.items() if kind.startswith("{"))
-    return Dialect(list(kinds), ",", quote="'", n_skipped=n, nominal=nominal)
+def _data_lines(source: Source, how: Dialect, file: IO[bytes], errors: str = "replace") -> Iterator[str]:
+    """Lines of CSV from the first that is not skipped."""
+    path, lines = Path(source.path), _lines(Path(source.path), file, source.limits, errors)
+    if not how.n_skipped:
+        return lines
+    return (arff.csv_line(path, n, line) for n, line in islice(enumerate(lines, 1), how.n_skipped, None))
 
 
 def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) -> tuple[arrow.Schema, dict[str, Any]]:
@@ -203,12 +194,11 @@ def _opened(
     )
     own_names = None if how.header else how.names
     blocks = arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, how.n_bytes), column_names=own_names)
-    parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=how.delimiter, quote_char=how.quote)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=how.delimiter)
     try:
         with open_bytes(path, source.limits) as file:
-            for _ in range(how.n_skipped):
-                file.readline()
-            ahead, reader = _ReadAhead(file), ()
+            made = _Joined(_data_lines(source, how, file, "surrogateescape")) if how.n_skipped else file
+            ahead, reader = _ReadAhead(made), ()
             _AHEAD.add(ahead)
             try:
                 reader = arrow_csv.open_csv(ahead, blocks, parse, convert)
@@ -229,6 +219,20 @@ def _opened(
 
 
 @dataclass(eq=False)
+class _Joined:
+    """Lines of text as a file of bytes."""
+
+    lines: Iterator[str]
+    held: bytes = b""
+
+    def read(self, n: int) -> bytes:
+        while len(self.held) < n and (some := "".join(islice(self.lines, 1024))):
+            self.held += some.encode("utf-8", "surrogateescape")
+        read, self.held = self.held[:n], self.held[n:]
+        return read
+
+
+@dataclass(eq=False)
 class _ReadAhead:
     """A file read ahead by a thread of Arrow's; once `over` is set, every read returns end of file.
 
@@ -236,7 +240,7 @@ class _ReadAhead:
     `_let_go` waits for it.
     """
 
-    file: IO[bytes]
+    file: IO[bytes] | _Joined
     lock: Any = dataclasses.field(default_factory=Lock)
     over: bool = False
     closed: bool = False
@@ -263,8 +267,7 @@ def _find_fault(source: Source, how: Dialect, expected: Mapping[str, str]) -> Ma
     """The error for the first line with a wrong number of fields or a field that is not as `expected` of its column."""
     path, skipped = Path(source.path), how.n_skipped
     with open_bytes(path, source.limits) as file:
-        lines = islice(_lines(path, file, source.limits), skipped, None)
-        reader = csv.reader(lines, delimiter=how.delimiter, quotechar=how.quote)
+        reader = csv.reader(_data_lines(source, how, file), delimiter=how.delimiter)
         try:
             fault = _first_fault(reader, expected, None if how.header else how.names)
         except csv.Error as error:
