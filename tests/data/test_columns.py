@@ -95,6 +95,18 @@ def test_truth_values_are_numbers(file, tmp_path):
     assert read(path, target="b", one_hot=("a",), exclude=("y",)).X.tolist() == [[0, 1], [1, 0], [1, 0]]
 
 
+TRUTHS = {"csv": ["TRUE", "False", "true"], "parquet": [True, False, True], "text.parquet": ["TRUE", "False", "true"]}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_categories_of_truth_values_are_spelled_alike(name, tmp_path):
+    path = dump(tmp_path / f"a.{name}", {"a": TRUTHS[name], "y": [1, 2, 3]})
+    for one_hot in (("a",), {"a": ["False", "True"]}):
+        table = read(path, target="y", one_hot=one_hot)
+        assert table.feature_names == ("a=false", "a=true")
+        assert table.X.tolist() == [[0, 1], [1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize("file", DUMPS.values(), ids=DUMPS)
 def test_what_is_left_out_may_be_anything(file, tmp_path):
     path = dump(tmp_path / file, {"id": ["k1", "k2"], "a": [1, 2], "note": ["", "x"]})

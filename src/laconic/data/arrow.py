@@ -50,6 +50,8 @@ class Schema:
         return list(needed)
 
 
+_TRUTH = {other: one for one in ("true", "false") for other in (one.title(), one.upper())}
+"""Other spellings of truth values in text, which as categories are those of a column of truth values."""
 Categories = Callable[[str], tuple[str, ...]]
 """The sorted distinct values of a column, as text; called only where they are needed."""
 
@@ -83,7 +85,8 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
         if name in (target, weight, offset, *source.exclude):
             continue
         if name in source.one_hot or types.is_dictionary(kind):
-            one_hot[name] = list(given.get(name) or categories_of(name))
+            found = given.get(name) or sorted_categories(list(map(_spelled, categories_of(name))))
+            one_hot[name] = list(dict.fromkeys(map(_spelled, found)))
             features += [Feature(f"{name}={one}", name, code) for code, one in enumerate(one_hot[name])]
         elif is_numeric(kind):
             features.append(Feature(name, name))
@@ -280,17 +283,23 @@ def _as_text(path: str, name: str, column: Any, first_row: int) -> Any:
     return text
 
 
+def _spelled(category: str) -> str:
+    return _TRUTH.get(category, category)
+
+
 def _codes(path: str, name: str, column: Any, known: Sequence[str], first_row: int) -> np.ndarray:
     """The index of each value's category in `known`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = _as_text(path, name, column, first_row)
-    codes = pc.index_in(text, value_set=pa.array(list(known), pa.string()))
+    others = {other: known.index(one) for other, one in _TRUTH.items() if one in known and other not in known}
+    codes = pc.index_in(text, value_set=pa.array([*known, *others], pa.string()))
     if codes.null_count:
         row = codes.is_null().to_pylist().index(True)
         raise BadTable(
             f"{path}: column {name!r} has category {text[row].as_py()!r} in row {first_row + row + 1}, "
             f"which is not one of {', '.join(map(repr, known[:8]))}"
         )
-    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
+    found: np.ndarray = np.asarray([*range(len(known)), *others.values()])[codes.to_numpy(zero_copy_only=False)]
+    return found
