@@ -4,15 +4,17 @@ import csv
 import errno
 import io
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+import typer
 
 from laconic import CASGDRegressor, atomic_write
-from laconic.cli import main
+from laconic.cli import app, main
 from laconic.data import Source, Table, convert, write_store
 from laconic.glm.model import Model
 
@@ -221,7 +223,8 @@ WRONG = {
     "missing column": (["linear.safetensors", "short.csv"], "short.csv has no column 'size', which the model needs"),
     "unknown category": (["linear.safetensors", "new.csv"], "'C' in row 1, which is not one of 'A', 'B'"),
     "features": (["linear.safetensors", "rows.safetensors"], "has 2 features and the model 4"),
-    "too many": (["linear.safetensors", "rows.svm"], "uses 9 columns"),
+    "too many": (["linear.safetensors", "rows.svm"], "rows.svm has 9 features and the model 4"),
+    "text": (["linear.safetensors", "text.csv"], "'size' is not numeric, as it was where the model was fitted"),
     "no matrix": (["linear.safetensors", "torn.npy"], "torn.npy: not an .npy file of plain numbers"),
     "proba": (["linear.safetensors", "rows.csv", "--proba"], "--proba is for classes"),
     "own rows": (
@@ -238,6 +241,7 @@ WRONG = {
 def test_mistakes_are_one_line_and_exit_code_2(models, rows, tmp_path, capsys, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.csv").write_text("age,area\n1,A\n")
+    (tmp_path / "text.csv").write_text("age,size,area\n1,x,A\n")
     (tmp_path / "new.csv").write_text("age,size,area\n1,2,C\n")
     (tmp_path / "rows.svm").write_text("0 9:1\n")
     (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY")
@@ -249,7 +253,14 @@ def test_mistakes_are_one_line_and_exit_code_2(models, rows, tmp_path, capsys, m
     assert err.startswith("laconic: ")
     assert err.count("\n") == 1
     assert said in err
+    assert not set(re.findall(r"--[a-z-]+", err)) - set(predict_options())
     assert sorted(tmp_path.iterdir()) == before
+
+
+def predict_options():
+    """What `laconic predict` has: messages may name nothing else."""
+    command = typer.main.get_command(app).commands["predict"]
+    return [flag for option in command.params for flag in option.opts]
 
 
 def test_a_full_disk_leaves_what_was_there(models, rows, tmp_path, capsys, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.data.errors import BadTable, NotNumeric, missing, wrong_width
+from laconic.data.errors import BadTable, NotNumeric, missing, WrongWidth
 from laconic.data.files import Source
 from laconic.data.table import RowStream, Table, as_floats, check_finite, collect, no_target, to_dtype
 from laconic.errors import Option
@@ -159,7 +159,7 @@ def rows(
     if len(set(names)) < len(names):
         raise _repeated(names, f"{source.path}: a column and a category would both be named")
     if source.n_features not in (None, len(names)):
-        raise wrong_width(source.path, len(names), source.n_features)
+        raise WrongWidth(source.path, len(names), source.n_features)
     margin = "offset" if source.exposure is None else "exposure"
     roles = {"target": schema.target, "sample_weight": schema.sample_weight, margin: schema.offset}
     like = Table(

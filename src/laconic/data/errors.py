@@ -39,9 +39,13 @@ class NotNumeric(BadTable):
         )
 
 
-def wrong_width(path: Path, found: int, asked: int | None) -> BadTable:
-    """The error for a file whose number of features is not the one asked for."""
-    return BadTable(f"{path} has {found} features, ", Option("n_features"), f" says {asked}")
+class WrongWidth(BadTable):
+    """A file whose number of features is not the one asked for."""
+
+    def __init__(self, path: Path, found: int, asked: int | None) -> None:
+        self.found = found
+        what = f" says {asked}; leave it out, or give {found}"
+        super().__init__(f"{path} has {found} features, ", Option("n_features"), what)
 
 
 def missing(name: str, names: Iterable[str], what: str) -> str:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from laconic.data.errors import BadTable, MalformedFile
+from laconic.data.errors import MalformedFile, WrongWidth
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import Source, as_source, open_bytes
 from laconic.data.table import RowStream, Table, as_target, column_block, rows_at_once, to_dense, to_dtype
@@ -135,8 +135,7 @@ def _base(source: Source, smallest: int) -> int:
 def _width(source: Source, used: int) -> int:
     used, n_features = max(0, used), source.n_features
     if n_features is not None and n_features < used:
-        what = f"{source.path} uses {used} columns, "
-        raise BadTable(what, Option("n_features"), f" is {n_features}; give at least {used}")
+        raise WrongWidth(source.path, used, n_features)
     return used if n_features is None else n_features
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from laconic.data import csv, libsvm, npy, parquet, store, store_writer
-from laconic.data.errors import BadTable, wrong_width
+from laconic.data.errors import BadTable, WrongWidth
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
@@ -100,7 +100,7 @@ def _whole(
         npy.read_npy(source, columns=columns, dtype=dtype) if kind == "npy" else store.open_store(source.path, columns)
     )
     if source.n_features not in (None, table.n_features):
-        raise wrong_width(source.path, table.n_features, source.n_features)
+        raise WrongWidth(source.path, table.n_features, source.n_features)
     if kind == "store" and dtype is not None and not table.is_sparse:
         table = replace(table, X=table.X.to(to_dtype(dtype)))
     return table

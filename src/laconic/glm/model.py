@@ -12,6 +12,7 @@ import torch
 
 from laconic.atomic_write import atomic_write
 from laconic.data import BadTable, RowStream, Source, Table, describe, stream
+from laconic.data.errors import NotNumeric, WrongWidth
 from laconic.data.files import NAMED, format_of
 from laconic.errors import CorruptPayload
 from laconic.extras import require
@@ -219,7 +220,13 @@ def rows_for(model: Model, source: Source) -> tuple[RowStream, Iterator[Table]]:
     or exposure are those of the fit, unless others are given, where the file has such a column.
     """
     source = _source_for(model, source)
-    rows = stream(source, dtype="fp64" if model.coef.dtype == torch.float64 else "fp32")
+    try:
+        rows = stream(source, dtype="fp64" if model.coef.dtype == torch.float64 else "fp32")
+    except WrongWidth as error:
+        raise BadTable(f"{source.path} has {error.found} features and the model {model.n_features}") from error
+    except NotNumeric as error:
+        what = f"column {error.column!r} is not numeric, as it was where the model was fitted"
+        raise BadTable(f"{source.path}: {what}") from error
     return rows, _ordered(model, source, rows)
 
 
