@@ -278,6 +278,12 @@ def test_steps_of_our_own_shrink_where_the_loss_diverges(tmp_path, capsys, ranks
     assert "lower --eta0" in capsys.readouterr().err
 
 
+def test_a_pipe_is_not_for_several_ranks(tmp_path, capsys):
+    os.mkfifo(tmp_path / "rows.svm")
+    assert main(["fit", str(tmp_path / "rows.svm"), "-o", str(tmp_path / "m.safetensors"), "--ranks", "2"]) == 2
+    assert "rows.svm is a pipe or a device" in capsys.readouterr().err
+
+
 def test_no_scikit_learn(store, tmp_path):
     unwanted = ("sklearn", "pyarrow", "matplotlib")
     command = ["fit", str(store), "-o", str(tmp_path / "m.safetensors"), *QUICK]

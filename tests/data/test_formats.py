@@ -223,17 +223,38 @@ def test_a_pipe_is_refused_not_waited_for(name, tmp_path):
             look(tmp_path / name)
 
 
-def test_libsvm_is_read_from_a_pipe_where_once_will_do():
-    for look in (lambda path: read(path).y.tolist(), stream, describe):
-        there, here = os.pipe()
-        os.write(here, b"1 1:2\n0 1:3\n")
-        os.close(here)
-        if look in (stream, describe):
-            with pytest.raises(BadTable, match="is a pipe"):
-                look(f"/dev/fd/{there}")
-        else:
-            assert look(f"/dev/fd/{there}") == [1, 0]
+def through_a_pipe(content, look):
+    there, here = os.pipe()
+    os.write(here, content)
+    os.close(here)
+    try:
+        return look(f"/dev/fd/{there}")
+    finally:
         os.close(there)
+
+
+def test_libsvm_is_read_from_a_pipe_where_once_will_do():
+    rows = b"1 1:2\n0 1:3\n"
+    assert through_a_pipe(rows, lambda path: read(path).y.tolist()) == [1, 0]
+    for look in (stream, describe):
+        with pytest.raises(BadTable, match="is a pipe"):
+            through_a_pipe(rows, look)
+
+
+PIPED = {
+    "nothing": ({}, "found 'a,y'; a pipe is read as LIBSVM: save rows of another format to a file first"),
+    "a column": ({"target": "y"}, "is a pipe or a device, and has to be read more than once; save it"),
+    "categories": ({"one_hot": ("a",)}, "is a pipe or a device, and has to be read more than once; save it"),
+}
+
+
+@pytest.mark.parametrize("name", PIPED)
+def test_csv_in_a_pipe_is_refused_in_one_sentence(name):
+    asked, message = PIPED[name]
+    with pytest.raises(BadTable, match=message):
+        through_a_pipe(b"a,y\n1,0\n2,1\n", lambda path: read(path, **asked))
+    with pytest.raises(BadTable, match="- is a pipe or a device"):
+        read("-", **asked)
 
 
 HEADERLESS = {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from laconic.data.errors import BadTable, NotNumeric, missing, WrongWidth
+from laconic.data.errors import BadTable, NotNumeric, WrongWidth, missing
 from laconic.data.files import Source
 from laconic.data.table import RowStream, Table, as_floats, check_finite, collect, no_target, to_dtype
 from laconic.errors import Option

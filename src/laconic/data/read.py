@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from laconic.data import csv, libsvm, npy, parquet, store, store_writer
-from laconic.data.errors import BadTable, WrongWidth
+from laconic.data.errors import BadTable, MalformedFile, WrongWidth
 from laconic.data.errors import Path as AnyPath
 from laconic.data.files import NAMED, Source, as_source, format_of
 from laconic.data.table import RowStream, Table, collect, rows_of, to_dtype
@@ -73,7 +73,12 @@ def read(
     source = as_source(path, parts)
     kind = check_source(source, once=True)
     if kind == "libsvm":
-        table = libsvm.read_libsvm(source, columns=columns, dtype=dtype or "fp32")
+        try:
+            table = libsvm.read_libsvm(source, columns=columns, dtype=dtype or "fp32")
+        except MalformedFile as error:
+            if Path(source.path).is_file():
+                raise
+            raise BadTable(f"{error}; a pipe is read as LIBSVM: save rows of another format to a file first") from error
     elif kind in NAMED:
         table = collect(STREAMS[kind](source, columns=columns, dtype=dtype or "fp32"))
     else:
@@ -152,22 +157,24 @@ def check_source(source: Source, *, once: bool = False) -> str:
     once  the file is read only once: a pipe is allowed for LIBSVM
     """
     file, kind = Path(source.path), format_of(source)
-    if not file.exists():
+    if not file.exists() and source.path != "-":
         raise BadTable(f"there is no file {file}")
     if file.is_dir():
         raise BadTable(f"{file} is a folder; give a file")
-    if not file.is_file() and not (once and kind == "libsvm"):
+    named = ("target", "sample_weight", "offset", "exposure")[4 * (kind == "npy") :]
+    needless = () if kind in NAMED else ("one_hot", "exclude", *named)
+    needless = tuple(name for name in needless if getattr(source, name) not in (None, False, (), [], {}))
+    if not file.is_file() and (kind != "libsvm" or needless or source.path == "-" or not once):
         raise BadTable(f"{file} is a pipe or a device, and has to be read more than once; save it to a file first")
     if source.offset is not None and source.exposure is not None:
         raise BadTable("give an offset or an exposure, not both: the offset is the logarithm of the exposure")
     for name, own in _OF_ONE.items():
         if kind != own.lower() and getattr(source, name) != getattr(_PLAIN, name):
             raise BadTable(f"{file}: ", Option(name), f" is for {own} files; this is {kind}")
-    named = ("target", "sample_weight", "offset", "exposure")[4 * (kind == "npy") :]
-    for name in () if kind in NAMED else ("one_hot", "exclude", *named):
-        if getattr(source, name) not in (None, False, (), [], {}):
-            why = f" is for files with named columns; {kind} has its own place for that"
-            raise BadTable(f"{file}: ", Option(name), why)
+    for name in needless:
+        raise BadTable(
+            f"{file}: ", Option(name), f" is for files with named columns; {kind} has its own place for that"
+        )
     return kind
 
 

@@ -20,7 +20,8 @@ from laconic.data import (
     stored,
     take_columns,
 )
-from laconic.data.files import NAMED, format_of
+from laconic.data.files import NAMED
+from laconic.data.read import check_source
 from laconic.data.table import DTYPES
 from laconic.errors import InvalidOption, Option
 from laconic.exchange import Communicator
@@ -227,7 +228,7 @@ def load(source: Source, comm: Communicator, options: FitOptions) -> Table:
     """
     looked_for = is_auto(options.recipe) and options.recipe != AUTO  # a recipe, on the data as it is
     dtype = precision_for(options.recipe, torch.float64 if looked_for else torch.float32).data
-    kind, dtype, table = format_of(source), dtype if dtype in DTYPES else "fp32", None
+    kind, dtype, table = check_source(source, once=comm.whole.size == 1), dtype if dtype in DTYPES else "fp32", None
     if kind in NAMED:
         rows = stored(source, dtype)
         if isinstance(rows, Source):
