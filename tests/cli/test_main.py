@@ -1,6 +1,7 @@
 """The command line: versions, help, and the exit code of every kind of mistake."""
 
 import io
+import subprocess
 import sys
 
 import pytest
@@ -74,6 +75,23 @@ def test_the_installed_command_exits_as_main_returns(tmp_path):
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+STDOUT = {
+    "full": (">/dev/full", "cannot write to stdout: No space left on device"),
+    "closed": (">&-", "stdout is closed; "),
+}
+
+
+@pytest.mark.parametrize("command", ["--version", "plan --parameters 10 --calibration typical"])
+@pytest.mark.parametrize("name", STDOUT)
+def test_a_stdout_that_takes_nothing_is_one_line_and_1(name, command):
+    redirected, said = STDOUT[name]
+    run = f'"{sys.executable}" -c "import sys; from laconic.cli import main; sys.exit(main())" {command} {redirected}'
+    done = subprocess.run(["/bin/sh", "-c", run], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"laconic: {said}")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])

@@ -1,5 +1,6 @@
 """The command `laconic`. Exit codes: 0 done, 2 bad input and 130 Ctrl-C (one line on stderr), 1 anything else."""
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -49,20 +50,38 @@ def main(arguments: Sequence[str] | None = None, command: typer.Typer = app, nam
 
     Errors that the user cannot correct are raised, with their traceback.
     """
+    if sys.stdout is None:  # and the next file that is opened would be taken for it
+        return _complain(name, "stdout is closed; send it to a file, or to /dev/null", 1)
     for stream in (sys.stdout, sys.stderr):  # characters that its encoding lacks, such as µ, are escaped
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         code = command(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
     except USAGE_ERROR as error:
         return _complain(name, getattr(error, "format_message", error.__str__)())
     except LaconicError as error:
         return _complain(name, error.message(spell), INTERRUPTED if isinstance(error, Interrupted) else 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except OSError as error:
+        if not _lost_stdout():
+            raise
+        return _complain(name, f"cannot write to stdout: {error.strerror}", 1)
     if code == INTERRUPTED:  # Typer also returns this after Ctrl-C
         return _complain(name, "interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _lost_stdout() -> bool:
+    """Whether stdout takes not even the end of a line. What is left is dropped: Python would try it again at exit."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _complain(name: str, message: str, code: int = 2) -> int:

@@ -1,10 +1,7 @@
 """`laconic predict MODEL DATA`."""
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +33,7 @@ def run(given: dict[str, Any], data: dict[str, Any], printing: dict[str, Any]) -
     Rows are read and written a block at a time. Offset or exposure are those the model was fitted with, where the file
     has such a column; a store's offset is always used. With --json, which prints a report, they must go to a file.
     """
-    from laconic.data.predictions import check_output, predictions_file
+    from laconic.data.predictions import check_output, csv_rows, predictions_file
     from laconic.glm.model import Model, rows_for
 
     asked, printed = PredictOptions(**given), Printing(**printing)
@@ -52,7 +49,7 @@ def run(given: dict[str, Any], data: dict[str, Any], printing: dict[str, Any]) -
     names = [str(label) for label in fitted.classes or ()] if asked.proba else ["prediction"]
     with (
         rows_progress(rows.n_rows, quiet=printed.quiet or (output is None and sys.stdout.isatty())) as advance,
-        _on_stdout(names) if output is None else predictions_file(output, names, rows.n_rows) as write,
+        csv_rows(sys.stdout, names) if output is None else predictions_file(output, names, rows.n_rows) as write,
     ):
         for block in blocks:
             z = fitted.margins(block.X, block.offset)
@@ -64,16 +61,3 @@ def run(given: dict[str, Any], data: dict[str, Any], printing: dict[str, Any]) -
 
 
 predict = options_command(run, "predict", PredictOptions, (Source, FILE), Printing)
-
-
-@contextmanager
-def _on_stdout(names: list[str]) -> Iterator[Callable[[Any], None]]:
-    """Write rows as CSV to stdout; exit quietly if its reader stops before the end, as `head` does."""
-    from laconic.data.predictions import csv_rows
-
-    try:
-        with csv_rows(sys.stdout, names) as write:
-            yield write
-    except BrokenPipeError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from error
