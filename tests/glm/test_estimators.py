@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 import torch
 from sklearn.base import clone
+from sklearn.metrics import make_scorer, max_error
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -23,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from laconic import CASGDClassifier, CASGDClassifierCV, CASGDRegressor, CASGDRegressorCV
 from laconic.glm import Precision
 
-from .estimator_problems import KNOWN, features
+from .estimator_problems import KNOWN, M, features
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -190,6 +191,8 @@ def test_a_search_finds_the_penalty_of_single_fits():
     for wrong in ([], "x", [None, "y"]):
         with pytest.raises(ValueError, match="alphas must be a list of penalties"):
             CASGDRegressorCV(alphas=wrong).fit(X, y)
+    with pytest.raises(ValueError, match=r"alphas must be a number from 0 to inf; got -1\.0"):
+        CASGDRegressorCV(alphas=[1, -1]).fit(X, y)
     splitter, groups = GroupKFold(3), np.arange(len(y)) % 5
     with pytest.raises(ValueError, match=r"cv: GroupKFold\(.*\) needs groups; give its splits, such as cv=list\("):
         CASGDClassifierCV(alphas=alphas, cv=splitter).fit(X, y)
@@ -220,3 +223,38 @@ def test_of_equal_scores_the_lower_loss_decides():
     y = X @ np.arange(1.0, 6.0) + rng.standard_normal(60)
     for alphas in ([100.0, 1.0, 1e-3], [1e-3, 1.0, 100.0]):
         assert CASGDRegressorCV(alphas=alphas, cv=LeaveOneOut()).fit(X, y).alpha_ == 1e-3
+
+
+SPARSE = ("coo_matrix", "coo_array", "csc_matrix", "bsr_matrix")
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_scoring_knows_weights_and_rows_of_any_matrix(kind):
+    X, y, w = features(), KNOWN["binary"].y, np.random.default_rng(0).integers(0, 3, len(features()))
+    matrix, options = getattr(scipy.sparse, kind)(X), {"alphas": [1e-3, 0.3], "cv": 3, "random_state": 0}
+    expected = CASGDClassifierCV(**options).fit(X, y, sample_weight=w).scores_
+    found = CASGDClassifierCV(**options, scoring="accuracy").fit(matrix, y, sample_weight=w).scores_
+    np.testing.assert_allclose(found, expected)
+
+
+SCORING = {
+    "a function without weights": (
+        lambda model, X, y: 1.0,
+        {"sample_weight": np.ones(M)},
+        "scoring takes no sample_weight",
+    ),
+    "a metric without weights": (
+        make_scorer(max_error),
+        {"sample_weight": np.ones(M)},
+        "scoring takes no sample_weight",
+    ),
+    "several": ({"a": "r2"}, {}, "scoring must be a name or a function, got {'a': 'r2'}; leave it out"),
+    "an offset": ("r2", {"offset": np.zeros(M)}, "scoring knows no offset"),
+}
+
+
+@pytest.mark.parametrize("name", SCORING)
+def test_scoring_that_cannot_judge_these_rows(name):
+    scoring, given, message = SCORING[name]
+    with pytest.raises(ValueError, match=message):
+        CASGDRegressorCV(alphas=[1.0], scoring=scoring).fit(features(), KNOWN["linear"].y, **given)

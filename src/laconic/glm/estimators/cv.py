@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.metaestimators import available_if
 
 from laconic.errors import InvalidOption, Option
@@ -46,9 +46,9 @@ class CrossValidated(CASGDEstimator):
             raise InvalidOption(Option("alphas"), why) from error
         for alpha in self.alphas_.tolist():
             check_number("alpha", alpha, "alphas")
-        if self.scoring is not None and (is_path(data[0]) or comm.whole.size > 1):
-            what = " needs X in memory and one process; leave it out to judge by accuracy or D²"
-            raise InvalidOption(Option("scoring"), what)
+        if self.scoring is not None:
+            self._check_scoring(data, comm)
+            data = indexable(*data)  # of sparse matrices only some have rows
         target = problem.y.cpu().numpy()
         splitter = check_cv(self.cv, target, classifier=problem.family.classifies)
         try:
@@ -71,6 +71,17 @@ class CrossValidated(CASGDEstimator):
         self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
         return replace(options, alpha=self.alpha_)
 
+    def _check_scoring(self, data: Given, comm: Communicator) -> None:
+        """Raise `InvalidOption` for what cannot judge the rows."""
+        otherwise = "; leave it out to judge by accuracy or D²"
+        if is_path(data[0]) or comm.whole.size > 1:
+            raise InvalidOption(Option("scoring"), f" needs X in memory and one process{otherwise}")
+        if data[3] is not None:
+            raise InvalidOption(Option("scoring"), f" knows no offset{otherwise}")
+        if not isinstance(self.scoring, str) and not callable(self.scoring):
+            raise InvalidOption(Option("scoring"), f" must be a name or a function, got {self.scoring!r}{otherwise}")
+        check_scoring(self, self.scoring)
+
     def _judged(self, fit: Fit, scores: Scores, data: Given, test: np.ndarray, comm: Communicator) -> float:
         """The family's score, or that of `scoring` on the rows as they were given."""
         if self.scoring is None:
@@ -78,11 +89,15 @@ class CrossValidated(CASGDEstimator):
         own = copy(self)
         coef, intercept = fit.coefficients(comm)
         own._publish(coef.numpy(), intercept.numpy())
-        X, y, weights, offset = (None if part is None else _safe_indexing(part, test) for part in data)
-        if offset is not None:
-            raise InvalidOption(Option("scoring"), " knows no offset; leave it out to judge by accuracy or D²")
+        X, y, weights = (None if part is None else _safe_indexing(part, test) for part in data[:3])
         weighted = {} if weights is None else {"sample_weight": weights}
-        return float(check_scoring(own, self.scoring)(own, X, y, **weighted))
+        try:
+            return float(check_scoring(own, self.scoring)(own, X, y, **weighted))
+        except TypeError as error:
+            if "'sample_weight'" not in str(error):
+                raise
+            what = f" takes no sample_weight ({error}); give one that does, such as a function of (model, X, y, "
+            raise InvalidOption(Option("scoring"), f"{what}sample_weight=None), or leave the weights out") from error
 
 
 def _numbers(part: Any) -> np.ndarray:
@@ -115,7 +130,8 @@ class CASGDClassifierCV(CrossValidated, CASGDClassifier):
 
     alphas   penalties to try
     cv       folds: a number, a splitter of scikit-learn, or an iterable of splits; None for 5, stratified
-    scoring  a name or function of scikit-learn; None for accuracy, which also works for files and on ranks
+    scoring  a name or function of scikit-learn, given the weights that `fit` has; None for accuracy, which also works
+             for files and on ranks
     All other parameters are those of `CASGDClassifier`, which see.
 
     All penalties of a fold are fitted at once (`laconic.glm.path`). Columns are scaled by all rows, once.
