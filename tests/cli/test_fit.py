@@ -219,6 +219,14 @@ def test_sparse_rows_on_one_rank_and_two(tmp_path, capsys):
     assert torch.allclose(found[0], found[2], rtol=1e-3)
 
 
+def test_scores_are_those_of_the_same_file_or_say_why_not(store, tmp_path, capsys):
+    for recipe in ("auto", "fp64", "C"):
+        command = [store, "-o", tmp_path / "m.safetensors", "--test", store, "--recipe", recipe, "--json"]
+        report = fit(capsys, *command, "--standardize")
+        same = report["metrics"] == pytest.approx(report["test_metrics"], rel=1e-12)
+        assert same != any("X was rounded to bf16, and the loss" in line for line in report["explained"])
+
+
 def test_one_hot_columns_are_named(csv, tmp_path, capsys):
     output = tmp_path / "model.safetensors"
     fit(capsys, csv, "-o", output, "--target", "sign", "--one-hot", "area", "--drop", drop("area", "sign"), *QUICK)
@@ -367,6 +375,12 @@ WRONG = {
     "folds alone": (["{store}", "--cv", "3"], "--cv is of the penalties that --alphas tries: add --alphas"),
     "two penalties": (["{store}", "--alphas", "1,2", "--alpha", "3"], "own penalties: leave out --alpha"),
     "test file": (["{store}", "--test", "none.csv"], "there is no file none.csv"),
+    "test labels": (["two.csv", "--target", "y", "--test", "three.csv"], "three.csv: label 3 in row 3 is not one of"),
+    "test text": (["two.csv", "--target", "y", "--test", "text.csv"], "text.csv: label 'x' is not one of the model's"),
+    "test amounts": (
+        ["three.csv", "--target", "y", "--family", "gamma", "--test", "neg.csv"],
+        "neg.csv: gamma: targets must be positive, but row 1 has y = -1",
+    ),
     "test columns": (["{store}", "--test", "one.safetensors"], "has 1 features and the model 4"),
     "diverged": (["{store}", "--eta0", "1e200", "--recipe", "fp64"], "lower --eta0"),
     "torn store": (["torn.safetensors"], "torn.safetensors"),
@@ -389,6 +403,8 @@ def folder(tmp_path, monkeypatch, csv, store):
     (tmp_path / "neg.csv").write_text("a,y\n1,-1\n2,3\n")
     (tmp_path / "bad.csv").write_text("a,b,y\n1,1,-1\n2,2,3\n")
     (tmp_path / "three.csv").write_text("a,y\n1,1\n2,2\n3,3\n")
+    (tmp_path / "two.csv").write_text("a,y\n1,1\n2,2\n3,2\n")
+    (tmp_path / "text.csv").write_text("a,y\n1,1\n2,x\n")
     (tmp_path / "one.csv").write_text("a,y\n1,1\n2,1\n")
     Model(torch.ones(1, 1), torch.zeros(1), "linear", None, None, {}, {}).save(tmp_path / "other.safetensors")
     np.save(tmp_path / "X.npy", np.ones((3, 2)))
@@ -410,10 +426,12 @@ def test_mistakes_are_one_line_and_exit_code_2(folder, csv, store, capsys, argum
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_model_is_there_whatever_its_test_file_says(folder, capsys):
-    (folder / "late.csv").write_text("a,y\n1,2\n2,-1\n")
+def test_a_model_is_there_whatever_later_rows_of_its_test_file_say(folder, capsys, monkeypatch):
+    monkeypatch.setattr("laconic.data.csv.BLOCK_BYTES", 8)
+    monkeypatch.setattr("laconic.data.csv.LINES", 1)
+    (folder / "late.csv").write_text("a,y\n1,2\n1,2\n2,-1\n")
     assert main(["fit", "three.csv", "--target", "y", "--family", "gamma", "--test", "late.csv", "-o", "m.st"]) == 2
-    complains(capsys, "late.csv: gamma: targets must be positive, but row 2 has y = -1")
+    complains(capsys, "late.csv: gamma: targets must be positive, but row 1 has y = -1 of those after the first")
     assert (folder / "m.st").is_file()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from laconic.atomic_write import check_writable
-from laconic.data import BadTable, Source
+from laconic.data import BadTable, Source, Table
 from laconic.exchange import Communicator
 from laconic.exchange.agreement import user_errors
 from laconic.extras import require
@@ -25,6 +25,7 @@ from laconic.glm.scores import ScoredRows, Scores, training_scores
 from laconic.glm.solvers import Callback, Progress, Solution, State, begin, solve
 from laconic.glm.summary import check_summarised, summarise
 from laconic.kernels import require_gpu
+from laconic.kernels.formats import FORMATS
 
 OnProgress = Callable[[str], None]
 PROGRESS_SECONDS = 0.1
@@ -71,6 +72,9 @@ class Fit(Chosen):
             lines.append(f"{how} {solution.gap:.1g} of what was gained is left to gain (tol {self.options.tol:g})")
         if problem.scaling is not None:
             lines.append(problem.scaling.explain(self.options))
+        kept_in = self.options.precision.data
+        if self.measured and FORMATS[kept_in].precision < FORMATS["fp32"].precision:
+            lines.append(f"X was rounded to {kept_in}, and the loss and scores of the fit are of X as rounded")
         if state.returns:
             times = "once" if state.returns == 1 else f"{state.returns} times"
             lines.append(f"the loss rose {times}: back to the best iterate, with a quarter of the step")
@@ -169,9 +173,9 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
         if job.summary:
             check_summarised(*shape, options)
     with user_errors(comm.whole):
-        if job.test is not None and comm.whole.rank == 0:  # before the work: its first rows
+        if job.test is not None and comm.whole.rank == 0:  # before the work: its first rows, and all labels of text
             blank = Model(torch.zeros(shape), torch.zeros(shape[0]), family.option, problem.classes, names, inputs, {})
-            next(rows_for(blank, replace(job.data, path=job.test))[1], None)
+            next(_judged(blank, job.data, job.test)[1], None)
     if on_progress is not None:
         on_progress(json.dumps({"n_epochs": options.max_iter, "epoch": 0, "fraction": 0.0}))
         callbacks = [_Reporter(on_progress, options.max_iter), *callbacks]
@@ -211,22 +215,36 @@ def fit_file(job: FileFit, on_progress: OnProgress | None = None, callbacks: Seq
 
 def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
     """Scores of the rows of another file with the same columns, on this rank alone."""
+    n_rows, blocks = _judged(model, like, path)
+    scored = ScoredRows(model.kind, n_rows)
+    for block, y in blocks:
+        scored.add(model.margins(block.X, block.offset), y, block.sample_weight, block.offset)
+    return scored.scores().metrics
+
+
+def _judged(model: Model, like: Source, path: str) -> tuple[int, Iterator[tuple[Table, torch.Tensor]]]:
+    """The rows of another file, how many and in blocks, with the targets as the family takes them."""
     rows, blocks = rows_for(model, replace(like, path=path))
-    scored = ScoredRows(model.kind, rows.n_rows)
     if not rows.has_target:
         raise BadTable(f"{path} has no target to judge by")
-    n_before = 0
-    for block in blocks:
-        z = model.margins(block.X, block.offset)
-        y = block.y if model.classes is None else codes(block.y, rows.like.classes, model.classes, n_before)
-        try:
-            model.kind.check(y)
-        except ValueError as error:
-            where = f" of those after the first {n_before:,}" if n_before else ""
-            raise BadTable(f"{path}: {error}{where}") from error
-        scored.add(z, y, block.sample_weight, block.offset)
-        n_before += block.n_rows
-    return scored.scores().metrics
+
+    def judged() -> Iterator[tuple[Table, torch.Tensor]]:
+        n_before = 0
+        for block in blocks:
+            y = block.y
+            try:
+                if model.classes is not None:
+                    y = codes(block.y, rows.like.classes, model.classes, n_before)
+                model.kind.check(y)
+            except BadTable as error:
+                raise BadTable(f"{path}: ", *error.parts) from error
+            except ValueError as error:
+                where = f" of those after the first {n_before:,}" if n_before else ""
+                raise BadTable(f"{path}: {error}{where}") from error
+            yield block, y
+            n_before += block.n_rows
+
+    return rows.n_rows, judged()
 
 
 def _report(job: FileFit, fitted: Fit, model: Model, scores: Scores, comm: Communicator) -> dict[str, Any]:

@@ -348,7 +348,7 @@ def codes(
     tensor([1., 0., 1.])
     """
     if labels is not None:
-        place = {label: j for j, label in enumerate(classes)}
+        place = {str(label): j for j, label in enumerate(classes)}
         unknown = [label for label in labels if label not in place]
         if unknown and strict:
             raise BadTable(f"label {unknown[0]!r} is not one of the model's classes: {_some(classes)}")
