@@ -224,6 +224,10 @@ WRONG = {
     "unknown category": (["linear.safetensors", "new.csv"], "'C' in row 1, which is not one of 'A', 'B'"),
     "features": (["linear.safetensors", "rows.safetensors"], "has 2 features and the model 4"),
     "too many": (["linear.safetensors", "rows.svm"], "rows.svm has 9 features and the model 4"),
+    "a feature as offset": (
+        ["linear.safetensors", "rows.csv", "--offset", "age"],
+        "column 'age' is a feature of the model; it cannot be the target, weight or offset, too",
+    ),
     "text": (["linear.safetensors", "text.csv"], "'size' is not numeric, as it was where the model was fitted"),
     "no matrix": (["linear.safetensors", "torn.npy"], "torn.npy: not an .npy file of plain numbers"),
     "proba": (["linear.safetensors", "rows.csv", "--proba"], "--proba is for classes"),

@@ -13,7 +13,7 @@ from sklearn.metrics import d2_tweedie_score
 import laconic
 from laconic import CASGDClassifier, CASGDRegressor
 from laconic.cli import main
-from laconic.data import BadTable, Source, Table, as_target, write_store
+from laconic.data import BadTable, Source, Table, as_target, convert, write_store
 from laconic.glm.model import Model
 from laconic.glm.options import DEFAULTS, FitOptions
 from laconic.glm.precision import AUTO
@@ -241,6 +241,23 @@ def test_a_file_without_a_header_is_told_of(tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CASGDRegressor("poisson").fit(Source(str(path), header=False, exclude=("c4",)), "c5")
+
+
+@pytest.mark.parametrize("kinds", [("csv", "fp64"), ("fp64", "csv"), ("csv", "parquet")])
+def test_rows_to_test_may_be_in_another_format(kinds, tmp_path, capsys):
+    """With the weights and the offset that the file fitted to has."""
+    fitted, tested = (tmp_path / f"rows.{SUFFIX[kind]}" for kind in kinds)
+    roles = {"target": "y", "sample_weight": "w", "offset": "o"}
+    for path, kind in ((fitted, kinds[0]), (tested, kinds[1])):
+        if kind == "fp64":
+            convert(write(tmp_path / "rows.csv", "poisson", "csv"), path, dtype="fp64", **roles)
+        else:
+            write(path, "poisson", kind)
+    named = kinds[0] == "csv"
+    _, report = through_the_command_line(
+        capsys, fitted, tmp_path / "m.safetensors", "poisson", named, "--recipe", "fp64", "--test", str(tested)
+    )
+    assert report["test_metrics"] == pytest.approx(report["metrics"], rel=1e-9)
 
 
 LARGER_THAN_MEMORY = {

@@ -15,7 +15,7 @@ from laconic.exchange import Communicator
 from laconic.exchange.agreement import user_errors
 from laconic.extras import require
 from laconic.glm.checkpoint import Checkpointer, Checkpointing, fingerprint, resume
-from laconic.glm.model import Model, inputs_of, rows_for
+from laconic.glm.model import Model, inputs_of, like_fitted, rows_for
 from laconic.glm.options import FileFit, FitOptions
 from laconic.glm.precision import AUTO, ChosenRecipe, is_auto
 from laconic.glm.problem import Problem, codes, load, problem_of
@@ -224,7 +224,7 @@ def scores_of_file(model: Model, like: Source, path: str) -> dict[str, float]:
 
 def _judged(model: Model, like: Source, path: str) -> tuple[int, Iterator[tuple[Table, torch.Tensor]]]:
     """The rows of another file, how many and in blocks, with the targets as the family takes them."""
-    rows, blocks = rows_for(model, replace(like, path=path))
+    rows, blocks = rows_for(model, like_fitted(model, like, path))
     if not rows.has_target:
         raise BadTable(f"{path} has no target to judge by")
 

@@ -203,11 +203,14 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, torch.Tensor], dict[s
         raise CorruptPayload(f"{path} is not {what}: {error}") from error
 
 
+_ROLES = ("target", "sample_weight", "offset", "exposure")
+
+
 def inputs_of(source: Source, table: Table) -> dict[str, Any]:
     """How a model's columns came from the file: what `rows_for` needs to read another one for it. JSON values."""
     of_store = {role: names[0] for role, names in table.roles.items() if names}
     return {
-        **{role: getattr(source, role) or of_store.get(role) for role in ("target", "offset", "exposure")},
+        **{role: getattr(source, role) or of_store.get(role) for role in _ROLES},
         "one_hot": dict(table.one_hot),
         "zero_based": table.zero_based,
     }
@@ -230,6 +233,16 @@ def rows_for(model: Model, source: Source) -> tuple[RowStream, Iterator[Table]]:
     return rows, _ordered(model, source, rows)
 
 
+def like_fitted(model: Model, fitted: Source, path: str) -> Source:
+    """Another file with the parts that the columns of the file fitted to play; of another format, as far as it has
+    them."""
+    kind = format_of(path)
+    if kind == format_of(fitted):
+        return replace(fitted, path=path)
+    roles: dict[str, Any] = {role: getattr(fitted, role) or model.inputs.get(role) for role in _ROLES if kind in NAMED}
+    return Source(path, limit=fitted.limit, **roles)
+
+
 def _source_for(model: Model, source: Source) -> Source:
     kind = format_of(source)
     if kind == "libsvm":
@@ -245,7 +258,11 @@ def _source_for(model: Model, source: Source) -> Source:
     one_hot: dict[str, list[str]] = dict(model.inputs.get("one_hot", {}))
     spread = {f"{column}={category}" for column, found in one_hot.items() for category in found}
     needed = {*one_hot, *(name for name in model.feature_names if name not in spread)}
-    kept = {*needed, source.target, source.sample_weight, source.offset, source.exposure}
+    others = {source.target, source.sample_weight, source.offset, source.exposure}
+    if both := sorted(needed & others):
+        what = f"column {both[0]!r} is a feature of the model; it cannot be the target, weight or offset, too"
+        raise BadTable(f"{source.path}: {what}")
+    kept = needed | others
     missing = [name for name in model.feature_names if name in needed and name not in names]
     missing += [name for name in one_hot if name not in names]
     if missing:
