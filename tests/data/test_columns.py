@@ -125,6 +125,11 @@ WRONG = [
     ),
     ({"target": "age", "exclude": ("area", "fule")}, "has no column 'fule'; near names: 'fuel'"),
     ({"target": "age", "one_hot": ("aera",)}, "has no column 'aera'; near names: 'area'"),
+    (
+        {"target": "area", "one_hot": ("area",)},
+        "'area': one_hot=.'area',. is to make features of it, and it is left out",
+    ),
+    ({"target": "age", "one_hot": ("area",), "exclude": ("area",)}, "'area': one_hot=.'area',. is to make features"),
     ({"target": "age", "sample_weight": "fuel", "exclude": ("area",)}, "'fuel' is not numeric and cannot be a weight"),
 ]
 
@@ -148,7 +153,7 @@ def test_wrong_columns(file, options, message, tmp_path):
 )
 def test_gaps(file, column, message, tmp_path):
     columns = {**COLUMNS, column: [*COLUMNS[column][:2], None, COLUMNS[column][3]]}
-    with pytest.raises(BadTable, match=message):
+    with pytest.raises(BadTable, match=rf"{file}: {message}"):
         read(
             dump(tmp_path / file, columns),
             target="power",
@@ -240,6 +245,12 @@ def test_lines_that_end_within_quotes(block_bytes, tmp_path, monkeypatch):
     path.write_bytes(b"a,note,y\r\n" + b'1,"two\nlines, and a ""quote""",0\r\n2,"",1\r\n' * 40)
     table = read(path, target="y", exclude="note")
     assert (table.X.flatten().tolist(), table.y.tolist()) == ([1, 2] * 40, [0, 1] * 40)
+
+
+def test_text_that_was_meant_as_a_number_is_shown(tmp_path):
+    (tmp_path / "a.csv").write_text("a;y\n1,5;0\n2,5;1\n")
+    with pytest.raises(BadTable, match=r"'a' is not numeric; .*; line 2: expected a number in 'a', found '1,5'"):
+        read(tmp_path / "a.csv", target="y")
 
 
 def test_two_columns_of_one_name(tmp_path):

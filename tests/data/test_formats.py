@@ -142,7 +142,7 @@ def test_take_columns():
 
 
 OPTIONS = [
-    ("libsvm", {"target": "y"}, "target is for files with named columns"),
+    ("libsvm", {"target": "y"}, "target is for files with named columns; .* if it is CSV, give delimiter="),
     ("libsvm", {"one_hot": ("a",)}, "one_hot is for files with named columns"),
     ("store fp32", {"offset": "o"}, "offset is for files with named columns"),
     ("csv", {"dense": True, **FORMATS["csv"].options}, "dense is for LIBSVM"),
@@ -262,6 +262,8 @@ HEADERLESS = {
     "semicolons": ("a;y\n1;0\n2;1\n", "y", ("a",), [[1], [2]]),
     "tabs": ("a\ty\n1\t0\n2\t1\n", "y", ("a",), [[1], [2]]),
     "0, 1, 2 are names": ("0,1\n5,0\n6,1\n", "1", ("0",), [[5], [6]]),
+    "0, 1 beside an index": (",0,1\n7,5,0\n8,6,1\n", "1", ("", "0"), [[7, 5], [8, 6]]),
+    "a gap among numbers is a row": ("1,,7\n2,3,8\n", "c1", ("c0", "c2"), None),
     "text among numbers is a row": ("5,a\n6,b\n", "c1", ("c0",), [[5], [6]]),
     "what separates names is not in quotes": ('"a;b;c;d",y\n1,0\n2,1\n', "y", ("a;b;c;d",), [[1], [2]]),
     "nor are commas": ('"a, in ""mm""";y\n1;0\n2;1\n', "y", ('a, in "mm"',), [[1], [2]]),
@@ -275,11 +277,16 @@ def test_header_and_delimiter_are_told_from_the_first_line(name, tmp_path):
     content, target, names, rows = HEADERLESS[name]
     path = tmp_path / "rows.csv"
     path.write_text(content)
+    if rows is None:
+        with pytest.raises(BadTable, match=r"rows\.csv: c1 is nan in row 1"):
+            read(path, target=target)
+        return
     table = read(path, target=target)
     assert table.feature_names == names
     assert table.X.tolist() == rows
-    told = "c0" in (target, *names)
-    assert [f"{path}: no header: columns c0, c1" in note for note in table.notes] == [True] * told
+    notes = [f"{path}: no header: columns c0, c1"] * ("c0" in (target, *names))
+    notes += [f"{path}: a column without a name is a feature"] * ("" in names)
+    assert [found.startswith(note) for note, found in zip(notes, table.notes, strict=True)] == [True] * len(notes)
 
 
 DIALECTS = {

@@ -50,6 +50,8 @@ class Schema:
         return list(needed)
 
 
+FRAME = "X"
+"""What messages call a data frame, which has no path."""
 _TRUTH = {other: one for one in ("true", "false") for other in (one.title(), one.upper())}
 """Other spellings of truth values in text, which as categories are those of a column of truth values."""
 Categories = Callable[[str], tuple[str, ...]]
@@ -67,16 +69,7 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
     source.limits.check("columns", len(names), path, f"it has {len(names):,} columns, more")
     if len(kind_of) < len(names):
         raise _repeated(names, f"{path} has two columns named")
-    if source.target is None or source.target is True:
-        known = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
-        raise BadTable(f"{path}: which column is the target? Give ", Option("target", ...), f", one of {known}")
-    target, weight = _named(path, names, source.target), _named(path, names, source.sample_weight)
-    offset = _named(path, names, source.offset if source.exposure is None else source.exposure)
-    for name in (*source.exclude, *source.one_hot):
-        _named(path, names, name)
-    for name in (weight, offset):
-        if name is not None and not is_numeric(kind_of[name]):
-            raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")
+    target, weight, offset = _roles(source, kind_of)
     classes = None if target is None or is_numeric(kind_of[target]) else categories_of(target)
     features: list[Feature] = []
     one_hot: dict[str, Sequence[str]] = {}
@@ -93,6 +86,26 @@ def make_schema(source: Source, names: list[str], kinds: Sequence[Any], categori
         else:
             raise NotNumeric(path, name)
     return Schema(tuple(features), one_hot, target, weight, offset, classes)
+
+
+def _roles(source: Source, kind_of: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """The columns of target, weight and offset; raises `BadTable` for one that `source` names and cannot be that."""
+    path, names = source.path, list(kind_of)
+    if source.target is None or source.target is True:
+        known = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise BadTable(f"{path}: which column is the target? Give ", Option("target", ...), f", one of {known}")
+    target, weight = _named(path, names, source.target), _named(path, names, source.sample_weight)
+    offset = _named(path, names, source.offset if source.exposure is None else source.exposure)
+    for name in (*source.exclude, *source.one_hot):
+        _named(path, names, name)
+    for name in (weight, offset):
+        if name is not None and not is_numeric(kind_of[name]):
+            raise BadTable(f"{path}: column {name!r} is not numeric and cannot be a weight or an offset")
+    for name in source.one_hot:
+        if name in (target, weight, offset, *source.exclude):
+            what = " is to make features of it, and it is left out, or the target, weight or offset"
+            raise BadTable(f"{path}: column {name!r}: ", Option("one_hot", (name,)), what)
+    return target, weight, offset
 
 
 def _repeated(names: Sequence[str], what: str) -> BadTable:
@@ -160,6 +173,8 @@ def rows(
         raise _repeated(names, f"{source.path}: a column and a category would both be named")
     if source.n_features not in (None, len(names)):
         raise WrongWidth(source.path, len(names), source.n_features)
+    if any(feature.source == "" for feature in schema.features):
+        notes = (*notes, f"{source.path}: a column without a name is a feature; leave it out if it numbers the rows")
     margin = "offset" if source.exposure is None else "exposure"
     roles = {"target": schema.target, "sample_weight": schema.sample_weight, margin: schema.offset}
     like = Table(
@@ -183,20 +198,20 @@ def _blocks(
     source: Source, batches: AbstractContextManager[Iterable[Any]], schema: Schema, like: Table
 ) -> Iterator[Table]:
     """One table per batch; y is float64."""
-    margin = "offset" if source.exposure is None else "exposure"
+    margin, where = "offset" if source.exposure is None else "exposure", f"{source.path}: " * (source.path != FRAME)
     parts = [("y", schema.target, "target"), ("sample_weight", schema.sample_weight, "sample_weight")]
     row = 0
     with batches as opened:
         for batch in opened:
             of = dict(zip(batch.schema.names, batch.columns, strict=True))
             X = _matrix(source.path, of, batch.num_rows, schema, like, row)
-            check_finite(X, first_row=row, first_column=like.columns[0], names=like.feature_names)
+            check_finite(X, f"{where}X", first_row=row, first_column=like.columns[0], names=like.feature_names)
             block: dict[str, Any] = {"X": X}
             for key, name, part in (*parts, ("offset", schema.offset, margin)):
                 if name is not None:
                     text = key == "y" and schema.classes
                     values = _codes(source.path, name, of[name], text, row) if text else _numbers(of[name])
-                    block[key] = as_floats(values, name, part=part, first_row=row)
+                    block[key] = as_floats(values, where + name, part=part, first_row=row)
                 elif key == "y":
                     block[key] = no_target(batch.num_rows)
             yield replace(like, **block)
@@ -253,15 +268,15 @@ def read_frame(X: Any, one_hot: Mapping[str, Sequence[str]], names: Sequence[str
         needed = list(dict.fromkeys(owners.get(name, name) for name in names))
         lacking = [name for name in needed if name not in found.schema.names]
         if lacking:
-            raise BadTable(missing(lacking[0], found.schema.names, "X"))
+            raise BadTable(missing(lacking[0], found.schema.names, FRAME))
         found = found.select(needed)
-    source, kinds = Source("X", target=False, one_hot=one_hot), found.schema
+    source, kinds = Source(FRAME, target=False, one_hot=one_hot), found.schema
     try:
         schema = make_schema(
-            source, kinds.names, kinds.types, lambda name: categories("X", name, found.select([name]).to_batches())
+            source, kinds.names, kinds.types, lambda name: categories(FRAME, name, found.select([name]).to_batches())
         )
     except NotNumeric as error:
-        what = f"X: column {error.column!r} is neither of numbers nor of categories"
+        what = f"{FRAME}: column {error.column!r} is neither of numbers nor of categories"
         raise BadTable(f"{what}; leave it out, or make it categorical") from error
     batches, block = found.to_batches(max_chunksize=1 << 16), (0, len(schema.features))
     return collect(rows(source, nullcontext(batches), schema, block, dtype, len(found)))

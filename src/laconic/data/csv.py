@@ -88,7 +88,8 @@ def dialect(source: Source) -> Dialect:
     """The dialect of a file, as `source` gives it or else inferred from its first two lines.
 
     The first line is a header if it holds no number, if a number stands below one of its texts, or if it reads
-    0, 1, 2, … (as data frames without column names write it). Without a header, columns are named c0, c1, …
+    0, 1, 2, … (as data frames without column names write it, after an empty name of their index). Without a header,
+    columns are named c0, c1, …
     """
     path, limits, asked = Path(source.path), source.limits, source.delimiter
     asked = _DELIMITERS.get(asked or "", asked)
@@ -112,7 +113,8 @@ def dialect(source: Source) -> Dialect:
         except csv.Error as error:
             raise MalformedFile(path, f"not CSV as expected: {error}", line=reader.line_num) from error
     numbers, below = list(map(_is_number, first)), map(_is_number, second)
-    told = first == list(map(str, range(len(first)))) or any(map(gt, below, numbers)) or not any(numbers)
+    plain, filled = first[first[:1] == [""] :], [a or b in _GAPS for a, b in zip(numbers, first, strict=True)]
+    told = plain == list(map(str, range(len(plain)))) or any(map(gt, below, filled)) or not any(numbers)
     if told if source.header == "auto" else source.header:
         return Dialect(first, delimiter, header=True, n_bytes=n_bytes)
     names = [f"c{j}" for j in range(len(first))]
@@ -161,7 +163,8 @@ def _schema(source: Source, how: Dialect, names: list[str], found: list[Any]) ->
     except NotNumeric as error:
         fault = _find_fault(source, how, {error.column: _NUMBER})
         if fault is None or fault.line == how.n_skipped + 1 + how.header:
-            raise
+            seen = "" if fault is None else f"; line {fault.line}: {fault.what}"
+            raise NotNumeric(source.path, error.column, seen) from error
         raise fault from error
     numbers = {*schema.sources((0, len(schema.features)))} - {*schema.categories}
     for name, kind in kinds.items():

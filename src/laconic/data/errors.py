@@ -21,21 +21,25 @@ class MalformedFile(BadTable):
     """
 
     def __init__(self, path: Path, what: str, *, line: int | None = None, column: int | None = None) -> None:
-        self.path, self.line, self.column = str(path), line, column
+        self.path, self.line, self.column, self.what = str(path), line, column, what
         where = [self.path, *(f"{name} {n}" for name, n in (("line", line), ("column", column)) if n is not None)]
         super().__init__(f"{', '.join(where)}: {what}")
 
 
 class NotNumeric(BadTable):
-    """A text column where numbers are needed."""
+    """A text column where numbers are needed.
 
-    def __init__(self, path: Path, column: str) -> None:
+    found  where its first text is, and what, if that is known
+    """
+
+    def __init__(self, path: Path, column: str, found: str = "") -> None:
         self.column = column
         super().__init__(
             f"{path}: column {column!r} is not numeric; leave it out with ",
             Option("exclude", (column,)),
             " or make it one column per category with ",
             Option("one_hot", (column,)),
+            found,
         )
 
 

@@ -172,9 +172,9 @@ def check_source(source: Source, *, once: bool = False) -> str:
         if kind != own.lower() and getattr(source, name) != getattr(_PLAIN, name):
             raise BadTable(f"{file}: ", Option(name), f" is for {own} files; this is {kind}")
     for name in needless:
-        raise BadTable(
-            f"{file}: ", Option(name), f" is for files with named columns; {kind} has its own place for that"
-        )
+        what: list[str | Option] = [f" is for files with named columns; {kind} has its own place for that"]
+        what += ["; if it is CSV, give ", Option("delimiter", ...)] if kind == "libsvm" else []
+        raise BadTable(f"{file}: ", Option(name), *what)
     return kind
 
 

@@ -176,7 +176,9 @@ def as_floats(values: Any, what: str, *, part: str = "", first_row: int = 0) -> 
     return tensor.log() if part == "exposure" else tensor
 
 
-def check_finite(X: Matrix, *, first_row: int = 0, first_column: int = 0, names: tuple[str, ...] | None = None) -> None:
+def check_finite(
+    X: Matrix, what: str = "X", *, first_row: int = 0, first_column: int = 0, names: tuple[str, ...] | None = None
+) -> None:
     """Raise `BadTable` naming the first row and column where X is NaN or infinite (both count from 1).
 
     >>> check_finite(torch.tensor([[1.0, 2.0], [3.0, float("nan")]]))
@@ -196,7 +198,8 @@ def check_finite(X: Matrix, *, first_row: int = 0, first_column: int = 0, names:
             column += first_column
             name = f" ({names[column]!r})" if names else ""
             where = f"row {first_row + start + row + 1}, column {column + 1}{name}"
-            raise BadTable(f"X is {values.flatten()[found].item()} in {where}; drop the row or fill the value in")
+            value = values.flatten()[found].item()
+            raise BadTable(f"{what} is {value} in {where}; drop the row or fill the value in")
 
 
 def _place(block: Matrix, found: int) -> tuple[int, int]:
