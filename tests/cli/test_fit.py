@@ -353,6 +353,7 @@ WRONG = {
     ),
     "two classes": (["three.csv", "--target", "y", "--family", "logistic"], "use --family multinomial"),
     "one class": (["one.csv", "--target", "y", "--family", "logistic"], "1 distinct value"),
+    "one label": (["same.csv", "--target", "y"], "y has 1 distinct value, yes: there is nothing to tell apart"),
     "exposure": (["bad.csv", "--target", "a", "--family", "poisson", "--exposure", "y"], "y is -1.0 in row 1"),
     "both": (["neg.csv", "--target", "a", "--exposure", "y", "--offset", "y"], "not both"),
     "solver": (["{store}", "--solver", "adam"], "unknown --solver adam; choose one of auto, sgd, ca_sgd"),
@@ -403,6 +404,7 @@ def folder(tmp_path, monkeypatch, csv, store):
     (tmp_path / "neg.csv").write_text("a,y\n1,-1\n2,3\n")
     (tmp_path / "bad.csv").write_text("a,b,y\n1,1,-1\n2,2,3\n")
     (tmp_path / "three.csv").write_text("a,y\n1,1\n2,2\n3,3\n")
+    (tmp_path / "same.csv").write_text("a,y\n1,yes\n2,yes\n")
     (tmp_path / "two.csv").write_text("a,y\n1,1\n2,2\n3,2\n")
     (tmp_path / "text.csv").write_text("a,y\n1,1\n2,x\n")
     (tmp_path / "one.csv").write_text("a,y\n1,1\n2,1\n")

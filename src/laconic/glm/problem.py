@@ -300,6 +300,8 @@ def choose_family(asked: str | None, values: "tuple[Label, ...] | None") -> str:
     n = None if values is None else len(values)
     text = values is not None and isinstance(values[0], str)
     count = f"more than {MANY}" if n is None else n
+    if asked is None and text and n == 1:
+        raise BadTable(f"y has 1 distinct value, {_some(values or ())}: there is nothing to tell apart")
     if asked is None:
         if n == 2 or text:
             return "logistic" if n == 2 else "multinomial"
